@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import sys
-import tomllib
 from collections.abc import Iterator, Mapping
 from configparser import ConfigParser
 from importlib.metadata import requires
@@ -18,7 +17,6 @@ import yaml  # type: ignore[import-untyped] # it ships no types
 from packaging.requirements import Requirement
 from structlog.testing import capture_logs
 
-from holdfast.daemon.acls import NEEDS, Role
 from holdfast.daemon.brokers.silence import BrokerSilence
 from holdfast.daemon.node_exit import NodeExit
 from holdfast.daemon.settings.components.log import LogSettings
@@ -29,9 +27,7 @@ from holdfast.daemon.topics.log_identity import FirstRecords, LogProblem, find_p
 from holdfast.daemon.topics.snapshot_topic import find_snapshot_problems
 from holdfast.daemon.topics.state_topic import FIXED_CONFIG, StateTopic, find_problems
 from holdfast.distribution import NAME
-from holdfast.kafka.oauth.sources import Bearer, TokenEndpoint, TokenFile
 from holdfast.kafka.protocol.requests import Fetched
-from holdfast.kafka.security import Sasl, parse_security
 from holdfast.metrics.registry import Registry
 from holdfast.records.checkpoint import CHECKPOINT_KEY, Checkpoint, encode_checkpoint
 from holdfast.records.header import encode_header
@@ -47,28 +43,6 @@ PAGE = (ROOT / "docs" / "operations.md").read_text()
 
 
 # ---- the page --------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("role", "name"), [(Role.NODE, "ACLs of the node"), (Role.CONFIG, "ACLs of config")])
-def test_the_acls_are_those_of_the_table(role: Role, name: str) -> None:
-    assert [tuple(row) for row in table(PAGE, name)] == acl_rows(role)
-
-
-CONNECTIONS = re.findall(r"<!-- a connection to Kafka -->\n```toml\n(.*?)```", PAGE, re.DOTALL)
-
-
-WAYS_IN = [("SSL", type(None)), ("SASL_SSL", Sasl), ("SASL_SSL", TokenEndpoint), ("SASL_SSL", TokenFile)]
-
-
-@pytest.mark.parametrize(("snippet", "way"), list(zip(CONNECTIONS, WAYS_IN, strict=True)))
-def test_a_connection_to_kafka_is_what_the_page_says(snippet: str, way: tuple[str, type]) -> None:
-    security = parse_security(tomllib.loads(snippet)["kafka"])
-    found = security.sasl.source if isinstance(security.sasl, Bearer) else security.sasl
-    assert (security.protocol, type(found)) == way
-
-
-def acl_rows(role: Role) -> list[tuple[str, ...]]:
-    return [(need.operation, need.resource, need.purpose) for need in NEEDS if need.role is role]
 
 
 def test_the_metrics_are_those_of_the_registry() -> None:

@@ -13,11 +13,10 @@ import yaml  # type: ignore[import-untyped] # it ships no types
 
 from holdfast.console import job_process
 from holdfast.console.outcomes import Exit
-from holdfast.daemon.acls import Role
 from holdfast.daemon.settings.file_env_flags import load_settings
 from holdfast.jars.cache import SPARK_KAFKA_VERSION
 from tests.pure.docs.pages import ROOT, table
-from tests.pure.docs.test_operations import acl_rows, pins
+from tests.pure.docs.test_operations import pins
 from tools.log_events import sites
 
 PAGE = (ROOT / "docs" / "spark.md").read_text()
@@ -26,10 +25,6 @@ PAGE = (ROOT / "docs" / "spark.md").read_text()
 def test_the_connector_is_the_one_that_the_job_fetches() -> None:
     found = set(re.findall(r"org.apache.spark:spark-sql-kafka-0-10_2.13:([\d.]+)", PAGE))
     assert found == {SPARK_KAFKA_VERSION}
-
-
-def test_the_acls_are_those_of_the_table() -> None:
-    assert [tuple(row) for row in table(PAGE, "ACLs of the job")] == acl_rows(Role.JOB)
 
 
 def test_the_exit_codes_are_those_of_the_tool() -> None:

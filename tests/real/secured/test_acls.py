@@ -17,8 +17,8 @@ from holdfast.client import Client, ClientError, connect
 from holdfast.compaction.config import CompactionConfig
 from holdfast.compaction.group import topics_of
 from holdfast.console.commands.config import ConfigTopicPlace
-from holdfast.daemon.acls import NEEDS, Resource, Role, acls_of
 from holdfast.daemon.config_topic.topic import ConfigTopic
+from holdfast.daemon.kafka_acls import NEEDS, Resource, Role, acls_of
 from holdfast.daemon.node_exit import NodeExit
 from holdfast.daemon.settings.by_name import configure
 from holdfast.daemon.settings.models import Settings

@@ -14,7 +14,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from holdfast.client import connect
-from holdfast.daemon.acls import NEEDS, Role, acls_of
+from holdfast.daemon.kafka_acls import NEEDS, Role, acls_of
 from holdfast.daemon.node import Node
 from holdfast.daemon.node_exit import NodeExit
 from holdfast.kafka.connection import BrokerConnection, ConnectionOptions
