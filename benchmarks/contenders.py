@@ -243,6 +243,7 @@ class HoldfastNode:
         settings = {
             "kafka.bootstrap.servers": self._kafka.bootstrap_servers,
             "listen": f"127.0.0.1:{self._port}",
+            "http.listen": "127.0.0.1:0",
             "share.coordinator.state.topic.replication.factor": str(copies),
             "share.coordinator.state.topic.min.isr": str(min(2, copies)),
             **self.settings,

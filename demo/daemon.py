@@ -39,6 +39,7 @@ class Daemon:
         self._settings = {
             "kafka.bootstrap.servers": bootstrap_servers,
             "listen": self.address,
+            "http.listen": f"{HOST}:0",
             "node_id": str(node_id),
             "state_topic": state_topic,
             "share.coordinator.state.topic.replication.factor": "1",

@@ -95,13 +95,29 @@ def decode_admin_response(data: bytes, offset: int = 0) -> AdminResponse:
     Raises:
         MalformedBody: the body is cut off or has bytes behind its end, or the result is not JSON.
     """
+    error_code, error_message, text, result_offset = _split(data, offset)
+    return AdminResponse(error_code, error_message, _from_json(text, "Result", result_offset))
+
+
+def split_admin_response(data: bytes) -> tuple[int, str | None, str]:
+    """Return error code, error message, and the result as the JSON text that it came in.
+
+    Raises:
+        MalformedBody: the body is cut off or has bytes behind its end.
+    """
+    error_code, error_message, text, _ = _split(data, 0)
+    return error_code, error_message, text
+
+
+def _split(data: bytes, offset: int) -> tuple[int, str | None, str, int]:
+    """Return the fields of a response, and where the result begins."""
     if len(data) < offset + _ERROR_CODE.size:
         raise MalformedBody("ErrorCode", offset, "the bytes end in the middle of it")
     (error_code,) = _ERROR_CODE.unpack_from(data, offset)
     error_message, result_offset = read_nullable_string(data, offset + _ERROR_CODE.size, "ErrorMessage")
     text, offset = read_string(data, result_offset, "Result")
     _end(data, offset)
-    return AdminResponse(error_code, error_message, _from_json(text, "Result", result_offset))
+    return error_code, error_message, text, result_offset
 
 
 def _from_json(text: str, field: str, offset: int) -> object:

@@ -56,7 +56,7 @@ def settings_of(config: Path | None, flags: Mapping[str, object]) -> Settings:
         Failure: one is wrong.
     """
     # The job listens nowhere, so the address in the environment of a node need not be one of this machine's.
-    nowhere = {"listen": "127.0.0.1:0"}
+    nowhere = {"listen": "127.0.0.1:0", "http.listen": ""}
     try:
         return load_settings(config, os.environ, nowhere | dict(flags)).settings
     except ConfigError as error:

@@ -32,7 +32,12 @@ class NodeProcess:
     def __init__(self, address: str, bootstrap_servers: str, log_file: Path, workers: int = 1) -> None:
         self.address = address
         self.log_file = log_file
-        flags = {"listen": address, "kafka.bootstrap.servers": bootstrap_servers, **_SETTINGS}
+        flags = {
+            "listen": address,
+            "http.listen": "127.0.0.1:0",
+            "kafka.bootstrap.servers": bootstrap_servers,
+            **_SETTINGS,
+        }
         if workers > 1:
             flags |= {"workers": workers, "membership": "group"}
         self._arguments = [part for name, value in flags.items() for part in ("--set", f"{name}={value}")]

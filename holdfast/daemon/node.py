@@ -9,6 +9,7 @@ import os
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from random import Random
 from typing import Any, NamedTuple
 
@@ -26,6 +27,9 @@ from holdfast.daemon.components import log_readers, snapshot_bounds, snapshot_lo
 from holdfast.daemon.config_topic.node_settings import Load, NodeSettings
 from holdfast.daemon.file_watch import FileWatch
 from holdfast.daemon.group_metrics.group_metrics import GroupMetrics, make_group_metrics
+from holdfast.daemon.http.guard import GuardRefused
+from holdfast.daemon.http.port import open_http_port
+from holdfast.daemon.http.server import CannotListenHttp
 from holdfast.daemon.maintenance.deleted_state import DeletedState
 from holdfast.daemon.maintenance.log_checks import ClusterAccess, LogChecks, check_snapshots
 from holdfast.daemon.maintenance.maintenance import Maintenance
@@ -72,7 +76,7 @@ from holdfast.runtime.metrics import RuntimeMetrics
 _log = structlog.get_logger(__name__)
 
 #: Found only when they are used.
-_WRONG_SETTINGS = (PropertyRefused, AclFileError)
+_WRONG_SETTINGS = (PropertyRefused, AclFileError, GuardRefused)
 
 #: Adds a step of the shutdown: its name, what it does, and optionally how long it may take.
 _AtExit = Callable[..., None]
@@ -109,6 +113,10 @@ class Node:
         self.files = FileWatch()
         #: None while the node starts.
         self.parts: NodeParts | None = None
+        #: Those of the start, and of the node that has all parts.
+        self._admins: list[Admin] = []
+        #: That of the HTTP port, once it listens there.
+        self.http_port: int | None = None
         #: None until it listens.
         self._server_metrics: ServerMetrics | None = None
         #: Beside how it ended; empty until it is to stop.
@@ -144,7 +152,14 @@ class Node:
             check_properties(self.settings.kafka.properties)
             async with self._started():
                 outcome = await self._exit
-        except (*_WRONG_SETTINGS, StateTopicError, ConnectionFailed, CannotListen, KafkaException) as refusal:
+        except (
+            *_WRONG_SETTINGS,
+            StateTopicError,
+            ConnectionFailed,
+            CannotListen,
+            CannotListenHttp,
+            KafkaException,
+        ) as refusal:
             self.why_stopped = explain(refusal)
             _log.error("node_start_failed", why=self.why_stopped)
             return NodeExit.WRONG_USAGE if isinstance(refusal, _WRONG_SETTINGS) else NodeExit.REFUSED
@@ -174,6 +189,15 @@ class Node:
         _, allotment, partitions, watch, _ = self.parts
         return watch.problem or allotment.why_not_ready() or ("" if self._is_loaded else partitions.why_not_loaded())
 
+    @property
+    def admin(self) -> Admin:
+        """The commands of an admin, by now."""
+        return self._admins[-1]
+
+    def describe_readiness(self) -> list[dict[str, Any]]:
+        """See `Partitions.describe_readiness`; none while the node starts."""
+        return [] if self.parts is None else self.parts.partitions.describe_readiness()
+
     def status(self) -> dict[str, Any]:
         """Return whether the node is ready, why if it is not, what it serves, and the longest turn of its loop."""
         parts, metrics = self.parts, self._server_metrics
@@ -191,6 +215,7 @@ class Node:
             "log_partitions": None if topic is None else topic.partition_count,
             "log_partitions_held": 0 if parts is None or self._exit.done() else parts.partitions.held_count(),
             "port": self.port,
+            "http_port": self.http_port,
             "longest_turn_ms": None if metrics is None else round(metrics.longest_turn_ms, 1),
         }
 
@@ -204,12 +229,15 @@ class Node:
                 timeout_ms = timeout_ms or self.settings.shutdown.shutdown_step_timeout_ms
                 stack.push_async_callback(self._steps.do, name, step, timeout_ms)
 
-            admins: list[Admin] = []
-            at_exit("admin commands", lambda: _close(admins))
+            at_exit("admin commands", lambda: _close(self._admins))
 
             # It listens first and answers that it starts.
             options = connection_options(self.settings.kafka.properties)
-            server, this_node, authorizer = await self._listen(options, admins, at_exit)
+            server, this_node, authorizer = await self._listen(options, at_exit)
+            http = await open_http_port(self, self.settings.http)
+            if http is not None:
+                self.http_port = http.port
+                at_exit("HTTP server", partial(http.stop, self.settings.limits.unread_timeout_ms))
 
             # By which settings: those of all nodes, too.
             stack.enter_context(self.files.watched(self.settings.files.reload_interval_ms))
@@ -273,7 +301,7 @@ class Node:
             # They work, and it answers for them.
             await self._steps.unless_stopped(partitions.start())
             self.parts = NodeParts(view, allotment, partitions, watch, metadata)
-            admins.append(admin)
+            self._admins.append(admin)
             server.hand_over(ApiHandler(gate, view, admin, authorizer, settings.limits))
             watch.start()
             at_exit("broker watch", watch.stop)
@@ -290,9 +318,7 @@ class Node:
             yield
             _log.info("node_stopping")
 
-    async def _listen(
-        self, options: ConnectionOptions, admins: list[Admin], at_exit: _AtExit
-    ) -> tuple[Server, NodeAddress, Authorizer]:
+    async def _listen(self, options: ConnectionOptions, at_exit: _AtExit) -> tuple[Server, NodeAddress, Authorizer]:
         """Listen, with a handler that says that the node starts; returns also where clients reach it, and who may do what."""
         settings = self.settings
         look_ups = make_cluster_queries(settings, options, now_ms).look_ups
@@ -304,7 +330,7 @@ class Node:
 
         share_calls = StartingShareCalls(self._metrics, exact_now_ms)
         admin = Admin(starting_commands(self, look_ups, share_calls), settings.log.request_timeout_ms)
-        admins.append(admin)
+        self._admins.append(admin)
         authorizer = make_authorizer(settings, self.registry, self.files)
         handler = ApiHandler(share_calls, StartingView(find_this_node), admin, authorizer, settings.limits)
         report = ClientLines(settings.logging.client_lines_per_minute_max)

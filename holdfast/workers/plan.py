@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
+from holdfast.daemon.settings.components.http import HttpSettings
 from holdfast.daemon.settings.models import Settings
-from holdfast.kafka.addresses import format_address
+from holdfast.kafka.addresses import format_address, parse_address
 
 _PORT_MAX: Final = 65_535
 #: Hosts to listen on everywhere, and where this host reaches what does.
@@ -31,7 +32,7 @@ def plan_workers(settings: Settings, choose_ports: Callable[[str, int], Sequence
     """Return the workers, by their node ids, which are the next ones from `node_id` on.
 
     The ports of their own are the next ones after that of `listen`, and so are those that they advertise after that of
-    `advertised_listener`.
+    `advertised_listener`, and those of HTTP after that of `http.listen`.
     A `group.instance.id` gets the node id behind it.
 
     Args:
@@ -56,12 +57,20 @@ def plan_workers(settings: Settings, choose_ports: Callable[[str, int], Sequence
             # The supervisor gives the lines of all workers one form.
             "log_format": "json",
         }
+        if settings.http.listen:
+            own["http.listen"] = _http_address(settings.http, number)
         if instance:
             own["group.instance.id"] = f"{instance}-{node_id}"
         if advertised is not None:
             own["advertised_listener"] = format_address(advertised[0], advertised_ports[number])
         workers.append(Worker(node_id, format_address(_EVERYWHERE.get(host, host), own_port), own))
     return tuple(workers)
+
+
+def _http_address(http: HttpSettings, number: int) -> str:
+    """Return where the worker of this number, from 0 on, listens for HTTP."""
+    host, port = parse_address(http.listen)
+    return format_address(host, _ports_after("http.listen", port, number + 1)[number] if port else 0)
 
 
 def _ports_after(setting: str, port: int, count: int) -> Sequence[int]:

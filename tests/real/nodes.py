@@ -57,6 +57,7 @@ class NodeProcess:
         self._settings = {
             "kafka.bootstrap.servers": bootstrap_servers,
             "listen": self.address,
+            "http.listen": "127.0.0.1:0",
             "state_topic": state_topic,
             "share.coordinator.state.topic.replication.factor": 1,
             "share.coordinator.state.topic.min.isr": 1,

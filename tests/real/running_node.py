@@ -31,6 +31,7 @@ def make_settings(kafka: str, topic: str, **flags: object) -> Settings:
         | {
             "kafka.bootstrap.servers": kafka,
             "listen": "127.0.0.1:0",
+            "http.listen": "127.0.0.1:0",
             "state_topic": topic,
             "share.coordinator.state.topic.replication.factor": 1,
             "share.coordinator.state.topic.min.isr": 1,

@@ -75,6 +75,35 @@ def describe_partition(partition: Partition, pruner: Pruner | None, state: str) 
     }
 
 
+def describe_readiness(index: int, partition: Partition | None, is_waiting: bool) -> dict[str, Any]:
+    """Return whether a log partition serves, for probes: its state, how far its load has read, and why it does not serve.
+
+    The state is `serving`, `loading`, `waiting` (for its turn to load), `alarmed` (until an admin accepts), `failed` (and it loads again),
+    `elsewhere` (another node took it) or `unloaded`. One that nothing was done for yet is None, and waits.
+    """
+    if partition is None:
+        return {"partition": index, "state": "waiting", "records_read": None, "next_offset": None, "why": None}
+    state, loading = partition.state, partition.state is State.LOADING
+    reading = partition.reading
+    if state is State.ACTIVE or loading:
+        shown = "serving" if state is State.ACTIVE else "loading"
+    elif partition.is_alarmed:
+        shown = "alarmed"
+    elif is_waiting:
+        shown = "waiting"
+    elif state is State.FAILED:
+        shown = "failed"
+    else:
+        shown = "unloaded" if find_winner(partition) is None else "elsewhere"
+    return {
+        "partition": index,
+        "state": shown,
+        "records_read": reading.records_read if loading else None,
+        "next_offset": reading.position if loading else None,
+        "why": partition.failure or None,
+    }
+
+
 def describe_elsewhere(index: int, owner: Node | None, this_node: Node, generation: int) -> dict[str, Any]:
     """Return a log partition that is not this node's, in the form of `describe_partition`, by the map of the group.
 

@@ -8,7 +8,12 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from holdfast.daemon.brokers.silence import IsLeftOut, none_left_out
 from holdfast.daemon.components import partition_config, shard_config, state_bounds, state_log_config
-from holdfast.daemon.partitions.description import describe_partition, superseded_by, why_not_loaded
+from holdfast.daemon.partitions.description import (
+    describe_partition,
+    describe_readiness,
+    superseded_by,
+    why_not_loaded,
+)
 from holdfast.daemon.partitions.load_queue import LoadQueue
 from holdfast.daemon.partitions.loop_clock import LoopClock
 from holdfast.daemon.partitions.owners import Owners
@@ -273,6 +278,14 @@ class Partitions:
                 "waiting" if each.index in waiting and each.state not in _AT_WORK else each.state.value,
             )
             for each in self
+        ]
+
+    def describe_readiness(self) -> list[dict[str, Any]]:
+        """Return every log partition that this node is to serve, see `description.describe_readiness`."""
+        waiting = self._queue.waiting()
+        known = {each.index: each for each in self._list_wanted()}
+        return [
+            describe_readiness(index, known.get(index), index in waiting) for index in sorted(known.keys() | waiting)
         ]
 
     def superseded_by(self) -> list[dict[str, Any]]:

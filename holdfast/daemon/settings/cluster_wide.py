@@ -25,6 +25,7 @@ _NODE_ONLY: Final = {
 _NODE_ONLY_BEGINNINGS: Final = {
     "kafka.": _FINDS_TOPIC,
     "config.": _FINDS_TOPIC,
+    "http.": "each node has a port and files of its own",
     "worker_": "what looks after the workers of a host reads no config topic",
 }
 

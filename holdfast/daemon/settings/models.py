@@ -15,6 +15,7 @@ from pydantic import model_validator
 from holdfast.daemon.settings.components.config_topic import ConfigTopicSettings, config_topic_of
 from holdfast.daemon.settings.components.group_metrics import GroupMetricSettings
 from holdfast.daemon.settings.components.host import HostSettings
+from holdfast.daemon.settings.components.http import HttpSettings
 from holdfast.daemon.settings.components.listener import (
     AccessSettings,
     FileSettings,
@@ -327,6 +328,7 @@ class Settings(Component):
     access: AccessSettings = AccessSettings()
     files: FileSettings = FileSettings()
     limits: LimitSettings = LimitSettings()
+    http: HttpSettings = HttpSettings()
     kafka: KafkaSettings
     config_topic: ConfigTopicSettings = ConfigTopicSettings()
     log: LogSettings = LogSettings()

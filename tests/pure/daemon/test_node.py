@@ -38,6 +38,7 @@ FLAGS = {
     "kafka.bootstrap.servers": "127.0.0.1:1",
     "membership": "static",
     "listen": "127.0.0.1:0",
+    "http.listen": "127.0.0.1:0",
     "snapshots.topic": "",
 }
 ONE_TRY = ClientSettings(attempts_max=1)

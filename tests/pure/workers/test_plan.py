@@ -26,7 +26,9 @@ def test_workers_have_the_next_node_ids_and_the_next_ports() -> None:
         "listen": "127.0.0.1:9493",
         "membership": "group",
         "log_format": "json",
+        "http.listen": "127.0.0.1:9593",
     }
+    assert second.settings["http.listen"] == "127.0.0.1:9594"
     assert (second.node_id, second.address) == (11, "127.0.0.1:9494")
 
 
@@ -41,6 +43,12 @@ def test_where_all_addresses_are_listened_on_each_worker_advertises_its_own_port
     assert [each["group.instance.id"] for each in own] == ["kelp-1", "kelp-2"]
 
 
+@pytest.mark.parametrize(("listen", "own"), [("", [None, None]), ("[::1]:0", ["[::1]:0"] * 2)])
+def test_workers_have_no_http_port_or_any_as_the_host_has(listen: str, own: list[str | None]) -> None:
+    planned = plan_workers(settings(http__listen=listen), no_ports)
+    assert [worker.settings.get("http.listen") for worker in planned] == own
+
+
 def test_port_0_has_each_worker_take_a_free_one() -> None:
     planned = plan_workers(settings(listen="[::1]:0", workers=3), lambda host, count: [7, 5, 6][:count])
     assert [worker.address for worker in planned] == ["[::1]:7", "[::1]:5", "[::1]:6"]
@@ -50,6 +58,8 @@ def test_port_0_has_each_worker_take_a_free_one() -> None:
 def test_ports_that_do_not_exist_are_refused_by_the_setting(port: int) -> None:
     with pytest.raises(PlanRefused, match=f"listen has port {port}, .* give it one of at most 65532"):
         plan_workers(settings(listen=f"127.0.0.1:{port}", workers=3), no_ports)
+    with pytest.raises(PlanRefused, match=f"http.listen has port {port}"):
+        plan_workers(settings(http__listen=f"127.0.0.1:{port}", workers=3), no_ports)
     with pytest.raises(PlanRefused, match="advertised_listener has port"):
         plan_workers(settings(listen="127.0.0.1:1", advertised_listener=f"a:{port}", workers=3), no_ports)
 

@@ -39,6 +39,7 @@ SETTINGS: Final[dict[str, object]] = {
     "share.coordinator.state.topic.num.partitions": LOG_PARTITIONS,
     # Ports after a chosen one may be another test's.
     "listen": "127.0.0.1:0",
+    "http.listen": "127.0.0.1:0",
 }
 
 

@@ -57,6 +57,7 @@ def test_a_setting_without_effect_is_reported_in_the_log_and_a_kafka_that_is_not
     settings = {
         "kafka.bootstrap.servers": "127.0.0.1:1",
         "listen": "127.0.0.1:0",
+        "http.listen": "",
         "request_timeout_ms": 100,
         "config.read.timeout.ms": 100,
         "share.coordinator.threads": 3,
@@ -74,7 +75,12 @@ def test_a_setting_without_effect_is_reported_in_the_log_and_a_kafka_that_is_not
 
 
 def test_a_wrong_property_of_the_kafka_client_is_a_wrong_setting_although_no_broker_answers() -> None:
-    settings = {"kafka.bootstrap.servers": "127.0.0.1:1", "listen": "127.0.0.1:0", "kafka.foo.bar": 1}
+    settings = {
+        "kafka.bootstrap.servers": "127.0.0.1:1",
+        "listen": "127.0.0.1:0",
+        "http.listen": "",
+        "kafka.foo.bar": 1,
+    }
     ended = ended_by_itself(settings)
     assert ended.returncode == Exit.WRONG_USAGE, ended.stderr
     last = json.loads(ended.stderr.splitlines()[-1])
@@ -105,6 +111,7 @@ def test_a_second_supervisor_at_one_address_is_one_line() -> None:
         settings = {
             "kafka.bootstrap.servers": "a:1",
             "listen": f"127.0.0.1:{port}",
+            "http.listen": "",
             "membership": "group",
             "workers": 2,
         }
@@ -119,6 +126,7 @@ def test_no_worker_outlives_a_supervisor_that_is_killed() -> None:
     settings = {
         "kafka.bootstrap.servers": "127.0.0.1:1",
         "listen": "127.0.0.1:0",
+        "http.listen": "",
         "membership": "group",
         "request_timeout_ms": PATIENCE_MS,
         "config.read.timeout.ms": 100,

@@ -1,0 +1,180 @@
+"""The paths of the HTTP port: health, metrics, and the queries of `daemon.http.queries`.
+
+All of it runs on the loop of the node.
+Health is answered at once; of what may be large, one answer is made at a time and in pieces, between which the loop turns.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final, Protocol
+
+import structlog
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from holdfast.api.admin import AdminRequest, split_admin_response
+from holdfast.daemon.http import openapi
+from holdfast.daemon.http.guard import HttpGuard
+from holdfast.daemon.http.queries import PREFIX, QUERIES, Query, QueryRefused, parse_arguments
+from holdfast.daemon.server.admin import Admin
+from holdfast.kafka.protocol.error_codes import ErrorCode
+from holdfast.metrics.exposition import expose
+from holdfast.metrics.registry import Registry
+
+_log = structlog.get_logger(__name__)
+
+_JSON: Final = "application/json"
+#: The status of a command's refusal; any other error code is a bug of ours.
+_STATUSES: Final[Mapping[int, int]] = {
+    ErrorCode.NONE: 200,
+    ErrorCode.INVALID_REQUEST: 400,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: 404,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE: 503,
+}
+_CHALLENGE: Final = {"WWW-Authenticate": "Bearer"}
+
+_Answer = Callable[[Request], Awaitable[Response]]
+
+
+class NodeView(Protocol):
+    """What the port shows of the node."""
+
+    registry: Registry
+
+    @property
+    def admin(self) -> Admin:
+        """The commands of the node, by now."""
+
+    def why_not_ready(self) -> str:
+        """Return what keeps the node from serving; empty if it is ready."""
+
+    def status(self) -> dict[str, Any]:
+        """Return whether it is ready, and what it serves."""
+
+    def describe_readiness(self) -> list[dict[str, Any]]:
+        """Return what it is to serve: each log partition with its state, how far its load is, and why it does not serve."""
+
+
+def make_app(node: NodeView, guard: HttpGuard) -> Starlette:
+    """Return the application that shows a node to whom the guard admits."""
+    pages = _Pages(node, guard)
+    return Starlette(
+        routes=[
+            Route("/live", pages.live, methods=["GET"]),
+            Route("/ready", pages.ready, methods=["GET"]),
+            Route("/health", pages.guarded(pages.health), methods=["GET"]),
+            Route("/metrics", pages.guarded(pages.metrics), methods=["GET"]),
+            Route("/openapi.json", pages.guarded(pages.openapi), methods=["GET"]),
+            *(
+                Route(f"{PREFIX}{name}", pages.guarded(pages.query(query)), methods=["GET"])
+                for name, query in QUERIES.items()
+            ),
+        ],
+        exception_handlers={HTTPException: _refuse, Exception: _report_bug},
+    )
+
+
+class _Pages:
+    """What each path answers."""
+
+    def __init__(self, node: NodeView, guard: HttpGuard) -> None:
+        self._node = node
+        self._guard = guard
+        #: Held while an answer is made that may be large.
+        self._turn = asyncio.Lock()
+
+    def guarded(self, answer: _Answer) -> _Answer:
+        """Return what answers whom the guard admits."""
+
+        async def answer_if_admitted(request: Request) -> Response:
+            if not self._guard.admits(request.headers):
+                return _refusal(401, "Send the token as `Authorization: Bearer`.", _CHALLENGE)
+            return await answer(request)
+
+        return answer_if_admitted
+
+    async def live(self, request: Request) -> Response:
+        """Answer, which is what a loop that turns can do."""
+        return JSONResponse({"is_alive": True})
+
+    async def ready(self, request: Request) -> Response:
+        """Say whether the node is ready, and to whom may know it, why not."""
+        why = self._node.why_not_ready()
+        found: dict[str, Any] = {"is_ready": not why}
+        if self._guard.admits(request.headers):
+            found |= {"why_not_ready": why or None, "log_partitions": self._node.describe_readiness()}
+        return JSONResponse(found, 503 if why else 200)
+
+    async def health(self, request: Request) -> Response:
+        """Say what the node says of itself."""
+        status = self._node.status()
+        return JSONResponse(
+            status | {"log_partitions": self._node.describe_readiness()}, 200 if status["is_ready"] else 503
+        )
+
+    async def metrics(self, request: Request) -> Response:
+        """Write all metrics in the format that the client prefers."""
+        async with self._turn:
+            content_type, pieces = expose(self._node.registry, request.headers.get("accept", ""))
+            text = bytearray()
+            for piece in pieces:
+                text += piece
+                await asyncio.sleep(0)
+        return Response(bytes(text), headers={"Content-Type": content_type})
+
+    async def openapi(self, request: Request) -> Response:
+        """Describe all paths."""
+        return JSONResponse(openapi.describe())
+
+    def query(self, query: Query) -> _Answer:
+        """Return what answers a query by its command."""
+
+        async def answer(request: Request) -> Response:
+            try:
+                arguments = parse_arguments(query, dict(request.query_params))
+            except QueryRefused as refused:
+                return _refusal(400, str(refused))
+            client = "unknown" if request.client is None else request.client.host
+            async with self._turn:
+                body = await _run(self._node.admin, AdminRequest(query.command, arguments), client)
+            code, message, result = split_admin_response(body)
+            if code == ErrorCode.NONE:
+                return Response(result, media_type=_JSON)
+            return _refusal(_STATUSES.get(code, 500), str(message))
+
+        return answer
+
+
+async def _run(admin: Admin, request: AdminRequest, client: str) -> bytes:
+    """Run a command that changes nothing; returns the body of its answer."""
+    answered: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+
+    def respond(body: bytes) -> None:
+        if not answered.done():
+            answered.set_result(body)
+
+    steps = admin.handle(request, respond, client)
+    for _ in steps or ():
+        await asyncio.sleep(0)
+    return await answered
+
+
+def _refusal(status: int, text: str, headers: Mapping[str, str] | None = None) -> Response:
+    return JSONResponse({"error": text}, status, headers)
+
+
+async def _refuse(request: Request, error: Exception) -> Response:
+    """Answer what no path answers."""
+    assert isinstance(error, HTTPException)
+    texts = {404: "There is no such path; /openapi.json lists them.", 405: "Nothing but GET is answered here."}
+    return _refusal(error.status_code, texts.get(error.status_code, error.detail), error.headers)
+
+
+async def _report_bug(request: Request, error: Exception) -> Response:
+    _log.error("http_request_failed", path=request.url.path, exc_info=error)
+    return _refusal(500, "The request failed in the node; its log says why.")

@@ -1,0 +1,110 @@
+"""The description of the HTTP port as OpenAPI, made from the table of its paths."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final, NamedTuple
+
+from holdfast.daemon.http.queries import PREFIX, QUERIES, Query
+from holdfast.distribution import VERSION
+
+_JSON: Final = "application/json"
+_REFUSAL: Final = {
+    "type": "object",
+    "required": ["error"],
+    "properties": {"error": {"type": "string", "description": "One sentence, with the next step."}},
+}
+
+
+class Page(NamedTuple):
+    """A path of its own, and its answers: by status what it means."""
+
+    path: str
+    description: str
+    answers: dict[int, str]
+    media_type: str = _JSON
+
+
+PAGES: Final = (
+    Page("/live", "Whether the event loop of the node turns; it needs no token.", {200: "It does."}),
+    Page(
+        "/ready",
+        "Whether the node serves all that it is to serve, and per log partition its state, how far its load is and why it does not "
+        "serve; without the token, whether it is ready alone.",
+        {200: "It is ready.", 503: "It is not."},
+    ),
+    Page(
+        "/health",
+        "What `/ready` and `/api/v1/status` say, in one.",
+        {200: "The node is ready.", 503: "It is not."},
+    ),
+    Page(
+        "/metrics",
+        "Every metric, as Prometheus text or, where `Accept` prefers it, as OpenMetrics.",
+        {200: "All of them."},
+        "text/plain",
+    ),
+    Page("/openapi.json", "This description.", {200: "It."}),
+)
+
+
+def describe() -> dict[str, Any]:
+    """Return the description of all paths."""
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Holdfast node",
+            "version": VERSION,
+            "description": "Health, metrics and what the command line tool shows of one node; nothing here changes anything.",
+        },
+        "paths": {page.path: _of_page(page) for page in PAGES}
+        | {f"{PREFIX}{name}": _of_query(query) for name, query in QUERIES.items()},
+        "components": {
+            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
+            "schemas": {"Refusal": _REFUSAL},
+        },
+        "security": [{}, {"token": []}],
+    }
+
+
+def _of_page(page: Page) -> dict[str, Any]:
+    schema = {"type": "string" if page.media_type != _JSON else "object"}
+    answers = {
+        str(status): {"description": text, "content": {page.media_type: {"schema": schema}}}
+        for status, text in page.answers.items()
+    }
+    refused = {} if page.path == "/live" or page.path == "/ready" else _refusals((401,))
+    return {"get": {"summary": page.description, "responses": answers | refused}}
+
+
+def _of_query(query: Query) -> dict[str, Any]:
+    parameters = [
+        {
+            "name": each.name,
+            "in": "query",
+            "required": each.is_needed,
+            "description": each.description,
+            **({"content": {_JSON: {"schema": {}}}} if each.sort == "json" else {"schema": {"type": each.sort}}),
+        }
+        for each in query.parameters
+    ]
+    answer = {"description": "What it shows.", "content": {_JSON: {"schema": {"type": query.answer}}}}
+    return {
+        "get": {
+            "summary": query.description,
+            "operationId": query.command,
+            "parameters": parameters,
+            "responses": {"200": answer} | _refusals((400, 401, 500, 503)),
+        }
+    }
+
+
+def _refusals(statuses: Iterable[int]) -> dict[str, Any]:
+    texts = {
+        400: "The request is wrong.",
+        401: "The token is missing or wrong.",
+        500: "A bug of ours; a log line of the node says more.",
+        503: "The node cannot answer now; try again.",
+    }
+    content = {_JSON: {"schema": {"$ref": "#/components/schemas/Refusal"}}}
+    return {str(status): {"description": texts[status], "content": content} for status in statuses}
