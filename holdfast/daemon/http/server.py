@@ -45,7 +45,7 @@ class HttpServer:
             server_header=False,
             date_header=False,
             timeout_keep_alive=max(1, settings.request_timeout_ms // 1_000),
-            h11_max_incomplete_event_size=settings.request_bytes_max,
+            h11_max_incomplete_event_size=settings.head_bytes_max,
         )
         self._state = ServerState()
         self._connections: set[_Connection] = set()

@@ -113,7 +113,7 @@ async def test_who_takes_no_answer_is_cut_off() -> None:
 
 
 async def test_a_large_head_is_refused() -> None:
-    async with serving(request_bytes_max=1_024) as server:
+    async with serving(head_bytes_max=1_024) as server:
         reader, writer = await connect(server)
         writer.write(b"GET / HTTP/1.1\r\nX: " + b"a" * 10_000)
         assert b" 4" in (await read_to_end(reader)).partition(b"\r\n")[0]
