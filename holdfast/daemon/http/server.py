@@ -7,6 +7,7 @@ one connection is used.
 from __future__ import annotations
 
 import asyncio
+from typing import cast
 
 from starlette.types import ASGIApp
 from uvicorn import Config
@@ -45,7 +46,7 @@ class HttpServer:
             server_header=False,
             date_header=False,
             timeout_keep_alive=max(1, settings.request_timeout_ms // 1_000),
-            h11_max_incomplete_event_size=settings.request_head_bytes_max,
+            h11_max_incomplete_event_size=settings.head_bytes_max,
         )
         self._state = ServerState()
         self._connections: set[_Connection] = set()
@@ -139,13 +140,13 @@ class _Connection(asyncio.Protocol):
         self._seen: object = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        # That of uvloop has the interface and not the class.
+        self._transport = cast("asyncio.Transport", transport)
         self._is_open = self._server.opened(self)
         if not self._is_open:
-            transport.abort()
+            self.abort()
             return
-        self._inner.connection_made(transport)
+        self._inner.connection_made(self._transport)
         self._look()
 
     def data_received(self, data: bytes) -> None:

@@ -29,7 +29,7 @@ class HttpSettings(Component):
         "An HTTP connection is closed when no request has begun on it for so long, and so is one whose request or answer takes "
         "longer.",
     )
-    request_head_bytes_max: int = setting(
+    head_bytes_max: int = setting(
         16 * 1024,
         "Line and headers of one HTTP request, in bytes; a request with more is refused.",
         ge=1024,
