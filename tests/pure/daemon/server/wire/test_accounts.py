@@ -162,3 +162,20 @@ async def test_large_requests_wait_for_the_bytes_of_their_client_and_small_ones_
         while served.server.connections.memory.requests:
             served.service.release()
             await asyncio.sleep(0)
+
+
+async def test_a_greedy_client_gets_all_its_answers_whatever_its_quota() -> None:
+    async with serve(LIMITS) as served:
+        served.service.is_holding = True
+        clients = [await open_connection(served, CountingTransport("10.0.0.1")) for _ in range(20)]
+        for client in clients:
+            client.data_received(b"".join(write_frame(number) for number in range(50)))
+        requests = served.service.requests
+        while served.service.held:
+            assert len(served.service.held) <= 4
+            served.service.release()
+            if len(requests) % 3 == 0:
+                await wait_until(lambda: not served.server.connections.turns.waiting)
+            if not served.service.held:
+                await wait_until(lambda: bool(served.service.held) or len(requests) == 1_000)
+        assert len(requests) == 1_000
