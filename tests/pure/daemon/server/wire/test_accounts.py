@@ -135,10 +135,12 @@ async def test_a_client_that_logs_in_is_counted_as_its_principal_from_then_on() 
         served.service.is_holding = True
         one, two = [await open_connection(served, CountingTransport("10.0.0.1")) for _ in range(2)]
         one.data_received(write_frame(1))
+        assert one.payer is two.payer, "they share their turns, too"
         assert one._connection is not None
         one._connection.principal = "User:a"
         one.data_received(b"".join(write_frame(number) for number in range(2, 6)))
         assert len(served.service.held) == 5, "four as User:a, beside the one before the login"
+        assert one.payer is not two.payer
         two.data_received(b"".join(write_frame(number) for number in range(4)))
         assert len(served.service.held) == 8, "three more from the address"
         names = {name: account.memory.requests for name, account in served.server.connections.accounts._open.items()}
