@@ -135,10 +135,12 @@ async def test_a_client_that_logs_in_is_counted_as_its_principal_from_then_on() 
         served.service.is_holding = True
         one, two = [await open_connection(served, CountingTransport("10.0.0.1")) for _ in range(2)]
         one.data_received(write_frame(1))
+        assert one.payer is two.payer, "they share their turns, too"
         assert one._connection is not None
         one._connection.principal = "User:a"
         one.data_received(b"".join(write_frame(number) for number in range(2, 6)))
         assert len(served.service.held) == 5, "four as User:a, beside the one before the login"
+        assert one.payer is not two.payer
         two.data_received(b"".join(write_frame(number) for number in range(4)))
         assert len(served.service.held) == 8, "three more from the address"
         names = {name: account.memory.requests for name, account in served.server.connections.accounts._open.items()}
@@ -162,3 +164,20 @@ async def test_large_requests_wait_for_the_bytes_of_their_client_and_small_ones_
         while served.server.connections.memory.requests:
             served.service.release()
             await asyncio.sleep(0)
+
+
+async def test_a_greedy_client_gets_all_its_answers_whatever_its_quota() -> None:
+    async with serve(LIMITS) as served:
+        served.service.is_holding = True
+        clients = [await open_connection(served, CountingTransport("10.0.0.1")) for _ in range(20)]
+        for client in clients:
+            client.data_received(b"".join(write_frame(number) for number in range(50)))
+        requests = served.service.requests
+        while served.service.held:
+            assert len(served.service.held) <= 4
+            served.service.release()
+            if len(requests) % 3 == 0:
+                await wait_until(lambda: not served.server.connections.turns.waiting)
+            if not served.service.held:
+                await wait_until(lambda: bool(served.service.held) or len(requests) == 1_000)
+        assert len(requests) == 1_000
