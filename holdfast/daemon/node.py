@@ -122,6 +122,8 @@ class Node:
         #: Beside how it ended; empty until it is to stop.
         self.why_stopped = ""
         self._steps = NodeSteps(self._exit)
+        #: It was given its log partitions, maybe none, and can say who has the others.
+        self._knows_work = asyncio.Event()
         #: Every log partition serves, as far as this node knows.
         self._is_loaded = False
         self._began_s = time.monotonic()
@@ -315,6 +317,9 @@ class Node:
             stack.callback(service.shut_down)
             allotment.start()
             at_exit("membership", allotment.stop, 2 * step_ms + drain_ms + settings.compaction.stop_timeout_ms)
+            if self._sockets:  # of whoever accepts there, clients expect to hear who serves what
+                await self._steps.unless_stopped(self._knows_work.wait())
+                await server.accept_shared()
             yield
             _log.info("node_stopping")
 
@@ -418,6 +423,7 @@ class Node:
 
     def all_loaded(self, is_all_loaded: bool) -> None:
         """See `PartitionsHost.all_loaded`."""
+        self._knows_work.set()
         if is_all_loaded and not self._is_loaded:
             if self.parts is not None:
                 self.parts.metadata.refresh_soon()  # the topics of all that was loaded are wanted soon

@@ -176,6 +176,7 @@ async def serve(
     handler = handler or ApiHandler(service, cluster, admin, OPEN)
     server = Server(Connections(handler, APIS, limits or LimitSettings(), reports, clock), shared)
     await server.start("127.0.0.1", 0)
+    await server.accept_shared()
     cluster.nodes = [Node(1, "127.0.0.1", server.port)]
     try:
         yield Served(server, service, cluster, reports)

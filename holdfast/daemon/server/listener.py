@@ -36,6 +36,7 @@ class Server:
         """Prepare a server whose connections are added to `connections`; the sockets are its own to close."""
         self.connections = connections
         self._shared = shared
+        self._ssl_context: ssl.SSLContext | None = None
         #: That of the one address first.
         self._listeners: list[asyncio.Server] = []
         self._sweep: asyncio.TimerHandle | None = None
@@ -51,19 +52,24 @@ class Server:
         self.connections.handler = handler
 
     async def start(self, host: str, port: int, ssl_context: ssl.SSLContext | None = None) -> None:
-        """Listen, from now on until `drain`.
+        """Listen at the one address, from now on until `drain`.
 
         Raises:
             CannotListen: the address is in use or not ours.
         """
+        self._ssl_context = ssl_context
         loop, make, backlog = asyncio.get_running_loop(), self._make_protocol, self.connections.limits.connections_max
         try:
             self._listeners.append(await loop.create_server(make, host, port, backlog=backlog, ssl=ssl_context))
         except OSError as error:
             raise CannotListen(host, port, error) from error
-        for shared in self._shared:
-            self._listeners.append(await loop.create_server(make, sock=shared, backlog=backlog, ssl=ssl_context))
         self._schedule_sweep()
+
+    async def accept_shared(self) -> None:
+        """Accept connections at the shared sockets as well, from now on until `drain`; the others take them before."""
+        loop, make, backlog = asyncio.get_running_loop(), self._make_protocol, self.connections.limits.connections_max
+        for shared in self._shared:
+            self._listeners.append(await loop.create_server(make, sock=shared, backlog=backlog, ssl=self._ssl_context))
 
     async def drain(self, deadline_ms: int) -> int:
         """Stop listening, let requests in flight finish until the deadline, close all connections.

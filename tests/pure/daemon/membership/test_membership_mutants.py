@@ -43,6 +43,8 @@ CAUGHT_BY = {
     "an absent node is waited for by nobody": "what_an_absent_node_had_waits_and_the_leader_ends_the_wait",
     "one member that cannot be read stops the group": "metadata_that_cannot_be_read_costs_one_member_its_work",
     "the address before a restart stays in the map": "a_static_member_that_comes_back_at_another_address_has_the_map_made_anew",
+    "a node that has left names itself for what it had": "who_has_left_names_itself_for_what_it_serves_alone",
+    "a leader forgets who has left": "everybody_learns_who_had_what_moves_from_a_leader_that_knows_it",
 }
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 import pytest
 import uvloop
 
+from holdfast.daemon.server.api_table import APIS
 from holdfast.daemon.server.listener import CannotListen, Server
 from holdfast.daemon.server.wire.connections import Connections
 from holdfast.daemon.server.wire.protocol import ClientProtocol
@@ -317,6 +318,24 @@ async def test_an_address_in_use_is_one_clear_error() -> None:
             CannotListen, match=r"Cannot listen on 127\.0\.0\.1:\d+ \(.*\); set another `listen` address"
         ):
             await second.start("127.0.0.1", served.server.port)
+
+
+async def test_a_shared_socket_is_left_to_the_others_until_connections_are_accepted_there() -> None:
+    shared = socket.create_server(("127.0.0.1", 0))
+    shared.setblocking(False)
+    server = Server(Connections(lambda request, respond: None, APIS, LimitSettings(), Reports()), [shared])
+    await server.start("127.0.0.1", 0)
+    _, writer = await asyncio.open_connection(*shared.getsockname())
+    loop = asyncio.get_running_loop()
+    accepted, _ = await loop.sock_accept(shared)  # it waits for whoever accepts first
+    accepted.close()
+    writer.close()
+    assert len(server.connections) == 0
+    await server.accept_shared()
+    _, writer = await asyncio.open_connection(*shared.getsockname())
+    await wait_until(lambda: len(server.connections) == 1)
+    writer.close()
+    await server.drain(deadline_ms=0)
 
 
 def test_servers_that_share_a_socket_serve_it_as_long_as_one_of_them_listens() -> None:
