@@ -86,6 +86,6 @@ class NodeWatch:
 def stop_timeout_ms(settings: Settings) -> int:
     """Return how long a stop may take in all, each of its steps to the end of its time, in ms."""
     shutdown = settings.shutdown
-    steps_ms = _STOP_STEPS * shutdown.shutdown_step_timeout_ms
+    steps_ms = (_STOP_STEPS + bool(settings.http.listen)) * shutdown.shutdown_step_timeout_ms
     # One drain of its own requests, and one while others take over.
     return steps_ms + 2 * shutdown.drain_timeout_ms + settings.compaction.stop_timeout_ms
