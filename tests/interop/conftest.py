@@ -9,11 +9,12 @@ import pytest
 import pytest_asyncio
 
 from holdfast.records.keys import format_topic_id
+from tests.children import children_without_hypothesis
 from tests.interop.driver import PersisterDriver
 from tests.real.nodes import node_processes, topic_id_of
 from tests.real.shared_kafka import NewTopicFactory, kafka, new_topic, topic
 
-__all__ = ["kafka", "new_topic", "topic"]
+__all__ = ["children_without_hypothesis", "kafka", "new_topic", "topic"]
 
 SHARE_TOPIC_PARTITIONS = 40
 

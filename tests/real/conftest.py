@@ -8,11 +8,12 @@ from typing import Any, Final
 
 import pytest
 
+from tests.children import children_without_hypothesis
 from tests.real.job.quick_spark import use_quick_home
 from tests.real.shared_kafka import kafka, new_topic, topic
 from tests.waiting import PATIENCE_S
 
-__all__ = ["kafka", "new_topic", "topic"]
+__all__ = ["children_without_hypothesis", "kafka", "new_topic", "topic"]
 
 #: The files that take longest: whoever begins with one of them last keeps all others waiting in the end.
 #: Those with Spark and those with brokers of their own in turn, so that three do not start Spark at once.
