@@ -11,7 +11,7 @@ from typing import Any
 from unittest import mock
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from pyspark.sql import SparkSession
@@ -27,7 +27,7 @@ from holdfast.records.snapshot_store.snapshot_set import SnapshotSet
 from holdfast.records.values import Snapshot
 from tests.pure.records.logs import MOVES, LogWriter
 from tests.real.job.quick_spark import QUICK
-from tests.waiting import PATIENCE_MS, PATIENCE_S
+from tests.waiting import PATIENCE_MS, PATIENCE_S, block_until
 
 #: No log has it by itself.
 BROKEN = SharePartitionKey("broken", bytes(16), 0)
@@ -112,13 +112,10 @@ class FoldedLogs:
         """Delete the state topic and make it again, with empty logs."""
         topic, count = self.config.state_topic, len(self.logs)
         self._admin.delete_topics([topic])[topic].result(PATIENCE_S)
-        deadline = monotonic() + PATIENCE_S
-        while True:
-            try:
-                self._admin.create_topics([NewTopic(topic, count, 1)])[topic].result(PATIENCE_S)
-                break
-            except KafkaException:  # The old one is still being deleted.
-                assert monotonic() < deadline
+        # Between what the controller answers and what the broker does lies a moment, in which records go to the deleted topic and are lost.
+        block_until(lambda: topic not in self._admin.list_topics(timeout=PATIENCE_S).topics, "the end of the topic")
+        self._admin.create_topics([NewTopic(topic, count, 1)])[topic].result(PATIENCE_S)
+        block_until(lambda: topic in self._admin.list_topics(timeout=PATIENCE_S).topics, "the topic made again")
         self.logs = [LogWriter(Random(f"{topic}/{number}/again")) for number in range(count)]
         self._written = [0] * count
 
