@@ -7,6 +7,7 @@ one connection is used.
 from __future__ import annotations
 
 import asyncio
+from typing import cast
 
 from starlette.types import ASGIApp
 from uvicorn import Config
@@ -139,13 +140,13 @@ class _Connection(asyncio.Protocol):
         self._seen: object = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        # That of uvloop has the interface and not the class.
+        self._transport = cast("asyncio.Transport", transport)
         self._is_open = self._server.opened(self)
         if not self._is_open:
-            transport.abort()
+            self.abort()
             return
-        self._inner.connection_made(transport)
+        self._inner.connection_made(self._transport)
         self._look()
 
     def data_received(self, data: bytes) -> None:

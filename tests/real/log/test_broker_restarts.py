@@ -32,6 +32,7 @@ from tests.real.node.test_kill import find_lost, writer_process
 from tests.real.nodes import DEFAULT_TIMES, NodeProcess, node_processes, topic_id_of
 from tests.real.quick_java import QUICK_KAFKA
 from tests.waiting import PATIENCE_S, poll_pause_s, wait_until
+from tests.world.http import get
 
 pytestmark = pytest.mark.real
 
@@ -227,7 +228,12 @@ async def test_in_an_outage_the_node_says_so_in_few_lines_and_serves_when_it_is_
         assert status.returncode == 1
         assert "Error: The node is not ready: no broker answers" in status.stderr
         silence = (await playing.node.ask("metrics"))["holdfast_broker_silence_seconds{broker=1}"]
-        assert silence > SILENCE_MAX_MS
+        assert silence * 1_000 > SILENCE_MAX_MS
+        port = (await playing.node.status())["http_port"]
+        ready = await get(port, "/ready")
+        assert (ready.status, ready.json()["is_ready"]) == (503, False)
+        assert ready.json()["why_not_ready"].startswith("no broker answers")
+        assert (await get(port, "/live")).status == 200
         await asyncio.sleep(max(0.0, began_s + seconds - time.monotonic()))  # how long the outage lasts, no more
         lasted_s = time.monotonic() - began_s
         during = playing.new_lines()

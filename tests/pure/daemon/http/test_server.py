@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import uvloop
 from starlette.types import Receive, Scope, Send
 
 from holdfast.daemon.http.guard import GuardRefused, OpenGuard, TokenGuard, make_guard, make_ssl_context
@@ -56,6 +57,15 @@ async def test_one_connection_serves_many_requests() -> None:
             writer.write(REQUEST)
             assert parse(await reader.readuntil(b"ok")).body == b"ok"
         writer.close()
+
+
+def test_the_loop_that_production_has_serves_as_well() -> None:
+    async def ask() -> bytes:
+        async with serving() as server:
+            return (await get(server.port, "/")).body
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        assert runner.run(ask()) == b"ok"
 
 
 async def test_a_connection_too_many_is_closed_and_a_place_that_is_free_again_is_taken() -> None:
