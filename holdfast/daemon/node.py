@@ -44,8 +44,11 @@ from holdfast.daemon.partitions.partitions import LogPlace, Partitions
 from holdfast.daemon.server.admin import Admin
 from holdfast.daemon.server.api_table import APIS, ApiHandler
 from holdfast.daemon.server.cluster_view import Node as NodeAddress
-from holdfast.daemon.server.listener import CannotListen, Server
+from holdfast.daemon.server.entrance import CannotAdmit, NodeEntrance
+from holdfast.daemon.server.listener import Server
 from holdfast.daemon.server.metrics import ServerMetrics
+from holdfast.daemon.server.other_nodes import OtherNodes
+from holdfast.daemon.server.sockets import CannotListen
 from holdfast.daemon.server.wire.connections import Connections
 from holdfast.daemon.settings.logging import ClientLines, LibraryLines
 from holdfast.daemon.settings.models import Settings
@@ -61,12 +64,11 @@ from holdfast.daemon.topics.state_topic import StateTopic, StateTopicError, ensu
 from holdfast.daemon.worker_place import ALONE, WorkerPlace
 from holdfast.distribution import VERSION
 from holdfast.kafka.addresses import format_address
-from holdfast.kafka.connection import ConnectionOptions
+from holdfast.kafka.connection import ConnectionOptions, connection_options
 from holdfast.kafka.errors import ConnectionFailed, PropertyRefused
 from holdfast.kafka.group_offsets import GroupOffsets
-from holdfast.kafka.librdkafka import KafkaClients
+from holdfast.kafka.librdkafka import KafkaClients, check_properties
 from holdfast.kafka.metadata import MetadataClient
-from holdfast.kafka.security import check_properties, connection_options
 from holdfast.metrics.registry import Registry
 from holdfast.records.checkpoint import Checkpoint
 from holdfast.records.keys import format_topic_id
@@ -76,7 +78,7 @@ from holdfast.runtime.metrics import RuntimeMetrics
 _log = structlog.get_logger(__name__)
 
 #: A setting is wrong, as only its use shows.
-_WRONG_USAGE: Final = (PropertyRefused, AclFileError, GuardRefused)
+_WRONG_USAGE: Final = (PropertyRefused, AclFileError, GuardRefused, CannotAdmit)
 
 #: Adds a step of the shutdown: its name, what it does, and optionally how long it may take.
 _AtExit = Callable[..., None]
@@ -311,7 +313,7 @@ class Node:
             # It takes the log partitions.
             await self._steps.unless_stopped(maintenance.log_checks.look_at_beginnings())
             service.start_up(topic.partition_count)
-            at_exit("requests in flight", lambda: _drained(server, drain_ms), drain_ms + step_ms)
+            at_exit("requests in flight", lambda: server.drain_all(drain_ms), drain_ms + step_ms)
             stack.callback(service.shut_down)
             allotment.start()
             at_exit("membership", allotment.stop, 2 * step_ms + drain_ms + settings.compaction.stop_timeout_ms)
@@ -334,7 +336,9 @@ class Node:
         authorizer = make_authorizer(settings, self.registry, self.files)
         handler = ApiHandler(share_calls, StartingView(find_this_node), admin, authorizer, settings.limits)
         report = ClientLines(settings.logging.client_lines_per_minute_max)
-        server = Server(Connections(handler, APIS, settings.limits, report), self._sockets)
+        entrance = NodeEntrance(settings.security, self.files, self.registry)
+        at_exit("logins", entrance.stop)
+        server = Server(Connections(handler, APIS, settings.limits, report, entrance=entrance), self._sockets)
         await server.start(*settings.listener.listen_address)
         at_exit("server", lambda: server.drain(0))
         self._server_metrics = server_metrics = ServerMetrics(self.registry, server.connections)
@@ -365,6 +369,7 @@ class Node:
                 partitions,
                 group=self._group,
                 is_member=lambda owner: self._known_members.knows(*owner),
+                other_nodes=OtherNodes(settings.security.client_properties_file),
             )
 
         def make_snapshots(partitions: Partitions) -> Snapshots:
@@ -443,8 +448,3 @@ class Node:
 async def _close(admins: list[Admin]) -> None:
     for admin in admins:
         await admin.close()
-
-
-async def _drained(server: Server, deadline_ms: int) -> bool:
-    """Let requests in flight finish; returns whether all of them did."""
-    return await server.drain(deadline_ms) == 0
