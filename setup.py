@@ -25,12 +25,16 @@ COMPILED = {
 #: What stays interpreted in them, and why.
 INTERPRETED = {
     "holdfast/kafka/protocol/error_codes.py",  # an enum is a class of Python's either way
+    "holdfast/kafka/protocol/sasl_calls.py",  # once per connection
+    "holdfast/kafka/protocol/scram.py",
     "holdfast/records/batches.py",  # mypyc has no subclass of tuple
     "holdfast/runtime/build.py",  # tells how the others were built
     "holdfast/runtime/metrics.py",  # names of instruments, and its gauges are set to integers
     "holdfast/runtime/kafka_log/shell.py",  # starts and stops
     "holdfast/daemon/server/admin.py",  # seldom, from here on
     "holdfast/daemon/server/wire/admission.py",
+    "holdfast/daemon/server/wire/entrance.py",
+    "holdfast/daemon/server/entrance.py",
     "holdfast/daemon/server/cluster_view.py",
     "holdfast/daemon/server/find_coordinator.py",
     "holdfast/daemon/server/listener.py",
@@ -38,6 +42,7 @@ INTERPRETED = {
     "holdfast/daemon/server/metrics.py",
     "holdfast/daemon/server/other_nodes.py",
     "holdfast/daemon/server/schemas.py",
+    "holdfast/daemon/server/sockets.py",
     "holdfast/daemon/share/errors.py",
     "holdfast/daemon/share/metrics.py",
     "holdfast/daemon/share/state_watch.py",

@@ -33,6 +33,7 @@ _COMMANDS = {
     "state": "state:state",
     "status": "node:status",
     "topics": "node:topics",
+    "users": "security.users:users",
 }
 
 
@@ -59,7 +60,14 @@ def _show_version(context: click.Context, _: click.Parameter, is_wanted: bool) -
     help="Show the version and exit.",
 )
 @click.option("--address", metavar="HOST:PORT", help="A node, for every command that queries one.")
-def main(address: str | None) -> None:
+@click.option(
+    "--command-config",
+    envvar="HOLDFAST_COMMAND_CONFIG",
+    show_envvar=True,
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Properties by which nodes are reached: security.protocol, sasl.username, ssl.ca.location and so on.",
+)
+def main(address: str | None, command_config: Path | None) -> None:
     """Keep the delivery state of Kafka share groups outside the broker.
 
     Example: holdfast serve --set kafka.bootstrap.servers=127.0.0.1:9092
@@ -69,6 +77,7 @@ def main(address: str | None) -> None:
 @main.command()
 @click.option("--config", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="TOML file of settings.")
 @click.option("--set", "assignments", multiple=True, metavar="NAME=VALUE", help="One setting; wins over all others.")
+@click.option("--insecure", is_flag=True, help="Listen without TLS on any address; who reaches it reads along.")
 @click.option("--take-over", is_flag=True, help="Replace a node that serves this log; else that node keeps it.")
 @click.option(
     "--workers",
@@ -77,7 +86,14 @@ def main(address: str | None) -> None:
     help="Run so many nodes on this host, as members of one group.",
 )
 @click.option("--worker", is_flag=True, hidden=True, help="Be one of them; what to do comes on the standard input.")
-def serve(config: Path | None, assignments: Sequence[str], take_over: bool, workers: int | None, worker: bool) -> None:
+def serve(
+    config: Path | None,
+    assignments: Sequence[str],
+    insecure: bool,
+    take_over: bool,
+    workers: int | None,
+    worker: bool,
+) -> None:
     """Run a node until a signal stops it.
 
     SIGTERM and Ctrl-C let requests in flight finish; a second one stops at once.
@@ -92,6 +108,8 @@ def serve(config: Path | None, assignments: Sequence[str], take_over: bool, work
     from holdfast.console.options import split_assignment
 
     flags = dict(split_assignment(text, "--set") for text in assignments)
+    if insecure:
+        flags["listener.insecure"] = "true"
     if take_over:
         flags["take_over"] = "true"
     if workers is not None:

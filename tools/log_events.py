@@ -51,6 +51,7 @@ FORWARDERS: Final = frozenset(
         "lifecycle._follow",
         "member._carry_out",
         "protocol.close",
+        "protocol.close_answered",
     }
 )
 #: Dictionaries of a module whose values are events.

@@ -30,6 +30,7 @@ node_id = 1
 [listener]                       # tables only group; their names may be left out
 listen = "0.0.0.0:9492"
 advertised_listener = "coordinator.example:9492"
+insecure = true                  # the same as listener.insecure: without TLS, and reached by others
 
 [kafka]                          # properties of librdkafka, passed to every client
 "bootstrap.servers" = "kafka.example:9092"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ssl
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
@@ -15,6 +14,7 @@ from holdfast.client.nodes import Nodes
 from holdfast.client.persister import Persister
 from holdfast.client.settings import ClientSettings
 from holdfast.kafka import addresses
+from holdfast.kafka.security import PLAINTEXT, Security
 from holdfast.records.keys import SharePartitionKey
 
 
@@ -69,24 +69,26 @@ class Client(Persister):
 
 @asynccontextmanager
 async def connect(
-    bootstrap: str | Sequence[str], settings: ClientSettings | None = None, ssl_context: ssl.SSLContext | None = None
+    bootstrap: str | Sequence[str], settings: ClientSettings | None = None, security: Security = PLAINTEXT
 ) -> AsyncIterator[Client]:
     """Give a client that has reached a node, and close it at the end.
 
     Args:
         bootstrap: `host:port` of one node or several; the others are learnt from them.
         settings: limits and times.
-        ssl_context: for a listener with TLS.
+        security: how nodes are reached, and who we are to them; `kafka.security.read_security` reads it from a file.
 
     Raises:
         ValueError: an address is not `host:port`.
+        PropertyRefused: a file that `security` names cannot be read.
+        LoginRefused: no node lets us in.
         Disconnected: no node can be reached.
     """
     known = [parse_address(text) for text in ([bootstrap] if isinstance(bootstrap, str) else bootstrap)]
     if not known:
         raise ValueError("The client needs the address of one node at least, as host:port.")
     settings = settings or ClientSettings()
-    nodes = Nodes(known, settings, ssl_context)
+    nodes = Nodes(known, settings, security)
     client = Client(nodes, settings)
     try:
         await nodes.any()

@@ -18,6 +18,7 @@ from functools import partial
 from typing import Final, NamedTuple, cast
 
 from holdfast.client.errors import ClientError, Disconnected, RequestTimedOut, Unsupported
+from holdfast.client.login import log_in
 from holdfast.client.settings import ClientSettings
 from holdfast.distribution import VERSION
 from holdfast.kafka.protocol.api_keys import API_VERSIONS
@@ -25,6 +26,7 @@ from holdfast.kafka.protocol.body import BodyReader
 from holdfast.kafka.protocol.error_codes import ErrorCode
 from holdfast.kafka.protocol.frames import LENGTH_SIZE, encode_request, read_length, read_response_header
 from holdfast.kafka.protocol.primitives import MalformedBody, encode_string
+from holdfast.kafka.security import Sasl
 
 _API_VERSIONS_VERSION: Final = 3
 _CLIENT_SOFTWARE: Final = ("holdfast", VERSION)
@@ -224,11 +226,12 @@ class NodeConnection(asyncio.Protocol):
 
 
 async def open_connection(
-    address: Address, settings: ClientSettings, ssl_context: ssl.SSLContext | None = None
+    address: Address, settings: ClientSettings, ssl_context: ssl.SSLContext | None = None, sasl: Sasl | None = None
 ) -> NodeConnection:
-    """Return a connection to a node that has said what it serves.
+    """Return a connection to a node that has said what it serves, and has let us in.
 
     Raises:
+        LoginRefused: it has not.
         Disconnected: no server listens there, or not in time, or it speaks something else.
     """
     timeout_ms = settings.connect_timeout_ms
@@ -239,7 +242,10 @@ async def open_connection(
             _, connection = await loop.create_connection(
                 partial(NodeConnection, address, settings), address.host, address.port, ssl=ssl_context
             )
-            connection.versions = await _query_versions(connection)
+            versions = await _query_versions(connection)
+            if sasl is not None:
+                await log_in(connection, sasl)
+            connection.versions = versions
             return connection
     except TimeoutError as error:
         reason = f"The server at {address} did not open a connection in {timeout_ms} ms."

@@ -27,6 +27,10 @@ class RequestTimedOut(ClientError, ConnectionFailed):
     is_retriable = True
 
 
+class LoginRefused(ClientError):
+    """The node does not let us in, or is not the one that knows our password; another try would end alike."""
+
+
 class Unsupported(ClientError):
     """The server does not serve a version of a call that the client can speak."""
 

@@ -8,10 +8,10 @@ from collections.abc import Collection, Mapping
 from holdfast.compaction.config import CompactionConfig
 from holdfast.compaction.errors import CompactionError
 from holdfast.compaction.topics import Topics
+from holdfast.kafka.connection import connection_options
 from holdfast.kafka.errors import ConnectionFailed
 from holdfast.kafka.group_offsets import BlockingGroupOffsets, GroupRefused
 from holdfast.kafka.librdkafka import KafkaClients, Say, unsaid
-from holdfast.kafka.security import connection_options
 
 
 def topics_of(config: CompactionConfig, say: Say = unsaid) -> Topics:

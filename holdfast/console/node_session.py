@@ -13,6 +13,9 @@ from typing import Final, TypeVar
 import click
 
 from holdfast.client import Client, ClientError, ClientSettings, connect
+from holdfast.console.outcomes import Exit, Failure
+from holdfast.kafka.errors import PropertyRefused
+from holdfast.kafka.security import PLAINTEXT, Security, read_security
 
 T = TypeVar("T")
 
@@ -24,7 +27,9 @@ _KEY: Final = "holdfast.console.node_session"
 class NodeSession:
     """Connections by the address that the user gave, on a loop that runs while there is a query."""
 
-    def __init__(self) -> None:
+    def __init__(self, security: Security = PLAINTEXT) -> None:
+        """Reach nodes under some security."""
+        self._security = security
         self._runner = asyncio.Runner()
         self._open: dict[str, tuple[Client, AsyncExitStack]] = {}
 
@@ -46,7 +51,7 @@ class NodeSession:
     async def _query(self, address: str, query: Callable[[Client], Awaitable[T]]) -> T:
         if address not in self._open:
             stack = AsyncExitStack()
-            self._open[address] = await stack.enter_async_context(connect(address, _SETTINGS)), stack
+            self._open[address] = await stack.enter_async_context(connect(address, _SETTINGS, self._security)), stack
         try:
             return await query(self._open[address][0])
         except ClientError:
@@ -70,6 +75,19 @@ def node_session() -> Iterator[NodeSession]:
             session.close()
         return
     if _KEY not in context.meta:
-        context.meta[_KEY] = NodeSession()
+        context.meta[_KEY] = NodeSession(_find_security(context))
         context.find_root().call_on_close(context.meta[_KEY].close)
     yield context.meta[_KEY]
+
+
+def _find_security(context: click.Context) -> Security:
+    """Return what `--command-config` says.
+
+    Raises:
+        Failure: the file is wrong.
+    """
+    path = context.find_root().params.get("command_config")
+    try:
+        return PLAINTEXT if path is None else read_security(path)
+    except PropertyRefused as error:
+        raise Failure(str(error), Exit.WRONG_USAGE) from None

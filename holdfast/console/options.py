@@ -19,12 +19,11 @@ from holdfast.client import (
 from holdfast.console.node_session import node_session
 from holdfast.console.outcomes import Exit, Failure
 from holdfast.console.show.output import STATE_NAMES, say
-from holdfast.kafka.connection import BrokerConnection, ConnectionOptions
+from holdfast.kafka.connection import BrokerConnection, ConnectionOptions, connection_options
 from holdfast.kafka.discovery.broker_links import broker_links
 from holdfast.kafka.discovery.links import Links
 from holdfast.kafka.errors import ConnectionFailed, PropertyRefused
 from holdfast.kafka.protocol.error_codes import error_name
-from holdfast.kafka.security import connection_options
 from holdfast.records.batches import StateBatch
 from holdfast.records.errors import InvalidKey
 from holdfast.records.keys import parse_topic_id

@@ -26,15 +26,13 @@ from holdfast.daemon.brokers.watch import BrokerWatch
 from holdfast.daemon.components import log_readers, snapshot_bounds, snapshot_log_config
 from holdfast.daemon.config_topic.node_settings import Load, NodeSettings
 from holdfast.daemon.file_watch import FileWatch
-from holdfast.daemon.group_metrics.group_metrics import GroupMetrics, make_group_metrics
+from holdfast.daemon.group_metrics.group_metrics import make_group_metrics
 from holdfast.daemon.http.guard import GuardRefused
 from holdfast.daemon.http.port import open_http_port
 from holdfast.daemon.http.server import CannotListenHttp
-from holdfast.daemon.maintenance.deleted_state import DeletedState
-from holdfast.daemon.maintenance.log_checks import ClusterAccess, LogChecks, check_snapshots
-from holdfast.daemon.maintenance.maintenance import Maintenance
-from holdfast.daemon.maintenance.reader_offsets import ReaderOffsets, ReaderReport
-from holdfast.daemon.maintenance.schedule import Schedule
+from holdfast.daemon.maintenance.log_checks import ClusterAccess, check_snapshots
+from holdfast.daemon.maintenance.maintenance import make_maintenance
+from holdfast.daemon.maintenance.reader_offsets import ReaderReport
 from holdfast.daemon.membership.allotment import Allotment, NodeClusterView
 from holdfast.daemon.membership.allotments import make_allotment
 from holdfast.daemon.membership.known_members import KnownMembers
@@ -44,8 +42,11 @@ from holdfast.daemon.partitions.partitions import LogPlace, Partitions
 from holdfast.daemon.server.admin import Admin
 from holdfast.daemon.server.api_table import APIS, ApiHandler
 from holdfast.daemon.server.cluster_view import Node as NodeAddress
-from holdfast.daemon.server.listener import CannotListen, Server
+from holdfast.daemon.server.entrance import CannotAdmit, NodeEntrance
+from holdfast.daemon.server.listener import Server
 from holdfast.daemon.server.metrics import ServerMetrics
+from holdfast.daemon.server.other_nodes import OtherNodes
+from holdfast.daemon.server.sockets import CannotListen
 from holdfast.daemon.server.wire.connections import Connections
 from holdfast.daemon.settings.logging import ClientLines, LibraryLines
 from holdfast.daemon.settings.models import Settings
@@ -61,12 +62,11 @@ from holdfast.daemon.topics.state_topic import StateTopic, StateTopicError, ensu
 from holdfast.daemon.worker_place import ALONE, WorkerPlace
 from holdfast.distribution import VERSION
 from holdfast.kafka.addresses import format_address
-from holdfast.kafka.connection import ConnectionOptions
+from holdfast.kafka.connection import ConnectionOptions, connection_options
 from holdfast.kafka.errors import ConnectionFailed, PropertyRefused
 from holdfast.kafka.group_offsets import GroupOffsets
-from holdfast.kafka.librdkafka import KafkaClients
+from holdfast.kafka.librdkafka import KafkaClients, check_properties
 from holdfast.kafka.metadata import MetadataClient
-from holdfast.kafka.security import check_properties, connection_options
 from holdfast.metrics.registry import Registry
 from holdfast.records.checkpoint import Checkpoint
 from holdfast.records.keys import format_topic_id
@@ -76,7 +76,7 @@ from holdfast.runtime.metrics import RuntimeMetrics
 _log = structlog.get_logger(__name__)
 
 #: A setting is wrong, as only its use shows.
-_WRONG_USAGE: Final = (PropertyRefused, AclFileError, GuardRefused)
+_WRONG_USAGE: Final = (PropertyRefused, AclFileError, GuardRefused, CannotAdmit)
 
 #: Adds a step of the shutdown: its name, what it does, and optionally how long it may take.
 _AtExit = Callable[..., None]
@@ -281,7 +281,18 @@ class Node:
             offsets = GroupOffsets(options, settings.log.request_timeout_ms, brokers, throttle_time_ms)
             stack.callback(offsets.close)
             groups = make_group_metrics(settings, partitions, cluster, registry)
-            maintenance = self._make_maintenance(access, topic, partitions, offsets, groups, view)
+            maintenance = make_maintenance(
+                settings,
+                access,
+                topic,
+                partitions,
+                offsets,
+                groups,
+                self._metrics,
+                cluster_id=view.cluster_id,
+                log_renewed=view.log_renewed,
+                is_left_out=left_out,
+            )
             metadata.add_user(maintenance.deleted_state)
             service = ShareService(partitions, self._metrics, exact_now_ms, settings.share.cached_keys_max)
             gate = TopicGate(service, metadata, settings.share.write_timeout_ms, now_ms)
@@ -313,7 +324,7 @@ class Node:
             # It takes the log partitions.
             await self._steps.unless_stopped(maintenance.log_checks.look_at_beginnings())
             service.start_up(topic.partition_count)
-            at_exit("requests in flight", lambda: _drained(server, drain_ms), drain_ms + step_ms)
+            at_exit("requests in flight", lambda: server.drain_all(drain_ms), drain_ms + step_ms)
             stack.callback(service.shut_down)
             allotment.start()
             at_exit("membership", allotment.stop, 2 * step_ms + drain_ms + settings.compaction.stop_timeout_ms)
@@ -339,7 +350,9 @@ class Node:
         authorizer = make_authorizer(settings, self.registry, self.files)
         handler = ApiHandler(share_calls, StartingView(find_this_node), admin, authorizer, settings.limits)
         report = ClientLines(settings.logging.client_lines_per_minute_max)
-        server = Server(Connections(handler, APIS, settings.limits, report), self._sockets)
+        entrance = NodeEntrance(settings.security, self.files, self.registry)
+        at_exit("logins", entrance.stop)
+        server = Server(Connections(handler, APIS, settings.limits, report, entrance=entrance), self._sockets)
         await server.start(*settings.listener.listen_address)
         at_exit("server", lambda: server.drain(0))
         self._server_metrics = server_metrics = ServerMetrics(self.registry, server.connections)
@@ -370,6 +383,7 @@ class Node:
                 partitions,
                 group=self._group,
                 is_member=lambda owner: self._known_members.knows(*owner),
+                other_nodes=OtherNodes(settings.security.client_properties_file),
             )
 
         def make_snapshots(partitions: Partitions) -> Snapshots:
@@ -390,30 +404,6 @@ class Node:
         )
         at_exit("partitions", lambda: partitions.stop(step_ms), 3 * step_ms)
         return partitions
-
-    def _make_maintenance(
-        self,
-        access: ClusterAccess,
-        topic: StateTopic,
-        partitions: Partitions,
-        offsets: GroupOffsets,
-        groups: GroupMetrics,
-        view: NodeClusterView,
-    ) -> Maintenance:
-        settings, numbers = self.settings, range(topic.partition_count)
-        checks = LogChecks(access, topic, partitions, log_renewed=view.log_renewed, is_left_out=self._is_left_out)
-        reader_offsets = ReaderOffsets(
-            partitions.readers,
-            lambda group: offsets.fetch_offsets(group, topic.name, numbers),
-            partitions.committed_offsets,
-            self._metrics,
-            self._is_left_out,
-        )
-        deleted_state = DeletedState(
-            settings.deleted_topics, view.cluster_id, partitions, self._metrics.deleted_topics_alarm
-        )
-        schedule = Schedule(settings.load.retry_backoff_max_ms, self._is_left_out)
-        return Maintenance(deleted_state, checks, partitions.readers, reader_offsets, groups, schedule)
 
     # ---- what its parts report -------------------------------------------------------------------------------------
 
@@ -449,8 +439,3 @@ class Node:
 async def _close(admins: list[Admin]) -> None:
     for admin in admins:
         await admin.close()
-
-
-async def _drained(server: Server, deadline_ms: int) -> bool:
-    """Let requests in flight finish; returns whether all of them did."""
-    return await server.drain(deadline_ms) == 0

@@ -10,12 +10,14 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from struct import Struct
-from typing import NamedTuple, Self
+from typing import Final, NamedTuple, Self
 
 from holdfast.kafka import addresses
 from holdfast.kafka.aiokafka_parts import open_transport
 from holdfast.kafka.errors import ConnectionFailed, VersionUnsupported
+from holdfast.kafka.oauth.sources import Bearer
 from holdfast.kafka.oauth.tokens import TokenKeeper
+from holdfast.kafka.security import Sasl, Security, make_ssl_context, parse_security, wrong_value
 
 Address = addresses.Address
 
@@ -60,6 +62,56 @@ class ConnectionOptions:
     client_id: str = "holdfast"
     #: When each broker answered last.
     answers: AnswerTimes = field(default_factory=AnswerTimes, repr=False, compare=False)
+
+
+#: Of brokers.
+_DEFAULT_PORT: Final = 9092
+
+
+def connection_options(properties: Mapping[str, str]) -> ConnectionOptions:
+    """Return how our own connections reach the brokers.
+
+    Raises:
+        PropertyRefused: a property about security has no counterpart here, a value is wrong, or a file cannot be read.
+    """
+    security = parse_security(properties)
+    bootstrap = _parse_servers(properties.get("bootstrap.servers", ""))
+    return secured_options(bootstrap, security, properties.get("client.id", "holdfast"))
+
+
+def secured_options(bootstrap: tuple[Address, ...], security: Security, client_id: str) -> ConnectionOptions:
+    """Return how our own connections reach brokers or nodes under some security.
+
+    Raises:
+        PropertyRefused: a file cannot be read.
+    """
+    sasl = security.sasl
+    return ConnectionOptions(
+        bootstrap=bootstrap,
+        security_protocol=security.protocol,
+        sasl={
+            "sasl_mechanism": sasl.mechanism,
+            "sasl_plain_username": sasl.username,
+            "sasl_plain_password": sasl.password,
+        }
+        if isinstance(sasl, Sasl)
+        else {},
+        tokens=TokenKeeper(sasl) if isinstance(sasl, Bearer) else None,
+        ssl_context=None if security.tls is None else make_ssl_context(security.tls),
+        client_id=client_id,
+    )
+
+
+def _parse_servers(text: str) -> tuple[Address, ...]:
+    servers = []
+    for part in filter(None, (piece.strip() for piece in text.split(","))):
+        try:
+            servers.append(addresses.parse_address(part.rpartition("://")[2], _DEFAULT_PORT))
+        except ValueError:
+            raise wrong_value("bootstrap.servers", text, "host:port,host:port") from None
+    if not servers:
+        raise wrong_value("bootstrap.servers", text, "host:port,host:port")
+    return tuple(servers)
 
 
 class _Request(NamedTuple):

@@ -14,9 +14,12 @@ from typing import Any, Final, NamedTuple, TypeAlias
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicCollection
 from confluent_kafka.admin import AdminClient
 
+from holdfast.kafka.connection import connection_options
+from holdfast.kafka.errors import PropertyRefused
 from holdfast.kafka.librdkafka_types import NewTopic, TopicDescription, topic_id_bytes
 from holdfast.kafka.oauth.sources import MECHANISM, TokenFile, parse_bearer
 from holdfast.kafka.oauth.tokens import TokenKeeper
+from holdfast.kafka.security import mechanism_of
 
 #: Takes a line of librdkafka: its level by Python's numbers, its kind (`FAIL`), the name of the client, and the text.
 Say: TypeAlias = Callable[[int, str, str, str], None]
@@ -186,3 +189,25 @@ def find_topic(admin: AdminClient, name: str, timeout_ms: int) -> DescribedTopic
         len(found.partitions),
         min((len(partition.replicas) for partition in found.partitions), default=0),
     )
+
+
+def check_properties(properties: Mapping[str, str]) -> None:
+    """Check librdkafka's properties by its own rules and by ours, without a word to any broker.
+
+    Raises:
+        PropertyRefused: one is unknown, or a value is wrong.
+    """
+    connection_options(properties)
+    try:
+        KafkaClients(_without_tokens(properties)).consumer("holdfast-check", {}).close()
+    except KafkaException as refused:
+        raise PropertyRefused(f"The Kafka client refuses a `kafka.` property: {refused.args[0].str()}.") from None
+
+
+def _without_tokens(properties: Mapping[str, str]) -> Mapping[str, str]:
+    """Leave out a login by tokens, which we have parsed ourselves: librdkafka would fetch one as soon as a client is made."""
+    protocol, _, tls = properties.get("security.protocol", "").upper().rpartition("_")
+    if protocol != "SASL" or mechanism_of(properties) != MECHANISM:
+        return properties
+    others = {name: value for name, value in properties.items() if not name.startswith(("sasl.", "https."))}
+    return others | {"security.protocol": tls}

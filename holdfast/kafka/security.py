@@ -1,26 +1,21 @@
-"""How the brokers are reached, as librdkafka's properties say it, for the other clients that reach them.
+"""How brokers and nodes are reached, as librdkafka's properties say it, for the other clients that reach them.
 
-The same `kafka.*` properties serve librdkafka, which takes them as they are, our own connections (`connection_options`) and Kafka's Java
-client (`java_properties`). So they are read once, and what cannot be said to all of them is refused with a clear error.
+The same `kafka.*` properties serve librdkafka, which takes them as they are, our own connections (`connection.connection_options`) and
+Kafka's Java client (`java_properties`). So they are read once, and what cannot be said to all of them is refused with a clear error.
+Clients of a node read a file of the same properties, without the beginning `kafka.`.
 """
 
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Final
 
-from confluent_kafka import KafkaException
-
-from holdfast.kafka.addresses import parse_address
-from holdfast.kafka.connection import Address, ConnectionOptions
 from holdfast.kafka.errors import PropertyRefused
-from holdfast.kafka.librdkafka import KafkaClients
 from holdfast.kafka.oauth.sources import MECHANISM, Bearer, parse_bearer
-from holdfast.kafka.oauth.tokens import TokenKeeper
 
 _PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 _MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", MECHANISM)
-_DEFAULT_PORT: Final = 9092
 
 #: Properties about security that are carried over; any other that begins alike is refused.
 _MAPPED: Final = frozenset(
@@ -90,6 +85,39 @@ class Security:
     tls: Tls | None
 
 
+#: Without TLS and without a login.
+PLAINTEXT: Final = Security(protocol="PLAINTEXT", sasl=None, tls=None)
+
+
+def read_security(path: Path) -> Security:
+    """Return what a file of properties says about security; what it says of anything else is left alone.
+
+    Raises:
+        PropertyRefused: it cannot be read, a line is no `name=value`, or as `parse_security`.
+    """
+    try:
+        return parse_security(_read_properties(path))
+    except PropertyRefused as error:
+        # There, the names are bare.
+        raise PropertyRefused(f"In {path}: {str(error).replace('kafka.', '')}") from None
+
+
+def _read_properties(path: Path) -> dict[str, str]:
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise PropertyRefused(f"the file cannot be read ({getattr(error, 'strerror', None) or error}).") from None
+    found = {}
+    for number, line in enumerate(lines, start=1):
+        if not line.strip() or line.lstrip().startswith(("#", "!")):
+            continue
+        name, equals, value = line.partition("=")
+        if not equals or not name.strip():
+            raise PropertyRefused(f"line {number} is not name=value.")
+        found[name.strip()] = value.strip()
+    return found
+
+
 def parse_security(properties: Mapping[str, str]) -> Security:
     """Return what the properties say about security.
 
@@ -98,12 +126,10 @@ def parse_security(properties: Mapping[str, str]) -> Security:
     """
     for name in properties:
         if name.startswith(_SECURITY_PREFIXES) and name not in _MAPPED:
-            raise PropertyRefused(
-                f"kafka.{name} is not supported for the metadata connection; use {', '.join(sorted(_MAPPED))}."
-            )
+            raise PropertyRefused(f"kafka.{name} is not supported; use {', '.join(sorted(_MAPPED))}.")
     protocol = properties.get("security.protocol", "plaintext").upper()
     if protocol not in _PROTOCOLS:
-        raise _wrong("security.protocol", protocol.lower(), "plaintext, ssl, sasl_plaintext or sasl_ssl")
+        raise wrong_value("security.protocol", protocol.lower(), "plaintext, ssl, sasl_plaintext or sasl_ssl")
     return Security(
         protocol=protocol,
         sasl=_parse_sasl(properties) if protocol.startswith("SASL_") else None,
@@ -111,79 +137,23 @@ def parse_security(properties: Mapping[str, str]) -> Security:
     )
 
 
-def connection_options(properties: Mapping[str, str]) -> ConnectionOptions:
-    """Return how our own connections reach the brokers.
-
-    Raises:
-        PropertyRefused: a property about security has no counterpart here, a value is wrong, or a file cannot be read.
-    """
-    security = parse_security(properties)
-    sasl = security.sasl
-    return ConnectionOptions(
-        bootstrap=_parse_servers(properties.get("bootstrap.servers", "")),
-        security_protocol=security.protocol,
-        sasl={
-            "sasl_mechanism": sasl.mechanism,
-            "sasl_plain_username": sasl.username,
-            "sasl_plain_password": sasl.password,
-        }
-        if isinstance(sasl, Sasl)
-        else {},
-        tokens=TokenKeeper(sasl) if isinstance(sasl, Bearer) else None,
-        ssl_context=None if security.tls is None else _make_ssl_context(security.tls),
-        client_id=properties.get("client.id", "holdfast"),
-    )
-
-
-def check_properties(properties: Mapping[str, str]) -> None:
-    """Check librdkafka's properties by its own rules and by ours, without a word to any broker.
-
-    Raises:
-        PropertyRefused: one is unknown, or a value is wrong.
-    """
-    connection_options(properties)
-    try:
-        KafkaClients(_without_tokens(properties)).consumer("holdfast-check", {}).close()
-    except KafkaException as refused:
-        raise PropertyRefused(f"The Kafka client refuses a `kafka.` property: {refused.args[0].str()}.") from None
-
-
-def _without_tokens(properties: Mapping[str, str]) -> Mapping[str, str]:
-    """Leave out a login by tokens, which we have parsed ourselves: librdkafka would fetch one as soon as a client is made."""
-    protocol, _, tls = properties.get("security.protocol", "").upper().rpartition("_")
-    if protocol != "SASL" or _mechanism(properties) != MECHANISM:
-        return properties
-    others = {name: value for name, value in properties.items() if not name.startswith(("sasl.", "https."))}
-    return others | {"security.protocol": tls}
-
-
-def _mechanism(properties: Mapping[str, str]) -> str | None:
+def mechanism_of(properties: Mapping[str, str]) -> str | None:
+    """Return the mechanism that properties name, under either of its names."""
     return properties.get("sasl.mechanism") or properties.get("sasl.mechanisms")
 
 
-def _wrong(name: str, value: str, right: str) -> PropertyRefused:
+def wrong_value(name: str, value: str, right: str) -> PropertyRefused:
+    """Return the error for a property that has no such value."""
     return PropertyRefused(f"kafka.{name} is {value!r}; it must be {right}.")
 
 
-def _parse_servers(text: str) -> tuple[Address, ...]:
-    servers = []
-    for part in filter(None, (piece.strip() for piece in text.split(","))):
-        try:
-            servers.append(parse_address(part.rpartition("://")[2], _DEFAULT_PORT))
-        except ValueError:
-            raise _wrong("bootstrap.servers", text, "host:port,host:port") from None
-    if not servers:
-        raise _wrong("bootstrap.servers", text, "host:port,host:port")
-    return tuple(servers)
-
-
 def _parse_sasl(properties: Mapping[str, str]) -> Sasl | Bearer:
-    mechanism = _mechanism(properties)
+    mechanism = mechanism_of(properties)
     right = f"{', '.join(_MECHANISMS[:-1])} or {_MECHANISMS[-1]}"
     if mechanism is None:  # which means GSSAPI to librdkafka, and must not mean another one to us
         raise PropertyRefused(f"kafka.sasl.mechanism is not set; it must be {right}.")
     if mechanism not in _MECHANISMS:
-        raise _wrong("sasl.mechanism", mechanism, right)
+        raise wrong_value("sasl.mechanism", mechanism, right)
     if mechanism == MECHANISM:
         return parse_bearer(properties)
     if "sasl.username" not in properties or "sasl.password" not in properties:
@@ -194,7 +164,7 @@ def _parse_sasl(properties: Mapping[str, str]) -> Sasl | Bearer:
 def _parse_tls(properties: Mapping[str, str]) -> Tls:
     algorithm = properties.get("ssl.endpoint.identification.algorithm", "https")
     if algorithm not in ("https", "none"):
-        raise _wrong("ssl.endpoint.identification.algorithm", algorithm, "https or none")
+        raise wrong_value("ssl.endpoint.identification.algorithm", algorithm, "https or none")
     return Tls(
         authority_file=properties.get("ssl.ca.location"),
         authority_pem=properties.get("ssl.ca.pem"),
@@ -206,7 +176,12 @@ def _parse_tls(properties: Mapping[str, str]) -> Tls:
     )
 
 
-def _make_ssl_context(tls: Tls) -> ssl.SSLContext:
+def make_ssl_context(tls: Tls) -> ssl.SSLContext:
+    """Return what a connection is encrypted with; the files are read now.
+
+    Raises:
+        PropertyRefused: a file cannot be read.
+    """
     try:
         context = ssl.create_default_context(cafile=tls.authority_file, cadata=tls.authority_pem)
         if tls.certificate_file:

@@ -22,6 +22,7 @@ from holdfast.api.results import (
     WritePartition,
     WriteResult,
 )
+from holdfast.daemon.login.users_file import render_credentials
 from holdfast.daemon.membership.division.assignment import Assignment, AssignmentError, encode_assignment
 from holdfast.daemon.membership.division.metadata import MemberMetadata, encode_metadata
 from holdfast.daemon.membership.division.ownership_map import AbsentNode, MappedMember, OwnershipMap, Work
@@ -30,6 +31,8 @@ from holdfast.kafka.aiokafka_parts import make_batch_builder
 from holdfast.kafka.exchange import to_bytes
 from holdfast.kafka.protocol import api_keys
 from holdfast.kafka.protocol.frames import encode_request
+from holdfast.kafka.protocol.sasl_calls import encode_authenticate
+from holdfast.kafka.protocol.scram import SCRAM_SHA_256, Keys
 from holdfast.records.checkpoint import Checkpoint, encode_checkpoint
 from holdfast.records.codecs.codec import Codec, encode_record
 from holdfast.records.fencing import Position
@@ -85,6 +88,19 @@ def admin_responses() -> list[bytes]:
         admin.encode_admin_response(admin.AdminResponse(0, None, {"a": [1, 2]})),
         admin.encode_admin_response(admin.AdminResponse(42, "why", None)),
     ]
+
+
+def logins() -> list[bytes]:
+    """Return a mechanism by its number, and bodies of SaslAuthenticate, a line each."""
+    first = encode_authenticate(0, b"n,,n=alice,r=rOprNGfwEbeRWgbNEkqO")
+    last = encode_authenticate(1, b"c=biws,r=rOprNGfwEbeRWgbNEkqO,p=dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ=")
+    return [b"\x00" + encode_authenticate(0, b"\0alice\0sesame"), b"\x01" + first + b"\n" + last, b"\x02" + first]
+
+
+def users_files() -> list[bytes]:
+    """Return files of users."""
+    keys = Keys(b"salt" * 4, bytes(32), bytes(32), 4_096)
+    return [render_credentials({"alice": {SCRAM_SHA_256: keys}, "bob": {SCRAM_SHA_256: keys}}).encode()]
 
 
 def frames() -> list[bytes]:

@@ -15,6 +15,10 @@ from kio.schema.metadata.v12.response import MetadataResponse
 
 from holdfast.api import admin, share_state, state_requests, state_responses
 from holdfast.api.results import PATIENT_CALLER
+from holdfast.daemon.login.credentials import Users
+from holdfast.daemon.login.mechanisms import MECHANISMS
+from holdfast.daemon.login.sasl_login import LoggedIn, LoginRules, Refused, SaslLogin, Undecided
+from holdfast.daemon.login.users_file import parse_credentials
 from holdfast.daemon.membership.division.assignment import decode_assignment
 from holdfast.daemon.membership.division.metadata import decode_metadata
 from holdfast.daemon.server.admin import Admin, AdminError
@@ -26,6 +30,8 @@ from holdfast.kafka.errors import UnreadableAnswer
 from holdfast.kafka.exchange import from_bytes
 from holdfast.kafka.protocol import requests
 from holdfast.kafka.protocol.primitives import MalformedBody
+from holdfast.kafka.protocol.sasl_calls import SASL_AUTHENTICATE, SASL_HANDSHAKE, encode_handshake
+from holdfast.kafka.protocol.scram import SCRAM_SHA_256, Keys
 from holdfast.records.checkpoint import decode_checkpoint
 from holdfast.records.codecs.codec import decode_record
 from holdfast.records.errors import InvalidKey, RecordError
@@ -44,6 +50,7 @@ LIMITS = LimitSettings(
     state_batches_per_write_max=100,
     state_batches_per_request_max=200,
 )
+USERS = Users({"alice": {SCRAM_SHA_256: Keys(bytes(16), bytes(32), bytes(32), 4_096)}})
 BOUNDS = state_requests.Bounds(100, 100, 200)
 
 
@@ -67,6 +74,23 @@ def try_input(target: Target, data: bytes) -> None:
         target.run(data)
     except target.errors:
         return
+
+
+# ---- a login ---------------------------------------------------------------------------------------------------------
+
+
+def _run_login(data: bytes) -> None:
+    """Choose a mechanism by the first byte, and make a SaslAuthenticate of each line that follows; nobody comes in."""
+    login = SaslLogin(LoginRules(MECHANISMS, 4_096, 0, lambda: USERS))
+    mechanism = MECHANISMS[data[0] % len(MECHANISMS)] if data else ""
+    outcome = login.take(SASL_HANDSHAKE, 1, encode_handshake(mechanism), 0)
+    for number, body in enumerate(data[1:].split(b"\n")):
+        if isinstance(outcome, Undecided):
+            outcome = login.checked(False)
+        assert not isinstance(outcome, LoggedIn)
+        if isinstance(outcome, Refused):
+            return
+        outcome = login.take(SASL_AUTHENTICATE, number % 3, body, 0)
 
 
 # ---- a client connection ---------------------------------------------------------------------------------------------
@@ -154,6 +178,10 @@ def _run_batches(data: bytes) -> None:
 
 
 TARGETS: dict[str, Target] = {
+    "login": Target(_run_login, (MalformedBody,), seeds.logins),
+    "users file": Target(
+        lambda data: parse_credentials(data.decode("utf-8", "replace")), (ValueError,), seeds.users_files
+    ),
     "connection": Target(_run_connection, (), lambda: [b"\x00" + frame for frame in seeds.frames()]),
     **{
         f"request {api_key} v{version}": Target(

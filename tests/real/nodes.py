@@ -18,6 +18,7 @@ from confluent_kafka.admin import AdminClient
 from holdfast.broker.properties import HOST, choose_ports
 from holdfast.client import ClientError, ClientSettings, connect
 from holdfast.kafka.librdkafka_types import topic_id_bytes
+from holdfast.kafka.security import PLAINTEXT, read_security
 from tests.waiting import PATIENCE_MS, PATIENCE_S, poll_pause_s
 
 #: A client that no busy machine keeps from its answer.
@@ -65,6 +66,9 @@ class NodeProcess:
             **PATIENT,
             **settings,
         }
+        file = settings.get("listener.client.properties.file")
+        #: How clients reach it: as other nodes do.
+        self.security = read_security(Path(str(file))) if file else PLAINTEXT
         self._process: subprocess.Popen[bytes] | None = None
 
     async def start(self) -> float:
@@ -98,7 +102,7 @@ class NodeProcess:
 
     async def ask(self, command: str, **arguments: Any) -> Any:
         """Give it an admin command."""
-        async with connect(self.address, ONE_TRY) as client:
+        async with connect(self.address, ONE_TRY, self.security) as client:
             return await client.admin(command, **arguments)
 
     def signal(self, number: signal.Signals) -> None:

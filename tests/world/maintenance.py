@@ -17,8 +17,8 @@ from holdfast.daemon.topics.cluster_queries import make_cluster_queries
 from holdfast.daemon.topics.log_identity import FirstRecords, read_first_records
 from holdfast.daemon.topics.metadata_cache import MetadataImage, Refresh
 from holdfast.daemon.topics.state_topic import StateTopic
+from holdfast.kafka.connection import connection_options
 from holdfast.kafka.librdkafka import KafkaClients
-from holdfast.kafka.security import connection_options
 from holdfast.records.keys import SharePartitionKey
 from holdfast.runtime.partition.states import State
 from tests.simulated.memory_log import MemoryTopic

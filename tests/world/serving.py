@@ -27,6 +27,7 @@ from holdfast.daemon.server.api_table import APIS, ApiHandler
 from holdfast.daemon.server.cluster_view import Node
 from holdfast.daemon.server.listener import Server
 from holdfast.daemon.server.wire.connections import Connections, Handler
+from holdfast.daemon.server.wire.entrance import Entrance
 from holdfast.daemon.server.wire.protocol import ClientProtocol
 from holdfast.daemon.settings.components.listener import LimitSettings
 from holdfast.kafka.protocol import frames
@@ -170,11 +171,12 @@ async def serve(
     handler: Handler | None = None,
     clock: Callable[[], float] = monotonic,
     shared: Sequence[socket.socket] = (),
+    entrance: Entrance | None = None,
 ) -> AsyncIterator[Served]:
     """Run a server on loopback, and on sockets of others, whose only node is itself."""
     service, cluster, reports, admin = FakeService(), FakeCluster(), Reports(), Admin(commands or {}, 60_000)
     handler = handler or ApiHandler(service, cluster, admin, OPEN)
-    server = Server(Connections(handler, APIS, limits or LimitSettings(), reports, clock), shared)
+    server = Server(Connections(handler, APIS, limits or LimitSettings(), reports, clock, entrance), shared)
     await server.start("127.0.0.1", 0)
     await server.accept_shared()
     cluster.nodes = [Node(1, "127.0.0.1", server.port)]

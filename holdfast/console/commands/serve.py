@@ -124,10 +124,9 @@ def _may_be_coloured() -> bool:
 
 
 def _supervise(settings: Settings, config: Path | None, flags: Mapping[str, object]) -> NodeExit:
-    from holdfast.daemon.server.listener import CannotListen
+    from holdfast.daemon.server.sockets import CannotListen, choose_ports, listen
     from holdfast.workers.lines import WorkerLines
     from holdfast.workers.plan import PlanRefused, plan_workers
-    from holdfast.workers.sockets import choose_ports, listen
     from holdfast.workers.supervisor import Supervisor
 
     try:

@@ -8,8 +8,7 @@ from enum import Enum
 from typing import NamedTuple, TypeAlias
 
 from holdfast.daemon.settings.models import Settings
-from holdfast.kafka.connection import ConnectionOptions
-from holdfast.kafka.security import connection_options
+from holdfast.kafka.connection import ConnectionOptions, connection_options
 
 
 class Level(Enum):

@@ -17,12 +17,12 @@ from confluent_kafka import (
 )
 
 from holdfast.console.outcomes import Exit, Failure
+from holdfast.kafka.connection import connection_options
 from holdfast.kafka.errors import ConnectionFailed, PropertyRefused
 from holdfast.kafka.group_offsets import BlockingGroupOffsets, GroupRefused
 from holdfast.kafka.librdkafka import DAMAGE, KafkaClients
 from holdfast.kafka.librdkafka_types import topic_id_bytes
 from holdfast.kafka.protocol.denials import acl_remedy
-from holdfast.kafka.security import connection_options
 from holdfast.records.errors import InvalidKey
 from holdfast.records.keys import parse_topic_id
 

@@ -26,8 +26,9 @@ _SHOWN_MAX: Final = 50
 
 
 def is_open(settings: Settings) -> bool:
-    """Return whether everything is allowed: no rules are named, and only this machine reaches the node."""
-    return not settings.access.acls_file and settings.listener.is_on_loopback
+    """Return whether everything is allowed: no rules are named, nobody logs in, and only this machine reaches the node."""
+    is_plain = settings.security.security_protocol == "PLAINTEXT"
+    return not settings.access.acls_file and settings.listener.is_on_loopback and is_plain
 
 
 def make_authorizer(settings: Settings, registry: Registry, files: FileWatch) -> Authorizer:

@@ -8,7 +8,7 @@ from typing import Any, Final, TypeAlias
 
 import structlog
 
-from holdfast.daemon.server.other_nodes import NodeSilent, query_other_node
+from holdfast.daemon.server.other_nodes import NodeSilent, OtherNodes
 from holdfast.daemon.settings.models import Settings
 from holdfast.daemon.worker_place import WorkerPlace
 from holdfast.metrics.registry import Gauge, Registry, exported_name
@@ -46,7 +46,9 @@ class HostMetrics:
         self._registry = registry
         self._others = place.others
         self._labels = {"node": settings.node_id} if place.others else {}
-        self._query = query or _make_query(settings.host.worker_answer_timeout_ms)
+        self._query = query or _make_query(
+            OtherNodes(settings.security.client_properties_file), settings.host.worker_answer_timeout_ms
+        )
         self._metrics = WorkerMetrics(registry) if place.others else None
         if self._metrics is not None:
             self._metrics.restarts.value = place.restarts
@@ -77,8 +79,8 @@ class HostMetrics:
         return answer if isinstance(answer, dict) else None
 
 
-def _make_query(timeout_ms: int) -> QueryMetrics:
+def _make_query(nodes: OtherNodes, timeout_ms: int) -> QueryMetrics:
     async def query(address: str) -> object:
-        return await query_other_node(address, "metrics", timeout_ms, **_OWN)
+        return await nodes.query(address, "metrics", timeout_ms, **_OWN)
 
     return query

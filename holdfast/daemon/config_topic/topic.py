@@ -12,8 +12,8 @@ from holdfast.daemon.components import config_log_config
 from holdfast.daemon.config_topic.follower import ConfigFollower
 from holdfast.daemon.config_topic.values import ClusterValue
 from holdfast.daemon.settings.models import Settings
+from holdfast.kafka.connection import connection_options
 from holdfast.kafka.errors import ConnectionFailed
-from holdfast.kafka.security import connection_options
 from holdfast.metrics.registry import Registry
 from holdfast.runtime.kafka_log.log import KafkaLog
 from holdfast.runtime.metrics import RuntimeMetrics

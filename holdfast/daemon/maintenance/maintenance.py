@@ -1,12 +1,19 @@
 """The periodic work of one node."""
 
+from collections.abc import Callable
+
+from holdfast.daemon.brokers.silence import IsLeftOut
 from holdfast.daemon.group_metrics.group_metrics import GroupMetrics
 from holdfast.daemon.maintenance.deleted_state import DeletedState
-from holdfast.daemon.maintenance.log_checks import LogChecks
+from holdfast.daemon.maintenance.log_checks import ClusterAccess, LogChecks
 from holdfast.daemon.maintenance.reader_offsets import ReaderOffsets
 from holdfast.daemon.maintenance.schedule import Schedule
+from holdfast.daemon.partitions.partitions import Partitions
 from holdfast.daemon.pruning.log_readers import LogReaders
 from holdfast.daemon.settings.models import Settings
+from holdfast.daemon.share.metrics import ShareMetrics
+from holdfast.daemon.topics.state_topic import StateTopic
+from holdfast.kafka.group_offsets import GroupOffsets
 
 
 class Maintenance:
@@ -43,3 +50,34 @@ class Maintenance:
     async def stop(self) -> None:
         """Stop all of it."""
         await self._schedule.stop()
+
+
+def make_maintenance(
+    settings: Settings,
+    access: ClusterAccess,
+    topic: StateTopic,
+    partitions: Partitions,
+    offsets: GroupOffsets,
+    group_metrics: GroupMetrics,
+    metrics: ShareMetrics,
+    *,
+    cluster_id: str,
+    log_renewed: Callable[[StateTopic], None],
+    is_left_out: IsLeftOut,
+) -> Maintenance:
+    """Return the periodic work of a node over its log."""
+    numbers = range(topic.partition_count)
+    return Maintenance(
+        DeletedState(settings.deleted_topics, cluster_id, partitions, metrics.deleted_topics_alarm),
+        LogChecks(access, topic, partitions, log_renewed=log_renewed, is_left_out=is_left_out),
+        partitions.readers,
+        ReaderOffsets(
+            partitions.readers,
+            lambda group: offsets.fetch_offsets(group, topic.name, numbers),
+            partitions.committed_offsets,
+            metrics,
+            is_left_out,
+        ),
+        group_metrics,
+        Schedule(settings.load.retry_backoff_max_ms, is_left_out),
+    )

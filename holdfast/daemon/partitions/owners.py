@@ -8,11 +8,11 @@ It delays a start by no more than the time that an answer may take.
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from functools import partial
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 import structlog
 
-from holdfast.daemon.server.other_nodes import NodeSilent, query_other_node
+from holdfast.daemon.server.other_nodes import NodeSilent, OtherNodes
 from holdfast.daemon.settings.models import LoadSettings
 from holdfast.records.checkpoint import Checkpoint
 from holdfast.records.keys import format_topic_id
@@ -22,6 +22,9 @@ _log = structlog.get_logger(__name__)
 
 #: Queries the `status` of the node at an address (`host:port`); None: it did not answer in time.
 QueryStatus: TypeAlias = Callable[[str], Awaitable[Mapping[str, Any] | None]]
+
+
+_IN_THE_CLEAR: Final = OtherNodes()
 
 
 class Owner(NamedTuple):
@@ -53,10 +56,10 @@ class _Query(NamedTuple):
     checkpoint: Checkpoint
 
 
-async def query_status_at(address: str, timeout_ms: int) -> Mapping[str, Any] | None:
+async def query_status_at(nodes: OtherNodes, address: str, *, timeout_ms: int) -> Mapping[str, Any] | None:
     """Return the `status` of the node at an address (`host:port`); None: there was no answer in time."""
     try:
-        status = await query_other_node(address, "status", timeout_ms)
+        status = await nodes.query(address, "status", timeout_ms)
     except NodeSilent as silence:
         _log.debug("owner_query_unanswered", address=address, why=str(silence))
         return None
@@ -76,6 +79,7 @@ class Owners:
         *,
         group: str | None = None,
         is_member: Callable[[Owner], bool] = nobody_known,
+        other_nodes: OtherNodes = _IN_THE_CLEAR,
     ) -> None:
         """Know no owner yet.
 
@@ -86,12 +90,15 @@ class Owners:
             host: gets the answers.
             query_status: replaces the query by a connection.
             group: of which this node is a member; None: it is a static node.
+            other_nodes: how they are reached.
             is_member: tells whether an owner is known as a member of our group, and so not to be queried.
         """
         self._settings = settings
         self._run_id = run_id
         self._refused = refused
-        self._query_status = query_status or partial(query_status_at, timeout_ms=settings.owner_answer_timeout_ms)
+        self._query_status = query_status or partial(
+            query_status_at, other_nodes, timeout_ms=settings.owner_answer_timeout_ms
+        )
         self._host = host
         self._group = group
         self._is_member = is_member

@@ -27,7 +27,7 @@ from holdfast.daemon.server.cluster_view import ClusterView
 from holdfast.daemon.server.share_calls import ShareCalls
 from holdfast.daemon.server.wire.requests import SMALL_FRAME_BYTES, WORK_PER_BYTE, Api, Request, Respond, Steps
 from holdfast.daemon.settings.components.listener import LimitSettings
-from holdfast.kafka.protocol import api_keys
+from holdfast.kafka.protocol import api_keys, sasl_calls
 
 #: A state batch has twenty bytes in a frame, and as an object ten times as many.
 _WORK_PER_BYTE_OF_WRITES: Final = 16
@@ -91,6 +91,20 @@ class ApiHandler:
     def answer_api_versions(self, request: Request, respond: Respond) -> Steps | None:
         """Answer ApiVersions, of any version."""
         respond(self._api_versions.answer(request.api_version, request.frame, request.body_offset))
+        return None
+
+    def answer_sasl_handshake(self, request: Request, respond: Respond) -> Steps | None:
+        """Answer SaslHandshake where nobody logs in; a login answers its own."""
+        sasl_calls.decode_handshake(request.frame, request.body_offset)
+        respond(sasl_calls.encode_handshake_answer(sasl_calls.NOT_NOW, ()))
+        return None
+
+    def answer_sasl_authenticate(self, request: Request, respond: Respond) -> Steps | None:
+        """Answer SaslAuthenticate where nobody logs in; a login answers its own."""
+        version = request.api_version
+        sasl_calls.decode_authenticate(version, request.frame, request.body_offset, len(request.frame))
+        refusal = sasl_calls.AuthenticateAnswer(sasl_calls.NOT_NOW, "nobody logs in at this listener", b"", 0)
+        respond(sasl_calls.encode_authenticate_answer(version, refusal))
         return None
 
     def answer_metadata(self, request: Request, respond: Respond) -> Steps | None:
@@ -184,8 +198,30 @@ _TABLE: Final[dict[int, _Row]] = {
             api_versions.FLEXIBLE_FROM,
             has_answer_tags=False,
             takes_any_version=True,
+            is_before_login=True,
         ),
         ApiHandler.answer_api_versions,
+    ),
+    # By which clients log in.
+    sasl_calls.SASL_HANDSHAKE: _Row(
+        Api(
+            "SaslHandshake",
+            sasl_calls.HANDSHAKE_VERSION,
+            sasl_calls.HANDSHAKE_VERSION,
+            flexible_from=sasl_calls.NEVER_FLEXIBLE,
+            is_before_login=True,
+        ),
+        ApiHandler.answer_sasl_handshake,
+    ),
+    sasl_calls.SASL_AUTHENTICATE: _Row(
+        Api(
+            "SaslAuthenticate",
+            0,
+            sasl_calls.AUTHENTICATE_VERSION_MAX,
+            sasl_calls.AUTHENTICATE_FLEXIBLE_FROM,
+            is_before_login=True,
+        ),
+        ApiHandler.answer_sasl_authenticate,
     ),
     # The share-state calls.
     share_state.INITIALIZE: _share_call(share_state.INITIALIZE, "InitializeShareGroupState"),

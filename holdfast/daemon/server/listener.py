@@ -7,26 +7,20 @@ from __future__ import annotations
 
 import asyncio
 import socket
-import ssl
 from collections.abc import Sequence
 from typing import Final, cast
 
 import structlog
 
+from holdfast.daemon.server.sockets import listen
 from holdfast.daemon.server.wire.connections import Connections, Handler
+from holdfast.daemon.server.wire.entrance import accept_encrypted
 from holdfast.daemon.server.wire.protocol import ClientProtocol
 
 _log = structlog.get_logger(__name__)
 
 #: Longest time between two looks for connections whose time is up.
 _SWEEP_INTERVAL_MS_MAX: Final = 1_000
-
-
-class CannotListen(Exception):
-    """The listener's address cannot be used."""
-
-    def __init__(self, host: str, port: int, error: OSError) -> None:
-        super().__init__(f"Cannot listen on {host}:{port} ({error.strerror or error}); set another `listen` address.")
 
 
 class Server:
@@ -36,40 +30,44 @@ class Server:
         """Prepare a server whose connections are added to `connections`; the sockets are its own to close."""
         self.connections = connections
         self._shared = shared
-        self._ssl_context: ssl.SSLContext | None = None
-        #: That of the one address first.
-        self._listeners: list[asyncio.Server] = []
+        #: Those of the one address, once it listens.
+        self._sockets: list[socket.socket] = []
+        #: What accepts at them.
+        self._listeners: list[asyncio.Server | asyncio.Task[None]] = []
         self._sweep: asyncio.TimerHandle | None = None
 
     @property
     def port(self) -> int:
         """Port that is listened on, also when the setting asked for any free one."""
-        port: int = self._listeners[0].sockets[0].getsockname()[1]
+        port: int = self._sockets[0].getsockname()[1]
         return port
 
     def hand_over(self, handler: Handler) -> None:
         """Give requests to another handler from now on; those in flight are answered by the one before."""
         self.connections.handler = handler
 
-    async def start(self, host: str, port: int, ssl_context: ssl.SSLContext | None = None) -> None:
+    async def start(self, host: str, port: int) -> None:
         """Listen at the one address, from now on until `drain`.
 
         Raises:
             CannotListen: the address is in use or not ours.
         """
-        self._ssl_context = ssl_context
-        loop, make, backlog = asyncio.get_running_loop(), self._make_protocol, self.connections.limits.connections_max
-        try:
-            self._listeners.append(await loop.create_server(make, host, port, backlog=backlog, ssl=ssl_context))
-        except OSError as error:
-            raise CannotListen(host, port, error) from error
+        self._sockets += listen(host, port, self.connections.limits.connections_max)
+        await self._accept(self._sockets)
         self._schedule_sweep()
 
     async def accept_shared(self) -> None:
         """Accept connections at the shared sockets as well, from now on until `drain`; the others take them before."""
-        loop, make, backlog = asyncio.get_running_loop(), self._make_protocol, self.connections.limits.connections_max
-        for shared in self._shared:
-            self._listeners.append(await loop.create_server(make, sock=shared, backlog=backlog, ssl=self._ssl_context))
+        await self._accept(self._shared)
+
+    async def _accept(self, sockets: Sequence[socket.socket]) -> None:
+        loop, backlog = asyncio.get_running_loop(), self.connections.limits.connections_max
+        for each in sockets:
+            if self.connections.entrance.ssl_context is None:
+                self._listeners.append(await loop.create_server(self._make_protocol, sock=each, backlog=backlog))
+            else:
+                accepting = accept_encrypted(each, lambda: ClientProtocol(self.connections))
+                self._listeners.append(asyncio.create_task(accepting, name="holdfast-accept"))
 
     async def drain(self, deadline_ms: int) -> int:
         """Stop listening, let requests in flight finish until the deadline, close all connections.
@@ -83,7 +81,12 @@ class Server:
         if connections.is_draining:
             return 0
         for listener in self._listeners:
-            listener.close()
+            if isinstance(listener, asyncio.Task):
+                listener.cancel()
+            else:
+                listener.close()
+        for each in (*self._sockets, *self._shared):
+            each.close()
         if self._sweep is not None:
             self._sweep.cancel()
         connections.drain()
@@ -96,6 +99,10 @@ class Server:
         connections.abort()
         await connections.is_empty.wait()
         return cut_off
+
+    async def drain_all(self, deadline_ms: int) -> bool:
+        """Drain, and return whether all requests in flight were answered."""
+        return await self.drain(deadline_ms) == 0
 
     def _make_protocol(self) -> asyncio.Protocol:
         # It has the interface and not the class, which would keep it from being compiled.

@@ -7,6 +7,7 @@ from holdfast.daemon.settings.declarations import is_secret
 #: What a node takes over while it runs; the others hold from its next start on.
 TAKEN_OVER_WHILE_RUNNING: Final = frozenset({"log_level"})
 
+_LISTENS_FIRST: Final = "a node listens before it reads the config topic"
 _FINDS_TOPIC: Final = "a node finds the config topic by it"
 _NODE_ONLY: Final = {
     "node_id": "each node has one of its own",
@@ -16,6 +17,8 @@ _NODE_ONLY: Final = {
     "super.users": "whoever writes the config topic could make himself one",
     "acls_file": "whoever writes the config topic could open all nodes",
     "audit_file": "each host has files of its own",
+    "connections.max.reauth.ms": _LISTENS_FIRST,
+    "connection.failed.authentication.delay.ms": _LISTENS_FIRST,
     "workers": "each host has a number of its own",
     "log_format": "the lines of each node go to whatever runs it",
     "take_over": "it would have all nodes replace each other",
@@ -26,6 +29,9 @@ _NODE_ONLY_BEGINNINGS: Final = {
     "kafka.": _FINDS_TOPIC,
     "config.": _FINDS_TOPIC,
     "http.": "each node has a port and files of its own",
+    "listener.": _LISTENS_FIRST,
+    "ssl.": _LISTENS_FIRST,
+    "sasl.": _LISTENS_FIRST,
     "worker_": "what looks after the workers of a host reads no config topic",
 }
 

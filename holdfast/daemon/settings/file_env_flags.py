@@ -20,7 +20,7 @@ from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
 from holdfast.daemon.settings.cluster_wide import why_not_cluster_wide
-from holdfast.daemon.settings.declarations import Address, Component, Properties, is_secret
+from holdfast.daemon.settings.declarations import REDACTED, Address, Component, Properties, is_secret
 from holdfast.daemon.settings.models import Settings
 
 ENVIRONMENT_PREFIX: Final = "HOLDFAST_"
@@ -31,6 +31,7 @@ RESERVED_VARIABLES: Final = frozenset(
     {
         "HOLDFAST_CONFIG",
         "HOLDFAST_BOOTSTRAP",
+        "HOLDFAST_COMMAND_CONFIG",
         "HOLDFAST_BROKER",
         "HOLDFAST_CACHE",
         "HOLDFAST_DEV_KAFKA_PORT",
@@ -200,22 +201,26 @@ def with_flags(flags: Mapping[str, object], own: Mapping[str, object]) -> dict[s
 
 def describe(settings: Settings) -> dict[str, Any]:
     """Return every setting by its name, secrets hidden: fit for a log line or a status page."""
-    values: dict[str, Any] = {
-        known.name: getattr(getattr(settings, known.component) if known.component else settings, known.attribute)
-        for known in KNOWN.values()
-    }
+    values = _values(settings)
+    values |= {name: REDACTED for name, value in values.items() if value and is_secret(name)}
     kafka = {_KAFKA + name: value for name, value in settings.kafka.redacted().items()}
     return values | kafka | settings.spark.redacted()
 
 
 def to_flags(settings: Settings) -> dict[str, Any]:
     """Return what `load_settings` takes as flags to give the same settings again, secrets among it."""
-    values = {name: value for name, value in describe(settings).items() if name in KNOWN}
     return (
-        values
+        _values(settings)
         | {_KAFKA + name: value for name, value in settings.kafka.properties.items()}
         | dict(settings.spark.properties)
     )
+
+
+def _values(settings: Settings) -> dict[str, Any]:
+    return {
+        known.name: getattr(getattr(settings, known.component) if known.component else settings, known.attribute)
+        for known in KNOWN.values()
+    }
 
 
 def expected(field: FieldInfo) -> str:

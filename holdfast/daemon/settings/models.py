@@ -21,6 +21,7 @@ from holdfast.daemon.settings.components.listener import (
     FileSettings,
     LimitSettings,
     ListenerSettings,
+    SecuritySettings,
 )
 from holdfast.daemon.settings.components.log import LogSettings
 from holdfast.daemon.settings.components.members import MemberSettings
@@ -331,6 +332,7 @@ class Settings(Component):
     node_id: int = setting(1, "Number of this node, its own among all nodes of one state topic.", ge=0, le=2**31 - 1)
     host: HostSettings = HostSettings()
     listener: ListenerSettings = ListenerSettings()
+    security: SecuritySettings = SecuritySettings()
     access: AccessSettings = AccessSettings()
     files: FileSettings = FileSettings()
     limits: LimitSettings = LimitSettings()
@@ -353,6 +355,8 @@ class Settings(Component):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
+        if why := self.security.why_exposed(self.listener.listen_address[0]):
+            raise ValueError(why)
         if self.deleted_topics.deleted_topic_grace_ms < self.metadata.metadata_refresh_interval_ms:
             raise ValueError(
                 "deleted_topic_grace_ms must be at least metadata_refresh_interval_ms, or one answer would decide"

@@ -7,6 +7,7 @@ from holdfast.daemon.brokers.silence import watch_broker
 from holdfast.daemon.group_metrics.numbers import GroupNumbers, Pair
 from holdfast.daemon.group_metrics.series import GroupSeries
 from holdfast.daemon.membership.metrics import AssignmentMetrics
+from holdfast.daemon.server.entrance import LoginMetrics
 from holdfast.daemon.server.metrics import ServerMetrics
 from holdfast.daemon.server.wire.connections import Connections
 from holdfast.daemon.settings.components.listener import LimitSettings
@@ -31,6 +32,8 @@ def full_registry() -> Registry:
     ShareMetrics(registry).watch_partition("topic", 0, lambda: 0, lambda: 0, lambda: (0, 0))
     SnapshotMetrics(registry)
     WorkerMetrics(registry)
+    AccessMetrics(registry)
+    LoginMetrics(registry).show_certificate(lambda: 0.0)
     GroupSeries(registry, lambda: 0).show({Pair("group", bytes(16)): GroupNumbers("topic")})
     watch_broker(registry, 1, lambda: 0)
     AccessMetrics(registry)

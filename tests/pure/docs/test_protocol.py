@@ -30,7 +30,13 @@ def test_the_error_codes_are_those_of_the_code() -> None:
     assert described == {(ErrorCode(code).name, code) for code in SHARE_STATE_ANSWERS}
     named = {name for path in ROOT.glob("holdfast/daemon/**/*.py") for name in CODE.findall(path.read_text())}
     of_look_ups = {ErrorCode.GROUP_AUTHORIZATION_FAILED}
-    assert {ErrorCode[name] for name in named} <= SHARE_STATE_ANSWERS | of_look_ups
+    of_logins = {
+        ErrorCode.ILLEGAL_SASL_STATE,
+        ErrorCode.SASL_AUTHENTICATION_FAILED,
+        ErrorCode.UNSUPPORTED_SASL_MECHANISM,
+    }
+    assert {ErrorCode[name] for name in named} <= SHARE_STATE_ANSWERS | of_look_ups | of_logins
+    assert all(code.name in PAGE for code in of_logins)
     look_ups = PAGE.partition("\n## FindCoordinator\n")[2].partition("\n## ")[0]
     assert {code for code in of_look_ups if code.name in look_ups} == of_look_ups
 

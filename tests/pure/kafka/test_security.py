@@ -9,10 +9,10 @@ from random import Random
 
 import pytest
 
-from holdfast.kafka.connection import ConnectionOptions
+from holdfast.kafka.connection import ConnectionOptions, connection_options
 from holdfast.kafka.errors import ConnectionFailed, PropertyRefused
+from holdfast.kafka.librdkafka import check_properties
 from holdfast.kafka.metadata import MetadataClient
-from holdfast.kafka.security import check_properties, connection_options
 from tests.pure.kafka.metadata_brokers import METADATA, WITHOUT_METADATA, Broker, listening
 
 BROKERS = {"bootstrap.servers": "broker:9092"}
@@ -91,7 +91,7 @@ def test_verification_of_the_broker_is_on_unless_switched_off() -> None:
         ),
         (
             {"ssl.keystore.location": "x.p12"},
-            "kafka.ssl.keystore.location is not supported for the metadata connection",
+            "kafka.ssl.keystore.location is not supported; use",
         ),
         ({"sasl.kerberos.principal": "x"}, "kafka.sasl.kerberos.principal is not supported"),
         (

@@ -34,7 +34,13 @@ def test_workers_have_the_next_node_ids_and_the_next_ports() -> None:
 
 def test_where_all_addresses_are_listened_on_each_worker_advertises_its_own_port_and_is_reached_on_loopback() -> None:
     planned = plan_workers(
-        settings(listen="0.0.0.0:9492", advertised_listener="kelp.example:19492", group__instance__id="kelp"), no_ports
+        settings(
+            listen="0.0.0.0:9492",
+            advertised_listener="kelp.example:19492",
+            group__instance__id="kelp",
+            listener__insecure=True,
+        ),
+        no_ports,
     )
     assert [worker.address for worker in planned] == ["127.0.0.1:9493", "127.0.0.1:9494"]
     own = [worker.settings for worker in planned]
@@ -79,6 +85,6 @@ def test_the_number_of_workers_is_no_setting_of_all_nodes() -> None:
 
 def test_what_is_a_workers_own_wins_over_every_spelling_of_the_flag() -> None:
     given = {"listener.listen": "a:1", "node_id": "7", "log_level": "debug"}
-    merged = with_flags(given, {"listen": "a:2", "node_id": 8})
-    assert merged == {"log_level": "debug", "listen": "a:2", "node_id": 8}
+    merged = with_flags(given, {"listen": "127.0.0.1:2", "node_id": 8})
+    assert merged == {"log_level": "debug", "listen": "127.0.0.1:2", "node_id": 8}
     assert load_settings(flags=merged | {"kafka.bootstrap.servers": "a:1"}).settings.node_id == 8

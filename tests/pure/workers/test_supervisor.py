@@ -19,11 +19,11 @@ from structlog.testing import capture_logs
 
 from holdfast.children.child import Child
 from holdfast.daemon.node_exit import NodeExit
+from holdfast.daemon.server.sockets import listen
 from holdfast.daemon.settings.components.host import HostSettings
 from holdfast.service.notify_socket import ServiceManager
 from holdfast.workers.lines import WorkerLines
 from holdfast.workers.plan import Worker
-from holdfast.workers.sockets import listen
 from holdfast.workers.supervisor import Supervisor
 from tests.processes import is_alive
 from tests.waiting import PATIENCE_MS, wait_until

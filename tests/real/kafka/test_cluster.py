@@ -12,8 +12,8 @@ from confluent_kafka.cimpl import NewTopic
 from holdfast.daemon.settings.models import DeletedTopicSettings, MetadataSettings
 from holdfast.daemon.topics.deleted_topics import CleanUp, DeletedTopics
 from holdfast.daemon.topics.metadata_cache import ClusterMetadata, MetadataImage, Refresh
+from holdfast.kafka.connection import connection_options
 from holdfast.kafka.metadata import MetadataClient
-from holdfast.kafka.security import connection_options
 from tests.real.shared_kafka import NewTopicFactory
 from tests.waiting import PATIENCE_S
 

@@ -26,10 +26,10 @@ from kio.schema.errors import ErrorCode
 from holdfast.broker import EmbeddedKafka
 from holdfast.client import Client, ShareStateError, connect
 from holdfast.kafka.addresses import format_address
+from holdfast.kafka.connection import connection_options
 from holdfast.kafka.discovery.broker_links import broker_links
 from holdfast.kafka.discovery.coordinators import Coordinators
 from holdfast.kafka.discovery.find_coordinator import Key, KeyType
-from holdfast.kafka.security import connection_options
 from holdfast.records.batches import ACKNOWLEDGED, StateBatch
 from tests.real.container_kafka import needs_processes
 from tests.real.membership.member_program import Program, running, settings

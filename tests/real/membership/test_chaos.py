@@ -23,10 +23,10 @@ from confluent_kafka.cimpl import NewTopic
 
 from holdfast.broker import EmbeddedKafka
 from holdfast.client import connect
+from holdfast.kafka.connection import connection_options
 from holdfast.kafka.discovery.broker_links import broker_links
 from holdfast.kafka.discovery.groups import Groups
 from holdfast.kafka.protocol.error_codes import ErrorCode
-from holdfast.kafka.security import connection_options
 from holdfast.records.keys import SharePartitionKey
 from tests.real.membership.callers import REGISTERS, SETS, Callers, History
 from tests.real.membership.cluster import Cluster

@@ -19,8 +19,8 @@ from holdfast.client import Client, ClientError, connect
 from holdfast.daemon.node_exit import NodeExit
 from holdfast.daemon.settings.models import Settings
 from holdfast.kafka.addresses import parse_address
+from holdfast.kafka.connection import connection_options
 from holdfast.kafka.exchange import exchange_with_any
-from holdfast.kafka.security import connection_options
 from holdfast.records.batches import StateBatch
 from holdfast.records.keys import SharePartitionKey
 from holdfast.runtime.partition.states import State

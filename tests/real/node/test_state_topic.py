@@ -21,9 +21,9 @@ from holdfast.daemon.topics.state_topic import (
     describe_topic,
     ensure_state_topic,
 )
+from holdfast.kafka.connection import connection_options
 from holdfast.kafka.librdkafka import KafkaClients
 from holdfast.kafka.metadata import MetadataClient
-from holdfast.kafka.security import connection_options
 from holdfast.records.header import HEADER_NAME, encode_header
 from holdfast.runtime.settings import LogIdentity
 from tests.real.shared_kafka import NewTopicFactory

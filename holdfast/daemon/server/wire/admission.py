@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from ipaddress import ip_address
-
-from holdfast.daemon.settings.components.listener import LimitSettings
+from holdfast.daemon.settings.components.listener import LimitSettings, is_loopback
 
 
 class Admission:
@@ -47,13 +45,3 @@ class Admission:
         self._counts[host] -= 1
         if not self._counts[host]:
             del self._counts[host]
-
-
-def is_loopback(host: str) -> bool:
-    """Return whether an address is this machine's own."""
-    try:
-        address = ip_address(host.partition("%")[0])
-    except ValueError:
-        return False
-    mapped = getattr(address, "ipv4_mapped", None)
-    return (mapped or address).is_loopback

@@ -83,6 +83,8 @@ class Connection:
         self._account: Account | None = None
         self._frames = FrameReader(limits.frame_size_bytes_max)
         self._answers = AnswerQueue(apis)
+        #: Until when the client must be let in; None: it is.
+        self._login_due_ms: float | None = None
         self._last_active_ms = now_ms
         #: True while the client must wait for answers before more of its requests are begun.
         self.is_paused = False
@@ -137,6 +139,17 @@ class Connection:
         """Take bytes of the client."""
         if self._violation is None:
             self._frames.receive(data)
+
+    def await_login(self, frame_size_bytes_max: int, due_ms: float) -> None:
+        """Take only requests that come before a login, in smaller frames, until `let_in`, which must come before `due_ms`."""
+        self._frames.frame_size_bytes_max = frame_size_bytes_max
+        self._login_due_ms = due_ms
+
+    def let_in(self, principal: str) -> None:
+        """Take requests of all calls from now on; they are those of `principal`."""
+        self.principal = principal
+        self._frames.frame_size_bytes_max = self._frame_size_bytes_max
+        self._login_due_ms = None
 
     def next_event(self, now_ms: float) -> Event:
         """Return what comes next of the bytes received.
@@ -203,8 +216,10 @@ class Connection:
         self._frames.clear()
 
     def overdue(self, now_ms: float) -> Violation | None:
-        """Return that a request took too long to arrive whole, or None."""
-        limits, frames = self._limits, self._frames
+        """Return that a login or a request took too long to arrive whole, or None."""
+        limits, frames, due_ms = self._limits, self._frames, self._login_due_ms
+        if due_ms is not None and now_ms > due_ms:
+            return Violation("login_timed_out", "it has not come in within its time (listener.login.timeout.ms)")
         began_ms = frames.incomplete_since_ms
         if began_ms is not None and now_ms - began_ms > limits.frame_timeout_ms:
             text = f"it began a request and did not complete it in {limits.frame_timeout_ms} ms ({frames.progress} arrived)"
@@ -240,6 +255,8 @@ class Connection:
         api = self._apis.get(api_key)
         if api is None:
             return self._refuse("unknown_api_requested", f"it requests API key {api_key}, which is not served here")
+        if self._login_due_ms is not None and not api.is_before_login:
+            return self._refuse("login_skipped", f"it requests {api.name} and has not logged in")
         if not api.min_version <= version <= api.max_version:
             if not api.takes_any_version:
                 served = f"{api.min_version} to {api.max_version} are served"

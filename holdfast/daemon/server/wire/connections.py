@@ -14,6 +14,7 @@ from typing import Protocol
 from holdfast.daemon.server.wire.accounts import Accounts
 from holdfast.daemon.server.wire.admission import Admission
 from holdfast.daemon.server.wire.buffers import Buffered, Buffers
+from holdfast.daemon.server.wire.entrance import Entrance, OpenEntrance
 from holdfast.daemon.server.wire.requests import Api, Request, RequestMemory, Respond, Steps, Violation
 from holdfast.daemon.server.wire.turns import Turns, Worker
 from holdfast.daemon.settings.components.listener import LimitSettings
@@ -70,13 +71,15 @@ class Connections:
         limits: LimitSettings,
         report: ClientReport,
         clock: Callable[[], float] = monotonic,
+        entrance: Entrance | None = None,
     ) -> None:
-        """Begin without a connection; `clock` gives seconds and never goes back."""
+        """Begin without a connection; `clock` gives seconds and never goes back, and at no `entrance` nobody logs in."""
         self.handler = handler
         self.apis = apis
         self.limits = limits
         self.report = report
         self.clock = clock
+        self.entrance = entrance or OpenEntrance()
         self.turns = Turns(limits.request_slice_ms, clock)
         self.is_draining = False
         #: Set when the last connection is gone while the server drains.

@@ -7,6 +7,7 @@ is not read from; one that breaks the protocol loses its connection, costs one l
 from __future__ import annotations
 
 import asyncio
+import socket
 from functools import partial
 from typing import Final, cast
 
@@ -15,6 +16,7 @@ import structlog
 from holdfast.daemon.server.wire.accounts import Account
 from holdfast.daemon.server.wire.connection import NEED_MEMORY, NEED_QUOTA, Connection
 from holdfast.daemon.server.wire.connections import Connections
+from holdfast.daemon.server.wire.entrance import Login, NotAdmitted, encrypt
 from holdfast.daemon.server.wire.requests import Body, Request, Steps, Violation
 from holdfast.daemon.server.wire.turns import Payer
 from holdfast.kafka.addresses import format_address
@@ -59,6 +61,15 @@ class ClientProtocol:
         self._transport: asyncio.Transport | None = None
         self._connection: Connection | None = None
         self._stepwise: _StepwiseRequest | None = None
+        #: None: the client need not log in.
+        self._login: Login | None = None
+        #: The TLS handshake, while that is under way, and when it began.
+        self._handshake: asyncio.Future[None] | None = None
+        self._knocked_ms = 0.0
+        #: Whether it was given up before it had a transport.
+        self._is_gone = False
+        #: Whether the connection is to be closed when what is in flight is answered.
+        self._is_ending = False
         self._is_flush_due = False
         self._is_writing_paused = False
         self._writing_paused_ms = 0.0
@@ -68,23 +79,31 @@ class ClientProtocol:
     # What asyncio calls.
 
     def connection_made(self, base_transport: asyncio.BaseTransport) -> None:
-        """Take a new socket, or close it when there are too many."""
+        """Take a new socket, or close it when there are too many; one with TLS was taken before its handshake."""
         # uvloop's transports have the interface and not the class.
         transport = cast("asyncio.Transport", base_transport)
-        name = transport.get_extra_info("peername")
-        if isinstance(name, tuple):
-            self.host = str(name[0])
-            self.address = format_address(self.host, name[1])
-        connections = self._connections
-        if not connections.admit(self):
+        connections, certificate = self._connections, None
+        if self._handshake is not None:
+            self._handshake = None
+            certificate = transport.get_extra_info("ssl_object").getpeercert(binary_form=True)
+        elif self._is_gone or not self._enter(transport.get_extra_info("peername")):
             transport.abort()
             return
         limits = connections.limits
         transport.set_write_buffer_limits(high=limits.write_buffer_bytes_max)
         self._transport = transport
         now_ms = connections.now_ms()
-        self._connection = Connection(connections.apis, limits, self.address, now_ms, connections.memory)
-        self._join_account(self._connection)
+        self._connection = connection = Connection(connections.apis, limits, self.address, now_ms, connections.memory)
+        entrance = connections.entrance
+        try:
+            connection.principal = entrance.principal_of(certificate)
+        except NotAdmitted as error:
+            self.close(Violation("client_not_admitted", str(error)))
+            return
+        self._join_account(connection)
+        self._login = entrance.begin_login(self)
+        if self._login is not None:
+            connection.await_login(entrance.login_frame_size_bytes_max, now_ms + entrance.login_timeout_ms)
 
     def data_received(self, data: bytes) -> None:
         """Take bytes of the client."""
@@ -119,6 +138,43 @@ class ClientProtocol:
         self._update_reading()
         self._connections.turns.wait(self)
 
+    # What comes of the TLS handshake and of the login.
+
+    def knock(self, accepted: socket.socket, peer_name: object) -> None:
+        """See `entrance.Knocking`."""
+        connections = self._connections
+        context = connections.entrance.ssl_context
+        if context is None or not self._enter(peer_name):
+            accepted.close()
+            return
+        self._knocked_ms = connections.now_ms()
+        timeout_ms, close_timeout_ms = connections.entrance.login_timeout_ms, connections.limits.unread_timeout_ms
+        handshake = encrypt(self, accepted, context, timeout_ms, close_timeout_ms)
+        self._handshake = asyncio.ensure_future(handshake)
+
+    def not_encrypted(self, why: str) -> None:
+        """See `entrance.Knocking`."""
+        if self._handshake is not None:
+            self.close(Violation("tls_handshake_failed", why))
+
+    def let_in(self, principal: str) -> None:
+        """See `entrance.Guest`."""
+        if self._connection is not None:
+            self._connection.let_in(principal)
+
+    def close_answered(self, violation: Violation) -> None:
+        """See `entrance.Guest`."""
+        self._is_ending = True
+        self._connections.violations += 1
+        self._connections.report(violation.kind, self.address, violation.text)
+
+    def _enter(self, peer_name: object) -> bool:
+        """Take the address of the client; returns whether it has a place."""
+        if isinstance(peer_name, tuple):
+            self.host = str(peer_name[0])
+            self.address = format_address(self.host, peer_name[1])
+        return self._connections.admit(self)
+
     # What the server calls.
 
     @property
@@ -128,6 +184,8 @@ class ClientProtocol:
 
     def silent_ms(self, now_ms: float) -> float:
         """Return for how long the client has sent no request and waited for no answer."""
+        if self._handshake is not None:
+            return now_ms - self._knocked_ms
         return 0.0 if self._connection is None else self._connection.silent_ms(now_ms)
 
     def count_buffered_bytes(self) -> int:
@@ -160,7 +218,7 @@ class ClientProtocol:
         self._connections.buffers.add_written(size)
         if connection.is_paused:
             self._connections.turns.wait(self)
-        if self._connections.is_draining and not connection.in_flight:
+        if (self._is_ending or self._connections.is_draining) and not connection.in_flight:
             transport.close()
 
     def drain(self) -> None:
@@ -176,6 +234,10 @@ class ClientProtocol:
         self._release_connection()
         if self._transport is not None:
             self._transport.abort()
+        elif self._handshake is not None:
+            self._handshake.cancel()
+            self._handshake, self._is_gone = None, True
+            self._connections.remove(self)
 
     def close_if_overdue(self, now_ms: float) -> None:
         """Close a connection whose time is up."""
@@ -230,11 +292,12 @@ class ClientProtocol:
     def _begin(self, connection: Connection) -> bool:
         """Begin the next request; returns whether there was one."""
         connections = self._connections
-        if self._is_writing_paused or connections.is_draining:
+        if self._is_writing_paused or self._is_ending or connections.is_draining:
             return False
         if connection.principal is not self._joined_as:
             self._join_account(connection)
-        request = connection.next_event(connections.now_ms())
+        now_ms = connections.now_ms()
+        request = connection.next_event(now_ms)
         if not isinstance(request, Request):
             if isinstance(request, Violation):
                 self.close(request)
@@ -244,9 +307,15 @@ class ClientProtocol:
                 connections.accounts.wait(self._account, self)
             return False
         connections.requests += 1
+        login, answer = self._login, partial(self._answer, request)
         steps: Steps | None = None
         try:
-            steps = connections.handler(request, partial(self._answer, request))
+            if login is not None and login.takes(request.api_key):
+                login.handle(request, answer)
+            elif login is not None and (violation := login.violation(now_ms)) is not None:
+                self.close(violation)
+            else:
+                steps = connections.handler(request, answer)
         except MalformedBody as error:
             self._refuse(request, error)
         except Exception as bug:

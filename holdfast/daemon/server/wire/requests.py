@@ -41,6 +41,8 @@ class Api(NamedTuple):
     has_answer_tags: bool = True
     #: Whether the handler sees versions that are not served, too; else such a request ends the connection.
     takes_any_version: bool = False
+    #: Whether it is served before the client has logged in; any other request ends the connection then.
+    is_before_login: bool = False
 
 
 class Violation(NamedTuple):

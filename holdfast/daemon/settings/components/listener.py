@@ -1,11 +1,11 @@
-"""The settings of the listener: where the node listens, who may do what, and what its clients may cost."""
+"""The settings of the listener: where the node listens, who may come in and do what, and what its clients may cost."""
 
 from ipaddress import ip_address
-from typing import Annotated, ClassVar, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, model_validator
 
-from holdfast.daemon.settings.declarations import MIB, MINUTE_MS, Address, Component, count, setting, time_ms
+from holdfast.daemon.settings.declarations import MIB, MINUTE_MS, Address, Component, Names, count, setting, time_ms
 from holdfast.kafka.addresses import DEFAULT_PORT, parse_address
 
 
@@ -48,11 +48,7 @@ class ListenerSettings(Component):
     @property
     def is_on_loopback(self) -> bool:
         """Whether only this machine reaches what is listened on."""
-        host, _ = self.listen_address
-        try:
-            return ip_address(host.partition("%")[0]).is_loopback
-        except ValueError:
-            return host == "localhost"
+        return is_loopback(self.listen_address[0])
 
 
 def principal_problem(principal: str) -> str:
@@ -212,3 +208,133 @@ class LimitSettings(Component):
     unread_timeout_ms: int = time_ms(
         500, "When the node stops, a client whose requests are answered has so long to take the answers."
     )
+
+
+#: All that there are.
+_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+
+
+class SecuritySettings(Component):
+    """How clients and other nodes prove who they are, and what they see of the node."""
+
+    # Without it, some would have the names of properties of librdkafka, which `kafka.` goes before.
+    name_prefix: ClassVar[str] = "listener."
+
+    security_protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = setting(
+        "PLAINTEXT",
+        "What is spoken at `listen`: TLS with SSL, a login with SASL. Without TLS it must be a loopback address, "
+        "unless `listener.insecure` is true.",
+    )
+    insecure: bool = setting(
+        False,
+        "Listen without TLS on any address; who reaches it reads along. `holdfast serve --insecure` sets it.",
+    )
+    ssl_certificate_location: str = setting(
+        "", "PEM file with the certificate of the node and those that lead to its authority."
+    )
+    ssl_key_location: str = setting("", "PEM file with the private key. Empty: it is in the file of the certificate.")
+    ssl_key_password: str = setting("", "Password of the private key.", repr=False)
+    ssl_ca_location: str = setting("", "PEM file with the authorities that sign the certificates of clients.")
+    ssl_client_auth: Literal["none", "requested", "required"] = setting(
+        "none", "Whether clients show a certificate; it is who they are, unless they log in.", kafka="ssl.client.auth"
+    )
+    ssl_principal_mapping_rules: str = setting(
+        "DEFAULT",
+        "From the name in a client's certificate to its principal: RULE:pattern/replacement/[LU] or DEFAULT, separated by "
+        "commas; the first that fits decides.",
+        kafka="ssl.principal.mapping.rules",
+    )
+    sasl_enabled_mechanisms: Names = setting(
+        ("SCRAM-SHA-256", "SCRAM-SHA-512"),
+        "Mechanisms by which clients log in, of PLAIN, SCRAM-SHA-256 and SCRAM-SHA-512.",
+        kafka="sasl.enabled.mechanisms",
+    )
+    users_file: str = setting("", "File with the users who can log in; `holdfast users` writes it.")
+    connections_max_reauth_ms: int = setting(
+        0,
+        "How long a login holds; then the client must log in anew on its connection, or loses it. 0: for good.",
+        kafka="connections.max.reauth.ms",
+        ge=0,
+        le=24 * 60 * MINUTE_MS,
+    )
+    connection_failed_authentication_delay_ms: int = setting(
+        100,
+        "How long the answer to a failed login is held back. Below listener.login.timeout.ms.",
+        kafka="connection.failed.authentication.delay.ms",
+        ge=0,
+        le=MINUTE_MS,
+    )
+    login_timeout_ms: int = time_ms(
+        10_000, "How long a client may take from its connection to the end of its login, the TLS handshake included."
+    )
+    login_frame_size_bytes_max: int = setting(
+        64 * 1024,
+        "Largest request before a login.",
+        kafka="sasl.server.max.receive.size",
+        ge=1024,
+        le=MIB,
+    )
+    sasl_message_bytes_max: int = setting(
+        4_096, "Largest message of a login under its mechanism.", ge=256, le=64 * 1024
+    )
+    certificate_days_left_min: int = setting(
+        14, "With fewer days left to its certificate, the node writes a warning a day.", ge=0, le=3_650
+    )
+    client_properties_file: str = setting(
+        "", "Properties by which this node reaches other nodes and workers, as `holdfast --command-config` takes them."
+    )
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.has_tls and not self.ssl_certificate_location:
+            raise ValueError(
+                f"listener.security.protocol is {self.security_protocol}, which needs listener.ssl.certificate.location"
+            )
+        if self.has_tls and self.ssl_client_auth != "none" and not self.ssl_ca_location:
+            raise ValueError(f"ssl.client.auth is {self.ssl_client_auth}, which needs listener.ssl.ca.location")
+        unknown = [each for each in self.sasl_enabled_mechanisms if each not in _MECHANISMS]
+        if unknown or not self.sasl_enabled_mechanisms:
+            named = ", ".join(unknown) or "empty"
+            raise ValueError(f"sasl.enabled.mechanisms is {named}; there are {', '.join(_MECHANISMS)}")
+        if self.has_login and not self.users_file:
+            raise ValueError(f"listener.security.protocol is {self.security_protocol}, which needs listener.users.file")
+        if self.security_protocol != "PLAINTEXT" and not self.client_properties_file:
+            raise ValueError(
+                f"listener.security.protocol is {self.security_protocol}, and a node queries others before it takes their place; "
+                "set listener.client.properties.file to the properties by which it reaches them"
+            )
+        if self.connection_failed_authentication_delay_ms >= self.login_timeout_ms:
+            raise ValueError("connection.failed.authentication.delay.ms must be below listener.login.timeout.ms")
+        return self
+
+    @property
+    def has_tls(self) -> bool:
+        """Whether the listener speaks TLS."""
+        return self.security_protocol.endswith("SSL")
+
+    @property
+    def has_login(self) -> bool:
+        """Whether clients must log in."""
+        return self.security_protocol.startswith("SASL_")
+
+    def why_exposed(self, host: str) -> str:
+        """Return what is wrong with listening on a host; empty if nothing is."""
+        if self.has_tls or self.insecure or is_loopback(host):
+            return ""
+        return (
+            f"listen has the host {host}, which other machines reach, and listener.security.protocol is "
+            f"{self.security_protocol}, which encrypts nothing; set it to SASL_SSL or SSL and give the node a certificate, or set "
+            "listener.insecure=true (--insecure) where only friends reach it"
+        )
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether a host is this machine's own."""
+    if host == "localhost":
+        return True
+    try:
+        address = ip_address(host.partition("%")[0])
+    except ValueError:
+        return False
+    mapped = getattr(address, "ipv4_mapped", None)
+    return (mapped or address).is_loopback

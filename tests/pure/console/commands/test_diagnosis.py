@@ -77,7 +77,19 @@ def test_wrong_settings_are_what_the_doctor_finds(checks: dict[str, Any]) -> Non
 @pytest.mark.parametrize(
     ("arguments", "address"),
     [
-        (("doctor", *KAFKA, "--set", "listen=0.0.0.0:9999", "--set", "advertised_listener=n:1"), "127.0.0.1:9999"),
+        (
+            (
+                "doctor",
+                *KAFKA,
+                "--set",
+                "listen=0.0.0.0:9999",
+                "--set",
+                "advertised_listener=n:1",
+                "--set",
+                "listener.insecure=true",
+            ),
+            "127.0.0.1:9999",
+        ),
         (("doctor", *KAFKA, "--address", "other:1"), "other:1"),
         (("--address", "other:2", "doctor", *KAFKA), "other:2"),
     ],

@@ -122,7 +122,7 @@ def made_of(files: FileWatch, **flags: str) -> Authorizer:
     return make_authorizer(load_settings(flags=given).settings, Registry(), files)
 
 
-ELSEWHERE = {"listen": "10.1.2.3:9492"}
+ELSEWHERE = {"listen": "10.1.2.3:9492", "listener__insecure": "true"}
 
 
 @pytest.mark.parametrize(
@@ -133,8 +133,8 @@ ELSEWHERE = {"listen": "10.1.2.3:9492"}
         ({"listen": "[::1]:1"}, True),
         ({"listen": "127.8.9.10:1", "super__users": "User:x"}, True),
         (ELSEWHERE, False),
-        ({"listen": "holdfast.example:1"}, False),
-        ({"listen": "0.0.0.0:1", "advertised_listener": "127.0.0.1:1"}, False),
+        (ELSEWHERE | {"listen": "holdfast.example:1"}, False),
+        (ELSEWHERE | {"listen": "0.0.0.0:1", "advertised_listener": "127.0.0.1:1"}, False),
     ],
 )
 def test_without_rules_everything_is_allowed_on_loopback_and_nothing_anywhere_else(

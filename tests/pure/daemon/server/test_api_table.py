@@ -16,6 +16,7 @@ from holdfast.api.admin import ADMIN, AdminRequest, encode_admin_request
 from holdfast.api.results import ReadPartition, ReadResult, StateRequest
 from holdfast.daemon.server.api_table import APIS
 from holdfast.daemon.server.wire.requests import Api
+from holdfast.kafka.protocol import sasl_calls
 from holdfast.kafka.protocol.primitives import MalformedBody, encode_string
 from tests.pure.daemon.server.calls import (
     ApiWorld,
@@ -38,7 +39,9 @@ def test_api_versions_advertises_the_table(version: int) -> None:
     assert {key.api_key: (key.min_version, key.max_version) for key in response.api_keys} == {
         3: (0, 13),
         10: (0, 6),
+        17: (1, 1),
         18: (0, 4),
+        36: (0, 2),
         83: (0, 0),
         84: (0, 0),
         85: (0, 1),
@@ -66,7 +69,9 @@ def test_every_call_that_is_advertised_is_named() -> None:
     assert {key: api.name for key, api in APIS.items() if key < 10_000} == {
         3: "Metadata",
         10: "FindCoordinator",
+        17: "SaslHandshake",
         18: "ApiVersions",
+        36: "SaslAuthenticate",
         83: "InitializeShareGroupState",
         84: "ReadShareGroupState",
         85: "WriteShareGroupState",
@@ -74,6 +79,15 @@ def test_every_call_that_is_advertised_is_named() -> None:
         87: "ReadShareGroupStateSummary",
     }
     assert APIS[85][:4] == Api("WriteShareGroupState", 0, 1, flexible_from=0)[:4]
+
+
+@pytest.mark.parametrize("version", [0, 1, 2])
+def test_where_nobody_logs_in_a_login_is_refused_and_nothing_else_comes_of_it(version: int) -> None:
+    handshake = ApiWorld().ask_raw(17, 1, sasl_calls.encode_handshake("PLAIN"))
+    assert sasl_calls.decode_handshake_answer(handshake, 0) == (ErrorCode.illegal_sasl_state, [])
+    body = sasl_calls.encode_authenticate(version, b"\0alice\0sesame")
+    answer = sasl_calls.decode_authenticate_answer(version, ApiWorld().ask_raw(36, version, body), 0)
+    assert (answer.error_code, answer.message) == (ErrorCode.illegal_sasl_state, b"")
 
 
 # Share-state calls

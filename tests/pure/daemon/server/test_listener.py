@@ -12,7 +12,8 @@ import pytest
 import uvloop
 
 from holdfast.daemon.server.api_table import APIS
-from holdfast.daemon.server.listener import CannotListen, Server
+from holdfast.daemon.server.listener import Server
+from holdfast.daemon.server.sockets import CannotListen
 from holdfast.daemon.server.wire.connections import Connections
 from holdfast.daemon.server.wire.protocol import ClientProtocol
 from holdfast.daemon.server.wire.requests import Body, Request

@@ -298,12 +298,14 @@ def test_secrets_are_never_shown() -> None:
         "kafka.ssl.key.password": secret,
         "kafka.sasl.oauthbearer.client.secret": secret,
         "kafka.ssl.key.pem": secret,
+        "listener.ssl.key.password": secret,
         "kafka.sasl.username": "ali",
     }
     settings = load_settings(flags=flags).settings
     assert settings.kafka.properties["sasl.password"] == secret
     shown = describe(settings)
     assert shown["kafka.sasl.username"] == "ali"
+    assert settings.security.ssl_key_password == to_flags(settings)["listener.ssl.key.password"] == secret
     assert secret not in f"{shown} {settings} {settings!r}"
     assert secret not in "".join(problems_of(flags=flags | {"kafka.sasl.password": [secret], "node_id": -1}))
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from holdfast.daemon.server.api_table import APIS
-from holdfast.daemon.server.wire.admission import Admission, is_loopback
+from holdfast.daemon.server.wire.admission import Admission
 from holdfast.daemon.server.wire.connections import Connections
 from holdfast.daemon.server.wire.protocol import ClientProtocol
-from holdfast.daemon.settings.components.listener import LimitSettings
+from holdfast.daemon.settings.components.listener import LimitSettings, is_loopback
 from tests.world.serving import CountingTransport, Reports, write_frame
 
 LIMITS = LimitSettings(connections_max=10, connections_per_address_max=6, connections_reserved=2)

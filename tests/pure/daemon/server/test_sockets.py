@@ -6,8 +6,7 @@ import socket
 
 import pytest
 
-from holdfast.daemon.server.listener import CannotListen
-from holdfast.workers.sockets import choose_ports, listen
+from holdfast.daemon.server.sockets import CannotListen, choose_ports, listen
 
 
 def test_two_supervisors_do_not_get_one_port() -> None:

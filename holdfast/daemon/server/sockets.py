@@ -1,9 +1,14 @@
-"""The listening sockets that all workers of a host accept connections at, and free ports for those of their own."""
+"""The sockets that a node or all workers of a host listen on, and free ports for the workers' own."""
 
 import socket
 from contextlib import ExitStack
 
-from holdfast.daemon.server.listener import CannotListen
+
+class CannotListen(Exception):
+    """The listener's address cannot be used."""
+
+    def __init__(self, host: str, port: int, error: OSError) -> None:
+        super().__init__(f"Cannot listen on {host}:{port} ({error.strerror or error}); set another `listen` address.")
 
 
 def listen(host: str, port: int, backlog: int) -> tuple[socket.socket, ...]:

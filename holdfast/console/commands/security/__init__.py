@@ -1,0 +1,1 @@
+"""The verb that says who logs in."""

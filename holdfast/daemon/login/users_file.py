@@ -1,0 +1,159 @@
+"""Users as lines of a file, which holds no password.
+
+A line names a user, a mechanism, and the credential in the form of Kafka's tools; lines that begin with # are comments:
+
+    alice SCRAM-SHA-512 salt=…,stored_key=…,server_key=…,iterations=8192
+
+Source: Kafka's `ScramCredentialUtils`.
+"""
+
+from __future__ import annotations
+
+import os
+from base64 import b64decode, b64encode
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from holdfast.daemon.login.credentials import ITERATIONS_MAX, ITERATIONS_MIN, Credentials, Users
+from holdfast.kafka.protocol.scram import KEY_BYTES, SALT_BYTES_MIN, Keys
+
+#: Longer names are no names; a name is one word.
+NAME_CHARACTERS_MAX: Final = 255
+
+_FIELDS: Final = Keys._fields
+_HEAD: Final = "# Users of Holdfast; `holdfast users` writes this file.\n"
+
+
+class UsersFileWrong(Exception):
+    """A file of users cannot be used; the text names the file, the line and the field."""
+
+
+def why_no_name(name: str) -> str:
+    """Return what keeps a text from being the name of a user; empty if nothing does."""
+    if not 0 < len(name) <= NAME_CHARACTERS_MAX:
+        return f"a name has 1 to {NAME_CHARACTERS_MAX} characters"
+    if not name.isprintable() or any(each.isspace() for each in name) or name.startswith("#"):
+        return "a name is one printable word that does not begin with #"
+    return ""
+
+
+def read_users(path: Path) -> Users:
+    """Return the users of a file.
+
+    Raises:
+        UsersFileWrong: it cannot be read, or a line is wrong.
+    """
+    return Users(read_credentials(path))
+
+
+def read_credentials(path: Path, *, may_be_missing: bool = False) -> dict[str, dict[str, Keys]]:
+    """Return the credentials of a file; of one that is missing, where it may be, none.
+
+    Raises:
+        UsersFileWrong: it cannot be read, or a line is wrong.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError as error:
+        if may_be_missing:
+            return {}
+        raise UsersFileWrong(f"The users file {path} cannot be read ({error.strerror}).") from None
+    except OSError as error:
+        raise UsersFileWrong(f"The users file {path} cannot be read ({error.strerror}).") from None
+    except UnicodeDecodeError:
+        raise UsersFileWrong(f"The users file {path} is not UTF-8.") from None
+    try:
+        return parse_credentials(text)
+    except ValueError as error:
+        raise UsersFileWrong(f"The users file {path} is wrong in {error}.") from None
+
+
+def parse_credentials(text: str) -> dict[str, dict[str, Keys]]:
+    """Return the credentials that the lines of a text name.
+
+    Raises:
+        ValueError: a line is wrong; the text names its number and the field.
+    """
+    found: dict[str, dict[str, Keys]] = {}
+    for number, line in enumerate(text.split("\n"), start=1):
+        if not line.strip() or line.startswith("#"):
+            continue
+        try:
+            name, mechanism, keys = _parse_line(line)
+            if mechanism in found.get(name, {}):
+                raise ValueError(f"{name} has {mechanism} twice")
+        except ValueError as error:
+            raise ValueError(f"line {number}: {error}") from None
+        found.setdefault(name, {})[mechanism] = keys
+    return found
+
+
+def render_credentials(credentials: Credentials) -> str:
+    """Return the text of a file that holds these credentials."""
+    lines = [_render_line(name, each, own[each]) for name, own in sorted(credentials.items()) for each in sorted(own)]
+    return _HEAD + "".join(lines)
+
+
+def write_credentials(path: Path, credentials: Credentials) -> None:
+    """Replace a file at once by one that only its owner reads.
+
+    Raises:
+        UsersFileWrong: it cannot be written.
+    """
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        try:
+            with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
+                file.write(render_credentials(credentials))
+                file.flush()
+                os.fsync(file.fileno())
+            draft.replace(path)
+        finally:
+            draft.unlink(missing_ok=True)
+    except OSError as error:
+        raise UsersFileWrong(f"The users file {path} cannot be written ({error.strerror}).") from None
+
+
+def _parse_line(line: str) -> tuple[str, str, Keys]:
+    words = line.split()
+    if len(words) != 3:
+        raise ValueError(f"it has {len(words)} words; it must be: name, mechanism, credential")
+    name, mechanism, text = words
+    if why := why_no_name(name):
+        raise ValueError(f"the name is {name!r}; {why}")
+    if mechanism not in KEY_BYTES:
+        raise ValueError(f"the mechanism is {mechanism!r}; it must be one of {', '.join(KEY_BYTES)}")
+    fields = dict(part.partition("=")[::2] for part in text.split(","))
+    if sorted(fields) != sorted(_FIELDS):
+        raise ValueError(f"the credential has the fields {', '.join(fields)}; it must have {', '.join(_FIELDS)}")
+    salt = _parse_bytes(fields, "salt")
+    if len(salt) < SALT_BYTES_MIN:
+        raise ValueError(f"salt has {len(salt)} bytes; it must have {SALT_BYTES_MIN} at least")
+    stored_key, server_key = (_parse_key(fields, each, mechanism) for each in ("stored_key", "server_key"))
+    iterations = fields["iterations"]
+    if not (iterations.isascii() and iterations.isdecimal()) or not (
+        len(iterations) < 10 and ITERATIONS_MIN <= int(iterations) <= ITERATIONS_MAX
+    ):
+        raise ValueError(f"iterations is {iterations!r}; it must be a number from {ITERATIONS_MIN} to {ITERATIONS_MAX}")
+    return name, mechanism, Keys(salt, stored_key, server_key, int(iterations))
+
+
+def _parse_bytes(fields: Mapping[str, str], field: str) -> bytes:
+    try:
+        return b64decode(fields[field], validate=True)
+    except ValueError:
+        raise ValueError(f"{field} is not base64") from None
+
+
+def _parse_key(fields: Mapping[str, str], field: str, mechanism: str) -> bytes:
+    key = _parse_bytes(fields, field)
+    if len(key) != KEY_BYTES[mechanism]:
+        raise ValueError(f"{field} has {len(key)} bytes; it must have {KEY_BYTES[mechanism]}")
+    return key
+
+
+def _render_line(name: str, mechanism: str, keys: Keys) -> str:
+    texts = [b64encode(each).decode() for each in keys[:3]]
+    fields = zip(_FIELDS, (*texts, keys.iterations), strict=True)
+    return f"{name} {mechanism} {','.join(f'{field}={value}' for field, value in fields)}\n"

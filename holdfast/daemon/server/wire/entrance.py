@@ -1,0 +1,142 @@
+"""How clients come in: what a connection needs of TLS and of a login, and knows nothing more of them.
+
+The event loop deciphers the bytes of a TLS connection, below `ClientProtocol`; the handshake that comes before is a task.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from collections.abc import Callable
+from typing import Final, Protocol, cast
+
+import structlog
+
+from holdfast.daemon.server.wire.requests import ANONYMOUS, Request, Respond, Violation
+
+_log = structlog.get_logger(__name__)
+
+#: Between two attempts to accept connections, where one fails.
+_ACCEPT_PAUSE_S: Final = 1.0
+
+
+class Guest(Protocol):
+    """A client connection, as its login sees it."""
+
+    #: Address of the client, for people.
+    address: str
+
+    def let_in(self, principal: str) -> None:
+        """Take all requests from now on; they are those of `principal`."""
+
+    def close_answered(self, violation: Violation) -> None:
+        """Begin no more requests, and close when those in flight are answered."""
+
+
+class Login(Protocol):
+    """How the client of one connection proves who it is."""
+
+    def takes(self, api_key: int) -> bool:
+        """Tell whether requests of a call are the login's own."""
+
+    def handle(self, request: Request, respond: Respond) -> None:
+        """Answer one of these, at once or later.
+
+        Raises:
+            MalformedBody: the body does not follow its API.
+        """
+
+    def violation(self, now_ms: float) -> Violation | None:
+        """Return that the client must have logged in anew before it sent another request, or None."""
+
+
+class Entrance(Protocol):
+    """How clients come in at a listener."""
+
+    #: How long a client may take from its connection to the end of its login, the TLS handshake included.
+    login_timeout_ms: int
+    #: Largest request before that.
+    login_frame_size_bytes_max: int
+
+    @property
+    def ssl_context(self) -> ssl.SSLContext | None:
+        """What connections from now on are encrypted with; None: they are not."""
+
+    def begin_login(self, guest: Guest) -> Login | None:
+        """Return how a client proves who it is; None: it need not."""
+
+    def principal_of(self, certificate: bytes | None) -> str:
+        """Return who a client is that has shown a certificate (DER), or none.
+
+        Raises:
+            NotAdmitted: nobody who may come in.
+        """
+
+
+class NotAdmitted(Exception):
+    """A client has proved to be nobody who may come in; the text says why."""
+
+
+class OpenEntrance:
+    """An entrance at which nobody is asked for anything."""
+
+    login_timeout_ms = login_frame_size_bytes_max = 0
+    ssl_context: ssl.SSLContext | None = None
+
+    def begin_login(self, guest: Guest) -> Login | None:
+        """See `Entrance.begin_login`."""
+        return None
+
+    def principal_of(self, certificate: bytes | None) -> str:
+        """See `Entrance.principal_of`."""
+        return ANONYMOUS
+
+
+class Knocking(Protocol):
+    """A client connection whose TLS handshake is to come; also an `asyncio.Protocol`, which is not used before."""
+
+    def knock(self, accepted: socket.socket, peer_name: object) -> None:
+        """Take a new socket of the client at `peer_name`, or close it when there are too many."""
+
+    def not_encrypted(self, why: str) -> None:
+        """Give up, because the handshake failed."""
+
+
+async def accept_encrypted(listening: socket.socket, make_client: Callable[[], Knocking]) -> None:
+    """Accept connections at a socket until cancelled; so each is counted before its handshake costs anything."""
+    loop = asyncio.get_running_loop()
+    while True:
+        try:
+            accepted, peer_name = await loop.sock_accept(listening)
+        except OSError as error:  # this process has too many files open, say
+            _log.warning("accept_failed", error=str(error))
+            await asyncio.sleep(_ACCEPT_PAUSE_S)
+            continue
+        make_client().knock(accepted, peer_name)
+
+
+async def encrypt(
+    client: Knocking, accepted: socket.socket, context: ssl.SSLContext, timeout_ms: int, close_timeout_ms: int
+) -> None:
+    """Do the TLS handshake of a connection, as its server; then the client has its transport.
+
+    Args:
+        client: takes the transport, or why there is none.
+        accepted: the socket of the connection.
+        context: with the certificate.
+        timeout_ms: bounds the handshake.
+        close_timeout_ms: bounds how long the client may take to end an encrypted connection that we close.
+    """
+    try:
+        await asyncio.get_running_loop().connect_accepted_socket(
+            # It has the interface and not the class.
+            lambda: cast("asyncio.Protocol", client),
+            accepted,
+            ssl=context,
+            ssl_handshake_timeout=timeout_ms / 1_000,
+            ssl_shutdown_timeout=close_timeout_ms / 1_000,
+        )
+    # RuntimeError: uvloop's, where the connection ends meanwhile.
+    except (OSError, RuntimeError) as error:
+        client.not_encrypted(str(error) or type(error).__name__)

@@ -1,0 +1,189 @@
+"""The login of one connection, as a dialogue: calls in, outcomes out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.daemon.login.credentials import Users, derive
+from holdfast.daemon.login.mechanisms import MECHANISMS
+from holdfast.daemon.login.sasl_login import Answered, LoggedIn, LoginRules, Outcome, Refused, SaslLogin, Undecided
+from holdfast.kafka.protocol.error_codes import ErrorCode
+from holdfast.kafka.protocol.primitives import MalformedBody
+from holdfast.kafka.protocol.sasl_calls import (
+    SASL_AUTHENTICATE,
+    SASL_HANDSHAKE,
+    AuthenticateAnswer,
+    decode_authenticate_answer,
+    decode_handshake_answer,
+    encode_authenticate,
+    encode_handshake,
+)
+from holdfast.kafka.protocol.scram import KEY_BYTES, SCRAM_SHA_256, SCRAM_SHA_512, ClientSide
+
+USERS = Users({"alice": {each: derive(each, "sesame", 4_096) for each in KEY_BYTES}})
+ANY = tuple(MECHANISMS)
+
+
+def login(
+    mechanisms: tuple[str, ...] = ANY, lifetime_ms: int = 0, users: Callable[[], Users] = lambda: USERS
+) -> SaslLogin:
+    return SaslLogin(LoginRules(mechanisms, 4_096, lifetime_ms, users))
+
+
+def choose(ours: SaslLogin, mechanism: str) -> Outcome:
+    return ours.take(SASL_HANDSHAKE, 1, encode_handshake(mechanism), 0)
+
+
+def say(ours: SaslLogin, message: bytes, version: int = 2) -> Outcome:
+    return ours.take(SASL_AUTHENTICATE, version, encode_authenticate(version, message), 0)
+
+
+def answer(outcome: Outcome, version: int = 2) -> AuthenticateAnswer:
+    assert not isinstance(outcome, Undecided)
+    return decode_authenticate_answer(version, outcome.body, 0)
+
+
+def log_in(ours: SaslLogin, mechanism: str, name: str = "alice", password: str = "sesame", version: int = 2) -> Outcome:
+    """Return how a login ends that does all as it should, but for the password."""
+    assert isinstance(choose(ours, mechanism), Answered)
+    if mechanism == "PLAIN":
+        undecided = say(ours, f"\0{name}\0{password}".encode(), version)
+        assert isinstance(undecided, Undecided)
+        return ours.checked(undecided.check())
+    client = ClientSide(mechanism, name, password)
+    challenged = say(ours, client.begin(), version)
+    assert isinstance(challenged, Answered)
+    outcome = say(ours, client.prove(answer(challenged, version).message), version)
+    if isinstance(outcome, LoggedIn):
+        client.check(answer(outcome, version).message)
+    return outcome
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+@pytest.mark.parametrize("version", [0, 1, 2])
+def test_who_knows_the_password_is_let_in(mechanism: str, version: int) -> None:
+    outcome = log_in(login(lifetime_ms=9_000), mechanism, version=version)
+    assert isinstance(outcome, LoggedIn)
+    assert (outcome.name, outcome.lifetime_ms) == ("alice", 9_000)
+    assert answer(outcome, version).error_code == 0
+    assert answer(outcome, version).lifetime_ms == (9_000 if version else 0)
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_a_wrong_password_and_an_unknown_user_are_told_the_same(mechanism: str) -> None:
+    wrong, unknown = (log_in(login(), mechanism, name, "guess") for name in ("alice", "mallory"))
+    assert isinstance(wrong, Refused)
+    assert isinstance(unknown, Refused)
+    assert wrong.body == unknown.body
+    assert answer(wrong) == AuthenticateAnswer(
+        ErrorCode.SASL_AUTHENTICATION_FAILED,
+        f"Authentication failed due to invalid credentials with SASL mechanism {mechanism}",
+        b"",
+        0,
+    )
+    assert (f"{mechanism} as user 'alice': " in wrong.why, f"{mechanism} as user 'mallory': " in unknown.why) == (
+        True,
+        True,
+    )
+
+
+def test_a_mechanism_that_is_off_is_refused_with_those_that_are_on() -> None:
+    outcome = choose(login((SCRAM_SHA_512,)), "PLAIN")
+    assert isinstance(outcome, Refused)
+    assert decode_handshake_answer(outcome.body, 0) == (ErrorCode.UNSUPPORTED_SASL_MECHANISM, [SCRAM_SHA_512])
+    assert outcome.why == "it chooses the mechanism 'PLAIN', and there are SCRAM-SHA-512"
+
+
+def test_what_comes_out_of_its_order_is_refused() -> None:
+    early = say(login(), b"\0alice\0sesame")
+    assert answer(early).error_code == ErrorCode.ILLEGAL_SASL_STATE
+    assert isinstance(early, Refused)
+    ours = login()
+    choose(ours, "PLAIN")
+    twice = choose(ours, "PLAIN")
+    assert isinstance(twice, Refused)
+    assert decode_handshake_answer(twice.body, 0).error_code == ErrorCode.ILLEGAL_SASL_STATE
+    hasty = login()
+    choose(hasty, "PLAIN")
+    assert isinstance(say(hasty, b"\0alice\0guess"), Undecided)
+    second = say(hasty, b"\0alice\0sesame")
+    assert answer(second).error_code == ErrorCode.ILLEGAL_SASL_STATE
+
+
+@pytest.mark.parametrize(
+    ("message", "why"),
+    [
+        (b"alice\0sesame", "its message has 2 parts, and three are expected"),
+        (b"\0\0sesame", "it gives no name or no password"),
+        (b"\0alice\0", "it gives no name or no password"),
+        (b"bob\0alice\0sesame", "it wants to act as another user than it is"),
+        (b"\xff", "its message is not UTF-8"),
+        (b"x" * 4_097, "its message has more than 4096 bytes"),
+    ],
+)
+def test_a_message_of_plain_that_is_none_is_refused(message: bytes, why: str) -> None:
+    ours = login()
+    choose(ours, "PLAIN")
+    outcome = say(ours, message)
+    assert isinstance(outcome, Refused)
+    assert outcome.why.endswith(why)
+    assert answer(outcome).error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
+
+
+def test_a_name_in_a_log_line_is_cut_and_shows_no_line_end() -> None:
+    ours = login()
+    choose(ours, "PLAIN")
+    undecided = say(ours, b"\0" + b"a\n" * 500 + b"\0x")
+    assert isinstance(undecided, Undecided)
+    refused = ours.checked(False)
+    assert isinstance(refused, Refused)
+    assert len(refused.why) < 200
+    assert "\n" not in refused.why
+
+
+def test_a_login_anew_must_be_of_the_same_user_by_the_same_mechanism() -> None:
+    ours = login()
+    assert isinstance(log_in(ours, SCRAM_SHA_256), LoggedIn)
+    assert isinstance(log_in(ours, SCRAM_SHA_256), LoggedIn)
+    other = log_in(ours, SCRAM_SHA_512)
+    assert isinstance(other, Refused)
+    assert other.why.endswith("it logs in anew as another user, or by another mechanism")
+
+
+def test_users_are_those_of_the_moment_at_which_a_login_begins() -> None:
+    users = Users()
+    ours = login(users=lambda: users)
+    assert isinstance(log_in(ours, SCRAM_SHA_256), Refused)
+    users = USERS
+    assert isinstance(log_in(login(users=lambda: users), SCRAM_SHA_256), LoggedIn)
+
+
+@given(st.lists(st.tuples(st.sampled_from([SASL_HANDSHAKE, SASL_AUTHENTICATE]), st.binary(max_size=60)), max_size=4))
+def test_bytes_of_any_kind_never_let_anybody_in(calls: list[tuple[int, bytes]]) -> None:
+    ours = login()
+    for api_key, body in calls:
+        try:
+            outcome = ours.take(api_key, 1, body, 0)
+        except MalformedBody:
+            continue
+        assert not isinstance(outcome, LoggedIn)
+        if isinstance(outcome, Refused):
+            return
+
+
+@given(st.sampled_from(MECHANISMS), st.lists(st.binary(max_size=60), min_size=1, max_size=3))
+def test_messages_of_any_kind_never_let_anybody_in(mechanism: str, messages: list[bytes]) -> None:
+    ours = login()
+    choose(ours, mechanism)
+    for message in messages:
+        outcome = say(ours, message)
+        assert not isinstance(outcome, LoggedIn)
+        if isinstance(outcome, Undecided):
+            assert isinstance(ours.checked(False), Refused)
+            return
+        if isinstance(outcome, Refused):
+            return
