@@ -69,8 +69,9 @@ class NamingWatch:
         for index in range(len(member.world.topic.partitions)):
             owner, taker = member.view.owner(index), divided.owner(index)
             for place in self._serving(index):
-                is_met = place in (before.owner(index), member.place, owner)
-                if is_met and owner is not None and place != taker and (place, index) not in known:
+                # Where the leader serves, another one that thinks so, too, is superseded or has superseded it: it cannot know.
+                is_met = place == owner or (place == before.owner(index) and owner not in (None, member.place))
+                if is_met and place != taker and (place, index) not in known:
                     self._fail(Invariant.FORMER_ARE_KNOWN, f"knows {place} for {index}, and hands out {divided}")
 
     def _serving(self, index: int) -> dict[Place, GroupNode]:
