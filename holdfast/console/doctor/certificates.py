@@ -18,8 +18,8 @@ from holdfast.daemon.settings.models import Settings
 #: With fewer days left, it is time.
 _DAYS_LEFT_MIN: Final = 14
 _DAY_S: Final = 24 * 60 * 60
-#: Before the names of the settings about a certificate: those of the connection to Kafka.
-_PREFIXES: Final = ("kafka.",)
+#: Before the names of the settings about a certificate: of the connection to Kafka, and of the listener.
+_PREFIXES: Final = ("kafka.", "listener.")
 _ROUNDS_MAX: Final = 10
 
 

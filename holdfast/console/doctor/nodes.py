@@ -6,6 +6,7 @@ import asyncio
 import errno
 import socket
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from holdfast.client import ClientError, ClientSettings, connect
@@ -13,6 +14,7 @@ from holdfast.console.doctor.findings import Finding, Subject, right, warning, w
 from holdfast.console.sources.group_nodes import other_nodes
 from holdfast.distribution import VERSION
 from holdfast.kafka.addresses import parse_address
+from holdfast.kafka.security import PLAINTEXT, read_security
 
 
 async def check_node(subject: Subject) -> Sequence[Finding]:
@@ -94,7 +96,9 @@ async def _status_of(subject: Subject, address: str) -> Mapping[str, Any] | str:
 async def _query(subject: Subject, address: str, command: str) -> Any:  # noqa: ANN401
     half_ms = max(1, subject.timeout_ms // 3)
     client_settings = ClientSettings(connect_timeout_ms=half_ms, request_timeout_ms=half_ms, attempts_max=1)
-    async with connect(address, client_settings) as client:
+    path = subject.settings.security.client_properties_file
+    security = read_security(Path(path)) if path else PLAINTEXT
+    async with connect(address, client_settings, security) as client:
         return await client.admin(command)
 
 

@@ -104,7 +104,7 @@ class GroupMember:
         )
         self._polls = Polls(
             former,
-            NodeQueries(log.topic.name, members.handover_poll_timeout_ms),
+            NodeQueries(log.topic.name, settings.security.client_properties_file, members.handover_poll_timeout_ms),
             self._run_poll,
             lambda pause_ms: asyncio.sleep(pause_ms / 1_000),
             now_ms,

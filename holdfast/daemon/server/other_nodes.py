@@ -6,13 +6,23 @@ from typing import Any
 
 from holdfast.api.admin import ADMIN, ADMIN_VERSION, AdminRequest, decode_admin_response, encode_admin_request
 from holdfast.kafka.addresses import parse_address
-from holdfast.kafka.connection import BrokerConnection, secured_options
+from holdfast.kafka.connection import Address, BrokerConnection, ConnectionOptions, secured_options
 from holdfast.kafka.errors import ConnectionFailed, PropertyRefused
 from holdfast.kafka.protocol.primitives import MalformedBody
 from holdfast.kafka.security import PLAINTEXT, read_security
 
 #: What this node calls itself.
 _CLIENT_ID = "holdfast"
+
+
+def node_options(place: Address, client_properties_file: str) -> ConnectionOptions:
+    """Return how to reach another node, by properties that are read now, so that they may change; without a file, in the clear.
+
+    Raises:
+        PropertyRefused: the file is wrong.
+    """
+    security = read_security(Path(client_properties_file)) if client_properties_file else PLAINTEXT
+    return secured_options((place,), security, _CLIENT_ID)
 
 
 class NodeSilent(Exception):
@@ -23,7 +33,7 @@ class OtherNodes:
     """The other nodes, as this one reaches them."""
 
     def __init__(self, client_properties_file: str = "") -> None:
-        """Read the properties from this file for each query, so that they may change; without one reach nodes in the clear."""
+        """Reach nodes by the properties in this file, read for each query (`node_options`)."""
         self._file = client_properties_file
 
     async def query(self, address: str, command: str, timeout_ms: int, **arguments: object) -> Any:  # noqa: ANN401
@@ -35,9 +45,7 @@ class OtherNodes:
         try:
             async with asyncio.timeout(timeout_ms / 1_000):
                 place = parse_address(address)
-                security = read_security(Path(self._file)) if self._file else PLAINTEXT
-                options = secured_options((place,), security, _CLIENT_ID)
-                connection = await BrokerConnection.open(place, options, timeout_ms)
+                connection = await BrokerConnection.open(place, node_options(place, self._file), timeout_ms)
                 try:
                     request = encode_admin_request(AdminRequest(command, arguments))
                     body = await connection.exchange(ADMIN, ADMIN_VERSION, request, is_flexible=True)

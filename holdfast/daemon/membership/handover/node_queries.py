@@ -10,8 +10,9 @@ import structlog
 from kio.schema.metadata.v12.response import MetadataResponse
 
 from holdfast.daemon.server.cluster_view import Node
-from holdfast.kafka.connection import BrokerConnection, ConnectionOptions
-from holdfast.kafka.errors import ConnectionFailed
+from holdfast.daemon.server.other_nodes import node_options
+from holdfast.kafka.connection import BrokerConnection
+from holdfast.kafka.errors import ConnectionFailed, PropertyRefused
 from holdfast.kafka.exchange import exchange
 from holdfast.kafka.leaders import read_leaders
 from holdfast.kafka.metadata import make_request, topic_by_name
@@ -22,14 +23,16 @@ _log = structlog.get_logger(__name__)
 class NodeQueries:
     """Queries over one connection for each node, which is kept until the node is forgotten (`polls.Queries`)."""
 
-    def __init__(self, state_topic: str, timeout_ms: int) -> None:
+    def __init__(self, state_topic: str, client_properties_file: str, timeout_ms: int) -> None:
         """Prepare.
 
         Args:
             state_topic: name of the log.
+            client_properties_file: how nodes are reached; see `other_nodes.node_options`.
             timeout_ms: bound of each query, connecting included.
         """
         self._state_topic = state_topic
+        self._client_properties_file = client_properties_file
         self._timeout_ms = timeout_ms
         self._connections: dict[Node, BrokerConnection] = {}
 
@@ -40,7 +43,7 @@ class NodeQueries:
                 connection = await self._to(node)
                 request = make_request([topic_by_name(self._state_topic)])
                 found = read_leaders(await exchange(connection, request, MetadataResponse))
-        except (TimeoutError, ConnectionFailed) as failure:
+        except (TimeoutError, ConnectionFailed, PropertyRefused) as failure:
             self.forget(node)
             _log.debug("former_owner_unanswered", node=node.node_id, why=str(failure) or type(failure).__name__)
             return None
@@ -55,6 +58,6 @@ class NodeQueries:
         connection = self._connections.get(node)
         if connection is None or not connection.is_open:
             address = node.host, node.port
-            options = ConnectionOptions(bootstrap=(address,))
+            options = node_options(address, self._client_properties_file)
             connection = self._connections[node] = await BrokerConnection.open(address, options, self._timeout_ms)
         return connection
