@@ -8,7 +8,7 @@ import asyncio
 import os
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
 from random import Random
 from typing import Any, Final, NamedTuple
@@ -329,7 +329,9 @@ class Node:
             allotment.start()
             at_exit("membership", allotment.stop, 2 * step_ms + drain_ms + settings.compaction.stop_timeout_ms)
             if self._sockets:  # of whoever accepts there, clients expect to hear who serves what
-                await self._steps.unless_stopped(self._knows_work.wait())
+                patience_s = settings.members.session_timeout_ms / 1_000
+                with suppress(TimeoutError):  # then they hear at least that it knows of nobody
+                    await self._steps.unless_stopped(asyncio.wait_for(self._knows_work.wait(), patience_s))
                 await server.accept_shared()
             yield
             _log.info("node_stopping")

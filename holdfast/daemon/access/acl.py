@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import Enum
+from ipaddress import ip_address
 from typing import Final, NamedTuple
 
 from holdfast.daemon.settings.components.listener import principal_problem
@@ -104,6 +105,8 @@ class Acl(NamedTuple):
                 return field, f"is {text[:100]!r}; it must be a text that can be printed"
         if why := principal_problem(self.principal):
             return "principal", why
+        if self.host != ANY and not _is_address(self.host):
+            return "host", f"is {self.host!r}; it must be an IP address as clients have it, or *"
         if self.operation not in OPERATIONS[self.resource]:
             takes = ", ".join(sorted(each.value for each in OPERATIONS[self.resource]))
             return (
@@ -113,3 +116,11 @@ class Acl(NamedTuple):
         if self.resource is ResourceType.CLUSTER and (self.name, self.pattern) != (CLUSTER_NAME, PatternType.LITERAL):
             return "name", f"is {self.name!r}; the one CLUSTER is {CLUSTER_NAME!r}, LITERAL"
         return "", ""
+
+
+def _is_address(text: str) -> bool:
+    """Tell whether a text is an IP address in the form in which the node sees those of clients."""
+    try:
+        return str(ip_address(text)) == text
+    except ValueError:
+        return False

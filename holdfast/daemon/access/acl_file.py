@@ -62,18 +62,21 @@ def read_acls(path: Path) -> frozenset[Acl]:
 
 
 def write_lines(path: Path, lines: Collection[Line]) -> None:
-    """Replace a file by these lines in one step; it keeps its mode, and a new one is its owner's alone to write.
+    """Replace a file by these lines in one step; it keeps its mode and owner, and a new one is its owner's alone to write.
 
     Raises:
         AclFileError: it cannot be written.
     """
     new = path.with_name(f".{path.name}.{os.getpid()}.new")
     try:
-        mode = path.stat().st_mode & 0o777 if path.exists() else 0o644
+        former = path.stat() if path.exists() else None
+        mode = 0o644 if former is None else former.st_mode & 0o777
         with new.open("w", encoding="utf-8") as file:
             file.write("".join(f"{line.text}\n" for line in lines))
             file.flush()
             os.fsync(file.fileno())
+            if former is not None:
+                os.fchown(file.fileno(), former.st_uid, former.st_gid)
         new.chmod(mode)
         new.replace(path)
     except OSError as error:

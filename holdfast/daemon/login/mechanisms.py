@@ -9,9 +9,12 @@ from collections.abc import Callable
 from typing import Final, NamedTuple, Protocol
 
 from holdfast.daemon.login.credentials import Users, is_password
+from holdfast.daemon.login.users_file import NAME_CHARACTERS_MAX
 from holdfast.kafka.protocol.scram import KEY_BYTES, Keys, ScramRefused, ServerSide
 
 PLAIN: Final = "PLAIN"
+#: Of SCRAM: a name, a nonce and little else. A longer name takes milliseconds of the event loop to prepare (RFC 4013).
+_FIRST_MESSAGE_BYTES_MAX: Final = 768
 #: All mechanisms that a listener can have.
 MECHANISMS: Final = (PLAIN, *KEY_BYTES)
 
@@ -72,6 +75,8 @@ class PlainExchange:
         acts_as, self.name, password = parts
         if not self.name or not password:
             raise NotProved("it gives no name or no password")
+        if max(len(self.name), len(password)) > NAME_CHARACTERS_MAX:
+            raise NotProved(f"its name or password has more than {NAME_CHARACTERS_MAX} characters")
         if acts_as not in ("", self.name):
             raise NotProved("it wants to act as another user than it is")
         mechanism = self._users.strongest_of(self.name)
@@ -95,6 +100,10 @@ class ScramExchange:
             if self._is_challenged:
                 return Proved(self._server.verify(message))
             self._is_challenged = True
+            if len(message) > _FIRST_MESSAGE_BYTES_MAX:
+                raise NotProved(
+                    f"its first message has {len(message)} bytes, at most {_FIRST_MESSAGE_BYTES_MAX} are taken"
+                )
             return Challenge(self._server.challenge(message))
         except ScramRefused as error:
             raise NotProved(str(error)) from None

@@ -10,6 +10,7 @@ Source: Kafka's `ScramCredentialUtils`.
 from __future__ import annotations
 
 import os
+import stat
 from base64 import b64decode, b64encode
 from collections.abc import Mapping
 from pathlib import Path
@@ -96,7 +97,7 @@ def render_credentials(credentials: Credentials) -> str:
 
 
 def write_credentials(path: Path, credentials: Credentials) -> None:
-    """Replace a file at once by one that only its owner reads.
+    """Replace a file at once by one that only its owner reads; the owner stays, so a running node can read it, too.
 
     Raises:
         UsersFileWrong: it cannot be written.
@@ -105,6 +106,10 @@ def write_credentials(path: Path, credentials: Credentials) -> None:
     try:
         try:
             with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
+                if path.exists():
+                    former = path.stat()
+                    os.fchown(file.fileno(), former.st_uid, former.st_gid)
+                    os.fchmod(file.fileno(), stat.S_IMODE(former.st_mode) & 0o640)
                 file.write(render_credentials(credentials))
                 file.flush()
                 os.fsync(file.fileno())

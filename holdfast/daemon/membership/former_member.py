@@ -41,7 +41,14 @@ class FormerMember:
     """
 
     def __init__(
-        self, groups: GroupCalls, group: str, this_node: Node, *, session_timeout_ms: int, pause_ms: int
+        self,
+        groups: GroupCalls,
+        group: str,
+        this_node: Node,
+        *,
+        look_timeout_ms: int,
+        session_timeout_ms: int,
+        pause_ms: int,
     ) -> None:
         """Look at nothing yet.
 
@@ -49,19 +56,28 @@ class FormerMember:
             groups: calls to the group coordinator.
             group: its id.
             this_node: where clients and other members reach it.
+            look_timeout_ms: for so long a start waits to see whether it was a member.
             session_timeout_ms: after it the group is without the former member anyway.
             pause_ms: between two looks at the group.
         """
         self._groups = groups
         self._group = group
         self._this_node = this_node
+        self._look_timeout_ms = look_timeout_ms
         self._session_timeout_ms = session_timeout_ms
         self._pause_ms = pause_ms
 
     async def find(self) -> tuple[str, ...]:
-        """Return the ids of its members, before this node joins: a group that rebalances shows nobody's metadata."""
+        """Return the ids of its members, before this node joins: a group that rebalances shows nobody's metadata.
+
+        None are found while the group rebalances already, or where nobody answers in time; the start then waits for the end of the
+        session, as it does for any other member.
+        """
         try:
-            described = await self._describe()
+            async with asyncio.timeout(self._look_timeout_ms / 1_000):
+                described = await self._describe()
+        except TimeoutError:
+            return ()
         except Exception:  # a start does not depend on it
             _log.exception("former_member_lookup_failed", group=self._group)
             return ()
@@ -73,6 +89,8 @@ class FormerMember:
 
         Whatever fails is tried until their session is over.
         """
+        if not member_ids:
+            return
         try:
             async with asyncio.timeout(self._session_timeout_ms / 1_000):
                 while left := await self._try_dismiss(member_ids):

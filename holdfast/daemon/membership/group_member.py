@@ -251,7 +251,11 @@ class GroupMember:
     async def _run(self) -> None:
         """Be a member in the place of the one that this node was before it was killed."""
         members = self._settings.members
-        times = {"session_timeout_ms": members.session_timeout_ms, "pause_ms": members.rejoin_backoff_ms}
+        times = {
+            "look_timeout_ms": self._settings.load.owner_answer_timeout_ms,
+            "session_timeout_ms": members.session_timeout_ms,
+            "pause_ms": members.rejoin_backoff_ms,
+        }
         with self._group_calls() as groups:
             former = FormerMember(groups, self._group, self._this_node, **times)
             member_ids = await former.find()
@@ -265,13 +269,13 @@ class GroupMember:
     async def _keep(self) -> None:
         """Keep the member in its group, until it is refused for good."""
         while True:
-            self._polls.begin()
-            self._coordinator.tick()
-            reason = self._coordinator.take_rejoin()
-            if reason:
-                _log.info("rejoin_requested", why=reason)
-                self._member.request_rejoin(reason)
             try:
+                self._polls.begin()
+                self._coordinator.tick()
+                reason = self._coordinator.take_rejoin()
+                if reason:
+                    _log.info("rejoin_requested", why=reason)
+                    self._member.request_rejoin(reason)
                 await self._member.poll(self._settings.load.tick_ms)
             except MembershipFailed as failure:
                 why = str(failure)
@@ -290,7 +294,12 @@ class GroupMember:
     def _run_poll(self, poll: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(poll, name="holdfast-former-owners")
         self._polling.add(task)
-        task.add_done_callback(self._polling.discard)
+        task.add_done_callback(self._end_poll)
+
+    def _end_poll(self, task: asyncio.Task[None]) -> None:
+        self._polling.discard(task)
+        if not task.cancelled() and (bug := task.exception()) is not None:
+            _log.error("former_owner_poll_failed", error=repr(bug), exc_info=bug)
 
     async def _stop_polls(self) -> None:
         for task in self._polling:

@@ -244,7 +244,8 @@ async def test_in_an_outage_the_node_says_so_in_few_lines_and_serves_when_it_is_
         await playing.serves_again()
         told = Counter(line["event"] for line in during)
         print(f"\nlines in {lasted_s:.0f} s of outage: {dict(told)}")
-        assert 1 <= told["brokers_lost"] <= 1 + lasted_s / 60
+        # A broker that is stopped may say just before its end that nobody leads, which is then the one line.
+        assert 1 <= told["brokers_lost"] + told["leaders_lost"] <= 1 + lasted_s / 60
         assert sum(line["level"] != "info" for line in during) <= 1 + lasted_s / 60, during
         assert len({line["since"] for line in during if "since" in line}) == 1
         after = Counter(line["event"] for line in playing.new_lines())

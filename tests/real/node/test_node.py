@@ -77,8 +77,8 @@ async def test_a_node_serves_counts_stops_cleanly_and_finds_everything_again(
         for partition in range(100):
             await node.client.read(GROUP, orders, partition % 8, -1)
         found = await node.client.admin("metrics")
-        timed = ("event-queue", "event-processing", "event-purgatory", "batch-linger", "batch-flush", "read-index")
-        assert [name for name in timed if not found[f"{name}-time-ms-count"]] == []
+        timed = ("event_queue", "event_processing", "event_purgatory", "batch_linger", "batch_flush", "read_index")
+        assert [name for name in timed if not found[f"holdfast_{name}_time_seconds_count"]] == []
         assert found["holdfast_records_appended_total"] == found["holdfast_records_committed_total"] + 2 >= 18
         assert found["holdfast_batch_flushes_total"] <= found["holdfast_records_appended_total"]
         assert (found["holdfast_checkpoints_appended_total"], found["holdfast_internal_errors_total"]) == (2, 0)

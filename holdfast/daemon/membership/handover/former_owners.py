@@ -118,7 +118,7 @@ class FormerOwners:
         """
         self._silent.discard(node)
         for task, nodes in [*self._former.items()]:
-            if node == self._takers[task] and led.get(task, -1) >= 0:
+            if node == self._takers[task] and led.get(task, -1) > self._known_epoch(task):
                 nodes.clear()
             elif node in nodes:
                 self._hear(Word(led.get(task, -1), node, sent_ms), task)
@@ -134,6 +134,11 @@ class FormerOwners:
         self._silent.add(node)
         self._words = {task: word for task, word in self._words.items() if word.node != node}
         self._changed(self.confirmed.keys())
+
+    def _known_epoch(self, task: int) -> int:
+        """Return the owner epoch of the former owner that serves; a new owner has a higher one when it has taken the log partition."""
+        word = self._words.get(task)
+        return -1 if word is None else word.owner_epoch
 
     def _hear(self, word: Word, task: int) -> None:
         before = self._words.get(task)

@@ -62,6 +62,10 @@ def test_usual_fields_are_left_out_and_names_are_readable() -> None:
         ({"name": "a\nb"}, r"name is 'a\nb'; it must be a text that can be printed"),
         ({"pattern": "MATCH"}, "pattern is 'MATCH'; it must be one of LITERAL, PREFIXED"),
         ({"host": ""}, "host is ''; it must be a text that can be printed"),
+        *(
+            ({"host": host}, f"host is '{host}'; it must be an IP address as clients have it, or *")
+            for host in ("10.0.0.0/8", "2001:DB8::1", "db1.example", "010.0.0.1")
+        ),
         ({"hosts": "*"}, "'hosts' is no field of a rule; they are principal, permission, "),
         (
             {"resource": "CLUSTER", "operation": "ALTER"},

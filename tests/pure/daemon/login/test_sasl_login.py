@@ -134,10 +134,20 @@ def test_a_message_of_plain_that_is_none_is_refused(message: bytes, why: str) ->
     assert answer(outcome).error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
 
 
+def test_a_long_name_is_refused_before_it_is_prepared() -> None:
+    for mechanism, message in (
+        (SCRAM_SHA_256, b"n,,n=" + b"a" * 4_000 + b",r=nonce"),
+        ("PLAIN", b"\0" + b"a" * 256 + b"\0x"),
+    ):
+        ours = login()
+        choose(ours, mechanism)
+        assert isinstance(say(ours, message), Refused)
+
+
 def test_a_name_in_a_log_line_is_cut_and_shows_no_line_end() -> None:
     ours = login()
     choose(ours, "PLAIN")
-    undecided = say(ours, b"\0" + b"a\n" * 500 + b"\0x")
+    undecided = say(ours, b"\0" + b"a\n" * 127 + b"\0x")
     assert isinstance(undecided, Undecided)
     refused = ours.checked(False)
     assert isinstance(refused, Refused)

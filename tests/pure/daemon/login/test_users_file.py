@@ -33,6 +33,16 @@ def test_a_file_is_lines_in_the_form_of_kafkas_tools_and_reads_back(tmp_path: Pa
     assert read_credentials(path) == credentials
 
 
+def test_who_may_read_the_file_may_read_the_next_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, given = tmp_path / "users", []
+    write_credentials(path, {})
+    path.chmod(0o644)
+    monkeypatch.setattr(os, "fchown", lambda _, user, group: given.append((user, group)))
+    write_credentials(path, {"alice": {SCRAM_SHA_256: KEYS}})
+    assert path.stat().st_mode & 0o777 == 0o640  # and nobody else
+    assert given == [(path.stat().st_uid, path.stat().st_gid)]
+
+
 def test_a_file_that_cannot_be_replaced_stays_and_leaves_nothing_beside_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

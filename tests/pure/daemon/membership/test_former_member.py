@@ -50,7 +50,8 @@ def waiting(*member_ids: str) -> Described:
 
 
 def former(group: Group, session_timeout_ms: int = PATIENCE_MS) -> FormerMember:
-    return FormerMember(group, "nodes", US, session_timeout_ms=session_timeout_ms, pause_ms=0)
+    times = {"look_timeout_ms": PATIENCE_MS, "session_timeout_ms": session_timeout_ms, "pause_ms": 0}
+    return FormerMember(group, "nodes", US, **times)
 
 
 @pytest.mark.parametrize(

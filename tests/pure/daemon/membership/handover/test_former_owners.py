@@ -96,6 +96,16 @@ def test_the_new_owner_says_when_it_is_over() -> None:
     assert world.owners() == [2, None]
 
 
+def test_a_new_owner_has_taken_it_under_a_higher_epoch_alone() -> None:
+    world = World()
+    world.adopt((OLD, (0,)))
+    world.answered(OLD, p0=7)
+    world.answered(NEW, p0=7)  # what it has read of the former owner, whom it has not superseded
+    assert (world.owners(), world.former.to_query()) == ([2, None], {OLD, NEW})
+    world.answered(NEW, p0=8)
+    assert (world.owners(), world.former.to_query()) == ([None, None], NOBODY)
+
+
 def test_of_two_former_owners_the_one_with_the_higher_epoch_has_superseded_the_other() -> None:
     world = World()
     world.adopt((OLD, (0, 1)), (OLDER, (0,)))
