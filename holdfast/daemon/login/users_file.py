@@ -21,6 +21,8 @@ from holdfast.kafka.protocol.scram import KEY_BYTES, SALT_BYTES_MIN, Keys
 
 #: Longer names are no names; a name is one word.
 NAME_CHARACTERS_MAX: Final = 255
+#: Kafka's name of whoever has not logged in.
+_NOBODY: Final = "ANONYMOUS"
 
 _FIELDS: Final = Keys._fields
 _HEAD: Final = "# Users of Holdfast; `holdfast users` writes this file.\n"
@@ -36,6 +38,8 @@ def why_no_name(name: str) -> str:
         return f"a name has 1 to {NAME_CHARACTERS_MAX} characters"
     if not name.isprintable() or any(each.isspace() for each in name) or name.startswith("#"):
         return "a name is one printable word that does not begin with #"
+    if name == _NOBODY:
+        return f"{_NOBODY} is the name of clients that have not logged in"
     return ""
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.daemon.login.credentials import PasswordRefused, Users, derive, is_password
-from holdfast.daemon.login.users_file import UsersFileWrong, read_credentials, write_credentials
+from holdfast.daemon.login.users_file import UsersFileWrong, read_credentials, why_no_name, write_credentials
 from holdfast.kafka.protocol.scram import KEY_BYTES, SCRAM_SHA_256, SCRAM_SHA_512, Keys
 
 KEYS = Keys(b"salt" * 4, b"s" * 32, b"k" * 32, 4_096)
@@ -119,3 +119,8 @@ def test_who_does_not_exist_has_what_looks_like_the_keys_of_who_does() -> None:
     assert users.strongest_of("mallory") == users.strongest_of("alice") == SCRAM_SHA_256
     # One who has no keys under this mechanism is treated like one who does not exist.
     assert len(users.find("alice", SCRAM_SHA_512).stored_key) == 64
+
+
+def test_nobody_is_named_as_who_has_not_logged_in() -> None:
+    assert "not logged in" in why_no_name("ANONYMOUS")
+    assert why_no_name("anonymous") == ""
