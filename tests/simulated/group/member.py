@@ -23,6 +23,7 @@ from holdfast.runtime.membership import CallbackFailed, MembershipSettings
 from holdfast.runtime.membership.effects import (
     METHODS,
     Callback,
+    Complete,
     Effect,
     ForgetCoordinator,
     LeavePrepare,
@@ -262,6 +263,8 @@ class GroupMember:
             self.planted = ""
             self.world.count(f"fault: {name} raises")
             raise Fault(name)
+        if isinstance(callback, Complete):
+            self.watch.delivered(callback)
         arguments = callback[:2] if isinstance(callback, LeavePrepare) else callback
         result: Mapping[str, bytes] | None = await getattr(self.coordinator, name)(*arguments)
         if isinstance(callback, Perform) and result:

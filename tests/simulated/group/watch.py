@@ -16,7 +16,6 @@ from holdfast.runtime.membership.states import State as MemberState
 from holdfast.runtime.partition.states import State
 from tests.simulated.checks.invariants import Invariant, violate
 from tests.simulated.group.naming import NamingWatch
-from tests.simulated.parts.machine import Fault
 
 if TYPE_CHECKING:
     from tests.simulated.group.member import GroupMember
@@ -154,29 +153,24 @@ class MemberWatch:
             if joined is None or joined.leader_id != joined.member_id or self._has_performed:
                 self._fail(Invariant.ONE_LEADER, f"performs the assignment, and its coordinator said {joined}")
             self._has_performed = True
-        elif isinstance(callback, Prepare):
+        elif isinstance(callback, Prepare | Complete):
             self._is_prepared = False
-        elif isinstance(callback, Complete):
-            self._is_prepared = False
-            self._deliver(callback)
 
     def ended(self, error: Exception | None) -> None:
         """Take note of the end of the callback that runs."""
         if isinstance(self.running, Prepare) and error is None:
             self._is_prepared = True
-        # A planted fault comes before the member sees anything.
-        if isinstance(self.running, Complete) and not isinstance(error, Fault):
-            found = decode_assignment(self.running.assignment)
-            self.generation_seen = max(self.generation_seen, found.map.generation)
         self._is_lost |= isinstance(self.running, Lost)
         if isinstance(self.running, Complete) and error is None and not self._has_failed:
             self._stale_since_ms = None
         self.running = None
 
-    def _deliver(self, callback: Complete) -> None:
+    def delivered(self, callback: Complete) -> None:
+        """Take note of an assignment that the program of the member gets to see: no planted fault comes before."""
         if callback.generation_id != self._member.life.generation.id:
             self._fail(Invariant.CALLBACKS_IN_ORDER, f"is given {callback} in {self._member.life.generation}")
         found = decode_assignment(callback.assignment)
+        self.generation_seen = max(self.generation_seen, found.map.generation)
         self._protocol = callback.protocol
         self._has_failed = found.error is not AssignmentError.NONE
         if self._has_failed:
