@@ -107,8 +107,9 @@ class MapView:
         return self._former.candidates(partition) | (set() if named is None else {named})
 
     def owner_epoch(self, partition: int) -> int:
-        """Return the owner epoch of a log partition; -1: this node has not read it."""
-        return self._owner_epoch(partition)
+        """Return the owner epoch of a log partition; -1: this node has not read it, or names itself and has not taken it yet."""
+        is_to_come = self.owner(partition) == self._this_node and not self._serves(partition)
+        return -1 if is_to_come else self._owner_epoch(partition)
 
     def _usable_map(self) -> OwnershipMap | None:
         since_ms = self._stale_since_ms

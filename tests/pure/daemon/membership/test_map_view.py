@@ -23,6 +23,8 @@ class World:
     def __init__(self) -> None:
         self.now_ms = 0
         self.served: set[int] = set()
+        #: Whose owner epoch was read in the log.
+        self.read: set[int] = set()
         self.alarmed: set[int] = set()
         topic = StateTopic("state", bytes(16), 5, 1, 1_000_000)
         self.former = FormerOwners(
@@ -40,7 +42,7 @@ class World:
             self.served.__contains__,
             self.former,
             is_alarmed=self.alarmed.__contains__,
-            owner_epoch=lambda partition: 7 if partition in self.served else -1,
+            owner_epoch=lambda partition: 7 if partition in self.served | self.read else -1,
             stale_map_max_ms=STALE_MS,
             now_ms=lambda: self.now_ms,
         )
@@ -150,3 +152,12 @@ def test_all_keys_of_a_request_are_answered_from_one_version_of_the_map() -> Non
     assert {each.node_id for each in answer.coordinators} == {1}
     after, *_ = find_coordinator.Finder(6, world.view, lambda key: 0, lambda _: True).answer(body, 0, count)
     assert OTHER.port.to_bytes(4, "big") in after
+
+
+def test_the_epoch_of_another_owner_is_not_that_of_a_node_that_is_to_take_a_log_partition() -> None:
+    world = World()
+    world.adopt((0, 1), (2, 3))
+    world.read |= {0, 2}
+    assert [world.view.owner_epoch(index) for index in (0, 2)] == [-1, 7]
+    world.served |= {0}
+    assert world.view.owner_epoch(0) == 7
