@@ -7,14 +7,13 @@ A change replaces the file in one step, so a node never reads half of one.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Collection, Iterator
-from contextlib import suppress
 from enum import Enum
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
 
 from holdfast.daemon.access.acl import ANY, Acl, Operation, PatternType, Permission, ResourceType
+from holdfast.daemon.file_replacement import replace_file
 
 E = TypeVar("E", bound=Enum)
 
@@ -67,21 +66,9 @@ def write_lines(path: Path, lines: Collection[Line]) -> None:
     Raises:
         AclFileError: it cannot be written.
     """
-    new = path.with_name(f".{path.name}.{os.getpid()}.new")
     try:
-        former = path.stat() if path.exists() else None
-        mode = 0o644 if former is None else former.st_mode & 0o777
-        with new.open("w", encoding="utf-8") as file:
-            file.write("".join(f"{line.text}\n" for line in lines))
-            file.flush()
-            os.fsync(file.fileno())
-            if former is not None:
-                os.fchown(file.fileno(), former.st_uid, former.st_gid)
-        new.chmod(mode)
-        new.replace(path)
+        replace_file(path, "".join(f"{line.text}\n" for line in lines), mode=0o644, mode_max=0o777)
     except OSError as error:
-        with suppress(OSError):
-            new.unlink()
         raise AclFileError(f"The file of access rules {path} cannot be written ({error.strerror}).") from None
 
 

@@ -9,13 +9,12 @@ Source: Kafka's `ScramCredentialUtils`.
 
 from __future__ import annotations
 
-import os
-import stat
 from base64 import b64decode, b64encode
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+from holdfast.daemon.file_replacement import replace_file
 from holdfast.daemon.login.credentials import ITERATIONS_MAX, ITERATIONS_MIN, Credentials, Users
 from holdfast.kafka.protocol.scram import KEY_BYTES, SALT_BYTES_MIN, Keys
 
@@ -106,20 +105,8 @@ def write_credentials(path: Path, credentials: Credentials) -> None:
     Raises:
         UsersFileWrong: it cannot be written.
     """
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        try:
-            with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
-                if path.exists():
-                    former = path.stat()
-                    os.fchown(file.fileno(), former.st_uid, former.st_gid)
-                    os.fchmod(file.fileno(), stat.S_IMODE(former.st_mode) & 0o640)
-                file.write(render_credentials(credentials))
-                file.flush()
-                os.fsync(file.fileno())
-            draft.replace(path)
-        finally:
-            draft.unlink(missing_ok=True)
+        replace_file(path, render_credentials(credentials), mode=0o600, mode_max=0o640)
     except OSError as error:
         raise UsersFileWrong(f"The users file {path} cannot be written ({error.strerror}).") from None
 
