@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection, Coroutine, Iterator
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from functools import partial
 from random import Random
 from typing import Any, Final
@@ -29,6 +30,7 @@ from holdfast.daemon.partitions.partitions import LogPlace, Partitions
 from holdfast.daemon.server.cluster_view import Node
 from holdfast.daemon.settings.by_name import configure
 from holdfast.daemon.settings.models import Settings
+from holdfast.kafka.addresses import format_address
 from holdfast.kafka.discovery.broker_links import broker_links
 from holdfast.kafka.discovery.groups import Groups
 from holdfast.metrics.registry import Registry
@@ -141,9 +143,11 @@ class GroupMember:
             now_ms=now_ms,
             refused=lambda why: refused(why, True),
         )
+        # By it a node that was killed is known in its group, where metadata is empty while the group rebalances.
+        name = f"{log.connection.client_id}-node-{this_node.node_id}-{format_address(*this_node[1:])}"
         self._member = Member(
             self._coordinator,
-            log.connection,
+            replace(log.connection, client_id=name),
             configure(
                 MembershipSettings,
                 members,
@@ -251,15 +255,10 @@ class GroupMember:
     async def _run(self) -> None:
         """Be a member in the place of the one that this node was before it was killed."""
         members = self._settings.members
-        times = {
-            "look_timeout_ms": self._settings.load.owner_answer_timeout_ms,
-            "session_timeout_ms": members.session_timeout_ms,
-            "pause_ms": members.rejoin_backoff_ms,
-        }
+        times = {"session_timeout_ms": members.session_timeout_ms, "pause_ms": members.rejoin_backoff_ms}
         with self._group_calls() as groups:
-            former = FormerMember(groups, self._group, self._this_node, **times)
-            member_ids = await former.find()
-            dismissal = asyncio.create_task(former.dismiss(member_ids), name="holdfast-former-member")
+            former = FormerMember(groups, self._group, lambda: self._member.member_id, **times)
+            dismissal = asyncio.create_task(former.dismiss(), name="holdfast-former-member")
             try:
                 await self._keep()
             finally:
