@@ -68,7 +68,7 @@ class FormerMember:
 
         Whatever fails is tried until the session is over.
         """
-        while not self._own_id():  # noqa: ASYNC110 - whose event is elsewhere
+        while not self._own_id():
             await self._pause()
         try:
             async with asyncio.timeout(self._session_timeout_ms / 1_000):

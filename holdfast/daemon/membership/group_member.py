@@ -14,6 +14,7 @@ import structlog
 
 from holdfast.daemon.brokers.silence import IsLeftOut
 from holdfast.daemon.membership.coordinator import ConfigSource, NodeCoordinator, NodeProtocolConfig
+from holdfast.daemon.membership.division.machine import find_machine
 from holdfast.daemon.membership.duties import Duties
 from holdfast.daemon.membership.former_member import FormerMember
 from holdfast.daemon.membership.handover.former_owners import FormerOwners
@@ -99,7 +100,6 @@ class GroupMember:
         former = FormerOwners(
             this_node,
             self.serves,
-            handover_timeout_ms=members.handover_timeout_ms,
             word_age_max_ms=members.handover_poll_interval_ms + 2 * members.handover_poll_timeout_ms,
             now_ms=now_ms,
             changed=partitions.note_served_elsewhere,
@@ -121,6 +121,7 @@ class GroupMember:
             former,
             is_alarmed=self._is_alarmed,
             owner_epoch=lambda index: find_owner_epoch(partitions.find(index)),
+            handover_timeout_ms=members.handover_timeout_ms,
             stale_map_max_ms=members.stale_map_max_ms,
             now_ms=now_ms,
         )
@@ -130,6 +131,7 @@ class GroupMember:
                 NodeProtocolConfig,
                 members,
                 partition_count=log.topic.partition_count,
+                machine=find_machine(this_node.host),
                 duties_offered=duties.offered,
                 keeps_place=bool(members.group_instance_id),
             ),

@@ -76,7 +76,6 @@ class GroupMember:
         self.former = FormerOwners(
             self.place,
             node.serves,
-            handover_timeout_ms=HANDOVER_MS,
             word_age_max_ms=WORD_AGE_MAX_MS,
             now_ms=self.now_ms,
             changed=node.partitions.note_served_elsewhere,
@@ -90,6 +89,7 @@ class GroupMember:
             self.former,
             is_alarmed=lambda _: False,
             owner_epoch=lambda index: find_owner_epoch(node.partition(index)),
+            handover_timeout_ms=HANDOVER_MS,
             stale_map_max_ms=STALE_MAP_MAX_MS,
             now_ms=self.now_ms,
         )
@@ -97,6 +97,7 @@ class GroupMember:
             self.place,
             NodeProtocolConfig(
                 partition_count=partition_count,
+                machine=f"machine-{node.name}",
                 duties_offered=world.duties,
                 rebalance_protocol=rebalance_protocol,
                 rebalance_delay_ms=world.rebalance_delay_ms,

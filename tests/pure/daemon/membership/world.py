@@ -55,7 +55,6 @@ class Member:
         self.former = FormerOwners(
             self.node,
             self.serves,
-            handover_timeout_ms=HANDOVER_MS,
             word_age_max_ms=WORD_AGE_MS,
             now_ms=lambda: clock.now_ms,
             changed=lambda _: None,
@@ -68,11 +67,13 @@ class Member:
             self.former,
             is_alarmed=lambda _: False,
             owner_epoch=lambda _: -1,
+            handover_timeout_ms=HANDOVER_MS,
             stale_map_max_ms=STALE_MS,
             now_ms=lambda: clock.now_ms,
         )
         values: dict[str, Any] = {
             "partition_count": PARTITIONS,
+            "machine": "",
             "duties_offered": ("compaction",),
             "rebalance_protocol": "cooperative",
             "rebalance_delay_ms": 0,
