@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import structlog
 
+from holdfast.backoff import Backoff
 from holdfast.daemon.brokers.silence import IsLeftOut
 from holdfast.daemon.membership.coordinator import ConfigSource, NodeCoordinator, NodeProtocolConfig
 from holdfast.daemon.membership.division.machine import find_machine
@@ -138,7 +139,10 @@ class GroupMember:
             self._holdings,
             self.view,
             config,
-            Rejoins(members.rejoin_backoff_ms, members.rejoin_backoff_max_ms, random.random),
+            Rejoins(
+                Backoff(members.rejoin_backoff_ms, members.rejoin_backoff_max_ms, random.random),
+                2 * members.rejoin_backoff_max_ms,
+            ),
             RebalanceWatch(members.rebalances_max),
             known_members,
             metrics.rebalance_alarms,

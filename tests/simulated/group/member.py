@@ -6,6 +6,7 @@ from collections.abc import Collection, Coroutine, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from holdfast.backoff import Backoff
 from holdfast.daemon.membership.coordinator import NodeCoordinator, NodeProtocolConfig
 from holdfast.daemon.membership.division.assignment import decode_assignment
 from holdfast.daemon.membership.handover.former_owners import FormerOwners
@@ -107,7 +108,7 @@ class GroupMember:
             self.holdings,
             self.view,
             self.config,
-            Rejoins(100, 2_000, world.random.random),
+            Rejoins(Backoff(100, 2_000, world.random.random), 4_000),
             RebalanceWatch(1_000),
             node.known,
             AssignmentMetrics(Registry()).rebalance_alarms,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Any
 
+from holdfast.backoff import Backoff
 from holdfast.daemon.membership.coordinator import NodeCoordinator, NodeProtocolConfig
 from holdfast.daemon.membership.handover.former_owners import FormerOwners
 from holdfast.daemon.membership.holdings import Holdings
@@ -86,7 +87,7 @@ class Member:
             self.holdings,
             self.view,
             self.config,
-            Rejoins(100, 30_000, lambda: 1.0),
+            Rejoins(Backoff(100, 30_000, lambda: 1.0), 60_000),
             RebalanceWatch(20),
             KnownMembers(),
             self.alarms,
