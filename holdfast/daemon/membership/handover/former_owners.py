@@ -154,7 +154,5 @@ class FormerOwners:
             self._words[task] = word
 
     def _is_fresh(self, task: int, word: Word) -> bool:
-        now_ms = self._now_ms()
-        return now_ms - word.sent_ms <= self._word_age_max_ms and now_ms < self._former.get(task, {}).get(
-            word.node, now_ms
-        )
+        now_ms, ends_ms = self._now_ms(), self._former.get(task, {}).get(word.node, 0)
+        return now_ms - word.sent_ms <= self._word_age_max_ms and now_ms < ends_ms
