@@ -12,7 +12,7 @@ import structlog
 _log = structlog.get_logger(__name__)
 
 #: What a file looks like from outside, None where there is none.
-_Look = tuple[int, int, int] | None
+Look = tuple[int, int, int] | None
 
 
 class _Followed:
@@ -21,7 +21,7 @@ class _Followed:
     def __init__(self, path: Path, reload: Callable[[], None]) -> None:
         self.path = path
         self.reload = reload
-        self.seen = _look_at(path)
+        self.seen = look_at(path)
 
 
 class FileWatch:
@@ -40,7 +40,7 @@ class FileWatch:
     def look(self) -> None:
         """Have the files read again that changed since the last look."""
         for each in self._followed:
-            seen = _look_at(each.path)
+            seen = look_at(each.path)
             if seen != each.seen:
                 each.seen = seen
                 self._reload(each)
@@ -48,7 +48,7 @@ class FileWatch:
     def reload(self) -> None:
         """Have all files read again, changed or not."""
         for each in self._followed:
-            each.seen = _look_at(each.path)
+            each.seen = look_at(each.path)
             self._reload(each)
 
     @contextmanager
@@ -79,7 +79,8 @@ class FileWatch:
             _log.exception("file_reload_failed", file=str(followed.path))
 
 
-def _look_at(path: Path) -> _Look:
+def look_at(path: Path) -> Look:
+    """Return what a file looks like from outside; another file, or another content, looks different."""
     try:
         status = path.stat()
     except OSError:

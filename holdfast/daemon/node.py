@@ -8,7 +8,7 @@ import asyncio
 import os
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from random import Random
 from typing import Any, Final, NamedTuple
@@ -328,11 +328,6 @@ class Node:
             stack.callback(service.shut_down)
             allotment.start()
             at_exit("membership", allotment.stop, 2 * step_ms + drain_ms + settings.compaction.stop_timeout_ms)
-            if self._sockets:  # of whoever accepts there, clients expect to hear who serves what
-                patience_s = settings.members.session_timeout_ms / 1_000
-                with suppress(TimeoutError):  # then they hear at least that it knows of nobody
-                    await self._steps.unless_stopped(asyncio.wait_for(self._knows_work.wait(), patience_s))
-                await server.accept_shared()
             yield
             _log.info("node_stopping")
 
@@ -356,6 +351,8 @@ class Node:
         at_exit("logins", entrance.stop)
         server = Server(Connections(handler, APIS, settings.limits, report, entrance=entrance), self._sockets)
         await server.start(*settings.listener.listen_address)
+        if self._sockets:  # of whoever accepts there, clients expect to hear who serves what, or soon that nobody knows
+            server.accept_shared_when(self._knows_work, settings.host.worker_accept_timeout_ms)
         at_exit("server", lambda: server.drain(0))
         self._server_metrics = server_metrics = ServerMetrics(self.registry, server.connections)
         server_metrics.start()

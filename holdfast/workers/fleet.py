@@ -1,6 +1,6 @@
 """Which workers are to run, when one that ended is started again, and how all of it ends.
 
-Without processes and without a clock: what drives it (`workers.supervisor`) says what happens and when, and carries out what this
+Without processes, clock and chance: what drives it (`workers.supervisor`) says what happens and when, and carries out what this
 decides.
 
     begin → ended, tick, … → request_stop → ended, tick, … → is_over, exit
@@ -8,13 +8,13 @@ decides.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from signal import SIGKILL, SIGTERM, Signals
 from typing import Final, Protocol
 
 import structlog
 
-from holdfast.children.pauses import Pauses
+from holdfast.backoff import Backoff
 from holdfast.daemon.node_exit import NodeExit
 from holdfast.daemon.settings.components.host import HostSettings
 
@@ -39,8 +39,8 @@ class Processes(Protocol):
 class _Worker:
     """The state of one worker."""
 
-    def __init__(self, pauses: Pauses) -> None:
-        self.pauses = pauses
+    def __init__(self, backoff: Backoff) -> None:
+        self.backoff = backoff
         self.is_running = False
         self.began_ms = 0
         self.starts = 0
@@ -53,9 +53,11 @@ class _Worker:
 class Fleet:
     """The workers of a host, from the first start to the last end."""
 
-    def __init__(self, node_ids: Iterable[int], settings: HostSettings, processes: Processes) -> None:
+    def __init__(
+        self, node_ids: Iterable[int], settings: HostSettings, processes: Processes, jitter: Callable[[], float]
+    ) -> None:
         first_ms, longest_ms = settings.worker_restart_backoff_ms, settings.worker_restart_backoff_max_ms
-        self._workers = {node_id: _Worker(Pauses(first_ms, longest_ms)) for node_id in node_ids}
+        self._workers = {node_id: _Worker(Backoff(first_ms, longest_ms, jitter)) for node_id in node_ids}
         self._settings = settings
         self._processes = processes
         #: Workers that have never done else than to end with REFUSED, while no worker has ever lasted.
@@ -109,13 +111,13 @@ class Fleet:
             return
         if self._has_run_long(worker, now_ms):
             self._has_lasted = True
-            worker.pauses.reset()
+            worker.backoff.reset()
         if exit_code in _FINAL:
             worker.given_up = NodeExit(exit_code)
             _log.error("worker_given_up", node_id=node_id, exit_code=exit_code)
         else:
-            pause_ms = worker.pauses.take()
-            worker.due_ms = now_ms + pause_ms
+            pause_ms = worker.backoff.fail(now_ms)
+            worker.due_ms = worker.backoff.until_ms()
             _log.error("worker_ended", node_id=node_id, exit_code=exit_code, again_in_ms=pause_ms)
         if exit_code == NodeExit.REFUSED:
             self._refused.add(node_id)

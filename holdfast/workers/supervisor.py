@@ -9,6 +9,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from random import Random
 from typing import Any, Final
 
 import structlog
@@ -77,7 +78,7 @@ class Supervisor:
         # A killed worker's pipes may outlast it.
         stop_ms = settings.worker_stop_timeout_ms + round(1_000 * (_KILL_TIMEOUT_S + _PIPES_TIMEOUT_S))
         self._bounds = Bounds(start_stall_ms, stop_ms, None if manager is None else manager.watchdog_ms)
-        self._fleet = Fleet(self._workers, settings, self)
+        self._fleet = Fleet(self._workers, settings, self, Random().random)
         self._condition = HostCondition(self._workers, self._bounds.silence_max_ms)
         self._children: dict[int, Child] = {}
         #: Signals for workers that are being started, by node id.

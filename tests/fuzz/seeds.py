@@ -25,7 +25,7 @@ from holdfast.api.results import (
 from holdfast.daemon.login.users_file import render_credentials
 from holdfast.daemon.membership.division.assignment import Assignment, AssignmentError, encode_assignment
 from holdfast.daemon.membership.division.metadata import MemberMetadata, encode_metadata
-from holdfast.daemon.membership.division.ownership_map import AbsentNode, MappedMember, OwnershipMap, Work
+from holdfast.daemon.membership.division.ownership_map import AbsentNode, FormerOwner, MappedMember, OwnershipMap, Work
 from holdfast.daemon.server.cluster_view import Node
 from holdfast.kafka.aiokafka_parts import make_batch_builder
 from holdfast.kafka.exchange import to_bytes
@@ -188,7 +188,8 @@ def keys() -> list[bytes]:
 
 def member_metadata() -> list[bytes]:
     """Return what a member says of itself."""
-    return [encode_metadata(MemberMetadata(NODE, 5, 3, 4, (0, 1, 7), ("compaction",), ("compaction",)))]
+    duties, may_serve = ("compaction",), (FormerOwner(NODE, (0, 1), 9),)
+    return [encode_metadata(MemberMetadata(NODE, "kelp 1f3c", 5, 3, 4, (0, 1, 7), duties, duties, may_serve))]
 
 
 def assignments() -> list[bytes]:

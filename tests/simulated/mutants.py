@@ -47,6 +47,7 @@ GROUP_TRIES = ((GROUP, 0, 150),)
 KAFKA_LOG = ("holdfast.runtime.kafka_log", "holdfast.kafka")
 #: Modules that only lives of a group run.
 MEMBERSHIP = (
+    "holdfast.backoff",
     "holdfast.runtime.membership",
     "holdfast.daemon.membership",
     "holdfast.daemon.config_topic",

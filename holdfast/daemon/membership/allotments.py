@@ -1,5 +1,7 @@
 """Which allotment a node has, by its setting `membership`."""
 
+from random import Random
+
 from holdfast.clock import now_ms
 from holdfast.daemon.brokers.silence import IsLeftOut
 from holdfast.daemon.membership.allotment import Allotment
@@ -31,7 +33,9 @@ def make_allotment(
 ) -> Allotment:
     """Return what gives a node its work; see `GroupMember` for what it is given."""
     # One node runs the job. A node that stops because another took over ends its own.
-    duties = Duties({"compaction": Supervisor(settings, JobMetrics(registry))} if settings.compaction.run else {})
+    duties = Duties(
+        {"compaction": Supervisor(settings, JobMetrics(registry), Random().random)} if settings.compaction.run else {}
+    )
     group = settings.members.group_of(settings.log.state_topic)
     if group is None:
         return LoneNode(this_node, OwnView(this_node, log.cluster_id, log.topic, partitions.find), partitions, duties)

@@ -60,6 +60,8 @@ class NodeProtocolConfig:
 
     #: Every log partition is a task.
     partition_count: int
+    #: See `MemberMetadata.machine`.
+    machine: str
     #: Duties that this node can do, sorted.
     duties_offered: tuple[str, ...]
     #: `cooperative` or `eager`.
@@ -153,12 +155,14 @@ class NodeCoordinator:
         data = encode_metadata(
             MemberMetadata(
                 self._node,
+                self._config.machine,
                 self._config_source.offset,
                 generation,
                 self._generation_seen,
                 work.tasks,
                 work.duties,
                 self._config.duties_offered,
+                self._view.may_serve(self._holdings.held),
             )
         )
         protocols = (EAGER,) if self._config.rebalance_protocol == "eager" else (COOPERATIVE, EAGER)
@@ -347,8 +351,7 @@ class NodeCoordinator:
         view = self._view
         if view.map is None:
             return None
-        serving = {task: view.may_serve(task) for task in range(self._config.partition_count)}
-        return LastDivision(view.map, self._now_ms() - self._assigned_ms, serving)
+        return LastDivision(view.map, self._now_ms() - self._assigned_ms)
 
     # ---- what others look at ---------------------------------------------------------------------------------------
 

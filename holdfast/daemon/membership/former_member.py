@@ -7,16 +7,13 @@ The log partitions of a node that starts again at once would have no owner for a
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
 import structlog
 
-from holdfast.daemon.membership.division.metadata import PROTOCOL_TYPE, decode_metadata
-from holdfast.daemon.server.cluster_view import Node
 from holdfast.kafka.discovery.group_calls import Described, Dismissal, Dismissed, Member
 from holdfast.kafka.protocol.error_codes import error_name
-from holdfast.kafka.protocol.primitives import MalformedBody
 
 _log = structlog.get_logger(__name__)
 
@@ -35,18 +32,18 @@ class GroupCalls(Protocol):
 
 
 class FormerMember:
-    """Whoever is in the group with this node's id at this node's address, where nobody else can listen.
+    """Whoever is in the group under this node's client id, and has come from the same host by the word of the broker.
 
-    It has one member at most as a rule, and more where this node was killed several times within a session.
+    The client id names node and address, where nobody else can listen; the host tells nodes of several hosts apart that advertise one
+    loopback address. It has one member at most as a rule, and more where this node was killed several times within a session.
     """
 
     def __init__(
         self,
         groups: GroupCalls,
         group: str,
-        this_node: Node,
+        own_id: Callable[[], str],
         *,
-        look_timeout_ms: int,
         session_timeout_ms: int,
         pause_ms: int,
     ) -> None:
@@ -55,76 +52,57 @@ class FormerMember:
         Args:
             groups: calls to the group coordinator.
             group: its id.
-            this_node: where clients and other members reach it.
-            look_timeout_ms: for so long a start waits to see whether it was a member.
+            own_id: gives the member id of this process; empty before it has one.
             session_timeout_ms: after it the group is without the former member anyway.
             pause_ms: between two looks at the group.
         """
         self._groups = groups
         self._group = group
-        self._this_node = this_node
-        self._look_timeout_ms = look_timeout_ms
+        self._own_id = own_id
         self._session_timeout_ms = session_timeout_ms
         self._pause_ms = pause_ms
+        self._found: list[str] = []
 
-    async def find(self) -> tuple[str, ...]:
-        """Return the ids of its members, before this node joins: a group that rebalances shows nobody's metadata.
+    async def dismiss(self) -> None:
+        """Take it out when this process has joined and the group waits; earlier the group would be empty, and begin with its initial delay.
 
-        None are found while the group rebalances already, or where nobody answers in time; the start then waits for the end of the
-        session, as it does for any other member.
+        Whatever fails is tried until the session is over.
         """
-        try:
-            async with asyncio.timeout(self._look_timeout_ms / 1_000):
-                described = await self._describe()
-        except TimeoutError:
-            return ()
-        except Exception:  # a start does not depend on it
-            _log.exception("former_member_lookup_failed", group=self._group)
-            return ()
-        is_of_nodes = not described.error_code and described.protocol_type == PROTOCOL_TYPE
-        return tuple(each.member_id for each in described.members if is_of_nodes and self._is_ours(each))
-
-    async def dismiss(self, member_ids: Sequence[str]) -> None:
-        """Take members out as soon as the group waits for them; earlier it would be empty, and begin with its initial delay.
-
-        Whatever fails is tried until their session is over.
-        """
-        if not member_ids:
-            return
+        while not self._own_id():
+            await self._pause()
         try:
             async with asyncio.timeout(self._session_timeout_ms / 1_000):
-                while left := await self._try_dismiss(member_ids):
-                    member_ids = left
-                    await asyncio.sleep(self._pause_ms / 1_000)
+                while await self._may_be_left():
+                    await self._pause()
         except TimeoutError:
-            _log.info("former_member_expired", group=self._group, members=list(member_ids))
-        except Exception:  # as above
+            if self._found:
+                _log.info("former_member_expired", group=self._group, members=self._found)
+        except Exception:  # a start does not depend on it
             _log.exception("former_member_lookup_failed", group=self._group)
 
-    async def _try_dismiss(self, member_ids: Sequence[str]) -> list[str]:
-        """Return who is still to be taken out."""
-        described = await self._describe()
-        known = {each.member_id for each in described.members}
-        left = list(member_ids) if described.error_code else [each for each in member_ids if each in known]
-        if described.state != _WAITS_FOR_MEMBERS or not left:
-            return left
-        why = "the node was started again"
-        dismissed = await self._groups.dismiss([Dismissal(self._group, each, why) for each in left])
-        failed = {each.member_id: answer for each, answer in dismissed.items() if answer.error_code}
-        for member_id in left:
-            if member_id not in failed:
-                _log.info("former_member_dismissed", group=self._group, member=member_id)
-        for member_id, answer in failed.items():
-            why = answer.reason or error_name(answer.error_code)
-            _log.debug("former_member_dismissal_failed", group=self._group, member=member_id, why=why)
-        return list(failed)
+    async def _pause(self) -> None:
+        await asyncio.sleep(self._pause_ms / 1_000)
 
-    async def _describe(self) -> Described:
-        return (await self._groups.describe([self._group]))[self._group]
-
-    def _is_ours(self, member: Member) -> bool:
-        """Tell whether a member is this node; a static one waits for its own to come back, and needs nothing."""
-        try:
-            return member.instance_id is None and decode_metadata(member.metadata).node == self._this_node
-        except MalformedBody:
+    async def _may_be_left(self) -> bool:
+        """Take out whom the group waits for, and return whether there may be more."""
+        described = (await self._groups.describe([self._group]))[self._group]
+        ours = next((each for each in described.members if each.member_id == self._own_id()), None)
+        if ours is None:  # or it is not known who is there
+            return True
+        self._found = [each.member_id for each in described.members if each != ours and _is_former(each, ours)]
+        if not self._found or described.state != _WAITS_FOR_MEMBERS:  # who has joined again lives
             return False
+        why = "the node was started again"
+        dismissed = await self._groups.dismiss([Dismissal(self._group, each, why) for each in self._found])
+        for (_, member_id, _), answer in dismissed.items():
+            if answer.error_code:
+                why = answer.reason or error_name(answer.error_code)
+                _log.debug("former_member_dismissal_failed", group=self._group, member=member_id, why=why)
+            else:
+                _log.info("former_member_dismissed", group=self._group, member=member_id)
+        return True
+
+
+def _is_former(member: Member, ours: Member) -> bool:
+    """Tell whether a member was this node; a static one waits for its own to come back, and needs nothing."""
+    return (member.client_id, member.host) == (ours.client_id, ours.host) and member.instance_id is None

@@ -5,14 +5,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection, Coroutine, Iterator
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from functools import partial
 from random import Random
 from typing import Any, Final
 
 import structlog
 
+from holdfast.backoff import Backoff
 from holdfast.daemon.brokers.silence import IsLeftOut
 from holdfast.daemon.membership.coordinator import ConfigSource, NodeCoordinator, NodeProtocolConfig
+from holdfast.daemon.membership.division.machine import find_machine
 from holdfast.daemon.membership.duties import Duties
 from holdfast.daemon.membership.former_member import FormerMember
 from holdfast.daemon.membership.handover.former_owners import FormerOwners
@@ -29,6 +32,7 @@ from holdfast.daemon.partitions.partitions import LogPlace, Partitions
 from holdfast.daemon.server.cluster_view import Node
 from holdfast.daemon.settings.by_name import configure
 from holdfast.daemon.settings.models import Settings
+from holdfast.kafka.addresses import format_address
 from holdfast.kafka.discovery.broker_links import broker_links
 from holdfast.kafka.discovery.groups import Groups
 from holdfast.metrics.registry import Registry
@@ -97,7 +101,6 @@ class GroupMember:
         former = FormerOwners(
             this_node,
             self.serves,
-            handover_timeout_ms=members.handover_timeout_ms,
             word_age_max_ms=members.handover_poll_interval_ms + 2 * members.handover_poll_timeout_ms,
             now_ms=now_ms,
             changed=partitions.note_served_elsewhere,
@@ -119,6 +122,7 @@ class GroupMember:
             former,
             is_alarmed=self._is_alarmed,
             owner_epoch=lambda index: find_owner_epoch(partitions.find(index)),
+            handover_timeout_ms=members.handover_timeout_ms,
             stale_map_max_ms=members.stale_map_max_ms,
             now_ms=now_ms,
         )
@@ -128,22 +132,28 @@ class GroupMember:
                 NodeProtocolConfig,
                 members,
                 partition_count=log.topic.partition_count,
+                machine=find_machine(this_node.host),
                 duties_offered=duties.offered,
                 keeps_place=bool(members.group_instance_id),
             ),
             self._holdings,
             self.view,
             config,
-            Rejoins(members.rejoin_backoff_ms, members.rejoin_backoff_max_ms, random.random),
+            Rejoins(
+                Backoff(members.rejoin_backoff_ms, members.rejoin_backoff_max_ms, random.random),
+                2 * members.rejoin_backoff_max_ms,
+            ),
             RebalanceWatch(members.rebalances_max),
             known_members,
             metrics.rebalance_alarms,
             now_ms=now_ms,
             refused=lambda why: refused(why, True),
         )
+        # By it a node that was killed is known in its group, where metadata is empty while the group rebalances.
+        name = f"{log.connection.client_id}-node-{this_node.node_id}-{format_address(*this_node[1:])}"
         self._member = Member(
             self._coordinator,
-            log.connection,
+            replace(log.connection, client_id=name),
             configure(
                 MembershipSettings,
                 members,
@@ -251,15 +261,10 @@ class GroupMember:
     async def _run(self) -> None:
         """Be a member in the place of the one that this node was before it was killed."""
         members = self._settings.members
-        times = {
-            "look_timeout_ms": self._settings.load.owner_answer_timeout_ms,
-            "session_timeout_ms": members.session_timeout_ms,
-            "pause_ms": members.rejoin_backoff_ms,
-        }
+        times = {"session_timeout_ms": members.session_timeout_ms, "pause_ms": members.rejoin_backoff_ms}
         with self._group_calls() as groups:
-            former = FormerMember(groups, self._group, self._this_node, **times)
-            member_ids = await former.find()
-            dismissal = asyncio.create_task(former.dismiss(member_ids), name="holdfast-former-member")
+            former = FormerMember(groups, self._group, lambda: self._member.member_id, **times)
+            dismissal = asyncio.create_task(former.dismiss(), name="holdfast-former-member")
             try:
                 await self._keep()
             finally:

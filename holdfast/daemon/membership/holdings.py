@@ -56,6 +56,11 @@ class Holdings:
         """Log partitions that another member takes over, in order."""
         return sorted(self._released)
 
+    @property
+    def held(self) -> set[int]:
+        """Log partitions that this node serves, or may come to serve before it is assigned anything else."""
+        return {*self.tasks, *self.waiting.tasks, *self._released}
+
     def change(self, work: Work, generation: int, now_ms: int, *, begins_at_once: bool) -> tuple[list[int], list[str]]:
         """Give up what is not assigned any more, keep what is, and begin the rest now or with `begin_waiting`.
 

@@ -1,8 +1,8 @@
 """The cluster as a member of the group sees it: the leader's map while it holds, and what this node serves itself."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
-from holdfast.daemon.membership.division.ownership_map import OwnershipMap
+from holdfast.daemon.membership.division.ownership_map import FormerOwner, OwnershipMap
 from holdfast.daemon.membership.handover.former_owners import FormerOwners
 from holdfast.daemon.server.cluster_view import Node, StateTopicView
 
@@ -26,6 +26,7 @@ class MapView:
         *,
         is_alarmed: Callable[[int], bool],
         owner_epoch: Callable[[int], int],
+        handover_timeout_ms: int,
         stale_map_max_ms: int,
         now_ms: Callable[[], int],
     ) -> None:
@@ -39,6 +40,7 @@ class MapView:
             former: knows which former owners still serve.
             is_alarmed: tells whether a log partition of this node waits for an admin to end an alarm.
             owner_epoch: gives the owner epoch of a log partition, as far as this node knows it; otherwise -1.
+            handover_timeout_ms: for so long a node may serve what was divided anew.
             stale_map_max_ms: for so long a stale map is answered from.
             now_ms: the clock.
         """
@@ -50,6 +52,7 @@ class MapView:
         self._former = former
         self._is_alarmed = is_alarmed
         self._owner_epoch = owner_epoch
+        self._handover_timeout_ms = handover_timeout_ms
         self._stale_map_max_ms = stale_map_max_ms
         self._now_ms = now_ms
         self._stale_since_ms: int | None = None
@@ -101,10 +104,24 @@ class MapView:
         named = self._former.owner(partition) or known.owner(partition)
         return None if named == self._this_node and (self.is_stale or self._is_alarmed(partition)) else named
 
-    def may_serve(self, partition: int) -> set[Node]:
-        """Return who may serve a log partition, as far as this member knows, also where clients are sent to another node."""
-        named = self.owner(partition)
-        return self._former.candidates(partition) | (set() if named is None else {named})
+    def may_serve(self, held: Collection[int]) -> tuple[FormerOwner, ...]:
+        """Return who may serve which log partitions, as far as this member knows, this node being one of them for what it holds.
+
+        That counts where the map is too old to be answered from, too, and whoever did not answer when it was queried.
+        """
+        known, tasks = self.map, dict[tuple[Node, int], list[int]]()
+        if held:
+            tasks[self._this_node, self._handover_timeout_ms] = sorted(held)
+        for task in range(0 if known is None or self.state_topic is None else self.state_topic.partition_count):
+            owner = None if known is None else known.owner(task)
+            if owner == self._this_node and self._serves(task):
+                continue
+            waits_ms = self._former.waits_ms(task)
+            if owner is not None and owner != self._this_node:
+                waits_ms[owner] = self._handover_timeout_ms
+            for place in waits_ms.items():
+                tasks.setdefault(place, []).append(task)
+        return tuple(FormerOwner(node, tuple(theirs), wait_ms) for (node, wait_ms), theirs in sorted(tasks.items()))
 
     def owner_epoch(self, partition: int) -> int:
         """Return the owner epoch of a log partition; -1: this node has not read it, or names itself and has not taken it yet."""

@@ -1,25 +1,21 @@
 """When a member joins again because of something that it found itself: after a pause, which doubles while wishes follow each other."""
 
-from collections.abc import Callable
+from holdfast.backoff import Backoff
 
 
 class Rejoins:
     """The wish to join again, and its pause; so no fault makes a group rebalance all the time."""
 
-    def __init__(self, backoff_ms: int, backoff_max_ms: int, jitter: Callable[[], float]) -> None:
+    def __init__(self, backoff: Backoff, rest_ms: int) -> None:
         """Wish nothing.
 
         Args:
-            backoff_ms: first pause.
-            backoff_max_ms: longest one.
-            jitter: returns a number from 0 to 1; a pause is half to all of its length.
+            backoff: its pauses.
+            rest_ms: after so long without a wish the pauses are short again.
         """
-        self._backoff_min_ms = backoff_ms
-        self._backoff_max_ms = backoff_max_ms
-        self._jitter = jitter
-        self._backoff_ms = backoff_ms
+        self._backoff = backoff
+        self._rest_ms = rest_ms
         self._reason = ""
-        self._at_ms = 0
         self._requested_ms: int | None = None
 
     @property
@@ -31,15 +27,14 @@ class Rejoins:
         """Wish to join again after the pause; of several reasons at a time the first one is kept."""
         if not self._reason:
             before_ms, self._requested_ms = self._requested_ms, now_ms
-            if before_ms is None or now_ms - before_ms > 2 * self._backoff_max_ms:
-                self._backoff_ms = self._backoff_min_ms
+            if before_ms is not None and now_ms - before_ms > self._rest_ms:
+                self._backoff.reset()
             self._reason = reason
-            self._at_ms = now_ms + int(self._backoff_ms * (0.5 + self._jitter() / 2))
-            self._backoff_ms = min(2 * self._backoff_ms, self._backoff_max_ms)
+            self._backoff.fail(now_ms)
 
     def take_due(self, now_ms: int) -> str:
         """Return the reason for which it is time to join again, once; empty if it is not."""
-        if not self._reason or now_ms < self._at_ms:
+        if not self._reason or not self._backoff.is_over(now_ms):
             return ""
         reason, self._reason = self._reason, ""
         return reason

@@ -12,7 +12,7 @@ from typing import Final, cast
 
 import structlog
 
-from holdfast.daemon.server.sockets import listen
+from holdfast.daemon.server.sockets import has_waiting, listen
 from holdfast.daemon.server.wire.connections import Connections, Handler
 from holdfast.daemon.server.wire.entrance import accept_encrypted
 from holdfast.daemon.server.wire.protocol import ClientProtocol
@@ -21,6 +21,8 @@ _log = structlog.get_logger(__name__)
 
 #: Longest time between two looks for connections whose time is up.
 _SWEEP_INTERVAL_MS_MAX: Final = 1_000
+#: When more looks in a row than these find a connection that waits at a shared socket, nobody accepts any there.
+_LOOKS: Final = 5
 
 
 class Server:
@@ -59,6 +61,17 @@ class Server:
     async def accept_shared(self) -> None:
         """Accept connections at the shared sockets as well, from now on until `drain`; the others take them before."""
         await self._accept(self._shared)
+
+    def accept_shared_when(self, is_due: asyncio.Event, patience_ms: int) -> None:
+        """Accept there once the event is set, or a connection has waited there for so long: then nobody else accepts any."""
+        accepting = self._accept_shared_when(is_due, patience_ms)
+        self._listeners.append(asyncio.create_task(accepting, name="holdfast-accept-shared"))
+
+    async def _accept_shared_when(self, is_due: asyncio.Event, patience_ms: int) -> None:
+        waiting = 0
+        while waiting <= _LOOKS and not await _is_set(is_due, max(1, patience_ms // _LOOKS)):
+            waiting = waiting + 1 if has_waiting(self._shared) else 0
+        await self.accept_shared()
 
     async def _accept(self, sockets: Sequence[socket.socket]) -> None:
         loop, backlog = asyncio.get_running_loop(), self.connections.limits.connections_max

@@ -1,12 +1,14 @@
 """Admin commands from this node to another one, over a connection of their own."""
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from holdfast.api.admin import ADMIN, ADMIN_VERSION, AdminRequest, decode_admin_response, encode_admin_request
+from holdfast.daemon.file_watch import Look, look_at
 from holdfast.kafka.addresses import parse_address
-from holdfast.kafka.connection import Address, BrokerConnection, ConnectionOptions, secured_options
+from holdfast.kafka.connection import Address, AnswerTimes, BrokerConnection, ConnectionOptions, secured_options
 from holdfast.kafka.errors import ConnectionFailed, PropertyRefused
 from holdfast.kafka.protocol.primitives import MalformedBody
 from holdfast.kafka.security import PLAINTEXT, read_security
@@ -15,14 +17,41 @@ from holdfast.kafka.security import PLAINTEXT, read_security
 _CLIENT_ID = "holdfast"
 
 
-def node_options(place: Address, client_properties_file: str) -> ConnectionOptions:
-    """Return how to reach another node, by properties that are read now, so that they may change; without a file, in the clear.
+class NodeOptions:
+    """How to reach other nodes, by a file of properties, which may change; without a file, in the clear.
 
-    Raises:
-        PropertyRefused: the file is wrong.
+    What is made of the files, a context of TLS above all, is kept until one of them changes.
     """
-    security = read_security(Path(client_properties_file)) if client_properties_file else PLAINTEXT
-    return secured_options((place,), security, _CLIENT_ID)
+
+    def __init__(self, client_properties_file: str) -> None:
+        """Read nothing yet."""
+        self._path = Path(client_properties_file) if client_properties_file else None
+        self._made: ConnectionOptions | None = None
+        #: The files that it was made of, as they looked before.
+        self._seen: dict[Path, Look] = {}
+
+    def to(self, place: Address) -> ConnectionOptions:
+        """Return how to reach the node at an address.
+
+        Raises:
+            PropertyRefused: a file is wrong.
+        """
+        if self._made is None or any(look_at(path) != look for path, look in self._seen.items()):
+            self._made = self._make(place)
+        return replace(self._made, bootstrap=(place,), answers=AnswerTimes())
+
+    def _make(self, place: Address) -> ConnectionOptions:
+        if self._path is None:
+            return secured_options((place,), PLAINTEXT, _CLIENT_ID)
+        seen = {self._path: look_at(self._path)}
+        security = read_security(self._path)
+        named = (
+            (security.tls.authority_file, security.tls.certificate_file, security.tls.key_file) if security.tls else ()
+        )
+        seen |= {path: look_at(path) for path in map(Path, filter(None, named))}
+        made = secured_options((place,), security, _CLIENT_ID)
+        self._seen = seen
+        return made
 
 
 class NodeSilent(Exception):
@@ -33,8 +62,8 @@ class OtherNodes:
     """The other nodes, as this one reaches them."""
 
     def __init__(self, client_properties_file: str = "") -> None:
-        """Reach nodes by the properties in this file, read for each query (`node_options`)."""
-        self._file = client_properties_file
+        """Reach nodes by the properties in this file (`NodeOptions`)."""
+        self._options = NodeOptions(client_properties_file)
 
     async def query(self, address: str, command: str, timeout_ms: int, **arguments: object) -> Any:  # noqa: ANN401
         """Return what the node at an address (`host:port`) answers to a command; None where it refuses it.
@@ -45,7 +74,7 @@ class OtherNodes:
         try:
             async with asyncio.timeout(timeout_ms / 1_000):
                 place = parse_address(address)
-                connection = await BrokerConnection.open(place, node_options(place, self._file), timeout_ms)
+                connection = await BrokerConnection.open(place, self._options.to(place), timeout_ms)
                 try:
                     request = encode_admin_request(AdminRequest(command, arguments))
                     body = await connection.exchange(ADMIN, ADMIN_VERSION, request, is_flexible=True)

@@ -1,6 +1,8 @@
 """The sockets that a node or all workers of a host listen on, and free ports for the workers' own."""
 
+import select
 import socket
+from collections.abc import Iterable
 from contextlib import ExitStack
 
 
@@ -36,6 +38,14 @@ def listen(host: str, port: int, backlog: int) -> tuple[socket.socket, ...]:
             raise CannotListen(host, port, error) from error
         opened.pop_all()
         return tuple(sockets)
+
+
+def has_waiting(sockets: Iterable[socket.socket]) -> bool:
+    """Tell whether a connection waits at one of these sockets for whoever accepts it."""
+    waiting = select.poll()
+    for each in sockets:
+        waiting.register(each, select.POLLIN)
+    return bool(waiting.poll(0))
 
 
 def choose_ports(host: str, count: int) -> list[int]:

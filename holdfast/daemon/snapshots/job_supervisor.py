@@ -10,13 +10,14 @@ import json
 import signal
 import sys
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import structlog
 
+from holdfast.backoff import Backoff
 from holdfast.children.child import Child, lines
-from holdfast.children.pauses import Pauses
+from holdfast.clock import now_ms
 from holdfast.compaction.child_lines import ChildLines
 from holdfast.compaction.progress import RunProgress, from_json
 from holdfast.daemon.settings.file_env_flags import to_flags
@@ -38,10 +39,17 @@ _KILL_TIMEOUT_S: Final = 5.0
 class Supervisor:
     """The keeper of the job's process, from `start` to `stop`; which node runs one is decided elsewhere."""
 
-    def __init__(self, settings: Settings, metrics: JobMetrics, command: Sequence[str] = COMMAND) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        metrics: JobMetrics,
+        jitter: Callable[[], float],
+        command: Sequence[str] = COMMAND,
+    ) -> None:
         self._settings = settings
         self._metrics = metrics
         self._command = command
+        self._jitter = jitter
         self._child: Child | None = None
         self._task: asyncio.Task[None] | None = None
         self._is_stopping = False
@@ -69,7 +77,7 @@ class Supervisor:
 
     async def _run(self) -> None:
         compaction = self._settings.compaction
-        pauses = Pauses(compaction.restart_backoff_ms, compaction.restart_backoff_max_ms)
+        backoff = Backoff(compaction.restart_backoff_ms, compaction.restart_backoff_max_ms, self._jitter)
         while True:
             progress, stderr_tail = RunProgress(), deque[str](maxlen=_STDERR_TAIL_LINES)
             try:
@@ -85,8 +93,8 @@ class Supervisor:
             if self._is_stopping:
                 return
             if progress.totals.batches:
-                pauses.reset()
-            pause_ms = pauses.take()
+                backoff.reset()
+            pause_ms = backoff.fail(now_ms())
             _log.error("compaction_ended", exit_code=code, stderr_tail=list(stderr_tail), again_in_ms=pause_ms)
             await asyncio.sleep(pause_ms / 1_000)
             self._metrics.restarts.value += 1

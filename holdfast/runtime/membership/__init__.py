@@ -7,7 +7,7 @@ Read in this order:
 - `coordinator`: what a program implements; `settings`; `generation`: which generation of the group a member belongs to
 - `states`: what a member can be; `lifecycle`: one member, events in and effects out
 - `requests`, `effects`: what it sends and wants done, as values; `errors`: what it does about each error code, one table
-- `session`, `backoff`, `rejoin`: when heartbeats are due, when the next try may be made, whether and why to join again
+- `session`, `rejoin`: when heartbeats are due, whether and why to join again; `holdfast.backoff`: when the next try may be made
 - `checks`: what a program hands in; `metrics`
 - `kafka_group`: the member on a real group coordinator
 

@@ -9,8 +9,8 @@ Source: Apache Kafka `AbstractCoordinator`; KIP-345 (static members), KIP-394 (M
 from collections.abc import Callable, Mapping, Sequence
 from typing import final
 
+from holdfast.backoff import Backoff
 from holdfast.kafka.protocol.error_codes import error_name
-from holdfast.runtime.membership.backoff import Backoff
 from holdfast.runtime.membership.callbacks import Callbacks
 from holdfast.runtime.membership.checks import check_assignments, check_protocols
 from holdfast.runtime.membership.effects import (
@@ -84,8 +84,8 @@ class MemberLifecycle:
         #: Why the group coordinator refused for good; nothing is sent after that.
         self.failure: MembershipFailed | None = None
         #: Heartbeats of the generation; of no meaning outside one.
-        self.session = Session(settings, Backoff(settings, jitter))
-        self._backoff = Backoff(settings, jitter)
+        self.session = Session(settings, jitter)
+        self._backoff = Backoff(settings.retry_backoff_ms, settings.retry_backoff_max_ms, jitter)
         self._rejoin = Rejoin()
         #: By kind: the request whose answer counts. One that is not here any more was given up.
         self._in_flight: dict[type[Request], Request] = {}

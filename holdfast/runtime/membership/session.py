@@ -1,8 +1,9 @@
 """When heartbeats are due, and when the group has given the member up."""
 
+from collections.abc import Callable
 from typing import final
 
-from holdfast.runtime.membership.backoff import Backoff
+from holdfast.backoff import Backoff
 from holdfast.runtime.membership.settings import MembershipSettings
 
 
@@ -14,8 +15,9 @@ class Session:
     The coordinator got it later than that, so it never gives the member up before the member knows.
     """
 
-    def __init__(self, settings: MembershipSettings, backoff: Backoff) -> None:
-        self._backoff = backoff
+    def __init__(self, settings: MembershipSettings, jitter: Callable[[], float]) -> None:
+        """Begin without one; `jitter` returns a number from 0 to 1."""
+        self._backoff = Backoff(settings.retry_backoff_ms, settings.retry_backoff_max_ms, jitter)
         self._timeout_ms = settings.session_timeout_ms
         self._interval_ms = settings.heartbeat_interval_ms
         self._sent_ms = 0

@@ -17,18 +17,20 @@ from holdfast.daemon.maintenance.log_checks import LogChecks
 from holdfast.daemon.node import Node
 from holdfast.daemon.node_condition import stop_timeout_ms
 from holdfast.daemon.node_exit import NodeExit
+from holdfast.daemon.server.sockets import listen
 from holdfast.daemon.settings import reloading
 from holdfast.daemon.settings.file_env_flags import Loaded, load_settings
 from holdfast.daemon.steps import NodeSteps
 from holdfast.daemon.topics import cluster_queries
 from holdfast.daemon.topics.state_topic import StateTopic
+from holdfast.daemon.worker_place import ALONE, WorkerPlace
 from holdfast.kafka.metadata import Topic, TopicAnswers
 from holdfast.kafka.protocol.error_codes import ErrorCode
 from holdfast.records.keys import SharePartitionKey, format_topic_id
 from holdfast.runtime.kafka_log import shell
 from tests.pure.daemon.config_topic.test_node_settings import Topic as ConfigTopic
 from tests.simulated.memory_log import MemoryTopic
-from tests.waiting import PATIENCE_MS, PATIENCE_S, wait_until
+from tests.waiting import PATIENCE_MS, PATIENCE_S, in_patience, wait_until
 from tests.world.node import CLUSTER, state_topic
 from tests.world.samples import TOPIC
 
@@ -152,13 +154,15 @@ class no_admin:  # noqa: N801 - a context manager
 
 
 @asynccontextmanager
-async def listening(config: ConfigTopic | None = None) -> AsyncIterator[tuple[Node, Client]]:
+async def listening(
+    config: ConfigTopic | None = None, place: WorkerPlace = ALONE, **flags: object
+) -> AsyncIterator[tuple[Node, Client]]:
     """Give a node that listens, and a client of it; it ends cleanly. With a config topic, it takes settings from there."""
 
     def load(cluster: Mapping[str, str]) -> Loaded:
-        return load_settings(flags=FLAGS, cluster=cluster)
+        return load_settings(flags=FLAGS | flags, cluster=cluster)
 
-    node = Node(load({}).settings, None if config is None else load)
+    node = Node(load({}).settings, None if config is None else load, place)
     ended = asyncio.create_task(node.run())
     try:
         await wait_until(lambda: node.port or ended.done(), "the node listens")
@@ -193,6 +197,17 @@ async def test_a_node_that_starts_answers_at_once_that_it_serves_nothing_yet(sta
         assert found == {"name": "orders", "topic_id": format_topic_id(TOPIC), "partitions": 10}
         with pytest.raises(ShareStateError, match="COORDINATOR_NOT_AVAILABLE"):
             await client.read(KEY.group_id, TOPIC, 0, -1)
+
+
+async def test_a_worker_that_starts_answers_at_the_address_of_all_where_no_other_does(stages: Stages) -> None:
+    (shared,) = listen("127.0.0.1", 0, 10)
+    port = shared.getsockname()[1]
+    async with listening(place=WorkerPlace((shared,)), worker_accept_timeout_ms=50) as (node, _):
+        async with connect(f"127.0.0.1:{port}", ONE_TRY) as client:
+            assert (await in_patience(client.admin("status")))["why_not_ready"] == "the node starts"
+            with pytest.raises(ShareStateError, match="COORDINATOR_NOT_AVAILABLE"):
+                await in_patience(client.read(KEY.group_id, TOPIC, 0, -1))
+        assert node.parts is None, "Kafka is away"
 
 
 async def test_it_names_its_partitions_before_they_load_and_serves_when_they_have(stages: Stages) -> None:

@@ -29,7 +29,7 @@ class World:
     def __init__(self) -> None:
         self.now_ms = 0
         self.done: list[Done] = []
-        self.fleet = Fleet((A, B), SETTINGS, self)
+        self.fleet = Fleet((A, B), SETTINGS, self, lambda: 1.0)
         self.fleet.begin(0)
         assert self.take() == [(A, 0), (B, 0)]
 

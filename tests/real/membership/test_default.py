@@ -68,6 +68,23 @@ async def test_a_killed_node_that_starts_again_does_not_wait_for_the_end_of_its_
         assert (await members(node), count(node, "former_member_dismissed")) == ({1: [0, 1, 2, 3]}, kills)
 
 
+async def test_nodes_that_were_killed_together_find_their_former_members_while_the_group_rebalances(
+    make_node: NodeFactory,
+) -> None:
+    times = {"session.timeout.ms": PATIENCE_MS, "rebalance.timeout.ms": PATIENCE_MS}
+    first, second = (make_node(node_id=node_id, **times) for node_id in (1, 2))
+    await first.start()
+    await second.start()
+    first.kill()
+    second.kill()
+    first.launch()
+    await wait_until(lambda: count(first, "former_member_dismissed") == 1, "the group waits for the former second")
+    await second.start()
+    await first.wait_ready()
+    assert count(second, "former_member_dismissed") == 1
+    assert {*await members(first)} == {1, 2}
+
+
 async def test_a_second_node_joins_and_where_all_stop_at_once_none_waits_for_another(kafka: str, topic: str) -> None:
     settings = [make_settings(kafka, topic, node_id=node_id, membership="group") for node_id in (1, 2)]
     with capture_logs() as lines:

@@ -6,6 +6,7 @@ from collections.abc import Collection, Coroutine, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from holdfast.backoff import Backoff
 from holdfast.daemon.membership.coordinator import NodeCoordinator, NodeProtocolConfig
 from holdfast.daemon.membership.division.assignment import decode_assignment
 from holdfast.daemon.membership.handover.former_owners import FormerOwners
@@ -76,7 +77,6 @@ class GroupMember:
         self.former = FormerOwners(
             self.place,
             node.serves,
-            handover_timeout_ms=HANDOVER_MS,
             word_age_max_ms=WORD_AGE_MAX_MS,
             now_ms=self.now_ms,
             changed=node.partitions.note_served_elsewhere,
@@ -90,6 +90,7 @@ class GroupMember:
             self.former,
             is_alarmed=lambda _: False,
             owner_epoch=lambda index: find_owner_epoch(node.partition(index)),
+            handover_timeout_ms=HANDOVER_MS,
             stale_map_max_ms=STALE_MAP_MAX_MS,
             now_ms=self.now_ms,
         )
@@ -97,6 +98,7 @@ class GroupMember:
             self.place,
             NodeProtocolConfig(
                 partition_count=partition_count,
+                machine=f"machine-{node.name}",
                 duties_offered=world.duties,
                 rebalance_protocol=rebalance_protocol,
                 rebalance_delay_ms=world.rebalance_delay_ms,
@@ -106,7 +108,7 @@ class GroupMember:
             self.holdings,
             self.view,
             self.config,
-            Rejoins(100, 2_000, world.random.random),
+            Rejoins(Backoff(100, 2_000, world.random.random), 4_000),
             RebalanceWatch(1_000),
             node.known,
             AssignmentMetrics(Registry()).rebalance_alarms,

@@ -28,6 +28,8 @@ class NamingWatch:
         self._empty_ms: dict[int, int] = {}
         #: ... and who serves, within reach, while somebody is named that does not.
         self._missed_ms: dict[int, tuple[Place, int]] = {}
+        #: Since when each node serves each log partition, as often as this process looks.
+        self._served_ms: dict[tuple[Place, int], int] = {}
 
     def check(self, now_ms: int, ran_ms: int) -> None:
         """Look at all log partitions.
@@ -42,10 +44,12 @@ class NamingWatch:
         bound_ms = member.word_age_max_ms + 2 * member.world.time_slice_ms + SLACK_MS
         is_watched = divided is not None and not member.view.is_stale
         is_open = now_ms - self._adopted_ms < member.handover_ms
+        served_ms: dict[tuple[Place, int], int] = {}
         for index in range(len(member.world.topic.partitions)):
             named = member.view.owner(index)
             mapped = None if divided is None else divided.owner(index)
             serving = self._serving(index)
+            served_ms |= {(place, index): self._served_ms.get((place, index), now_ms) for place in serving}
             if named in (None, mapped, member.place) or named in serving:
                 self._empty_ms.pop(index, None)
             elif now_ms - self._empty_ms.setdefault(index, now_ms) > bound_ms:
@@ -59,20 +63,39 @@ class NamingWatch:
             self._missed_ms[index] = missed, since_ms
             if ran_ms - since_ms > bound_ms:
                 self._fail(Invariant.SERVED_IS_NAMED, f"names {named} for {index}, and {missed} serves it: {divided}")
+        self._served_ms = served_ms
 
     def handed_out(self, divided: OwnershipMap) -> None:
-        """Look at a division that this process has just made."""
-        member, before = self._member, self._member.view.map
-        if before is None or not divided.members:
-            return
+        """Look at a division that this process has just made: of who serves, each member that has joined says what it knows."""
+        world = self._member.world
         known = {(each.node, task) for each in divided.former for task in each.tasks}
-        for index in range(len(member.world.topic.partitions)):
-            owner, taker = member.view.owner(index), divided.owner(index)
-            for place in self._serving(index):
-                # Where the leader serves, another one that thinks so, too, is superseded or has superseded it: it cannot know.
-                is_met = place == owner or (place == before.owner(index) and owner not in (None, member.place))
-                if is_met and place != taker and (place, index) not in known:
-                    self._fail(Invariant.FORMER_ARE_KNOWN, f"knows {place} for {index}, and hands out {divided}")
+        joined = [world.members[chr(each.node.node_id)] for each in divided.members]
+        for index in range(len(world.topic.partitions)):
+            serving = self._serving(index)
+            for place in serving:
+                if place == divided.owner(index) or (place, index) in known:
+                    continue
+                for member in joined:
+                    if member.node.is_running and member.watch.naming.knows(place, index, is_alone=len(serving) == 1):
+                        text = f"hands out {divided}, and {member.node.name} knows that {place} serves {index}"
+                        self._fail(Invariant.FORMER_ARE_KNOWN, text)
+
+    def knows(self, place: Place, index: int, *, is_alone: bool) -> bool:
+        """Tell whether this process knows that a node may serve a log partition; nobody else does where it is alone."""
+        member, before = self._member, self._member.view.map
+        if place == member.place:
+            return True
+        if before is None:
+            return False
+        owner = member.view.owner(index)
+        # Where this process serves, another one that thinks so, too, is superseded or has superseded it: it cannot know.
+        if place == owner or (place == before.owner(index) and owner not in (None, member.place)):
+            return True
+        # Silent or not, while it serves on in the time that it has.
+        age_ms = member.now_ms() - self._adopted_ms
+        has_served = is_alone and self._served_ms.get((place, index), member.now_ms()) <= self._adopted_ms
+        former = (each for each in before.former if each.node == place and index in each.tasks)
+        return before is self._map and has_served and any(age_ms + SLACK_MS < each.wait_ms for each in former)
 
     def _serving(self, index: int) -> dict[Place, GroupNode]:
         members = [member for member in self._member.world.members.values() if member.node.is_running]

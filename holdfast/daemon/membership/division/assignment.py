@@ -7,7 +7,7 @@ The form is that of `division.metadata`:
     | config offset int64 | ownership generation int64 | tasks [int32] | duties [string]
     | members [member id string, host string, port int32, node id int32, tasks [int32], duties [string], tagged fields]
     | absent [node id int32, wait in ms int64, tasks [int32], duties [string], tagged fields]
-    | former owners [host string, port int32, node id int32, tasks [int32], tagged fields] | tagged fields
+    | former owners [host string, port int32, node id int32, tasks [int32], wait in ms int64, tagged fields] | tagged fields
 
 Source: Kafka Connect's `Assignment` (`ConnectProtocol`), KIP-415, KIP-482.
 """
@@ -18,14 +18,22 @@ from enum import IntEnum
 from struct import Struct
 from typing import Final, NamedTuple
 
-from holdfast.daemon.membership.division.metadata import decode_numbers, decode_strings, encode_numbers, encode_strings
-from holdfast.daemon.membership.division.ownership_map import AbsentNode, FormerOwner, MappedMember, OwnershipMap, Work
+from holdfast.daemon.membership.division.metadata import (
+    decode_former_owners,
+    decode_numbers,
+    decode_place,
+    decode_strings,
+    encode_former_owners,
+    encode_numbers,
+    encode_place,
+    encode_strings,
+)
+from holdfast.daemon.membership.division.ownership_map import AbsentNode, MappedMember, OwnershipMap, Work
 from holdfast.daemon.server.cluster_view import Node
 from holdfast.kafka.protocol.body import BodyReader
 from holdfast.kafka.protocol.primitives import MalformedBody, encode_string, encode_varint
 
 _ERROR: Final = Struct(">h")
-_PLACE: Final = Struct(">ii")
 _OFFSETS: Final = Struct(">qq")
 _ABSENT: Final = Struct(">iq")
 
@@ -65,20 +73,17 @@ def encode_assignment(assignment: Assignment) -> bytes:
         _ERROR.pack(error),
         encode_string(reason),
         encode_string(leader_id),
-        _encode_place(leader),
+        encode_place(leader),
         _OFFSETS.pack(config_offset, divided.generation),
         _encode_work(work),
         encode_varint(len(divided.members) + 1),
     ]
     for member in divided.members:
-        parts += (encode_string(member.member_id), _encode_place(member.node), _encode_work(member.work), b"\x00")
+        parts += (encode_string(member.member_id), encode_place(member.node), _encode_work(member.work), b"\x00")
     parts.append(encode_varint(len(divided.absent) + 1))
     for absent in divided.absent:
         parts += (_ABSENT.pack(absent.node_id, absent.wait_ms), _encode_work(absent.work), b"\x00")
-    parts.append(encode_varint(len(divided.former) + 1))
-    for former in divided.former:
-        parts += (_encode_place(former.node), encode_numbers(former.tasks), b"\x00")
-    parts.append(b"\x00")
+    parts += (encode_former_owners(divided.former), b"\x00")
     return b"".join(parts)
 
 
@@ -90,12 +95,12 @@ def decode_assignment(data: bytes) -> Assignment:
     """
     reader = BodyReader(data, 0, is_flexible=True)
     error, reason, leader_id = _decode_error(reader), reader.string("reason"), reader.string("leader id")
-    leader = _decode_place(reader, "leader")
+    leader = decode_place(reader, "leader")
     config_offset, generation = reader.int64("config offset"), reader.int64("generation")
     work = _decode_work(reader)
     members = tuple(_decode_member(reader) for _ in range(reader.count("members")))
     absent = tuple(_decode_absent(reader) for _ in range(reader.count("absent")))
-    former = tuple(_decode_former(reader) for _ in range(reader.count("former owners")))
+    former = decode_former_owners(reader)
     reader.end()
     divided = OwnershipMap(generation, members, absent, former)
     return Assignment(error, reason, leader_id, leader, config_offset, work, divided)
@@ -109,15 +114,6 @@ def _decode_error(reader: BodyReader) -> AssignmentError:
         raise MalformedBody("error", offset, f"the error {number} is unknown") from None
 
 
-def _encode_place(node: Node) -> bytes:
-    return encode_string(node.host) + _PLACE.pack(node.port, node.node_id)
-
-
-def _decode_place(reader: BodyReader, field: str) -> Node:
-    host, port, node_id = reader.string(field), reader.int32(field), reader.int32(field)
-    return Node(node_id, host, port)
-
-
 def _encode_work(work: Work) -> bytes:
     return encode_numbers(work.tasks) + encode_strings(work.duties)
 
@@ -127,7 +123,7 @@ def _decode_work(reader: BodyReader) -> Work:
 
 
 def _decode_member(reader: BodyReader) -> MappedMember:
-    member = MappedMember(reader.string("member id"), _decode_place(reader, "node"), _decode_work(reader))
+    member = MappedMember(reader.string("member id"), decode_place(reader, "node"), _decode_work(reader))
     reader.tags("members")
     return member
 
@@ -136,9 +132,3 @@ def _decode_absent(reader: BodyReader) -> AbsentNode:
     absent = AbsentNode(reader.int32("node id"), reader.int64("wait"), _decode_work(reader))
     reader.tags("absent")
     return absent
-
-
-def _decode_former(reader: BodyReader) -> FormerOwner:
-    former = FormerOwner(_decode_place(reader, "former owner"), decode_numbers(reader, "tasks"))
-    reader.tags("former owners")
-    return former

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import replace
-from types import MappingProxyType
 from typing import NamedTuple
 
 from holdfast.daemon.membership.division.assignment import Assignment, AssignmentError
@@ -27,8 +26,6 @@ class LastDivision(NamedTuple):
     map: OwnershipMap
     #: How long ago.
     age_ms: int
-    #: Who may serve each log partition, as far as this member knows.
-    serving: Mapping[int, Collection[Node]] = MappingProxyType({})
 
 
 class Meeting(NamedTuple):
@@ -57,22 +54,37 @@ class Meeting(NamedTuple):
         return 1 + max((each.generation_seen for each in self.members.values()), default=0)
 
     def twins(self) -> dict[str, str]:
-        """Return the members whose node id another member keeps, by member id, with a sentence that names both addresses.
+        """Return the members whose node id or address another member keeps, by member id, with a sentence that names both.
 
         Who holds log partitions keeps it, then who has the lower member id.
         Two members at one address are one node that was started again: the former one is gone, and its session will end.
+        That does not hold for an address that leads to another node on each machine.
         """
-        keepers: dict[int, str] = {}
+        by_id: dict[int, MemberMetadata] = {}
+        by_address: dict[tuple[str, int], MemberMetadata] = {}
         refused = {}
         for member_id in sorted(self.members, key=lambda each: (not self.members[each].tasks, each)):
-            node = self.members[member_id].node
-            keeper = self.members[keepers.setdefault(node.node_id, member_id)].node
-            if keeper != node:
+            ours = self.members[member_id]
+            same_id = by_id.get(ours.node.node_id, ours)
+            same_address = by_address.get((ours.node.host, ours.node.port), ours)
+            if same_address.machine != ours.machine:
                 refused[member_id] = (
-                    f"node id {node.node_id} belongs to the node at {format_address(keeper.host, keeper.port)}, and the one at "
-                    f"{format_address(node.host, node.port)} has it too: give this one another `node_id`, or stop that one"
+                    f"node {same_address.node.node_id} at {_place(same_address)} and node {ours.node.node_id} at {_place(ours)} have "
+                    f"one address: set `advertised_listener` of each to one that other machines reach, and give each its own `node_id`"
                 )
+            elif same_id.node != ours.node:
+                refused[member_id] = (
+                    f"node id {ours.node.node_id} belongs to the node at {_place(same_id)}, and the one at {_place(ours)} has it "
+                    f"too: give this one another `node_id`, or stop that one"
+                )
+            else:
+                by_id[ours.node.node_id] = by_address[ours.node.host, ours.node.port] = ours
         return refused
+
+
+def _place(member: MemberMetadata) -> str:
+    address = format_address(member.node.host, member.node.port)
+    return f"{address} on {member.machine}" if member.machine else address
 
 
 def refuse_all(meeting: Meeting, config_offset_held: int) -> dict[str, Assignment]:
@@ -110,7 +122,7 @@ def assign_all(
     division = divide(claims, set(tasks) - waiting, duties - waiting)
     members = tuple(MappedMember(each, able[each].node, division[each]) for each in sorted(able))
     divided = OwnershipMap(meeting.next_generation, members, absent)
-    divided = replace(divided, former=_former_owners(divided, tasks, able, last))
+    divided = replace(divided, former=_former_owners(divided, tasks, able))
 
     def assignment(error: AssignmentError, reason: str, work: Work) -> Assignment:
         return Assignment(error, reason, meeting.leader_id, meeting.leader, config_offset, work, divided)
@@ -142,17 +154,19 @@ def _claims(able: Mapping[str, MemberMetadata], last: LastDivision | None) -> di
 
 
 def _former_owners(
-    divided: OwnershipMap, tasks: Collection[int], able: Mapping[str, MemberMetadata], last: LastDivision | None
+    divided: OwnershipMap, tasks: Collection[int], able: Mapping[str, MemberMetadata]
 ) -> tuple[FormerOwner, ...]:
-    """Return who may still serve log partitions that another node has now: members that claim them, and whom the leader knows of."""
-    found = {(each.node, task) for each in able.values() for task in each.tasks}
-    if last is not None:
-        found |= {(node, task) for task, nodes in last.serving.items() for node in nodes}
-    former: dict[Node, list[int]] = {}
-    for node, task in sorted(found):
-        if task in tasks and node != divided.owner(task):
-            former.setdefault(node, []).append(task)
-    return tuple(FormerOwner(node, tuple(theirs)) for node, theirs in former.items())
+    """Return who may still serve log partitions that another node has now, as far as any member knows: the leader may know of nobody."""
+    waits_ms: dict[tuple[Node, int], int] = {}
+    for member in able.values():
+        for node, theirs, wait_ms in member.may_serve:
+            for task in theirs:
+                if task in tasks and node != divided.owner(task):
+                    waits_ms[node, task] = max(wait_ms, waits_ms.get((node, task), 0))
+    former: dict[tuple[Node, int], list[int]] = {}
+    for (node, task), wait_ms in sorted(waits_ms.items()):
+        former.setdefault((node, wait_ms), []).append(task)
+    return tuple(FormerOwner(node, tuple(theirs), wait_ms) for (node, wait_ms), theirs in former.items())
 
 
 def _wait_for(able: Mapping[str, MemberMetadata], last: LastDivision | None, delay_ms: int) -> tuple[AbsentNode, ...]:

@@ -1,11 +1,13 @@
-"""What a member says of itself when it joins: address, what it holds, the highest ownership generation that it has seen.
+"""What a member says when it joins: where it is, what it holds, the highest ownership generation that it has seen, who may serve what.
 
 One version of these bytes has one name of a group protocol for each way to rebalance, and members offer the newest first;
 the broker picks the best that all of them know, so an upgrade may go from node to node.
 Numbers are big-endian, strings and arrays Kafka's compact ones; tagged fields that a reader does not know are passed over:
 
-    host string | port int32 | node id int32 | config offset int64 | ownership generation int64 | highest one seen int64
-    | tasks [int32] | duties [string] | duties that it can do [string] | tagged fields
+    host string | port int32 | node id int32 | machine string
+    | config offset int64 | ownership generation int64 | highest one seen int64
+    | tasks [int32] | duties [string] | duties that it can do [string]
+    | nodes that may serve [host string, port int32, node id int32, tasks [int32], wait in ms int64, tagged fields] | tagged fields
 
 Source: Kafka Connect's `WorkerState` (`ConnectProtocol`), KIP-482.
 """
@@ -15,6 +17,7 @@ from __future__ import annotations
 from struct import Struct, pack, unpack
 from typing import Final, NamedTuple
 
+from holdfast.daemon.membership.division.ownership_map import FormerOwner
 from holdfast.daemon.server.cluster_view import Node
 from holdfast.kafka.protocol.body import BodyReader
 from holdfast.kafka.protocol.primitives import encode_string, encode_varint
@@ -26,7 +29,9 @@ COOPERATIVE: Final = "cooperative-1"
 #: Everything is given up before a member joins again.
 EAGER: Final = "eager-1"
 
-_NUMBERS: Final = Struct(">iiqqq")
+_PLACE: Final = Struct(">ii")
+_NUMBERS: Final = Struct(">qqq")
+_WAIT: Final = Struct(">q")
 
 
 class MemberMetadata(NamedTuple):
@@ -34,6 +39,8 @@ class MemberMetadata(NamedTuple):
 
     #: Where clients and other nodes reach it.
     node: Node
+    #: Which machine it runs on, where that address leads to another node on each; empty where it does not.
+    machine: str
     #: Up to which it has read the config topic; -1: nothing.
     config_offset: int
     #: Ownership generation of the assignment that it works by; 0: it has none.
@@ -46,18 +53,21 @@ class MemberMetadata(NamedTuple):
     duties: tuple[str, ...]
     #: Duties that this node can do, sorted.
     duties_offered: tuple[str, ...]
+    #: Who may serve which log partitions now, as far as it knows: this node, those of its map, and former owners.
+    may_serve: tuple[FormerOwner, ...]
 
 
 def encode_metadata(metadata: MemberMetadata) -> bytes:
     """Return the bytes of a member's metadata."""
-    (node_id, host, port), *numbers = metadata[:4]
     return b"".join(
         (
-            encode_string(host),
-            _NUMBERS.pack(port, node_id, *numbers),
+            encode_place(metadata.node),
+            encode_string(metadata.machine),
+            _NUMBERS.pack(metadata.config_offset, metadata.generation, metadata.generation_seen),
             encode_numbers(metadata.tasks),
             encode_strings(metadata.duties),
             encode_strings(metadata.duties_offered),
+            encode_former_owners(metadata.may_serve),
             b"\x00",
         )
     )
@@ -70,18 +80,58 @@ def decode_metadata(data: bytes) -> MemberMetadata:
         MalformedBody: they hold none.
     """
     reader = BodyReader(data, 0, is_flexible=True)
-    host, port, node_id = reader.string("host"), reader.int32("port"), reader.int32("node id")
     metadata = MemberMetadata(
-        Node(node_id, host, port),
+        decode_place(reader, "node"),
+        reader.string("machine"),
         reader.int64("config offset"),
         reader.int64("generation"),
         reader.int64("generation seen"),
         decode_numbers(reader, "tasks"),
         decode_strings(reader, "duties"),
         decode_strings(reader, "duties offered"),
+        decode_former_owners(reader),
     )
     reader.end()
     return metadata
+
+
+def encode_place(node: Node) -> bytes:
+    """Return where a node is reached, and its id."""
+    return encode_string(node.host) + _PLACE.pack(node.port, node.node_id)
+
+
+def decode_place(reader: BodyReader, field: str) -> Node:
+    """Take where a node is reached, and its id.
+
+    Raises:
+        MalformedBody: it is cut off.
+    """
+    host, port, node_id = reader.string(field), reader.int32(field), reader.int32(field)
+    return Node(node_id, host, port)
+
+
+def encode_former_owners(owners: tuple[FormerOwner, ...]) -> bytes:
+    """Return an array of nodes that may serve log partitions."""
+    parts = [encode_varint(len(owners) + 1)]
+    for node, tasks, wait_ms in owners:
+        parts += (encode_place(node), encode_numbers(tasks), _WAIT.pack(wait_ms), b"\x00")
+    return b"".join(parts)
+
+
+def decode_former_owners(reader: BodyReader) -> tuple[FormerOwner, ...]:
+    """Take an array of nodes that may serve log partitions.
+
+    Raises:
+        MalformedBody: it is cut off.
+    """
+    return tuple(_decode_former_owner(reader) for _ in range(reader.count("former owners")))
+
+
+def _decode_former_owner(reader: BodyReader) -> FormerOwner:
+    place, tasks = decode_place(reader, "former owner"), decode_numbers(reader, "tasks")
+    owner = FormerOwner(place, tasks, reader.int64("wait"))
+    reader.tags("former owners")
+    return owner
 
 
 def encode_numbers(numbers: tuple[int, ...]) -> bytes:

@@ -47,6 +47,8 @@ class FormerOwner(NamedTuple):
     node: Node
     #: In numeric order.
     tasks: tuple[int, ...]
+    #: For so long from now on; then it has given them up, or was superseded.
+    wait_ms: int
 
 
 @dataclass(frozen=True)
@@ -59,7 +61,7 @@ class OwnershipMap:
     members: tuple[MappedMember, ...]
     #: Sorted by node id; their work has no owner meanwhile.
     absent: tuple[AbsentNode, ...] = ()
-    #: Sorted.
+    #: Sorted; a node has an entry for each time.
     former: tuple[FormerOwner, ...] = ()
 
     @cached_property

@@ -10,7 +10,7 @@ import structlog
 from kio.schema.metadata.v12.response import MetadataResponse
 
 from holdfast.daemon.server.cluster_view import Node
-from holdfast.daemon.server.other_nodes import node_options
+from holdfast.daemon.server.other_nodes import NodeOptions
 from holdfast.kafka.connection import BrokerConnection
 from holdfast.kafka.errors import ConnectionFailed, PropertyRefused
 from holdfast.kafka.exchange import exchange
@@ -28,11 +28,11 @@ class NodeQueries:
 
         Args:
             state_topic: name of the log.
-            client_properties_file: how nodes are reached; see `other_nodes.node_options`.
+            client_properties_file: how nodes are reached; see `other_nodes.NodeOptions`.
             timeout_ms: bound of each query, connecting included.
         """
         self._state_topic = state_topic
-        self._client_properties_file = client_properties_file
+        self._options = NodeOptions(client_properties_file)
         self._timeout_ms = timeout_ms
         self._connections: dict[Node, BrokerConnection] = {}
 
@@ -58,6 +58,6 @@ class NodeQueries:
         connection = self._connections.get(node)
         if connection is None or not connection.is_open:
             address = node.host, node.port
-            options = node_options(address, self._client_properties_file)
+            options = self._options.to(address)
             connection = self._connections[node] = await BrokerConnection.open(address, options, self._timeout_ms)
         return connection

@@ -28,6 +28,11 @@ class HostSettings(Component):
     worker_stop_timeout_ms: int = time_ms(
         MINUTE_MS, "How long the workers may take to stop, which they all do at once; then they are killed."
     )
+    worker_accept_timeout_ms: int = time_ms(
+        500,
+        "How long a connection may wait at the address of all workers before one that does not know yet who serves what accepts it; "
+        "clients are told to try again.",
+    )
     worker_answer_timeout_ms: int = time_ms(
         1_000, "How long a worker that is asked for metrics waits for those of the others."
     )

@@ -17,6 +17,7 @@ from holdfast.records.keys import SharePartitionKey, format_key
 US: Final = Node(1, "h", 9001)
 OTHER: Final = Node(2, "h", 9002)
 STALE_MS: Final = 10_000
+HANDOVER_MS: Final = 60_000
 
 
 class World:
@@ -30,7 +31,6 @@ class World:
         self.former = FormerOwners(
             US,
             self.served.__contains__,
-            handover_timeout_ms=60_000,
             word_age_max_ms=1_000,
             now_ms=lambda: self.now_ms,
             changed=lambda _: None,
@@ -43,6 +43,7 @@ class World:
             self.former,
             is_alarmed=self.alarmed.__contains__,
             owner_epoch=lambda partition: 7 if partition in self.served | self.read else -1,
+            handover_timeout_ms=HANDOVER_MS,
             stale_map_max_ms=STALE_MS,
             now_ms=lambda: self.now_ms,
         )
@@ -51,7 +52,7 @@ class World:
         self, ours: tuple[int, ...], others: tuple[int, ...], other: Node = OTHER, *former: tuple[Node, tuple[int, ...]]
     ) -> None:
         members = (MappedMember("a", US, Work(ours)), MappedMember("b", other, Work(others)))
-        self.view.adopt(OwnershipMap(1, members, (), tuple(FormerOwner(*each) for each in former)))
+        self.view.adopt(OwnershipMap(1, members, (), tuple(FormerOwner(*each, HANDOVER_MS) for each in former)))
         self.view.set_stale(False)
 
     def owners(self) -> list[int | None]:
@@ -81,7 +82,13 @@ def test_a_former_owner_is_named_while_it_is_known_to_serve() -> None:
     world.view.set_stale(False)
     world.served |= {0}
     assert world.owners() == [1, 1, 3, 2, 3]
-    assert [world.view.may_serve(index) for index in range(3)] == [{US, gone}, {US}, {gone}]
+    world.served |= {1}
+    assert world.view.may_serve([0, 1]) == (
+        FormerOwner(US, (0, 1), HANDOVER_MS),
+        FormerOwner(OTHER, (2, 3), HANDOVER_MS),
+        FormerOwner(gone, (2, 4), HANDOVER_MS),
+    )
+    world.served -= {1}
     world.former.unanswered(gone)
     assert world.owners() == [1, 1, 2, 2, None]
     world.former.answered(gone, {2: 5}, world.now_ms)

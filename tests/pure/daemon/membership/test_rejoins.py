@@ -1,11 +1,12 @@
 """When a member joins again by itself, and when a group that rebalances too often raises an alarm."""
 
+from holdfast.backoff import Backoff
 from holdfast.daemon.membership.rebalance_watch import WINDOW_MS, RebalanceWatch
 from holdfast.daemon.membership.rejoins import Rejoins
 
 
 def test_a_wish_waits_for_its_pause_and_is_taken_once() -> None:
-    rejoins = Rejoins(100, 1_000, lambda: 1.0)
+    rejoins = Rejoins(Backoff(100, 1_000, lambda: 1.0), 2_000)
     rejoins.request("first", 0)
     rejoins.request("second", 50)
     assert (rejoins.is_requested, rejoins.take_due(99)) == (True, "")
@@ -13,7 +14,7 @@ def test_a_wish_waits_for_its_pause_and_is_taken_once() -> None:
 
 
 def test_a_join_fulfils_the_wishes_before_it() -> None:
-    rejoins = Rejoins(100, 1_000, lambda: 1.0)
+    rejoins = Rejoins(Backoff(100, 1_000, lambda: 1.0), 2_000)
     rejoins.request("first", 0)
     rejoins.joining()
     assert (rejoins.is_requested, rejoins.take_due(10_000)) == (False, "")
@@ -22,7 +23,7 @@ def test_a_join_fulfils_the_wishes_before_it() -> None:
 
 
 def test_wishes_that_never_end_cause_few_rebalances_a_minute() -> None:
-    rejoins = Rejoins(200, 30_000, lambda: 0.0)
+    rejoins = Rejoins(Backoff(200, 30_000, lambda: 0.0), 60_000)
     joined = 0
     for now_ms in range(0, 600_000, 100):
         joined += bool(rejoins.take_due(now_ms))
@@ -32,7 +33,7 @@ def test_wishes_that_never_end_cause_few_rebalances_a_minute() -> None:
 
 
 def test_pauses_are_short_again_after_a_long_rest() -> None:
-    rejoins = Rejoins(100, 1_000, lambda: 1.0)
+    rejoins = Rejoins(Backoff(100, 1_000, lambda: 1.0), 2_000)
     for now_ms in (0, 5_000 // 10):
         rejoins.request("often", now_ms)
         rejoins.joining()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Any
 
+from holdfast.backoff import Backoff
 from holdfast.daemon.membership.coordinator import NodeCoordinator, NodeProtocolConfig
 from holdfast.daemon.membership.handover.former_owners import FormerOwners
 from holdfast.daemon.membership.holdings import Holdings
@@ -55,7 +56,6 @@ class Member:
         self.former = FormerOwners(
             self.node,
             self.serves,
-            handover_timeout_ms=HANDOVER_MS,
             word_age_max_ms=WORD_AGE_MS,
             now_ms=lambda: clock.now_ms,
             changed=lambda _: None,
@@ -68,11 +68,13 @@ class Member:
             self.former,
             is_alarmed=lambda _: False,
             owner_epoch=lambda _: -1,
+            handover_timeout_ms=HANDOVER_MS,
             stale_map_max_ms=STALE_MS,
             now_ms=lambda: clock.now_ms,
         )
         values: dict[str, Any] = {
             "partition_count": PARTITIONS,
+            "machine": "",
             "duties_offered": ("compaction",),
             "rebalance_protocol": "cooperative",
             "rebalance_delay_ms": 0,
@@ -85,7 +87,7 @@ class Member:
             self.holdings,
             self.view,
             self.config,
-            Rejoins(100, 30_000, lambda: 1.0),
+            Rejoins(Backoff(100, 30_000, lambda: 1.0), 60_000),
             RebalanceWatch(20),
             KnownMembers(),
             self.alarms,

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import select
 import socket
 
 import pytest
 
-from holdfast.daemon.server.sockets import CannotListen, choose_ports, listen
+from holdfast.daemon.server.sockets import CannotListen, choose_ports, has_waiting, listen
+from tests.waiting import PATIENCE_S
 
 
 def test_two_supervisors_do_not_get_one_port() -> None:
@@ -18,6 +20,18 @@ def test_two_supervisors_do_not_get_one_port() -> None:
         ):
             listen("127.0.0.1", port, 10)
         socket.create_connection(("127.0.0.1", port)).close()  # who connects before a worker accepts, waits
+
+
+def test_a_connection_waits_until_somebody_accepts_it() -> None:
+    (shared, *_) = listen("127.0.0.1", 0, 10)
+    with shared:
+        assert not has_waiting([shared])
+        with socket.create_connection(shared.getsockname()):
+            assert select.select([shared], [], [], PATIENCE_S)[0]
+            assert has_waiting([shared])
+            accepted, _ = shared.accept()
+            accepted.close()
+            assert not has_waiting([shared])
 
 
 def test_a_host_that_is_not_there_is_no_traceback() -> None:

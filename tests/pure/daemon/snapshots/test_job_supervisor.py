@@ -47,7 +47,9 @@ class World:
         } | {name.replace("__", "."): value for name, value in flags.items()}
         (directory / "child.py").write_text(HEAD + script)
         command = (sys.executable, str(directory / "child.py"), str(self.lives))
-        self.supervisor = Supervisor(load_settings(flags=flags).settings, JobMetrics(self.registry), command)
+        self.supervisor = Supervisor(
+            load_settings(flags=flags).settings, JobMetrics(self.registry), lambda: 1.0, command
+        )
 
     def metric(self, name: str) -> float:
         return self.registry.snapshot()[f"holdfast_compaction_{name}"]

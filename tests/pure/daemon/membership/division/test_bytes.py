@@ -18,7 +18,15 @@ from holdfast.daemon.server.cluster_view import Node
 from holdfast.kafka.protocol.primitives import MalformedBody
 
 METADATA = MemberMetadata(
-    Node(7, "kelp.example", 9492), 41, 3, 5, (0, 2, 10), ("compaction",), ("compaction", "verify")
+    Node(7, "::1", 9492),
+    "kelp 1f3c",
+    41,
+    3,
+    5,
+    (0, 2, 10),
+    ("compaction",),
+    ("compaction", "verify"),
+    (FormerOwner(Node(9, "::1", 9494), (1, 4), 60_000),),
 )
 ASSIGNMENT = Assignment(
     AssignmentError.NONE,
@@ -34,7 +42,7 @@ ASSIGNMENT = Assignment(
             MappedMember("m-2", Node(8, "::1", 9493), Work((1,))),
         ),
         (AbsentNode(9, 30_000, Work((3, 4))),),
-        (FormerOwner(Node(9, "::1", 9494), (1, 4)),),
+        (FormerOwner(Node(9, "::1", 9494), (1, 4), 60_000),),
     ),
 )
 
@@ -42,11 +50,25 @@ int32s = st.integers(-(2**31), 2**31 - 1)
 int64s = st.integers(-(2**63), 2**63 - 1)
 texts = st.text(max_size=20)
 nodes = st.builds(Node, int32s, texts, int32s)
+formers = st.lists(st.builds(FormerOwner, nodes, st.lists(int32s, max_size=5).map(tuple), int64s), max_size=2).map(
+    tuple
+)
 works = st.builds(Work, st.lists(int32s, max_size=5).map(tuple), st.lists(texts, max_size=3).map(tuple))
 
 
 @given(
-    st.builds(MemberMetadata, nodes, int64s, int64s, int64s, works.map(lambda w: w.tasks), st.just(()), st.just(("a",)))
+    st.builds(
+        MemberMetadata,
+        nodes,
+        texts,
+        int64s,
+        int64s,
+        int64s,
+        works.map(lambda w: w.tasks),
+        st.just(()),
+        st.just(("a",)),
+        formers,
+    )
 )
 def test_metadata_is_read_as_it_was_written(metadata: MemberMetadata) -> None:
     assert decode_metadata(encode_metadata(metadata)) == metadata
@@ -66,7 +88,7 @@ def test_metadata_is_read_as_it_was_written(metadata: MemberMetadata) -> None:
             int64s,
             st.lists(st.builds(MappedMember, texts, nodes, works), max_size=3).map(tuple),
             st.lists(st.builds(AbsentNode, int32s, int64s, works), max_size=2).map(tuple),
-            st.lists(st.builds(FormerOwner, nodes, works.map(lambda w: w.tasks)), max_size=2).map(tuple),
+            formers,
         ),
     )
 )
@@ -76,9 +98,10 @@ def test_an_assignment_is_read_as_it_was_written(assignment: Assignment) -> None
 
 def test_the_bytes_of_a_version_never_change() -> None:
     assert encode_metadata(METADATA).hex() == (
-        "0d6b656c702e6578616d706c650000251400000007"
+        "043a3a31" "0000251400000007" "0a6b656c702031663363"
         "0000000000000029" "0000000000000003" "0000000000000005"
-        "04" "00000000" "00000002" "0000000a" "020b636f6d70616374696f6e" "030b636f6d70616374696f6e0776657269667900"
+        "04" "00000000" "00000002" "0000000a" "020b636f6d70616374696f6e" "030b636f6d70616374696f6e07766572696679"
+        "02" "043a3a31" "0000251600000009" "03" "00000001" "00000004" "000000000000ea60" "00" "00"
     )  # fmt: skip
     assert encode_assignment(ASSIGNMENT._replace(map=OwnershipMap(6, ()))).hex() == (
         "0000" "01" "046d2d31" "0d6b656c702e6578616d706c650000251400000007"

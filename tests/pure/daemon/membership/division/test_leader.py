@@ -13,10 +13,19 @@ DELAY_MS: Final = 30_000
 
 
 def member(
-    node_id: int, tasks: tuple[int, ...] = (), *, generation: int = 0, seen: int = 0, offset: int = -1, port: int = 0
+    node_id: int,
+    tasks: tuple[int, ...] = (),
+    *,
+    generation: int = 0,
+    seen: int = 0,
+    offset: int = -1,
+    port: int = 0,
+    machine: str = "",
+    may_serve: tuple[FormerOwner, ...] = (),
 ) -> MemberMetadata:
     node = Node(node_id, "h", port or 9000 + node_id)
-    return MemberMetadata(node, offset, generation, max(seen, generation), tasks, (), ("compaction",))
+    duties = ("compaction",)
+    return MemberMetadata(node, machine, offset, generation, max(seen, generation), tasks, (), duties, may_serve)
 
 
 def meeting(**members: MemberMetadata) -> Meeting:
@@ -92,6 +101,20 @@ def test_a_node_that_was_started_again_is_no_twin_of_itself() -> None:
     assert {each.error for each in found.values()} == {AssignmentError.NONE}
 
 
+def test_nodes_of_several_machines_have_no_address_in_common() -> None:
+    a, b, c = (member(1, machine=f"kelp {number}", port=9492) for number in (1, 1, 2))
+    found = given(meeting(a=a, b=b, c=c, d=member(2, machine="kelp 2", port=9492)))
+    assert found["b"].error is AssignmentError.NONE, "it was started again"
+    for refused, node_id in (("c", 1), ("d", 2)):
+        assert (found[refused].error, found[refused].work) == (AssignmentError.NODE_ID_IN_USE, Work())
+        assert found[refused].reason == (
+            f"node 1 at h:9492 on kelp 1 and node {node_id} at h:9492 on kelp 2 have one address: "
+            "set `advertised_listener` of each to one that other machines reach, and give each its own `node_id`"
+        )
+    # A node that was given another id.
+    assert {each.error for each in given(meeting(a=a, b=member(2, machine="kelp 1", port=9492))).values()} == {0}
+
+
 def divided(*members: MemberMetadata) -> OwnershipMap:
     return given(meeting(**{chr(97 + index): each for index, each in enumerate(members)}))["a"].map
 
@@ -132,13 +155,23 @@ def test_what_another_member_claims_does_not_wait() -> None:
     assert found.map.absent == (AbsentNode(2, DELAY_MS, Work((3,))),)
 
 
-def test_all_learn_who_may_serve_what_moves_members_and_those_the_leader_knows_of() -> None:
-    a, b, c, gone = member(1, (0, 1), generation=2), member(2, (1, 2, 3), generation=3), member(3), Node(9, "h", 9009)
-    last = LastDivision(BEFORE, 0, {0: {a.node}, 2: {b.node, gone}, 3: {gone}, 99: {gone}})
-    found = given(meeting(a=a, b=b, c=c), last)
+def test_all_learn_who_may_serve_what_moves_as_far_as_any_member_knows() -> None:
+    gone, a, b = Node(9, "h", 9009), Node(1, "h", 9001), Node(2, "h", 9002)
+    met = meeting(
+        a=member(1, (0, 1), generation=2, may_serve=(FormerOwner(a, (0, 1), 60), FormerOwner(gone, (2, 3, 99), 20))),
+        b=member(2, (1, 2, 3), generation=3, may_serve=(FormerOwner(b, (1, 2, 3), 60), FormerOwner(gone, (3,), 30))),
+        c=member(3, may_serve=()),
+    )
+    found = given(met._replace(leader_id="c"))
     assert works(found) == {"a": Work((0,), ("compaction",)), "b": Work((1, 2)), "c": Work((3,))}
-    expected = (FormerOwner(a.node, (1,)), FormerOwner(b.node, (3,)), FormerOwner(gone, (2, 3)))
+    expected = (
+        FormerOwner(a, (1,), 60),
+        FormerOwner(b, (3,), 60),
+        FormerOwner(gone, (2,), 20),
+        FormerOwner(gone, (3,), 30),
+    )
     assert {each.map.former for each in found.values()} == {expected}
     # What nobody has meanwhile may be served as well.
-    waits = given(meeting(a=a), LastDivision(BEFORE, 0, {2: {gone}}), delay_ms=DELAY_MS)["a"].map
-    assert (waits.owner(2), waits.former) == (None, (FormerOwner(gone, (2,)),))
+    knows = meeting(a=member(1, (0, 1), generation=2, may_serve=(FormerOwner(gone, (2,), 60),)))
+    waits = given(knows, LastDivision(BEFORE, 0), delay_ms=DELAY_MS)["a"].map
+    assert (waits.owner(2), waits.former) == (None, (FormerOwner(gone, (2,), 60),))

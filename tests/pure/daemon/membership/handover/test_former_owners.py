@@ -20,7 +20,6 @@ class World:
         self.former = FormerOwners(
             US,
             self.served.__contains__,
-            handover_timeout_ms=HANDOVER_MS,
             word_age_max_ms=WORD_AGE_MS,
             now_ms=lambda: self.now_ms,
             changed=lambda tasks: self.changes.append(set(tasks)),
@@ -28,7 +27,7 @@ class World:
 
     def adopt(self, *former: tuple[Node, tuple[int, ...]], taker: Node = NEW, tasks: tuple[int, ...] = (0, 1)) -> None:
         members = (MappedMember("m", taker, Work(tasks)),)
-        self.former.adopt(OwnershipMap(1, members, (), tuple(FormerOwner(*each) for each in former)))
+        self.former.adopt(OwnershipMap(1, members, (), tuple(FormerOwner(*each, HANDOVER_MS) for each in former)))
 
     def answered(self, node: Node, **epochs: int) -> None:
         self.former.answered(node, {int(task[1:]): epoch for task, epoch in epochs.items()}, self.now_ms)
@@ -136,15 +135,30 @@ def test_a_node_that_serves_queries_nobody_and_one_that_loads_does_not_query_its
     assert world.former.to_query() == NOBODY
 
 
-def test_of_one_division_to_the_next_a_word_lasts_and_who_is_silent_is_not_passed_on() -> None:
+def test_of_one_division_to_the_next_a_word_lasts_and_who_is_silent_is_passed_on() -> None:
     world = World()
     world.adopt((OLD, (0, 1)), (OLDER, (0,)))
     world.answered(OLD, p0=7, p1=7)
     world.former.unanswered(OLDER)
-    assert (world.former.candidates(0), world.former.candidates(5)) == ({OLD}, NOBODY)
+    world.now_ms += 10
+    left = HANDOVER_MS - 10
+    assert (world.former.waits_ms(0), world.former.waits_ms(5)) == ({OLD: left, OLDER: left}, {})
     world.adopt((OLD, (0,)), taker=OLDER)
     assert (world.owners(), world.changes[-1]) == ([2, None], {0})
     world.adopt((OLDER, (0,)))
-    assert (world.owners(), world.former.candidates(0)) == ([None, None], {OLDER})
+    assert (world.owners(), world.former.waits_ms(0)) == ([None, None], {OLDER: HANDOVER_MS})
     world.former.drop()
-    assert (world.former.to_query(), world.former.candidates(0)) == (NOBODY, NOBODY)
+    assert (world.former.to_query(), world.former.waits_ms(0)) == (NOBODY, {})
+
+
+def test_each_former_owner_has_its_own_time() -> None:
+    world = World()
+    members = (MappedMember("m", NEW, Work((0, 1))),)
+    former = (FormerOwner(OLD, (0,), 100), FormerOwner(OLD, (1,), 200), FormerOwner(OLDER, (0,), 200))
+    world.former.adopt(OwnershipMap(1, members, (), former))
+    world.answered(OLD, p0=7, p1=7)
+    assert world.owners() == [2, 2]
+    world.now_ms += 100
+    assert (world.owners(), world.former.to_query()) == ([None, 2], {OLD, OLDER, NEW})
+    world.now_ms += 100
+    assert (world.owners(), world.former.to_query(), world.former.waits_ms(1)) == ([None, None], NOBODY, {})

@@ -33,13 +33,12 @@ class World:
         self.former = FormerOwners(
             US,
             lambda _: False,
-            handover_timeout_ms=10_000,
             word_age_max_ms=1_000,
             now_ms=lambda: self.now_ms,
             changed=lambda _: None,
         )
         self.polls = Polls(self.former, self, self.run, Pause, lambda: self.now_ms, interval_ms=200)
-        self.former.adopt(OwnershipMap(1, (MappedMember("m", NEW, Work((0,))),), (), (FormerOwner(OLD, (0,)),)))
+        self.former.adopt(OwnershipMap(1, (MappedMember("m", NEW, Work((0,))),), (), (FormerOwner(OLD, (0,), 10_000),)))
 
     async def query(self, node: Node) -> Mapping[int, int] | None:
         self.queried.append(node.node_id)
@@ -82,6 +81,6 @@ def test_who_was_polled_before_is_polled_again_for_a_new_division() -> None:
     world.says[OLD] = {}
     world.polls.begin()
     assert (world.step(), world.step(), world.polls_run) == ([2], [], [])
-    world.former.adopt(OwnershipMap(2, (MappedMember("m", NEW, Work((0,))),), (), (FormerOwner(OLD, (0,)),)))
+    world.former.adopt(OwnershipMap(2, (MappedMember("m", NEW, Work((0,))),), (), (FormerOwner(OLD, (0,), 10_000),)))
     world.polls.begin()
     assert world.step() == [2]

@@ -1,0 +1,52 @@
+"""A node's membership from start to stop, on a real socket, where the broker is too old for members."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+from structlog.testing import capture_logs
+
+from holdfast.daemon.membership.duties import Duties
+from holdfast.daemon.membership.group_member import GroupMember
+from holdfast.daemon.membership.known_members import KnownMembers
+from holdfast.daemon.partitions.partitions import LogPlace
+from holdfast.daemon.server.cluster_view import Node
+from holdfast.daemon.settings.file_env_flags import load_settings
+from holdfast.daemon.topics.state_topic import StateTopic
+from holdfast.kafka.connection import ConnectionOptions
+from holdfast.metrics.registry import Registry
+from tests.pure.daemon.membership.world import Config
+from tests.waiting import in_patience
+from tests.world.old_broker import old_broker
+
+
+async def test_a_broker_that_is_too_old_for_members_ends_the_node_with_what_to_change() -> None:
+    refusals: asyncio.Queue[tuple[str, bool]] = asyncio.Queue()
+    nothing_is_served: Any = SimpleNamespace(find=lambda index: None, note_served_elsewhere=lambda indexes: None)
+    async with old_broker() as broker:
+        address = f"127.0.0.1:{broker.port}"
+        connection = ConnectionOptions(bootstrap=(("127.0.0.1", broker.port),))
+        member = GroupMember(
+            load_settings(flags={"kafka.bootstrap.servers": address}).settings,
+            "nodes",
+            Node(1, "h", 9001),
+            LogPlace(StateTopic("state", bytes(16), 4, 1, 1_000_000), "cluster", connection, "h:9001"),
+            nothing_is_served,
+            Duties({}),
+            KnownMembers(),
+            Config(),
+            Registry(),
+            now_ms=lambda: 0,
+            refused=lambda why, is_setting_wrong: refusals.put_nowait((why, is_setting_wrong)),
+            is_left_out=lambda partition: False,
+        )
+        with capture_logs() as lines:
+            member.start()
+            why, is_setting_wrong = await in_patience(refusals.get())
+            await in_patience(member.stop())
+    assert "Apache Kafka 3.2 or newer" in why
+    assert is_setting_wrong, "no restart helps"
+    assert refusals.empty()
+    assert [line["why"] for line in lines if line["event"] == "membership_refused"] == [why]
