@@ -66,7 +66,7 @@ class Refused(NamedTuple):
 
 
 class Undecided(NamedTuple):
-    """What decides is to be done off the event loop, and its result given to `SaslLogin.checked`."""
+    """What decides is to be done off the event loop, and its result given to `SaslLogin.checked` or `SaslLogin.put_off`."""
 
     check: Callable[[], bool]
 
@@ -118,6 +118,16 @@ class SaslLogin:
         self._undecided_version = None
         return self._let_in(version, b"") if is_right else self._refuse(version, "its password is wrong")
 
+    def put_off(self) -> Refused:
+        """Take note that what was undecided stays so, because others are before it: the client is told to try again."""
+        version = self._undecided_version
+        assert version is not None, "what is decided is not put off"
+        self._undecided_version = None
+        # No failure of a login, which clients would not try again after.
+        text = "Too many logins wait for the check of their password; try again later"
+        answer = AuthenticateAnswer(ErrorCode.THROTTLING_QUOTA_EXCEEDED, text, b"", 0)
+        return Refused(encode_authenticate_answer(version, answer), f"{self._describe()}: too many wait for the check")
+
     def _begin(self, mechanism: str) -> Outcome:
         enabled = self._rules.mechanisms
         if self._exchange is not None:
@@ -144,10 +154,11 @@ class SaslLogin:
         # One text for all: who does not exist and who gives a wrong password are told alike.
         text = f"Authentication failed due to invalid credentials with SASL mechanism {self._mechanism}"
         answer = AuthenticateAnswer(ErrorCode.SASL_AUTHENTICATION_FAILED, text, b"", 0)
+        return Refused(encode_authenticate_answer(version, answer), f"{self._describe()}: {why}")
+
+    def _describe(self) -> str:
         name = "" if self._exchange is None else self._exchange.name
-        who = f" as user {_shown(name)}" if name else ""
-        body = encode_authenticate_answer(version, answer)
-        return Refused(body, f"{self._mechanism}{who}: {why}")
+        return f"{self._mechanism} as user {_shown(name)}" if name else self._mechanism
 
     def _refuse_order(self, version: int, call: str) -> Refused:
         text = f"{call} is not expected now"

@@ -16,6 +16,7 @@ import structlog
 from holdfast.daemon.file_watch import FileWatch
 from holdfast.daemon.login.certificates import CertificateWrong, distinguished_name
 from holdfast.daemon.login.credentials import Users
+from holdfast.daemon.login.password_checks import Finding, PasswordCheck, PasswordChecks
 from holdfast.daemon.login.principal_rules import NoRuleFits, PrincipalRules, RulesWrong
 from holdfast.daemon.login.sasl_login import LoggedIn, LoginRules, Outcome, Refused, SaslLogin, Undecided
 from holdfast.daemon.login.tls import Tls, TlsFilesWrong, load_tls
@@ -30,8 +31,6 @@ _log = structlog.get_logger(__name__)
 
 #: A type and a name, as Kafka writes principals.
 _USER: Final = "User:"
-#: Logins that are checked off the loop at one time: each takes a processor for milliseconds.
-_CHECKS_AT_ONCE: Final = 1
 _DAY_S: Final = 86_400
 
 
@@ -45,7 +44,19 @@ class LoginMetrics:
     def __init__(self, registry: Registry) -> None:
         self.succeeded = registry.counter("logins", "Logins of clients that succeeded.")
         self.failed = registry.counter("logins_failed", "Logins of clients that failed.")
+        self.put_off = registry.counter(
+            "plain_logins_put_off",
+            "Logins by PLAIN that were told to try again, because too many waited for the check of their password; 0 is healthy.",
+        )
         self._registry = registry
+
+    def show_waiting(self, count: Callable[[], int]) -> None:
+        """Show how many passwords wait for their check."""
+        self._registry.gauge(
+            "plain_logins_waiting",
+            "Logins by PLAIN that wait for the check of their password (listener.plain.logins.waiting.max).",
+            count,
+        )
 
     def show_certificate(self, days_left: Callable[[], float]) -> None:
         """Show how long the certificate holds, which only a listener with TLS has."""
@@ -78,8 +89,12 @@ class NodeEntrance:
             settings.connections_max_reauth_ms,
             lambda: self._users,
         )
-        self._checks = ThreadPoolExecutor(_CHECKS_AT_ONCE, thread_name_prefix="holdfast-login")
+        self._checker = ThreadPoolExecutor(1, thread_name_prefix="holdfast-login")
+        self._checks = checks = PasswordChecks(
+            self._begin_check, settings.plain_logins_waiting_max, settings.plain_logins_waiting_per_address_max
+        )
         self._metrics = LoginMetrics(registry)
+        self._metrics.show_waiting(lambda: checks.waiting)
         try:
             self._rules = PrincipalRules(settings.ssl_principal_mapping_rules)
             if settings.has_tls:
@@ -121,9 +136,16 @@ class NodeEntrance:
 
     async def stop(self) -> None:
         """Check no more passwords."""
-        self._checks.shutdown(wait=False, cancel_futures=True)
+        self._checker.shutdown(wait=False, cancel_futures=True)
         if self._warning is not None:
             self._warning.cancel()
+
+    def _begin_check(self, check: Callable[[], bool], done: Callable[[bool], None]) -> None:
+        def take(found: asyncio.Future[bool]) -> None:
+            if not found.cancelled():  # else the node stops
+                done(found.result())
+
+        asyncio.get_running_loop().run_in_executor(self._checker, check).add_done_callback(take)
 
     def _reload_tls(self) -> None:
         try:
@@ -165,12 +187,7 @@ class ClientLogin:
     """The login of one connection (`wire.entrance.Login`): what `SaslLogin` decides is carried out."""
 
     def __init__(
-        self,
-        login: SaslLogin,
-        guest: Guest,
-        metrics: LoginMetrics,
-        checks: ThreadPoolExecutor,
-        delay_ms: int,
+        self, login: SaslLogin, guest: Guest, metrics: LoginMetrics, checks: PasswordChecks, delay_ms: int
     ) -> None:
         """Log `guest` in; the answer to a failed login is held back for `delay_ms`."""
         self._login = login
@@ -178,6 +195,8 @@ class ClientLogin:
         self._metrics = metrics
         self._checks = checks
         self._delay_ms = delay_ms
+        #: The newest.
+        self._check: PasswordCheck | None = None
         #: Until when the login holds; None: for good.
         self._ends_ms: float | None = None
 
@@ -197,27 +216,36 @@ class ClientLogin:
             return None
         return Violation("login_expired", "it has not logged in anew in time (connections.max.reauth.ms)")
 
+    def end(self) -> None:
+        """See `Login.end`."""
+        if self._check is not None:
+            self._checks.cancel(self._check)
+
     def _carry_out(self, outcome: Outcome, respond: Respond) -> None:
         if isinstance(outcome, Undecided):
-            checking = asyncio.get_running_loop().run_in_executor(self._checks, outcome.check)
-            checking.add_done_callback(lambda done: self._take_check(done, respond))
+            self._check = PasswordCheck(self._guest.host, outcome.check, lambda found: self._take(found, respond))
+            self._checks.add(self._check)
         elif isinstance(outcome, Refused):
-            self._refuse(outcome, respond)
+            self._metrics.failed.value += 1
+            self._refuse(outcome, Violation("login_failed", outcome.why), respond)
         else:
             if isinstance(outcome, LoggedIn):
                 self._let_in(outcome)
             respond(outcome.body)
 
-    def _take_check(self, done: asyncio.Future[bool], respond: Respond) -> None:
-        if not done.cancelled():  # else the node stops
-            self._carry_out(self._login.checked(done.result()), respond)
+    def _take(self, found: Finding, respond: Respond) -> None:
+        if found is not None:
+            self._carry_out(self._login.checked(found), respond)
+            return
+        self._metrics.put_off.value += 1
+        refused = self._login.put_off()
+        self._refuse(refused, Violation("login_put_off", refused.why), respond)
 
     def _let_in(self, outcome: LoggedIn) -> None:
         self._metrics.succeeded.value += 1
         self._ends_ms = None if outcome.lifetime_ms == 0 else monotonic() * 1_000 + outcome.lifetime_ms
         self._guest.let_in(_USER + outcome.name)
 
-    def _refuse(self, outcome: Refused, respond: Callable[[Body], None]) -> None:
-        self._metrics.failed.value += 1
-        self._guest.close_answered(Violation("login_failed", outcome.why))
+    def _refuse(self, outcome: Refused, violation: Violation, respond: Callable[[Body], None]) -> None:
+        self._guest.close_answered(violation)
         asyncio.get_running_loop().call_later(self._delay_ms / 1_000, respond, outcome.body)

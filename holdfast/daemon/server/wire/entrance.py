@@ -24,8 +24,9 @@ _ACCEPT_PAUSE_S: Final = 1.0
 class Guest(Protocol):
     """A client connection, as its login sees it."""
 
-    #: Address of the client, for people.
+    #: Address of the client, with its port and without.
     address: str
+    host: str
 
     def let_in(self, principal: str) -> None:
         """Take all requests from now on; they are those of `principal`."""
@@ -49,6 +50,9 @@ class Login(Protocol):
 
     def violation(self, now_ms: float) -> Violation | None:
         """Return that the client must have logged in anew before it sent another request, or None."""
+
+    def end(self) -> None:
+        """Forget the client, which is gone; again is harmless."""
 
 
 class Entrance(Protocol):

@@ -114,6 +114,17 @@ def test_what_comes_out_of_its_order_is_refused() -> None:
     assert answer(second).error_code == ErrorCode.ILLEGAL_SASL_STATE
 
 
+def test_a_login_that_is_put_off_is_told_to_try_again() -> None:
+    ours = login()
+    choose(ours, "PLAIN")
+    assert isinstance(say(ours, b"\0alice\0sesame"), Undecided)
+    refused = ours.put_off()
+    told = answer(refused)
+    assert told.error_code == ErrorCode.THROTTLING_QUOTA_EXCEEDED
+    assert "try again" in (told.error_message or "")
+    assert refused.why == "PLAIN as user 'alice': too many wait for the check"
+
+
 @pytest.mark.parametrize(
     ("message", "why"),
     [

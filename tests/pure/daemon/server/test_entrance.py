@@ -29,12 +29,13 @@ from holdfast.daemon.server.wire.requests import Body, Request
 from holdfast.daemon.settings.components.listener import LimitSettings, SecuritySettings
 from holdfast.kafka.protocol import frames, sasl_calls
 from holdfast.kafka.protocol.api_keys import API_VERSIONS
+from holdfast.kafka.protocol.error_codes import ErrorCode
 from holdfast.kafka.protocol.scram import KEY_BYTES
 from holdfast.kafka.security import Sasl
 from holdfast.metrics.registry import Registry
 from tests.waiting import PATIENCE_MS, PATIENCE_S, wait_until
 from tests.world.certificates import Authority, Pair
-from tests.world.serving import Served, connected, is_cut_off, serve, write_frame
+from tests.world.serving import Served, clients_of, connected, is_cut_off, serve, write_frame
 
 CLIENT = ClientSettings(connect_timeout_ms=PATIENCE_MS, request_timeout_ms=PATIENCE_MS)
 SESAME = Sasl(mechanism="SCRAM-SHA-256", username="alice", password="sesame")
@@ -59,6 +60,7 @@ class Guarded:
     served: Served
     entrance: NodeEntrance
     files: FileWatch
+    registry: Registry
     principals: list[str] = field(default_factory=list)
 
     async def open(self, tls: ssl.SSLContext | None = None, sasl: Sasl | None = None) -> NodeConnection:
@@ -87,7 +89,7 @@ async def guarded(
     settings = SecuritySettings(
         security_protocol=protocol, users_file=str(users), client_properties_file="unused", **values
     )
-    files, principals = FileWatch(), list[str]()
+    files, registry, principals = FileWatch(), Registry(), list[str]()
 
     def handler(request: Request, respond: Callable[[Body], None]) -> None:
         if request.api_key == API_VERSIONS:
@@ -96,10 +98,10 @@ async def guarded(
             principals.append(request.principal)
             respond(b"done")
 
-    entrance = NodeEntrance(settings, files, Registry())
+    entrance = NodeEntrance(settings, files, registry)
     try:
         async with serve(limits, handler=handler, entrance=entrance) as served:
-            yield Guarded(served, entrance, files, principals)
+            yield Guarded(served, entrance, files, registry, principals)
     finally:
         await entrance.stop()
 
@@ -178,7 +180,7 @@ async def test_what_comes_before_a_login_and_is_none_ends_the_connection(
 async def test_a_request_behind_a_login_that_is_not_decided_ends_the_connection(tmp_path: Path) -> None:
     async with guarded("SASL_PLAINTEXT", tmp_path) as at, connected(at.served) as (reader, writer):
         is_over = threading.Event()
-        at.entrance._checks.submit(is_over.wait)  # no password is checked before
+        at.entrance._checker.submit(is_over.wait)  # no password is checked before
         writer.write(frames.encode_request(17, 1, 1, b"", sasl_calls.encode_handshake("PLAIN"), False))
         writer.write(frames.encode_request(36, 2, 2, b"", sasl_calls.encode_authenticate(2, b"\0alice\0sesame")))
         writer.write(write_frame(3))
@@ -187,6 +189,70 @@ async def test_a_request_behind_a_login_that_is_not_decided_ends_the_connection(
         is_over.set()
     assert at.served.reports.kinds == ["login_skipped"]
     assert at.principals == []
+
+
+async def test_hundreds_of_wrong_passwords_of_one_address_delay_another_by_a_check_or_two(tmp_path: Path) -> None:
+    crowd, places = 300, 100
+    async with guarded("SASL_PLAINTEXT", tmp_path, plain_logins_waiting_per_address_max=places) as at:
+        checks, is_over = at.entrance._checks, threading.Event()
+        at.entrance._checker.submit(is_over.wait)  # until all are there
+        begin, begun = checks._begin, list[str]()
+
+        def begin_counted(check: Callable[[], bool], done: Callable[[bool], None]) -> None:
+            assert checks._current is not None
+            begun.append(checks._current.address)
+            begin(check, done)
+
+        checks._begin = begin_counted
+        choice = frames.encode_request(17, 1, 1, b"", sasl_calls.encode_handshake("PLAIN"), False)
+        guess = frames.encode_request(36, 2, 2, b"", sasl_calls.encode_authenticate(2, b"\0alice\0guess"))
+        clients = [await attack(at, choice + guess) for _ in range(crowd)]
+        await wait_until(lambda: checks.waiting == places)
+        # Those without a place are told so.
+        await wait_until(lambda: at.served.reports.kinds.count("login_put_off") == crowd - places - 1)
+        answers = await asyncio.gather(*(reader.read() for reader, _ in clients[places + 1 :]))
+        for answer in answers:
+            second = answer[4 + int.from_bytes(answer[:4], "big") + 4 :]
+            _, offset = frames.read_response_header(second, has_tags=True)
+            told = sasl_calls.decode_authenticate_answer(2, second, offset)
+            assert told.error_code == ErrorCode.THROTTLING_QUOTA_EXCEEDED
+        healthy = asyncio.ensure_future(at.open(sasl=Sasl(mechanism="PLAIN", username="alice", password="sesame")))
+        await wait_until(lambda: checks.waiting == places + 1)
+        # Who goes takes its password along.
+        for _, writer in clients[places // 2 : places + 1]:
+            writer.transport.abort()
+        await wait_until(lambda: checks.waiting == places // 2)
+        is_over.set()
+        connection = await healthy
+        assert begun.index("127.0.0.1") <= 2
+        assert await at.call(connection) == "User:alice"
+        connection.close()
+        for _, writer in clients:
+            writer.transport.abort()
+    metrics = at.registry.snapshot()
+    assert metrics["holdfast_plain_logins_put_off_total"] == crowd - places - 1
+
+
+async def test_our_client_may_try_a_login_again_that_is_put_off(tmp_path: Path) -> None:
+    plain = Sasl(mechanism="PLAIN", username="alice", password="sesame")
+    async with guarded("SASL_PLAINTEXT", tmp_path, plain_logins_waiting_per_address_max=1) as at:
+        is_over = threading.Event()
+        at.entrance._checker.submit(is_over.wait)
+        first, second = (asyncio.ensure_future(at.open(sasl=plain)) for _ in range(2))
+        await wait_until(lambda: at.entrance._checks.waiting == 1 and at.entrance._checks._is_busy)
+        with pytest.raises(Disconnected, match="puts the login off: Too many logins wait"):
+            await at.open(sasl=plain)
+        is_over.set()
+        for each in await asyncio.gather(first, second):
+            each.close()
+
+
+async def attack(at: Guarded, data: bytes) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """Send bytes from another address of this machine."""
+    port = at.served.server.port
+    reader, writer = await asyncio.open_connection("127.0.0.1", port, local_addr=("127.0.0.2", 0))
+    writer.write(data)
+    return reader, writer
 
 
 async def test_hundreds_who_do_not_log_in_lose_their_places_and_others_come_in(tmp_path: Path) -> None:
@@ -333,6 +399,31 @@ def test_hundreds_who_do_not_end_their_handshake_hold_places_for_a_time_only(
         assert at.served.reports.kinds == ["tls_handshake_failed"] * CROWD
 
     run_on(loop, besiege)
+
+
+async def test_the_time_until_a_login_ends_counts_the_handshake_too(
+    tmp_path: Path, authority: Authority, node: Pair
+) -> None:
+    now_s = [0.0]
+    async with guarded(
+        "SASL_SSL",
+        tmp_path,
+        ssl_certificate_location=node.certificate,
+        ssl_key_location=node.key,
+        login_timeout_ms=60_000,
+    ) as at:
+        connections = at.served.server.connections
+        connections.clock = lambda: now_s[0]
+        slow = socket.create_connection(("127.0.0.1", at.served.server.port))
+        await wait_until(lambda: len(connections) == 1)
+        now_s[0] = 50.0
+        reader, writer = await asyncio.open_connection(sock=slow, ssl=tls_of(authority), server_hostname="127.0.0.1")
+        await wait_until(lambda: any(each._connection is not None for each in clients_of(connections)))
+        now_s[0] = 61.0
+        connections.close_overdue()
+        assert await is_cut_off(reader)
+        writer.transport.abort()
+    assert at.served.reports.kinds == ["login_timed_out"]
 
 
 async def test_a_large_answer_and_many_requests_go_through_tls(
