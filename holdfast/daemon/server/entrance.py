@@ -130,9 +130,14 @@ class NodeEntrance:
         if certificate is None or self._settings.ssl_client_auth == "none" or self._settings.has_login:
             return ANONYMOUS
         try:
-            return _USER + self._rules.name_of(distinguished_name(certificate))
+            principal = _USER + self._rules.name_of(distinguished_name(certificate))
         except (CertificateWrong, NoRuleFits) as error:
             raise NotAdmitted(str(error)) from None
+        if principal in (_USER, ANONYMOUS):
+            raise NotAdmitted(
+                f"ssl.principal.mapping.rules make {principal!r} of its certificate, which is nobody's name"
+            )
+        return principal
 
     async def stop(self) -> None:
         """Check no more passwords."""

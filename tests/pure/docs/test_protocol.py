@@ -33,6 +33,7 @@ def test_the_error_codes_are_those_of_the_code() -> None:
     of_logins = {
         ErrorCode.ILLEGAL_SASL_STATE,
         ErrorCode.SASL_AUTHENTICATION_FAILED,
+        ErrorCode.THROTTLING_QUOTA_EXCEEDED,
         ErrorCode.UNSUPPORTED_SASL_MECHANISM,
     }
     assert {ErrorCode[name] for name in named} <= SHARE_STATE_ANSWERS | of_look_ups | of_logins

@@ -36,6 +36,7 @@ from holdfast.metrics.registry import Registry
 from tests.waiting import PATIENCE_MS, PATIENCE_S, wait_until
 from tests.world.certificates import Authority, Pair
 from tests.world.serving import Served, clients_of, connected, is_cut_off, serve, write_frame
+from tests.world.subjects import make_subject
 
 CLIENT = ClientSettings(connect_timeout_ms=PATIENCE_MS, request_timeout_ms=PATIENCE_MS)
 SESAME = Sasl(mechanism="SCRAM-SHA-256", username="alice", password="sesame")
@@ -376,6 +377,44 @@ def test_who_fails_the_handshake_does_not_come_in(
         assert at.principals == []
 
     run_on(loop, knock)
+
+
+async def test_a_certificate_of_any_shape_is_a_principal_or_refused(
+    tmp_path: Path, authority: Authority, node: Pair
+) -> None:
+    name, unit = "2.5.4.3", "2.5.4.11"
+    subjects = {
+        "two": make_subject({name: "alice", unit: "Nodes"}),
+        "none": make_subject(),
+        "nobody": make_subject({name: "ANONYMOUS"}),
+        "nameless": make_subject({name: ""}),
+        "split": make_subject({name: "alice\0"}),
+    }
+    async with guarded(
+        "SSL",
+        tmp_path,
+        ssl_certificate_location=node.certificate,
+        ssl_key_location=node.key,
+        ssl_ca_location=authority.certificate,
+        ssl_client_auth="required",
+        ssl_principal_mapping_rules="RULE:^CN=(\\w*)$/$1/,DEFAULT",
+    ) as at:
+        pairs = {each: authority.sign_subject(each, subject) for each, subject in subjects.items()}
+        two = await at.open(tls_of(authority, pairs.pop("two")))
+        assert await at.call(two) == "User:CN=alice+OU=Nodes"
+        two.close()
+        for pair in pairs.values():
+            with pytest.raises(Disconnected):
+                await at.open(tls_of(authority, pair))
+    assert [(kind, text) for kind, _, text in at.served.reports] == [
+        ("client_not_admitted", "the certificate has no subject; issue it with one, as in CN=orders"),
+        (
+            "client_not_admitted",
+            "ssl.principal.mapping.rules make 'User:ANONYMOUS' of its certificate, which is nobody's name",
+        ),
+        ("client_not_admitted", "ssl.principal.mapping.rules make 'User:' of its certificate, which is nobody's name"),
+        ("client_not_admitted", "the certificate has a control character in its CN; issue it without"),
+    ]
 
 
 @pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
