@@ -15,7 +15,7 @@ import structlog
 
 from holdfast.daemon.file_watch import FileWatch
 from holdfast.daemon.login.certificates import CertificateWrong, distinguished_name
-from holdfast.daemon.login.credentials import Users
+from holdfast.daemon.login.credentials import KeptUsers, Users
 from holdfast.daemon.login.password_checks import Finding, PasswordCheck, PasswordChecks
 from holdfast.daemon.login.principal_rules import NoRuleFits, PrincipalRules, RulesWrong
 from holdfast.daemon.login.sasl_login import LoggedIn, LoginRules, Outcome, Refused, SaslLogin, Undecided
@@ -82,7 +82,7 @@ class NodeEntrance:
         self._tls: Tls | None = None
         #: Until the certificate is looked at again.
         self._warning: asyncio.TimerHandle | None = None
-        self._users = Users()
+        self._users = Users(KeptUsers({}))
         self._login_rules = LoginRules(
             settings.sasl_enabled_mechanisms,
             settings.sasl_message_bytes_max,

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.daemon.login.credentials import Users, derive
+from holdfast.daemon.login.credentials import KeptUsers, Users, derive
 from holdfast.daemon.login.mechanisms import MECHANISMS
 from holdfast.daemon.login.sasl_login import Answered, LoggedIn, LoginRules, Outcome, Refused, SaslLogin, Undecided
 from holdfast.kafka.protocol.error_codes import ErrorCode
@@ -24,7 +24,7 @@ from holdfast.kafka.protocol.sasl_calls import (
 )
 from holdfast.kafka.protocol.scram import KEY_BYTES, SCRAM_SHA_256, SCRAM_SHA_512, ClientSide
 
-USERS = Users({"alice": {each: derive(each, "sesame", 4_096) for each in KEY_BYTES}})
+USERS = Users(KeptUsers({"alice": {each: derive(each, "sesame", 4_096) for each in KEY_BYTES}}))
 ANY = tuple(MECHANISMS)
 
 
@@ -176,7 +176,7 @@ def test_a_login_anew_must_be_of_the_same_user_by_the_same_mechanism() -> None:
 
 
 def test_users_are_those_of_the_moment_at_which_a_login_begins() -> None:
-    users = Users()
+    users = Users(KeptUsers({}))
     ours = login(users=lambda: users)
     assert isinstance(log_in(ours, SCRAM_SHA_256), Refused)
     users = USERS

@@ -21,8 +21,8 @@ from holdfast.client.connection import Address, NodeConnection, open_connection
 from holdfast.client.errors import Disconnected
 from holdfast.client.settings import ClientSettings
 from holdfast.daemon.file_watch import FileWatch
-from holdfast.daemon.login.credentials import derive
-from holdfast.daemon.login.users_file import write_credentials
+from holdfast.daemon.login.credentials import SECRET_BYTES, KeptUsers, derive
+from holdfast.daemon.login.users_file import write_kept
 from holdfast.daemon.server.api_table import APIS
 from holdfast.daemon.server.entrance import CannotAdmit, NodeEntrance
 from holdfast.daemon.server.wire.requests import Body, Request
@@ -41,6 +41,7 @@ from tests.world.subjects import make_subject
 CLIENT = ClientSettings(connect_timeout_ms=PATIENCE_MS, request_timeout_ms=PATIENCE_MS)
 SESAME = Sasl(mechanism="SCRAM-SHA-256", username="alice", password="sesame")
 CROWD = 200
+SECRET = bytes(SECRET_BYTES)
 KEYS = {each: derive(each, "sesame", 4_096) for each in KEY_BYTES}
 
 
@@ -81,7 +82,7 @@ async def guarded(
     **given: Any,
 ) -> AsyncIterator[Guarded]:
     users = tmp_path / "users"
-    write_credentials(users, {"alice": KEYS})
+    write_kept(users, KeptUsers({"alice": KEYS}, SECRET))
     values: dict[str, Any] = {
         "connection_failed_authentication_delay_ms": 0,
         "login_timeout_ms": PATIENCE_MS,
@@ -501,7 +502,7 @@ async def test_a_certificate_and_users_are_taken_over_without_dropping_a_connect
     async with guarded("SASL_SSL", tmp_path, ssl_certificate_location=shown) as at:
         before = await at.open(tls_of(authority), SESAME)
         show(second)
-        write_credentials(tmp_path / "users", {"bob": KEYS})
+        write_kept(tmp_path / "users", KeptUsers({"bob": KEYS}, SECRET))
         at.files.look()
         after = await at.open(tls_of(authority), Sasl(mechanism="PLAIN", username="bob", password="sesame"))
         assert (name_of(before), name_of(after)) == ("first", "second")
