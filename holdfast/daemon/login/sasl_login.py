@@ -53,6 +53,7 @@ class LoggedIn(NamedTuple):
 
     body: bytes
     name: str
+    mechanism: str
     #: For how long; 0: for good.
     lifetime_ms: int
 
@@ -63,6 +64,15 @@ class Refused(NamedTuple):
     body: bytes
     #: For log lines.
     why: str
+    #: That of the login; empty: none was chosen.
+    mechanism: str = ""
+    #: Who the client claims to be; empty: it has not said so.
+    name: str = ""
+
+    def __str__(self) -> str:
+        """Return all of it as a clause for people."""
+        who = f" as user {_shown(self.name)}" if self.name else ""
+        return f"{self.mechanism}{who}: {self.why}" if self.mechanism else self.why
 
 
 class Undecided(NamedTuple):
@@ -126,7 +136,7 @@ class SaslLogin:
         # No failure of a login, which clients would not try again after.
         text = "Too many logins wait for the check of their password; try again later"
         answer = AuthenticateAnswer(ErrorCode.THROTTLING_QUOTA_EXCEEDED, text, b"", 0)
-        return Refused(encode_authenticate_answer(version, answer), f"{self._describe()}: too many wait for the check")
+        return self._refuse_with(version, answer, "too many wait for the check")
 
     def _begin(self, mechanism: str) -> Outcome:
         enabled = self._rules.mechanisms
@@ -148,22 +158,22 @@ class SaslLogin:
             return self._refuse(version, "it logs in anew as another user, or by another mechanism")
         self._known, self._exchange = found, None
         lifetime_ms = self._rules.lifetime_ms
-        return LoggedIn(_answer(version, message, lifetime_ms), found[0], lifetime_ms)
+        return LoggedIn(_answer(version, message, lifetime_ms), *found, lifetime_ms)
 
     def _refuse(self, version: int, why: str) -> Refused:
         # One text for all: who does not exist and who gives a wrong password are told alike.
         text = f"Authentication failed due to invalid credentials with SASL mechanism {self._mechanism}"
         answer = AuthenticateAnswer(ErrorCode.SASL_AUTHENTICATION_FAILED, text, b"", 0)
-        return Refused(encode_authenticate_answer(version, answer), f"{self._describe()}: {why}")
+        return self._refuse_with(version, answer, why)
 
-    def _describe(self) -> str:
+    def _refuse_with(self, version: int, answer: AuthenticateAnswer, why: str) -> Refused:
         name = "" if self._exchange is None else self._exchange.name
-        return f"{self._mechanism} as user {_shown(name)}" if name else self._mechanism
+        return Refused(encode_authenticate_answer(version, answer), why, self._mechanism, name)
 
     def _refuse_order(self, version: int, call: str) -> Refused:
         text = f"{call} is not expected now"
         answer = AuthenticateAnswer(ErrorCode.ILLEGAL_SASL_STATE, text, b"", 0)
-        return Refused(encode_authenticate_answer(version, answer), f"{text}, and it sends it")
+        return Refused(encode_authenticate_answer(version, answer), f"{text}, and it sends it", self._mechanism)
 
 
 def _answer(version: int, message: bytes, lifetime_ms: int = 0) -> bytes:

@@ -13,6 +13,7 @@ from typing import Final
 
 import structlog
 
+from holdfast.daemon.access.audit import Audit
 from holdfast.daemon.file_watch import FileWatch
 from holdfast.daemon.login.certificates import CertificateWrong, distinguished_name
 from holdfast.daemon.login.credentials import KeptUsers, Users
@@ -32,6 +33,8 @@ _log = structlog.get_logger(__name__)
 #: A type and a name, as Kafka writes principals.
 _USER: Final = "User:"
 _DAY_S: Final = 86_400
+#: In the place of a mechanism of SASL.
+_BY_CERTIFICATE: Final = "SSL"
 
 
 class CannotAdmit(Exception):
@@ -70,8 +73,8 @@ class LoginMetrics:
 class NodeEntrance:
     """How clients come in at a node's listener (`wire.entrance.Entrance`)."""
 
-    def __init__(self, settings: SecuritySettings, files: FileWatch, registry: Registry) -> None:
-        """Read the files that the settings name, and read them again when `files` says so.
+    def __init__(self, settings: SecuritySettings, files: FileWatch, registry: Registry, audit: Audit) -> None:
+        """Read the files that the settings name, and read them again when `files` says so; logins are noted in `audit`.
 
         Raises:
             CannotAdmit: one cannot be used, or the rules are wrong.
@@ -79,6 +82,7 @@ class NodeEntrance:
         self.login_timeout_ms = settings.login_timeout_ms
         self.login_frame_size_bytes_max = settings.login_frame_size_bytes_max
         self._settings = settings
+        self._audit = audit
         self._tls: Tls | None = None
         #: Until the certificate is looked at again.
         self._warning: asyncio.TimerHandle | None = None
@@ -123,21 +127,31 @@ class NodeEntrance:
         if not self._settings.has_login:
             return None
         delay_ms = self._settings.connection_failed_authentication_delay_ms
-        return ClientLogin(SaslLogin(self._login_rules), guest, self._metrics, self._checks, delay_ms)
+        return ClientLogin(SaslLogin(self._login_rules), guest, self._metrics, self._audit, self._checks, delay_ms)
 
-    def principal_of(self, certificate: bytes | None) -> str:
+    def principal_of(self, certificate: bytes | None, client_address: str) -> str:
         """See `Entrance.principal_of`."""
         if certificate is None or self._settings.ssl_client_auth == "none" or self._settings.has_login:
             return ANONYMOUS
+        name = ""
         try:
-            principal = _USER + self._rules.name_of(distinguished_name(certificate))
+            name = distinguished_name(certificate)
+            principal = _USER + self._rules.name_of(name)
+            if principal in (_USER, ANONYMOUS):
+                raise NoRuleFits(f"ssl.principal.mapping.rules make {principal!r} of {name!r}, which is nobody's name")
         except (CertificateWrong, NoRuleFits) as error:
+            self._metrics.failed.value += 1
+            self._audit.login_refused(client_address, name, _BY_CERTIFICATE, str(error))
             raise NotAdmitted(str(error)) from None
-        if principal in (_USER, ANONYMOUS):
-            raise NotAdmitted(
-                f"ssl.principal.mapping.rules make {principal!r} of its certificate, which is nobody's name"
-            )
+        self._metrics.succeeded.value += 1
+        self._audit.logged_in(client_address, principal, _BY_CERTIFICATE)
         return principal
+
+    def not_encrypted(self, client_address: str, why: str) -> None:
+        """See `Entrance.not_encrypted`."""
+        if self._settings.ssl_client_auth != "none" and not self._settings.has_login:
+            self._metrics.failed.value += 1
+            self._audit.login_refused(client_address, "", _BY_CERTIFICATE, why)
 
     async def stop(self) -> None:
         """Check no more passwords."""
@@ -192,12 +206,19 @@ class ClientLogin:
     """The login of one connection (`wire.entrance.Login`): what `SaslLogin` decides is carried out."""
 
     def __init__(
-        self, login: SaslLogin, guest: Guest, metrics: LoginMetrics, checks: PasswordChecks, delay_ms: int
+        self,
+        login: SaslLogin,
+        guest: Guest,
+        metrics: LoginMetrics,
+        audit: Audit,
+        checks: PasswordChecks,
+        delay_ms: int,
     ) -> None:
         """Log `guest` in; the answer to a failed login is held back for `delay_ms`."""
         self._login = login
         self._guest = guest
         self._metrics = metrics
+        self._audit = audit
         self._checks = checks
         self._delay_ms = delay_ms
         #: The newest.
@@ -232,7 +253,7 @@ class ClientLogin:
             self._checks.add(self._check)
         elif isinstance(outcome, Refused):
             self._metrics.failed.value += 1
-            self._refuse(outcome, Violation("login_failed", outcome.why), respond)
+            self._refuse(outcome, Violation("login_failed", str(outcome)), respond)
         else:
             if isinstance(outcome, LoggedIn):
                 self._let_in(outcome)
@@ -244,13 +265,15 @@ class ClientLogin:
             return
         self._metrics.put_off.value += 1
         refused = self._login.put_off()
-        self._refuse(refused, Violation("login_put_off", refused.why), respond)
+        self._refuse(refused, Violation("login_put_off", str(refused)), respond)
 
     def _let_in(self, outcome: LoggedIn) -> None:
         self._metrics.succeeded.value += 1
         self._ends_ms = None if outcome.lifetime_ms == 0 else monotonic() * 1_000 + outcome.lifetime_ms
         self._guest.let_in(_USER + outcome.name)
+        self._audit.logged_in(self._guest.address, _USER + outcome.name, outcome.mechanism)
 
     def _refuse(self, outcome: Refused, violation: Violation, respond: Callable[[Body], None]) -> None:
+        self._audit.login_refused(self._guest.address, outcome.name, outcome.mechanism, outcome.why)
         self._guest.close_answered(violation)
         asyncio.get_running_loop().call_later(self._delay_ms / 1_000, respond, outcome.body)

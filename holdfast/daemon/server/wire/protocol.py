@@ -97,7 +97,7 @@ class ClientProtocol:
         self._connection = connection = Connection(connections.apis, limits, self.address, now_ms, connections.memory)
         entrance = connections.entrance
         try:
-            connection.principal = entrance.principal_of(certificate)
+            connection.principal = entrance.principal_of(certificate, self.address)
         except NotAdmitted as error:
             self.close(Violation("client_not_admitted", str(error)))
             return
@@ -143,13 +143,12 @@ class ClientProtocol:
 
     def knock(self, accepted: socket.socket, peer_name: object) -> None:
         """See `entrance.Knocking`."""
-        connections = self._connections
-        context = connections.entrance.ssl_context
+        connections, entrance = self._connections, self._connections.entrance
+        context = entrance.ssl_context
         if context is None or not self._enter(peer_name):
             accepted.close()
             return
-        timeout_ms, close_timeout_ms = connections.entrance.login_timeout_ms, connections.limits.unread_timeout_ms
-        handshake = encrypt(self, accepted, context, timeout_ms, close_timeout_ms)
+        handshake = encrypt(self, accepted, entrance, context, connections.limits.unread_timeout_ms)
         self._handshake = asyncio.ensure_future(handshake)
 
     def not_encrypted(self, why: str) -> None:

@@ -34,6 +34,7 @@ from holdfast.kafka.protocol.scram import KEY_BYTES
 from holdfast.kafka.security import Sasl
 from holdfast.metrics.registry import Registry
 from tests.waiting import PATIENCE_MS, PATIENCE_S, wait_until
+from tests.world.access import AUDIT
 from tests.world.certificates import Authority, Pair
 from tests.world.serving import Served, clients_of, connected, is_cut_off, serve, write_frame
 from tests.world.subjects import make_subject
@@ -100,7 +101,7 @@ async def guarded(
             principals.append(request.principal)
             respond(b"done")
 
-    entrance = NodeEntrance(settings, files, registry)
+    entrance = NodeEntrance(settings, files, registry, AUDIT)
     try:
         async with serve(limits, handler=handler, entrance=entrance) as served:
             yield Guarded(served, entrance, files, registry, principals)
@@ -143,6 +144,41 @@ async def test_who_gives_a_wrong_password_is_told_and_loses_its_connection(tmp_p
         await wait_until(lambda: not len(at.served.server.connections))
     assert at.served.reports.kinds == ["login_failed"] * 2
     assert at.principals == []
+
+
+async def test_logins_are_in_the_audit_log(tmp_path: Path, authority: Authority, node: Pair) -> None:
+    with structlog.testing.capture_logs() as lines:
+        async with guarded("SASL_PLAINTEXT", tmp_path) as at:
+            (await at.open(sasl=SESAME)).close()
+            for mechanism, name in (("PLAIN", "alice"), ("SCRAM-SHA-512", "mallory")):
+                with pytest.raises(LoginRefused):
+                    await at.open(sasl=Sasl(mechanism=mechanism, username=name, password="guess"))
+        async with guarded(
+            "SSL",
+            tmp_path,
+            ssl_certificate_location=node.certificate,
+            ssl_key_location=node.key,
+            ssl_ca_location=authority.certificate,
+            ssl_client_auth="required",
+            ssl_principal_mapping_rules="RULE:^CN=(alice)$/$1/",
+        ) as at:
+            (await at.open(tls_of(authority, authority.sign("alice", "/CN=alice")))).close()
+            for context in (tls_of(authority, authority.sign("bob", "/CN=bob")), tls_of(authority)):
+                with pytest.raises(Disconnected):
+                    await at.open(context)
+            await wait_until(lambda: not len(at.served.server.connections))
+    told = [line for line in lines if line["event"].startswith("login_")]
+    assert all(line["client"].startswith("127.0.0.1:") for line in told)
+    assert [(line["event"], line.get("principal", line.get("claimed_name")), line["mechanism"]) for line in told] == [
+        ("login_accepted", "User:alice", "SCRAM-SHA-256"),
+        ("login_refused", "alice", "PLAIN"),
+        ("login_refused", "mallory", "SCRAM-SHA-512"),
+        ("login_accepted", "User:alice", "SSL"),
+        ("login_refused", "CN=bob", "SSL"),
+        ("login_refused", "", "SSL"),
+    ]
+    assert told[1]["why"] == "its password is wrong"
+    assert "no rule fits" in told[4]["why"]
 
 
 async def test_the_answer_to_a_failed_login_is_held_back_and_others_are_not(tmp_path: Path) -> None:
@@ -411,9 +447,9 @@ async def test_a_certificate_of_any_shape_is_a_principal_or_refused(
         ("client_not_admitted", "the certificate has no subject; issue it with one, as in CN=orders"),
         (
             "client_not_admitted",
-            "ssl.principal.mapping.rules make 'User:ANONYMOUS' of its certificate, which is nobody's name",
+            "ssl.principal.mapping.rules make 'User:ANONYMOUS' of 'CN=ANONYMOUS', which is nobody's name",
         ),
-        ("client_not_admitted", "ssl.principal.mapping.rules make 'User:' of its certificate, which is nobody's name"),
+        ("client_not_admitted", "ssl.principal.mapping.rules make 'User:' of 'CN=', which is nobody's name"),
         ("client_not_admitted", "the certificate has a control character in its CN; issue it without"),
     ]
 
@@ -543,7 +579,7 @@ async def test_a_certificate_that_ends_soon_is_a_metric_and_a_warning(
     ):
         registry = Registry()
         with structlog.testing.capture_logs() as lines:
-            entrance = NodeEntrance(settings(pair), FileWatch(), registry)
+            entrance = NodeEntrance(settings(pair), FileWatch(), registry, AUDIT)
         assert days - 0.1 < registry.snapshot()["holdfast_certificate_days_left"] <= days
         assert [line["event"] for line in lines] == events
         await entrance.stop()
@@ -560,4 +596,4 @@ async def test_what_cannot_be_used_is_said_at_the_start(node: Pair, given: dict[
     values: dict[str, Any] = {"ssl_certificate_location": str(node.certificate), "ssl_key_location": str(node.key)}
     settings = SecuritySettings(security_protocol="SSL", client_properties_file="unused", **values | given)
     with pytest.raises(CannotAdmit, match=why):
-        NodeEntrance(settings, FileWatch(), Registry())
+        NodeEntrance(settings, FileWatch(), Registry(), AUDIT)
