@@ -17,6 +17,7 @@ from holdfast.daemon.login.credentials import Users
 from holdfast.daemon.login.mechanisms import Challenge, Exchange, NotProved, Unchecked, begin_exchange
 from holdfast.kafka.protocol.error_codes import ErrorCode
 from holdfast.kafka.protocol.sasl_calls import (
+    HANDSHAKE_VERSION,
     SASL_HANDSHAKE,
     AuthenticateAnswer,
     decode_authenticate,
@@ -104,7 +105,7 @@ class SaslLogin:
             MalformedBody: the body does not follow its API.
         """
         if api_key == SASL_HANDSHAKE:
-            return self._begin(decode_handshake(frame, offset))
+            return self._begin(version, decode_handshake(frame, offset))
         message = decode_authenticate(version, frame, offset, self._rules.message_bytes_max)
         if message is None:
             return self._refuse(version, f"its message has more than {self._rules.message_bytes_max} bytes")
@@ -138,8 +139,14 @@ class SaslLogin:
         answer = AuthenticateAnswer(ErrorCode.THROTTLING_QUOTA_EXCEEDED, text, b"", 0)
         return self._refuse_with(version, answer, "too many wait for the check")
 
-    def _begin(self, mechanism: str) -> Outcome:
+    def _begin(self, version: int, mechanism: str) -> Outcome:
         enabled = self._rules.mechanisms
+        if version < HANDSHAKE_VERSION:
+            body = encode_handshake_answer(ErrorCode.UNSUPPORTED_VERSION, enabled)
+            return Refused(
+                body,
+                f"it sends SaslHandshake {version}, after which logins have no header; it must send {HANDSHAKE_VERSION}",
+            )
         if self._exchange is not None:
             body = encode_handshake_answer(ErrorCode.ILLEGAL_SASL_STATE, enabled)
             return Refused(body, "it sends SaslHandshake within a login")

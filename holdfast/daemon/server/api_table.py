@@ -206,7 +206,7 @@ _TABLE: Final[dict[int, _Row]] = {
     sasl_calls.SASL_HANDSHAKE: _Row(
         Api(
             "SaslHandshake",
-            sasl_calls.HANDSHAKE_VERSION,
+            0,  # refused by the login, but librdkafka 2.11 and older log in only where it is
             sasl_calls.HANDSHAKE_VERSION,
             flexible_from=sasl_calls.NEVER_FLEXIBLE,
             is_before_login=True,

@@ -96,6 +96,13 @@ def test_a_mechanism_that_is_off_is_refused_with_those_that_are_on() -> None:
     assert outcome.why == "it chooses the mechanism 'PLAIN', and there are SCRAM-SHA-512"
 
 
+def test_a_login_without_headers_is_refused_with_the_version_to_send() -> None:
+    outcome = login().take(SASL_HANDSHAKE, 0, encode_handshake("PLAIN"), 0)
+    assert isinstance(outcome, Refused)
+    assert decode_handshake_answer(outcome.body, 0).error_code == ErrorCode.UNSUPPORTED_VERSION
+    assert outcome.why == "it sends SaslHandshake 0, after which logins have no header; it must send 1"
+
+
 def test_what_comes_out_of_its_order_is_refused() -> None:
     early = say(login(), b"\0alice\0sesame")
     assert answer(early).error_code == ErrorCode.ILLEGAL_SASL_STATE
