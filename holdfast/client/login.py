@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Final, Protocol, TypeAlias
 
-from holdfast.client.errors import LoginRefused
+from holdfast.client.errors import Disconnected, LoginRefused
 from holdfast.kafka.protocol.error_codes import ErrorCode
 from holdfast.kafka.protocol.sasl_calls import (
     AUTHENTICATE_VERSION_MAX,
@@ -41,6 +41,7 @@ async def log_in(connection: Connection, sasl: Sasl) -> None:
 
     Raises:
         LoginRefused: the node does not let us in, or does not know our password itself.
+        Disconnected: it has too many logins to check now.
         MalformedBody: an answer is none.
     """
     body = encode_handshake(sasl.mechanism)
@@ -54,6 +55,8 @@ async def log_in(connection: Connection, sasl: Sasl) -> None:
         request = encode_authenticate(AUTHENTICATE_VERSION_MAX, message)
         body = await connection.exchange(SASL_AUTHENTICATE, AUTHENTICATE_VERSION_MAX, request, is_flexible=True)
         answer = decode_authenticate_answer(AUTHENTICATE_VERSION_MAX, body, 0)
+        if answer.error_code == ErrorCode.THROTTLING_QUOTA_EXCEEDED:
+            raise Disconnected(f"The node puts the login off: {answer.error_message}.")
         if answer.error_code != ErrorCode.NONE:
             raise LoginRefused(answer.error_message or ErrorCode(answer.error_code).name)
         return answer.message

@@ -19,7 +19,7 @@ from confluent_kafka import KafkaException
 from holdfast.clock import exact_now_ms, now_ms
 from holdfast.daemon.access.acl_file import AclFileError
 from holdfast.daemon.access.authorizer import Authorizer
-from holdfast.daemon.access.following import make_authorizer
+from holdfast.daemon.access.following import make_audit, make_authorizer
 from holdfast.daemon.admin.commands import LogCommands, NodeCommands
 from holdfast.daemon.admin.host_metrics import HostMetrics
 from holdfast.daemon.brokers.watch import BrokerWatch
@@ -344,10 +344,11 @@ class Node:
         share_calls = StartingShareCalls(self._metrics, exact_now_ms)
         admin = Admin(starting_commands(self, look_ups, share_calls), settings.log.request_timeout_ms)
         self._admins.append(admin)
-        authorizer = make_authorizer(settings, self.registry, self.files)
+        audit = make_audit(settings, self.registry)
+        authorizer = make_authorizer(settings, audit, self.files)
         handler = ApiHandler(share_calls, StartingView(find_this_node), admin, authorizer, settings.limits)
         report = ClientLines(settings.logging.client_lines_per_minute_max)
-        entrance = NodeEntrance(settings.security, self.files, self.registry)
+        entrance = NodeEntrance(settings.security, self.files, self.registry, audit)
         at_exit("logins", entrance.stop)
         server = Server(Connections(handler, APIS, settings.limits, report, entrance=entrance), self._sockets)
         await server.start(*settings.listener.listen_address)

@@ -22,7 +22,8 @@ from holdfast.api.results import (
     WritePartition,
     WriteResult,
 )
-from holdfast.daemon.login.users_file import render_credentials
+from holdfast.daemon.login.credentials import KeptUsers
+from holdfast.daemon.login.users_file import render_kept
 from holdfast.daemon.membership.division.assignment import Assignment, AssignmentError, encode_assignment
 from holdfast.daemon.membership.division.metadata import MemberMetadata, encode_metadata
 from holdfast.daemon.membership.division.ownership_map import AbsentNode, FormerOwner, MappedMember, OwnershipMap, Work
@@ -100,7 +101,7 @@ def logins() -> list[bytes]:
 def users_files() -> list[bytes]:
     """Return files of users."""
     keys = Keys(b"salt" * 4, bytes(32), bytes(32), 4_096)
-    return [render_credentials({"alice": {SCRAM_SHA_256: keys}, "bob": {SCRAM_SHA_256: keys}}).encode()]
+    return [render_kept(KeptUsers({"alice": {SCRAM_SHA_256: keys}, "bob": {SCRAM_SHA_256: keys}}, bytes(32))).encode()]
 
 
 def frames() -> list[bytes]:

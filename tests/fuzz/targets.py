@@ -15,10 +15,10 @@ from kio.schema.metadata.v12.response import MetadataResponse
 
 from holdfast.api import admin, share_state, state_requests, state_responses
 from holdfast.api.results import PATIENT_CALLER
-from holdfast.daemon.login.credentials import Users
+from holdfast.daemon.login.credentials import KeptUsers, Users
 from holdfast.daemon.login.mechanisms import MECHANISMS
 from holdfast.daemon.login.sasl_login import LoggedIn, LoginRules, Refused, SaslLogin, Undecided
-from holdfast.daemon.login.users_file import parse_credentials
+from holdfast.daemon.login.users_file import parse_kept
 from holdfast.daemon.membership.division.assignment import decode_assignment
 from holdfast.daemon.membership.division.metadata import decode_metadata
 from holdfast.daemon.server.admin import Admin, AdminError
@@ -50,7 +50,7 @@ LIMITS = LimitSettings(
     state_batches_per_write_max=100,
     state_batches_per_request_max=200,
 )
-USERS = Users({"alice": {SCRAM_SHA_256: Keys(bytes(16), bytes(32), bytes(32), 4_096)}})
+USERS = Users(KeptUsers({"alice": {SCRAM_SHA_256: Keys(bytes(16), bytes(32), bytes(32), 4_096)}}))
 BOUNDS = state_requests.Bounds(100, 100, 200)
 
 
@@ -179,9 +179,7 @@ def _run_batches(data: bytes) -> None:
 
 TARGETS: dict[str, Target] = {
     "login": Target(_run_login, (MalformedBody,), seeds.logins),
-    "users file": Target(
-        lambda data: parse_credentials(data.decode("utf-8", "replace")), (ValueError,), seeds.users_files
-    ),
+    "users file": Target(lambda data: parse_kept(data.decode("utf-8", "replace")), (ValueError,), seeds.users_files),
     "connection": Target(_run_connection, (), lambda: [b"\x00" + frame for frame in seeds.frames()]),
     **{
         f"request {api_key} v{version}": Target(

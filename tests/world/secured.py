@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from holdfast.daemon.login.credentials import derive
-from holdfast.daemon.login.users_file import write_credentials
+from holdfast.daemon.login.credentials import SECRET_BYTES, KeptUsers, derive
+from holdfast.daemon.login.users_file import write_kept
 from holdfast.kafka.protocol.scram import KEY_BYTES
 from tests.world.certificates import Authority, Pair
 
@@ -46,10 +46,10 @@ class SecuredFiles:
 
     def let_in(self, **passwords: str) -> None:
         """Let these users in, and nobody else."""
-        write_credentials(
-            self.users,
-            {name: {each: derive(each, text, ITERATIONS) for each in KEY_BYTES} for name, text in passwords.items()},
-        )
+        credentials = {
+            name: {each: derive(each, text, ITERATIONS) for each in KEY_BYTES} for name, text in passwords.items()
+        }
+        write_kept(self.users, KeptUsers(credentials, bytes(SECRET_BYTES)))
 
     def properties_of(self, name: str, password: str) -> str:
         """Return the properties of a user for our own clients."""

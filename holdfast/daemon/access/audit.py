@@ -1,18 +1,20 @@
-"""The audit log: who changed what, and who was denied, as lines of a logger of their own.
+"""The audit log: who logged in, who changed what, and who was denied, as lines of a logger of their own.
 
-It is written whatever `log_level` says. What a client can cause has a number of lines per principal and minute.
+It is written whatever `log_level` says. What a client can cause has a number of lines per minute: a denial for each principal, a login
+for each address, and logins in all, so that nobody fills a disk.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from time import monotonic
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 import structlog
 
 from holdfast.daemon.access.acl import Operation, ResourceType
 from holdfast.daemon.settings.logging import AUDIT_LOGGER
+from holdfast.kafka.addresses import find_host
 from holdfast.metrics.line_limit import LineLimit
 from holdfast.metrics.registry import Counter
 
@@ -37,10 +39,28 @@ class Client(Protocol):
 class Audit:
     """The audit log of one node."""
 
-    def __init__(self, denials: Counter, lines_per_minute_max: int, clock: Callable[[], float] = monotonic) -> None:
-        """Count each denial in `denials`, and write so many lines of them a minute for each principal."""
+    def __init__(
+        self,
+        denials: Counter,
+        lines_per_minute_max: int,
+        logins_per_minute_max: int,
+        clock: Callable[[], float] = monotonic,
+    ) -> None:
+        """Count each denial in `denials`.
+
+        Args:
+            denials: see above.
+            lines_per_minute_max: of the denials of a principal, of the failed logins of an address, of the logins of a user there.
+            logins_per_minute_max: of all logins that fail, and of all others.
+            clock: gives seconds.
+        """
         self._denials = denials
         self._limit = LineLimit(lines_per_minute_max, clock)
+        #: Apart from each other, so that nobody's guesses push out who came in.
+        self._accepted, self._refused = (
+            _LoginLimit(LineLimit(lines_per_minute_max, clock), LineLimit(logins_per_minute_max, clock))
+            for _ in range(2)
+        )
 
     def denied(self, client: Client, call: str, operation: Operation, resource: ResourceType, name: str) -> None:
         """Take note that a client was not allowed what it requested."""
@@ -58,6 +78,25 @@ class Audit:
                 **left_out,
             )
 
+    def logged_in(self, client_address: str, principal: str, mechanism: str) -> None:
+        """Take note that a client has proved who it is; `mechanism` is that of SASL, or SSL for a certificate."""
+        left_out = self._accepted.admit(f"{find_host(client_address)} {principal}")
+        if left_out is not None:
+            _log.info("login_accepted", principal=principal, client=client_address, mechanism=mechanism, **left_out)
+
+    def login_refused(self, client_address: str, claimed_name: str, mechanism: str, why: str) -> None:
+        """Take note that a client has not proved who it is; the name is the one that it gives, empty if it gives none."""
+        left_out = self._refused.admit(find_host(client_address))
+        if left_out is not None:
+            _log.warning(
+                "login_refused",
+                claimed_name=claimed_name[:_TEXT_MAX],
+                client=client_address,
+                mechanism=mechanism,
+                why=why[:_TEXT_MAX],
+                **left_out,
+            )
+
     def commanded(self, client: Client, command: str, arguments: Mapping[str, Any]) -> None:
         """Take note that a client was allowed a command that changes something; the line of its outcome is the command's own."""
         _log.info(
@@ -67,3 +106,19 @@ class Audit:
             command=command,
             arguments=str(dict(arguments))[:_TEXT_MAX],
         )
+
+
+class _LoginLimit(NamedTuple):
+    """How many lines there may be of one kind, and of all of them."""
+
+    of_each: LineLimit
+    in_all: LineLimit
+
+    def admit(self, kind: str) -> dict[str, int] | None:
+        """See `LineLimit.admit`; what all have too many of is counted for all."""
+        own = self.of_each.admit(kind)
+        of_all = None if own is None else self.in_all.admit("")
+        if own is None or of_all is None:
+            return None
+        left_out = sum(each.get("left_out", 0) for each in (own, of_all))
+        return {"left_out": left_out} if left_out else {}

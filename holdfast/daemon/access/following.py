@@ -31,14 +31,20 @@ def is_open(settings: Settings) -> bool:
     return not settings.access.acls_file and settings.listener.is_on_loopback and is_plain
 
 
-def make_authorizer(settings: Settings, registry: Registry, files: FileWatch) -> Authorizer:
+def make_audit(settings: Settings, registry: Registry) -> Audit:
+    """Return the audit log, as the settings say."""
+    logging = settings.logging
+    denials = AccessMetrics(registry).denials
+    return Audit(denials, logging.client_lines_per_minute_max, logging.login_lines_per_minute_max)
+
+
+def make_authorizer(settings: Settings, audit: Audit, files: FileWatch) -> Authorizer:
     """Return what decides by the settings and by the file of access rules, whose changes it takes over.
 
     Raises:
         AclFileError: the file cannot be read, or a line is no rule.
     """
     path, super_users = Path(settings.access.acls_file), settings.access.super_users
-    audit = Audit(AccessMetrics(registry).denials, settings.logging.client_lines_per_minute_max)
     rules = Rules(read_acls(path) if settings.access.acls_file else (), super_users)
     opened, cached = is_open(settings), settings.access.permissions_cached_max
     authorizer = Authorizer(rules, audit, is_open=opened, permissions_cached_max=cached)

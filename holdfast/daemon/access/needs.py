@@ -34,6 +34,21 @@ GROUP_CALLS: Final[Mapping[int, GroupCall]] = {
 }
 
 
+#: Of a principal in an answer, in bytes.
+_PRINCIPAL_BYTES_MAX: Final = 100
+
+
+def explain_denial(principal: str, api_key: int) -> str:
+    """Return the text of an answer to a client that may not make a call of `GROUP_CALLS`.
+
+    It is the same for every group and says nothing of any rule, so nobody learns from it which groups there are and who may what.
+    """
+    shown = principal.encode()[:_PRINCIPAL_BYTES_MAX].decode(errors="ignore")
+    return (
+        f"{shown} may not {GROUP_CALLS[api_key].operation.value} the GROUP: no access rule allows it, or one denies it."
+    )
+
+
 class Need(NamedTuple):
     """What an admin command needs."""
 

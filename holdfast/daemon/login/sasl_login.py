@@ -17,6 +17,7 @@ from holdfast.daemon.login.credentials import Users
 from holdfast.daemon.login.mechanisms import Challenge, Exchange, NotProved, Unchecked, begin_exchange
 from holdfast.kafka.protocol.error_codes import ErrorCode
 from holdfast.kafka.protocol.sasl_calls import (
+    HANDSHAKE_VERSION,
     SASL_HANDSHAKE,
     AuthenticateAnswer,
     decode_authenticate,
@@ -53,6 +54,7 @@ class LoggedIn(NamedTuple):
 
     body: bytes
     name: str
+    mechanism: str
     #: For how long; 0: for good.
     lifetime_ms: int
 
@@ -63,10 +65,19 @@ class Refused(NamedTuple):
     body: bytes
     #: For log lines.
     why: str
+    #: That of the login; empty: none was chosen.
+    mechanism: str = ""
+    #: Who the client claims to be; empty: it has not said so.
+    name: str = ""
+
+    def __str__(self) -> str:
+        """Return all of it as a clause for people."""
+        who = f" as user {_shown(self.name)}" if self.name else ""
+        return f"{self.mechanism}{who}: {self.why}" if self.mechanism else self.why
 
 
 class Undecided(NamedTuple):
-    """What decides is to be done off the event loop, and its result given to `SaslLogin.checked`."""
+    """What decides is to be done off the event loop, and its result given to `SaslLogin.checked` or `SaslLogin.put_off`."""
 
     check: Callable[[], bool]
 
@@ -94,7 +105,7 @@ class SaslLogin:
             MalformedBody: the body does not follow its API.
         """
         if api_key == SASL_HANDSHAKE:
-            return self._begin(decode_handshake(frame, offset))
+            return self._begin(version, decode_handshake(frame, offset))
         message = decode_authenticate(version, frame, offset, self._rules.message_bytes_max)
         if message is None:
             return self._refuse(version, f"its message has more than {self._rules.message_bytes_max} bytes")
@@ -118,8 +129,24 @@ class SaslLogin:
         self._undecided_version = None
         return self._let_in(version, b"") if is_right else self._refuse(version, "its password is wrong")
 
-    def _begin(self, mechanism: str) -> Outcome:
+    def put_off(self) -> Refused:
+        """Take note that what was undecided stays so, because others are before it: the client is told to try again."""
+        version = self._undecided_version
+        assert version is not None, "what is decided is not put off"
+        self._undecided_version = None
+        # No failure of a login, which clients would not try again after.
+        text = "Too many logins wait for the check of their password; try again later"
+        answer = AuthenticateAnswer(ErrorCode.THROTTLING_QUOTA_EXCEEDED, text, b"", 0)
+        return self._refuse_with(version, answer, "too many wait for the check")
+
+    def _begin(self, version: int, mechanism: str) -> Outcome:
         enabled = self._rules.mechanisms
+        if version < HANDSHAKE_VERSION:
+            body = encode_handshake_answer(ErrorCode.UNSUPPORTED_VERSION, enabled)
+            return Refused(
+                body,
+                f"it sends SaslHandshake {version}, after which logins have no header; it must send {HANDSHAKE_VERSION}",
+            )
         if self._exchange is not None:
             body = encode_handshake_answer(ErrorCode.ILLEGAL_SASL_STATE, enabled)
             return Refused(body, "it sends SaslHandshake within a login")
@@ -138,21 +165,22 @@ class SaslLogin:
             return self._refuse(version, "it logs in anew as another user, or by another mechanism")
         self._known, self._exchange = found, None
         lifetime_ms = self._rules.lifetime_ms
-        return LoggedIn(_answer(version, message, lifetime_ms), found[0], lifetime_ms)
+        return LoggedIn(_answer(version, message, lifetime_ms), *found, lifetime_ms)
 
     def _refuse(self, version: int, why: str) -> Refused:
         # One text for all: who does not exist and who gives a wrong password are told alike.
         text = f"Authentication failed due to invalid credentials with SASL mechanism {self._mechanism}"
         answer = AuthenticateAnswer(ErrorCode.SASL_AUTHENTICATION_FAILED, text, b"", 0)
+        return self._refuse_with(version, answer, why)
+
+    def _refuse_with(self, version: int, answer: AuthenticateAnswer, why: str) -> Refused:
         name = "" if self._exchange is None else self._exchange.name
-        who = f" as user {_shown(name)}" if name else ""
-        body = encode_authenticate_answer(version, answer)
-        return Refused(body, f"{self._mechanism}{who}: {why}")
+        return Refused(encode_authenticate_answer(version, answer), why, self._mechanism, name)
 
     def _refuse_order(self, version: int, call: str) -> Refused:
         text = f"{call} is not expected now"
         answer = AuthenticateAnswer(ErrorCode.ILLEGAL_SASL_STATE, text, b"", 0)
-        return Refused(encode_authenticate_answer(version, answer), f"{text}, and it sends it")
+        return Refused(encode_authenticate_answer(version, answer), f"{text}, and it sends it", self._mechanism)
 
 
 def _answer(version: int, message: bytes, lifetime_ms: int = 0) -> bytes:

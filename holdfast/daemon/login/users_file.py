@@ -4,6 +4,10 @@ A line names a user, a mechanism, and the credential in the form of Kafka's tool
 
     alice SCRAM-SHA-512 salt=…,stored_key=…,server_key=…,iterations=8192
 
+One line of two words has the secret that hides who exists (`credentials`), and is the same in all nodes:
+
+    secret …
+
 Source: Kafka's `ScramCredentialUtils`.
 """
 
@@ -15,7 +19,7 @@ from pathlib import Path
 from typing import Final
 
 from holdfast.daemon.file_replacement import replace_file
-from holdfast.daemon.login.credentials import ITERATIONS_MAX, ITERATIONS_MIN, Credentials, Users
+from holdfast.daemon.login.credentials import ITERATIONS_MAX, ITERATIONS_MIN, SECRET_BYTES, KeptUsers, Users
 from holdfast.kafka.protocol.scram import KEY_BYTES, SALT_BYTES_MIN, Keys
 
 #: Longer names are no names; a name is one word.
@@ -24,6 +28,7 @@ NAME_CHARACTERS_MAX: Final = 255
 _NOBODY: Final = "ANONYMOUS"
 
 _FIELDS: Final = Keys._fields
+_SECRET: Final = "secret"  # noqa: S105
 _HEAD: Final = "# Users of Holdfast; `holdfast users` writes this file.\n"
 
 
@@ -46,13 +51,17 @@ def read_users(path: Path) -> Users:
     """Return the users of a file.
 
     Raises:
-        UsersFileWrong: it cannot be read, or a line is wrong.
+        UsersFileWrong: it cannot be read, a line is wrong, or it has no secret.
     """
-    return Users(read_credentials(path))
+    kept = read_kept(path)
+    if not kept.secret:
+        fix = "`holdfast users add` writes one, and all nodes must have the same"
+        raise UsersFileWrong(f"The users file {path} has no line {_SECRET!r}, which hides who exists; {fix}.")
+    return Users(kept)
 
 
-def read_credentials(path: Path, *, may_be_missing: bool = False) -> dict[str, dict[str, Keys]]:
-    """Return the credentials of a file; of one that is missing, where it may be, none.
+def read_kept(path: Path, *, may_be_missing: bool = False) -> KeptUsers:
+    """Return what a file holds; of one that is missing, where it may be, nothing.
 
     Raises:
         UsersFileWrong: it cannot be read, or a line is wrong.
@@ -61,58 +70,74 @@ def read_credentials(path: Path, *, may_be_missing: bool = False) -> dict[str, d
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError as error:
         if may_be_missing:
-            return {}
+            return KeptUsers({})
         raise UsersFileWrong(f"The users file {path} cannot be read ({error.strerror}).") from None
     except OSError as error:
         raise UsersFileWrong(f"The users file {path} cannot be read ({error.strerror}).") from None
     except UnicodeDecodeError:
         raise UsersFileWrong(f"The users file {path} is not UTF-8.") from None
     try:
-        return parse_credentials(text)
+        return parse_kept(text)
     except ValueError as error:
         raise UsersFileWrong(f"The users file {path} is wrong in {error}.") from None
 
 
-def parse_credentials(text: str) -> dict[str, dict[str, Keys]]:
-    """Return the credentials that the lines of a text name.
+def parse_kept(text: str) -> KeptUsers:
+    """Return what the lines of a text hold.
 
     Raises:
         ValueError: a line is wrong; the text names its number and the field.
     """
     found: dict[str, dict[str, Keys]] = {}
+    secret = b""
     for number, line in enumerate(text.split("\n"), start=1):
-        if not line.strip() or line.startswith("#"):
+        words = line.split()
+        if not words or line.startswith("#"):
             continue
         try:
-            name, mechanism, keys = _parse_line(line)
+            if len(words) == 2 and words[0] == _SECRET:
+                secret = _parse_secret(words[1], secret)
+                continue
+            name, mechanism, keys = _parse_line(words)
             if mechanism in found.get(name, {}):
                 raise ValueError(f"{name} has {mechanism} twice")
         except ValueError as error:
             raise ValueError(f"line {number}: {error}") from None
         found.setdefault(name, {})[mechanism] = keys
-    return found
+    return KeptUsers(found, secret)
 
 
-def render_credentials(credentials: Credentials) -> str:
-    """Return the text of a file that holds these credentials."""
-    lines = [_render_line(name, each, own[each]) for name, own in sorted(credentials.items()) for each in sorted(own)]
-    return _HEAD + "".join(lines)
+def render_kept(kept: KeptUsers) -> str:
+    """Return the text of a file that holds these users."""
+    secret = [f"{_SECRET} {b64encode(kept.secret).decode()}\n"] if kept.secret else []
+    users = sorted(kept.credentials.items())
+    return "".join(
+        [_HEAD, *secret, *(_render_line(name, each, own[each]) for name, own in users for each in sorted(own))]
+    )
 
 
-def write_credentials(path: Path, credentials: Credentials) -> None:
+def write_kept(path: Path, kept: KeptUsers) -> None:
     """Replace a file at once by one that only its owner reads; the owner stays, so a running node can read it, too.
 
     Raises:
         UsersFileWrong: it cannot be written.
     """
     try:
-        replace_file(path, render_credentials(credentials), mode=0o600, mode_max=0o640)
+        replace_file(path, render_kept(kept), mode=0o600, mode_max=0o640)
     except OSError as error:
         raise UsersFileWrong(f"The users file {path} cannot be written ({error.strerror}).") from None
 
 
-def _parse_line(line: str) -> tuple[str, str, Keys]:
-    words = line.split()
+def _parse_secret(text: str, former: bytes) -> bytes:
+    if former:
+        raise ValueError(f"{_SECRET} is there twice")
+    secret = _parse_bytes({_SECRET: text}, _SECRET)
+    if len(secret) != SECRET_BYTES:
+        raise ValueError(f"{_SECRET} has {len(secret)} bytes; it must have {SECRET_BYTES}")
+    return secret
+
+
+def _parse_line(words: list[str]) -> tuple[str, str, Keys]:
     if len(words) != 3:
         raise ValueError(f"it has {len(words)} words; it must be: name, mechanism, credential")
     name, mechanism, text = words

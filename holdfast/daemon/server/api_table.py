@@ -21,6 +21,7 @@ from holdfast.api.admin import (
     encode_admin_response,
 )
 from holdfast.daemon.access.authorizer import Authorizer
+from holdfast.daemon.access.needs import explain_denial
 from holdfast.daemon.server import api_versions, find_coordinator, metadata, share_calls
 from holdfast.daemon.server.admin import Admin
 from holdfast.daemon.server.cluster_view import ClusterView
@@ -120,7 +121,8 @@ class ApiHandler:
         """Answer FindCoordinator."""
         version, frame, offset = request.api_version, request.frame, request.body_offset
         may_look_up = partial(self._authorizer.may_call, request, request.api_key)
-        find = find_coordinator.Finder(version, self._cluster, self._service.partition_for, may_look_up)
+        denied = explain_denial(request.principal, request.api_key)
+        find = find_coordinator.Finder(version, self._cluster, self._service.partition_for, may_look_up, denied)
         pieces = find.answer(frame, offset, self._bounds.share_partitions)
         if len(frame) <= SMALL_FRAME_BYTES:
             respond(b"".join(pieces))
@@ -206,7 +208,7 @@ _TABLE: Final[dict[int, _Row]] = {
     sasl_calls.SASL_HANDSHAKE: _Row(
         Api(
             "SaslHandshake",
-            sasl_calls.HANDSHAKE_VERSION,
+            0,  # refused by the login, but librdkafka 2.11 and older log in only where it is
             sasl_calls.HANDSHAKE_VERSION,
             flexible_from=sasl_calls.NEVER_FLEXIBLE,
             is_before_login=True,

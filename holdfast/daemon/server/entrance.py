@@ -13,9 +13,11 @@ from typing import Final
 
 import structlog
 
+from holdfast.daemon.access.audit import Audit
 from holdfast.daemon.file_watch import FileWatch
 from holdfast.daemon.login.certificates import CertificateWrong, distinguished_name
-from holdfast.daemon.login.credentials import Users
+from holdfast.daemon.login.credentials import KeptUsers, Users
+from holdfast.daemon.login.password_checks import Finding, PasswordCheck, PasswordChecks
 from holdfast.daemon.login.principal_rules import NoRuleFits, PrincipalRules, RulesWrong
 from holdfast.daemon.login.sasl_login import LoggedIn, LoginRules, Outcome, Refused, SaslLogin, Undecided
 from holdfast.daemon.login.tls import Tls, TlsFilesWrong, load_tls
@@ -30,9 +32,9 @@ _log = structlog.get_logger(__name__)
 
 #: A type and a name, as Kafka writes principals.
 _USER: Final = "User:"
-#: Logins that are checked off the loop at one time: each takes a processor for milliseconds.
-_CHECKS_AT_ONCE: Final = 1
 _DAY_S: Final = 86_400
+#: In the place of a mechanism of SASL.
+_BY_CERTIFICATE: Final = "SSL"
 
 
 class CannotAdmit(Exception):
@@ -45,7 +47,19 @@ class LoginMetrics:
     def __init__(self, registry: Registry) -> None:
         self.succeeded = registry.counter("logins", "Logins of clients that succeeded.")
         self.failed = registry.counter("logins_failed", "Logins of clients that failed.")
+        self.put_off = registry.counter(
+            "plain_logins_put_off",
+            "Logins by PLAIN that were told to try again, because too many waited for the check of their password; 0 is healthy.",
+        )
         self._registry = registry
+
+    def show_waiting(self, count: Callable[[], int]) -> None:
+        """Show how many passwords wait for their check."""
+        self._registry.gauge(
+            "plain_logins_waiting",
+            "Logins by PLAIN that wait for the check of their password (listener.plain.logins.waiting.max).",
+            count,
+        )
 
     def show_certificate(self, days_left: Callable[[], float]) -> None:
         """Show how long the certificate holds, which only a listener with TLS has."""
@@ -59,8 +73,8 @@ class LoginMetrics:
 class NodeEntrance:
     """How clients come in at a node's listener (`wire.entrance.Entrance`)."""
 
-    def __init__(self, settings: SecuritySettings, files: FileWatch, registry: Registry) -> None:
-        """Read the files that the settings name, and read them again when `files` says so.
+    def __init__(self, settings: SecuritySettings, files: FileWatch, registry: Registry, audit: Audit) -> None:
+        """Read the files that the settings name, and read them again when `files` says so; logins are noted in `audit`.
 
         Raises:
             CannotAdmit: one cannot be used, or the rules are wrong.
@@ -68,18 +82,23 @@ class NodeEntrance:
         self.login_timeout_ms = settings.login_timeout_ms
         self.login_frame_size_bytes_max = settings.login_frame_size_bytes_max
         self._settings = settings
+        self._audit = audit
         self._tls: Tls | None = None
         #: Until the certificate is looked at again.
         self._warning: asyncio.TimerHandle | None = None
-        self._users = Users()
+        self._users = Users(KeptUsers({}))
         self._login_rules = LoginRules(
             settings.sasl_enabled_mechanisms,
             settings.sasl_message_bytes_max,
             settings.connections_max_reauth_ms,
             lambda: self._users,
         )
-        self._checks = ThreadPoolExecutor(_CHECKS_AT_ONCE, thread_name_prefix="holdfast-login")
+        self._checker = ThreadPoolExecutor(1, thread_name_prefix="holdfast-login")
+        self._checks = checks = PasswordChecks(
+            self._begin_check, settings.plain_logins_waiting_max, settings.plain_logins_waiting_per_address_max
+        )
         self._metrics = LoginMetrics(registry)
+        self._metrics.show_waiting(lambda: checks.waiting)
         try:
             self._rules = PrincipalRules(settings.ssl_principal_mapping_rules)
             if settings.has_tls:
@@ -108,22 +127,44 @@ class NodeEntrance:
         if not self._settings.has_login:
             return None
         delay_ms = self._settings.connection_failed_authentication_delay_ms
-        return ClientLogin(SaslLogin(self._login_rules), guest, self._metrics, self._checks, delay_ms)
+        return ClientLogin(SaslLogin(self._login_rules), guest, self._metrics, self._audit, self._checks, delay_ms)
 
-    def principal_of(self, certificate: bytes | None) -> str:
+    def principal_of(self, certificate: bytes | None, client_address: str) -> str:
         """See `Entrance.principal_of`."""
         if certificate is None or self._settings.ssl_client_auth == "none" or self._settings.has_login:
             return ANONYMOUS
+        name = ""
         try:
-            return _USER + self._rules.name_of(distinguished_name(certificate))
+            name = distinguished_name(certificate)
+            principal = _USER + self._rules.name_of(name)
+            if principal in (_USER, ANONYMOUS):
+                raise NoRuleFits(f"ssl.principal.mapping.rules make {principal!r} of {name!r}, which is nobody's name")
         except (CertificateWrong, NoRuleFits) as error:
+            self._metrics.failed.value += 1
+            self._audit.login_refused(client_address, name, _BY_CERTIFICATE, str(error))
             raise NotAdmitted(str(error)) from None
+        self._metrics.succeeded.value += 1
+        self._audit.logged_in(client_address, principal, _BY_CERTIFICATE)
+        return principal
+
+    def not_encrypted(self, client_address: str, why: str) -> None:
+        """See `Entrance.not_encrypted`."""
+        if self._settings.ssl_client_auth != "none" and not self._settings.has_login:
+            self._metrics.failed.value += 1
+            self._audit.login_refused(client_address, "", _BY_CERTIFICATE, why)
 
     async def stop(self) -> None:
         """Check no more passwords."""
-        self._checks.shutdown(wait=False, cancel_futures=True)
+        self._checker.shutdown(wait=False, cancel_futures=True)
         if self._warning is not None:
             self._warning.cancel()
+
+    def _begin_check(self, check: Callable[[], bool], done: Callable[[bool], None]) -> None:
+        def take(found: asyncio.Future[bool]) -> None:
+            if not found.cancelled():  # else the node stops
+                done(found.result())
+
+        asyncio.get_running_loop().run_in_executor(self._checker, check).add_done_callback(take)
 
     def _reload_tls(self) -> None:
         try:
@@ -169,15 +210,19 @@ class ClientLogin:
         login: SaslLogin,
         guest: Guest,
         metrics: LoginMetrics,
-        checks: ThreadPoolExecutor,
+        audit: Audit,
+        checks: PasswordChecks,
         delay_ms: int,
     ) -> None:
         """Log `guest` in; the answer to a failed login is held back for `delay_ms`."""
         self._login = login
         self._guest = guest
         self._metrics = metrics
+        self._audit = audit
         self._checks = checks
         self._delay_ms = delay_ms
+        #: The newest.
+        self._check: PasswordCheck | None = None
         #: Until when the login holds; None: for good.
         self._ends_ms: float | None = None
 
@@ -197,27 +242,38 @@ class ClientLogin:
             return None
         return Violation("login_expired", "it has not logged in anew in time (connections.max.reauth.ms)")
 
+    def end(self) -> None:
+        """See `Login.end`."""
+        if self._check is not None:
+            self._checks.cancel(self._check)
+
     def _carry_out(self, outcome: Outcome, respond: Respond) -> None:
         if isinstance(outcome, Undecided):
-            checking = asyncio.get_running_loop().run_in_executor(self._checks, outcome.check)
-            checking.add_done_callback(lambda done: self._take_check(done, respond))
+            self._check = PasswordCheck(self._guest.host, outcome.check, lambda found: self._take(found, respond))
+            self._checks.add(self._check)
         elif isinstance(outcome, Refused):
-            self._refuse(outcome, respond)
+            self._metrics.failed.value += 1
+            self._refuse(outcome, Violation("login_failed", str(outcome)), respond)
         else:
             if isinstance(outcome, LoggedIn):
                 self._let_in(outcome)
             respond(outcome.body)
 
-    def _take_check(self, done: asyncio.Future[bool], respond: Respond) -> None:
-        if not done.cancelled():  # else the node stops
-            self._carry_out(self._login.checked(done.result()), respond)
+    def _take(self, found: Finding, respond: Respond) -> None:
+        if found is not None:
+            self._carry_out(self._login.checked(found), respond)
+            return
+        self._metrics.put_off.value += 1
+        refused = self._login.put_off()
+        self._refuse(refused, Violation("login_put_off", str(refused)), respond)
 
     def _let_in(self, outcome: LoggedIn) -> None:
         self._metrics.succeeded.value += 1
         self._ends_ms = None if outcome.lifetime_ms == 0 else monotonic() * 1_000 + outcome.lifetime_ms
         self._guest.let_in(_USER + outcome.name)
+        self._audit.logged_in(self._guest.address, _USER + outcome.name, outcome.mechanism)
 
-    def _refuse(self, outcome: Refused, respond: Callable[[Body], None]) -> None:
-        self._metrics.failed.value += 1
-        self._guest.close_answered(Violation("login_failed", outcome.why))
+    def _refuse(self, outcome: Refused, violation: Violation, respond: Callable[[Body], None]) -> None:
+        self._audit.login_refused(self._guest.address, outcome.name, outcome.mechanism, outcome.why)
+        self._guest.close_answered(violation)
         asyncio.get_running_loop().call_later(self._delay_ms / 1_000, respond, outcome.body)

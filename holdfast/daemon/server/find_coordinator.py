@@ -57,9 +57,6 @@ class Answer(NamedTuple):
     error_message: str = ""
 
 
-_DENIED: Final = "The client may not look the group up; the audit log of the node says what it lacks."
-_GROUP_DENIED: Final = Answer(_NO_NODE, ErrorCode.GROUP_AUTHORIZATION_FAILED, _DENIED)
-_SHARE_DENIED: Final = Answer(_NO_NODE, ErrorCode.CLUSTER_AUTHORIZATION_FAILED, _DENIED)
 _NOT_HERE: Final = Answer(_NO_NODE, ErrorCode.INVALID_REQUEST, "this node coordinates share state only")
 
 
@@ -75,6 +72,7 @@ class Finder:
         cluster: the owner of each log partition.
         partition_for: gives the log partition of a key, and raises NotAvailable before start-up and after shutdown.
         may_look_up: says whether the client may know who coordinates a group.
+        denied: what it is told if it may not.
     """
 
     def __init__(
@@ -83,11 +81,13 @@ class Finder:
         cluster: ClusterView,
         partition_for: Callable[[SharePartitionKey], int],
         may_look_up: Callable[[str], bool],
+        denied: str,
     ) -> None:
         self._version = version
         self._cluster = cluster
         self._partition_for = partition_for
         self._may_look_up = may_look_up
+        self._denied = denied
 
     def answer(self, data: bytes, offset: int, keys_max: int) -> Iterator[bytes]:
         """Return the body of the answer piece by piece, each after some keys: one entry for each key, in their order.
@@ -141,7 +141,7 @@ class Finder:
         For a group, Kafka looks first whether the client may know of it.
         """
         if key_type == GROUP and not self._may_look_up(key):
-            return _GROUP_DENIED
+            return Answer(_NO_NODE, ErrorCode.GROUP_AUTHORIZATION_FAILED, self._denied)
         if key_type == SHARE and self._version >= _SHARE_KEYS_FROM:
             return None
         return _NOT_HERE if key_type in (GROUP, TRANSACTION, SHARE) else _unknown_type(key_type)
@@ -167,7 +167,7 @@ class Finder:
             if len(group_id) * _UTF_8_BYTES_MAX > _GROUP_ID_BYTES_MAX < len(group_id.encode()):
                 raise InvalidKey("", f"the group id has more than {_GROUP_ID_BYTES_MAX} bytes")
             if not self._may_look_up(group_id):
-                return _SHARE_DENIED
+                return Answer(_NO_NODE, ErrorCode.CLUSTER_AUTHORIZATION_FAILED, self._denied)
             partition = self._partition_for(key)
         except InvalidKey as error:
             return Answer(_NO_NODE, ErrorCode.INVALID_REQUEST, f"The key is not valid: {error.reason}.")

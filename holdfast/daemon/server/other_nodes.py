@@ -3,16 +3,24 @@
 import asyncio
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
+
+import structlog
 
 from holdfast.api.admin import ADMIN, ADMIN_VERSION, AdminRequest, decode_admin_response, encode_admin_request
 from holdfast.daemon.file_watch import Look, look_at
 from holdfast.kafka.addresses import parse_address
 from holdfast.kafka.connection import Address, AnswerTimes, BrokerConnection, ConnectionOptions, secured_options
 from holdfast.kafka.errors import ConnectionFailed, PropertyRefused
+from holdfast.kafka.protocol.error_codes import ErrorCode
 from holdfast.kafka.protocol.primitives import MalformedBody
 from holdfast.kafka.security import PLAINTEXT, read_security
+from holdfast.metrics.line_limit import LineLimit
 
+_log = structlog.get_logger(__name__)
+
+#: About one command to one node: it is queried again and again.
+_LINES_PER_MINUTE_MAX: Final = 1
 #: What this node calls itself.
 _CLIENT_ID = "holdfast"
 
@@ -64,12 +72,13 @@ class OtherNodes:
     def __init__(self, client_properties_file: str = "") -> None:
         """Reach nodes by the properties in this file (`NodeOptions`)."""
         self._options = NodeOptions(client_properties_file)
+        self._limit = LineLimit(_LINES_PER_MINUTE_MAX)
 
     async def query(self, address: str, command: str, timeout_ms: int, **arguments: object) -> Any:  # noqa: ANN401
-        """Return what the node at an address (`host:port`) answers to a command; None where it refuses it.
+        """Return what the node at an address (`host:port`) answers to a command; None where it does not know it.
 
         Raises:
-            NodeSilent: there was no answer in time.
+            NodeSilent: there was no answer in time, or this node may not have one, which is a log line as well.
         """
         try:
             async with asyncio.timeout(timeout_ms / 1_000):
@@ -80,6 +89,15 @@ class OtherNodes:
                     body = await connection.exchange(ADMIN, ADMIN_VERSION, request, is_flexible=True)
                 finally:
                     connection.close()
-            return decode_admin_response(body).result
+            answer = decode_admin_response(body)
         except (TimeoutError, ConnectionFailed, MalformedBody, PropertyRefused, ValueError) as failure:
             raise NodeSilent(str(failure) or type(failure).__name__) from failure
+        if answer.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
+            self._report(address, command, answer.error_message or "")
+            raise NodeSilent(answer.error_message or "")
+        return answer.result
+
+    def _report(self, address: str, command: str, why: str) -> None:
+        left_out = self._limit.admit(f"{address} {command}")
+        if left_out is not None:
+            _log.warning("node_query_denied", address=address, command=command, why=why, **left_out)

@@ -24,6 +24,7 @@ from holdfast.api.results import (
     WriteResult,
 )
 from holdfast.daemon.access.authorizer import Authorizer
+from holdfast.daemon.access.needs import explain_denial
 from holdfast.daemon.server.wire.requests import SMALL_FRAME_BYTES, Body, Request, Respond, Steps
 from holdfast.kafka.protocol.error_codes import ErrorCode
 from holdfast.records.keys import SharePartitionKey
@@ -35,8 +36,6 @@ _BATCHES_PER_PART: Final = 1_000
 _PARTS_MAX: Final = 8
 #: The most that an answer says of a share partition, state batches excepted: topic, fields, and an error's text.
 _ENTRY_BYTES_MAX: Final = 256
-#: It is the same for a group that has state and for one that has none.
-_DENIED: Final = "The client may not do this to the state of the group; the audit log of the node says what it lacks."
 _RESULTS: Final[dict[int, Callable[[int, str], PartitionResult]]] = {
     share_state.INITIALIZE: InitializeResult,
     share_state.READ: ReadResult,
@@ -82,13 +81,14 @@ def answer(
     if authorizer.may_call(request, api_key, decoded.group_id):
         service.handle(api_key, decoded, partial(_respond, request, respond), request.client_address)
     else:
-        _respond(request, respond, _deny(api_key, decoded.topics))
+        _respond(request, respond, _deny(request, decoded.topics))
     return None
 
 
-def _deny(api_key: int, topics: list[tuple[bytes, list[PartitionRequest]]]) -> StateResponse:
+def _deny(request: Request, topics: list[tuple[bytes, list[PartitionRequest]]]) -> StateResponse:
     """Return the answer to a client that may not do this to the group: an error of each share partition, none looked at."""
-    denied = _RESULTS[api_key](ErrorCode.CLUSTER_AUTHORIZATION_FAILED, _DENIED)
+    why = explain_denial(request.principal, request.api_key)
+    denied = _RESULTS[request.api_key](ErrorCode.CLUSTER_AUTHORIZATION_FAILED, why)
     named: dict[bytes, dict[int, PartitionResult]] = {}
     for topic_id, partitions in topics:
         named.setdefault(topic_id, {}).update((each.partition, denied) for each in partitions)
@@ -128,7 +128,7 @@ def _answer_in_steps(
     count = sum(len(partitions) for _, partitions in topics)
     if not authorizer.may_call(request, api_key, group_id):
         request.count_answer_bytes(count * _ENTRY_BYTES_MAX)
-        respond(state_responses.encode_in_steps(api_key, version, _deny(api_key, topics)))
+        respond(state_responses.encode_in_steps(api_key, version, _deny(request, topics)))
         return
     if (
         not group_id

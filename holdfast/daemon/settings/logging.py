@@ -9,12 +9,13 @@ from __future__ import annotations
 import json
 import logging
 import logging.handlers
+import os
 import sys
 from collections import deque
 from collections.abc import Callable, Mapping, MutableMapping
 from time import monotonic
 from types import MappingProxyType
-from typing import IO, Any, Final
+from typing import IO, Any, Final, TextIO
 
 import structlog
 
@@ -34,6 +35,7 @@ _KEPT_CHARACTERS_MAX: Final = 1_000
 
 #: The logger of everything that does not use structlog.
 _ROOT_LEVEL: Final = logging.WARNING
+_PRIVATE_MODE: Final = 0o600
 #: The logger of who did what; `log_level` is not about its lines.
 AUDIT_LOGGER: Final = "audit"
 
@@ -123,13 +125,25 @@ def open_audit_file(path: str) -> None:
     Raises:
         OSError: it cannot be written.
     """
-    handler = logging.handlers.WatchedFileHandler(path, encoding="utf-8")
+    handler = _PrivateFile(path, encoding="utf-8")
     to_json = structlog.processors.JSONRenderer(ensure_ascii=False)
     processors: list[Any] = [structlog.stdlib.ProcessorFormatter.remove_processors_meta, _put_first, to_json]
     handler.setFormatter(structlog.stdlib.ProcessorFormatter(processors=processors))
     audit = logging.getLogger(AUDIT_LOGGER)
     audit.propagate = False
     audit.addHandler(handler)
+
+
+class _PrivateFile(logging.handlers.WatchedFileHandler):
+    """A file that may be moved away; each that is made is its owner's alone, whatever the umask, and one that is there keeps its mode."""
+
+    def _open(self) -> TextIO:
+        try:
+            made = os.open(self.baseFilename, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL, _PRIVATE_MODE)
+            os.fchmod(made, _PRIVATE_MODE)
+        except FileExistsError:
+            made = os.open(self.baseFilename, os.O_WRONLY | os.O_APPEND | os.O_CREAT, _PRIVATE_MODE)
+        return open(made, "a", encoding=self.encoding)
 
 
 def set_level(log_level: str) -> None:

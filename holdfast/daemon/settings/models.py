@@ -304,10 +304,16 @@ class LoggingSettings(Component):
         "Lines per minute of one kind that the library librdkafka may write; what was left out is counted in the next one.",
         most=100_000,
     )
+    login_lines_per_minute_max: int = count(
+        100,
+        "Lines per minute in the audit log about logins that fail, and as many about others; of one address "
+        "`client_lines_per_minute_max`. What was left out is counted in the next one.",
+        most=100_000,
+    )
     audit_file: str = setting(
         "",
-        "File for the lines of the logger `audit`, as JSON: who changed what, and who was denied. Whoever moves it away gets a new "
-        "one. Empty: they are among all others.",
+        "File for the lines of the logger `audit`, as JSON: who logged in, who changed what, and who was denied; it is made for its "
+        "owner alone. Whoever moves it away gets a new one. Empty: they are among all others.",
     )
 
 

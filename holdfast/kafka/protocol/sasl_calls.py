@@ -1,6 +1,4 @@
-"""SaslHandshake (version 1) and SaslAuthenticate (versions 0 to 2) as bytes.
-
-Version 0 of SaslHandshake is not served: after it, messages come without a header, which clients before Kafka 1.0 alone need.
+"""SaslHandshake (versions 0 and 1, whose bytes are the same) and SaslAuthenticate (versions 0 to 2) as bytes.
 
 Source: Kafka's `SaslHandshakeRequest.json` and `SaslAuthenticateRequest.json`; KIP-152, KIP-368.
 """
@@ -18,6 +16,7 @@ from holdfast.kafka.protocol.primitives import encode_legacy_string, encode_stri
 SASL_HANDSHAKE: Final = 17
 SASL_AUTHENTICATE: Final = 36
 
+#: After an older one, messages would come without a header, which clients before Kafka 1.0 alone need.
 HANDSHAKE_VERSION: Final = 1
 #: Inclusive.
 AUTHENTICATE_VERSION_MAX: Final = 2

@@ -33,7 +33,9 @@ def test_the_error_codes_are_those_of_the_code() -> None:
     of_logins = {
         ErrorCode.ILLEGAL_SASL_STATE,
         ErrorCode.SASL_AUTHENTICATION_FAILED,
+        ErrorCode.THROTTLING_QUOTA_EXCEEDED,
         ErrorCode.UNSUPPORTED_SASL_MECHANISM,
+        ErrorCode.UNSUPPORTED_VERSION,
     }
     assert {ErrorCode[name] for name in named} <= SHARE_STATE_ANSWERS | of_look_ups | of_logins
     assert all(code.name in PAGE for code in of_logins)

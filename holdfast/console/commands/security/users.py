@@ -13,14 +13,12 @@ from holdfast.daemon.login.credentials import (
     ITERATIONS_DEFAULT,
     ITERATIONS_MAX,
     ITERATIONS_MIN,
+    KeptUsers,
     PasswordRefused,
     derive,
 )
-from holdfast.daemon.login.users_file import UsersFileWrong, read_credentials, why_no_name, write_credentials
-from holdfast.kafka.protocol.scram import KEY_BYTES, Keys
-
-#: By user and by mechanism.
-_Credentials = dict[str, dict[str, Keys]]
+from holdfast.daemon.login.users_file import UsersFileWrong, read_kept, why_no_name, write_kept
+from holdfast.kafka.protocol.scram import KEY_BYTES
 
 _STDIN: Final = "-"
 
@@ -80,20 +78,20 @@ def add_user(
 ) -> None:
     """Add a user, or give one a new password.
 
-    The file is made if there is none.
+    The file is made if there is none; nodes of one cluster are to have copies of one file.
 
     Example: holdfast users add alice --file /etc/holdfast/users --password-file alice.password
     """
     if why := why_no_name(name):
         raise Failure(f"{name!r} is no name of a user: {why}.", Exit.WRONG_USAGE)
-    credentials = _read(path, may_be_missing=True)
+    kept = _read(path, may_be_missing=True)
     password = _read_password(password_file)
     try:
         own = {each: derive(each, password, iterations) for each in mechanisms or KEY_BYTES}
     except PasswordRefused as error:
         raise Failure(f"The password is refused: {error}.", Exit.WRONG_USAGE) from None
-    is_new = name not in credentials
-    _write(path, credentials | {name: own}, is_dry_run=dry_run)
+    is_new = name not in kept.credentials
+    _write(path, kept.changed({**kept.credentials, name: own}), is_dry_run=dry_run)
     if as_json:
         print_json({"name": name, "mechanisms": list(own), "is_new": is_new, "dry_run": dry_run})
         return
@@ -111,10 +109,11 @@ def remove_user(name: str, path: Path, dry_run: bool, as_json: bool) -> None:
 
     Example: holdfast users remove alice --file /etc/holdfast/users
     """
-    credentials = _read(path)
-    if name not in credentials:
+    kept = _read(path)
+    if name not in kept.credentials:
         raise Failure(f"{path} has no user {name!r}; `holdfast users list` shows who is in it.", Exit.NOT_FOUND)
-    _write(path, {each: own for each, own in credentials.items() if each != name}, is_dry_run=dry_run)
+    others = {each: own for each, own in kept.credentials.items() if each != name}
+    _write(path, kept.changed(others), is_dry_run=dry_run)
     if as_json:
         print_json({"name": name, "dry_run": dry_run})
     else:
@@ -131,7 +130,7 @@ def list_users(path: Path, as_json: bool) -> None:
     """
     rows: list[dict[str, Any]] = [
         {"name": name, "mechanisms": sorted(own), "iterations": min(each.iterations for each in own.values())}
-        for name, own in sorted(_read(path).items())
+        for name, own in sorted(_read(path).credentials.items())
     ]
     if as_json:
         print_json(rows)
@@ -140,18 +139,18 @@ def list_users(path: Path, as_json: bool) -> None:
         print_table(("user", "mechanisms", "iterations"), cells, numbers=("iterations",))
 
 
-def _read(path: Path, *, may_be_missing: bool = False) -> _Credentials:
+def _read(path: Path, *, may_be_missing: bool = False) -> KeptUsers:
     try:
-        return read_credentials(path, may_be_missing=may_be_missing)
+        return read_kept(path, may_be_missing=may_be_missing)
     except UsersFileWrong as error:
         raise Failure(str(error)) from None
 
 
-def _write(path: Path, credentials: _Credentials, *, is_dry_run: bool) -> None:
+def _write(path: Path, kept: KeptUsers, *, is_dry_run: bool) -> None:
     if is_dry_run:
         return
     try:
-        write_credentials(path, credentials)
+        write_kept(path, kept)
     except UsersFileWrong as error:
         raise Failure(str(error)) from None
 

@@ -24,8 +24,9 @@ _ACCEPT_PAUSE_S: Final = 1.0
 class Guest(Protocol):
     """A client connection, as its login sees it."""
 
-    #: Address of the client, for people.
+    #: Address of the client, with its port and without.
     address: str
+    host: str
 
     def let_in(self, principal: str) -> None:
         """Take all requests from now on; they are those of `principal`."""
@@ -50,6 +51,9 @@ class Login(Protocol):
     def violation(self, now_ms: float) -> Violation | None:
         """Return that the client must have logged in anew before it sent another request, or None."""
 
+    def end(self) -> None:
+        """Forget the client, which is gone; again is harmless."""
+
 
 class Entrance(Protocol):
     """How clients come in at a listener."""
@@ -66,12 +70,15 @@ class Entrance(Protocol):
     def begin_login(self, guest: Guest) -> Login | None:
         """Return how a client proves who it is; None: it need not."""
 
-    def principal_of(self, certificate: bytes | None) -> str:
+    def principal_of(self, certificate: bytes | None, client_address: str) -> str:
         """Return who a client is that has shown a certificate (DER), or none.
 
         Raises:
             NotAdmitted: nobody who may come in.
         """
+
+    def not_encrypted(self, client_address: str, why: str) -> None:
+        """Take note that the TLS handshake of a client failed."""
 
 
 class NotAdmitted(Exception):
@@ -88,13 +95,19 @@ class OpenEntrance:
         """See `Entrance.begin_login`."""
         return None
 
-    def principal_of(self, certificate: bytes | None) -> str:
+    def principal_of(self, certificate: bytes | None, client_address: str) -> str:
         """See `Entrance.principal_of`."""
         return ANONYMOUS
+
+    def not_encrypted(self, client_address: str, why: str) -> None:
+        """See `Entrance.not_encrypted`; without TLS none fails."""
 
 
 class Knocking(Protocol):
     """A client connection whose TLS handshake is to come; also an `asyncio.Protocol`, which is not used before."""
+
+    #: Address of the client, for people.
+    address: str
 
     def knock(self, accepted: socket.socket, peer_name: object) -> None:
         """Take a new socket of the client at `peer_name`, or close it when there are too many."""
@@ -117,15 +130,15 @@ async def accept_encrypted(listening: socket.socket, make_client: Callable[[], K
 
 
 async def encrypt(
-    client: Knocking, accepted: socket.socket, context: ssl.SSLContext, timeout_ms: int, close_timeout_ms: int
+    client: Knocking, accepted: socket.socket, entrance: Entrance, context: ssl.SSLContext, close_timeout_ms: int
 ) -> None:
     """Do the TLS handshake of a connection, as its server; then the client has its transport.
 
     Args:
         client: takes the transport, or why there is none.
         accepted: the socket of the connection.
-        context: with the certificate.
-        timeout_ms: bounds the handshake.
+        entrance: at which it knocks.
+        context: with the certificate, of the time at which it came.
         close_timeout_ms: bounds how long the client may take to end an encrypted connection that we close.
     """
     try:
@@ -134,9 +147,11 @@ async def encrypt(
             lambda: cast("asyncio.Protocol", client),
             accepted,
             ssl=context,
-            ssl_handshake_timeout=timeout_ms / 1_000,
+            ssl_handshake_timeout=entrance.login_timeout_ms / 1_000,
             ssl_shutdown_timeout=close_timeout_ms / 1_000,
         )
     # RuntimeError: uvloop's, where the connection ends meanwhile.
     except (OSError, RuntimeError) as error:
-        client.not_encrypted(str(error) or type(error).__name__)
+        why = str(error) or type(error).__name__
+        entrance.not_encrypted(client.address, why)
+        client.not_encrypted(why)

@@ -63,9 +63,10 @@ class ClientProtocol:
         self._stepwise: _StepwiseRequest | None = None
         #: None: the client need not log in.
         self._login: Login | None = None
-        #: The TLS handshake, while that is under way, and when it began.
+        #: The TLS handshake, while that is under way.
         self._handshake: asyncio.Future[None] | None = None
-        self._knocked_ms = 0.0
+        #: When it was accepted.
+        self._came_ms = 0.0
         #: Whether it was given up before it had a transport.
         self._is_gone = False
         #: Whether the connection is to be closed when what is in flight is answered.
@@ -96,14 +97,14 @@ class ClientProtocol:
         self._connection = connection = Connection(connections.apis, limits, self.address, now_ms, connections.memory)
         entrance = connections.entrance
         try:
-            connection.principal = entrance.principal_of(certificate)
+            connection.principal = entrance.principal_of(certificate, self.address)
         except NotAdmitted as error:
             self.close(Violation("client_not_admitted", str(error)))
             return
         self._join_account(connection)
         self._login = entrance.begin_login(self)
         if self._login is not None:
-            connection.await_login(entrance.login_frame_size_bytes_max, now_ms + entrance.login_timeout_ms)
+            connection.await_login(entrance.login_frame_size_bytes_max, self._came_ms + entrance.login_timeout_ms)
 
     def data_received(self, data: bytes) -> None:
         """Take bytes of the client."""
@@ -142,14 +143,12 @@ class ClientProtocol:
 
     def knock(self, accepted: socket.socket, peer_name: object) -> None:
         """See `entrance.Knocking`."""
-        connections = self._connections
-        context = connections.entrance.ssl_context
+        connections, entrance = self._connections, self._connections.entrance
+        context = entrance.ssl_context
         if context is None or not self._enter(peer_name):
             accepted.close()
             return
-        self._knocked_ms = connections.now_ms()
-        timeout_ms, close_timeout_ms = connections.entrance.login_timeout_ms, connections.limits.unread_timeout_ms
-        handshake = encrypt(self, accepted, context, timeout_ms, close_timeout_ms)
+        handshake = encrypt(self, accepted, entrance, context, connections.limits.unread_timeout_ms)
         self._handshake = asyncio.ensure_future(handshake)
 
     def not_encrypted(self, why: str) -> None:
@@ -169,7 +168,8 @@ class ClientProtocol:
         self._connections.report(violation.kind, self.address, violation.text)
 
     def _enter(self, peer_name: object) -> bool:
-        """Take the address of the client; returns whether it has a place."""
+        """Take the address of the client, and the time; returns whether it has a place."""
+        self._came_ms = self._connections.now_ms()
         if isinstance(peer_name, tuple):
             self.host = str(peer_name[0])
             self.address = format_address(self.host, peer_name[1])
@@ -185,7 +185,7 @@ class ClientProtocol:
     def silent_ms(self, now_ms: float) -> float:
         """Return for how long the client has sent no request and waited for no answer."""
         if self._handshake is not None:
-            return now_ms - self._knocked_ms
+            return now_ms - self._came_ms
         return 0.0 if self._connection is None else self._connection.silent_ms(now_ms)
 
     def count_buffered_bytes(self) -> int:
@@ -438,6 +438,8 @@ class ClientProtocol:
         if connection is None:
             return
         connection.close()
+        if self._login is not None:
+            self._login.end()
         if self._account is not None:
             self._connections.accounts.leave(self._account, self)
             self._account = None

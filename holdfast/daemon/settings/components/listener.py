@@ -277,6 +277,15 @@ class SecuritySettings(Component):
     sasl_message_bytes_max: int = setting(
         4_096, "Largest message of a login under its mechanism.", ge=256, le=64 * 1024
     )
+    plain_logins_waiting_max: int = count(
+        500,
+        "Passwords of PLAIN that may wait for their check, which takes milliseconds each. Of one more, the address with most of "
+        "them is told to try again.",
+        most=100_000,
+    )
+    plain_logins_waiting_per_address_max: int = count(
+        100, "Of these, passwords from one address; addresses take turns.", most=100_000
+    )
     certificate_days_left_min: int = setting(
         14, "With fewer days left to its certificate, the node writes a warning a day.", ge=0, le=3_650
     )

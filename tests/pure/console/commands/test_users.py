@@ -10,8 +10,8 @@ from click.testing import CliRunner, Result
 
 from holdfast.cli import main
 from holdfast.console.outcomes import Exit
-from holdfast.daemon.login.credentials import is_password
-from holdfast.daemon.login.users_file import read_credentials
+from holdfast.daemon.login.credentials import SECRET_BYTES, is_password
+from holdfast.daemon.login.users_file import read_kept
 from holdfast.kafka.protocol.scram import KEY_BYTES, SCRAM_SHA_256
 
 
@@ -26,7 +26,7 @@ def test_a_user_is_added_given_a_new_password_and_removed(tmp_path: Path) -> Non
     assert (added.exit_code, added.stdout) == (Exit.DONE, "")
     assert added.stderr == "alice is added, with SCRAM-SHA-256, SCRAM-SHA-512.\n"
     assert "sesame" not in path.read_text()
-    assert is_password(SCRAM_SHA_256, read_credentials(path)["alice"][SCRAM_SHA_256], "open sesame")
+    assert is_password(SCRAM_SHA_256, read_kept(path).credentials["alice"][SCRAM_SHA_256], "open sesame")
     assert run(path, "add", "bob", "--mechanism", SCRAM_SHA_256, said="secret\nsecret\n").exit_code == Exit.DONE
     changed = run(path, "add", "alice", "--password-file", "-", "--json", said="other\r\nmore\n")
     assert json.loads(changed.stdout) == {
@@ -35,15 +35,18 @@ def test_a_user_is_added_given_a_new_password_and_removed(tmp_path: Path) -> Non
         "is_new": False,
         "dry_run": False,
     }
-    assert is_password(SCRAM_SHA_256, read_credentials(path)["alice"][SCRAM_SHA_256], "other")
+    assert is_password(SCRAM_SHA_256, read_kept(path).credentials["alice"][SCRAM_SHA_256], "other")
     listed = run(path, "list", "--json")
     assert json.loads(listed.stdout) == [
         {"name": "alice", "mechanisms": list(KEY_BYTES), "iterations": 4_096},
         {"name": "bob", "mechanisms": [SCRAM_SHA_256], "iterations": 4_096},
     ]
     assert [line.split()[0] for line in run(path, "list").stdout.splitlines()] == ["user", "alice", "bob"]
+    secret = read_kept(path).secret
+    assert len(secret) == SECRET_BYTES
     assert run(path, "remove", "alice").stderr == "alice is removed.\n"
-    assert list(read_credentials(path)) == ["bob"]
+    assert list(read_kept(path).credentials) == ["bob"]
+    assert read_kept(path).secret == secret
 
 
 def test_a_dry_run_changes_nothing(tmp_path: Path) -> None:

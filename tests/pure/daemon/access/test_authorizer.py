@@ -13,7 +13,7 @@ from holdfast.daemon.access.acl import Operation, ResourceType
 from holdfast.daemon.access.acl_file import AclFileError, line_of, write_lines
 from holdfast.daemon.access.audit import Audit
 from holdfast.daemon.access.authorizer import Authorizer
-from holdfast.daemon.access.following import make_authorizer
+from holdfast.daemon.access.following import make_audit, make_authorizer
 from holdfast.daemon.access.needs import ADMIN_COMMANDS, need_of
 from holdfast.daemon.access.rules import Decision, Rules
 from holdfast.daemon.admin.commands import LogCommands, NodeCommands, StartingCommands
@@ -39,7 +39,7 @@ class CountingRules(Rules):
 
 def test_what_is_allowed_is_decided_once_until_the_rules_change() -> None:
     rules = CountingRules([group_acl(Operation.ALL, "*", principal="User:*")])
-    authorizer = Authorizer(rules, Audit(Counter(), 10), permissions_cached_max=2)
+    authorizer = Authorizer(rules, Audit(Counter(), 10, 10), permissions_cached_max=2)
     for _ in range(3):
         assert authorizer.may_call(Client(), share_state.WRITE, "g")
     assert rules.decisions == 1
@@ -66,7 +66,7 @@ def test_what_is_remembered_is_no_right_of_others() -> None:
 
 
 def test_denials_push_out_nothing() -> None:
-    authorizer = Authorizer(Rules([group_acl(Operation.READ, "g")]), Audit(Counter(), 1), permissions_cached_max=1)
+    authorizer = Authorizer(Rules([group_acl(Operation.READ, "g")]), Audit(Counter(), 1, 1), permissions_cached_max=1)
     assert authorizer.may_call(Client("User:ANONYMOUS"), share_state.READ, "g")
     for number in range(5):
         assert not authorizer.may_call(Client("User:b"), share_state.READ, f"g{number}")
@@ -75,7 +75,7 @@ def test_denials_push_out_nothing() -> None:
 
 def test_every_denial_is_counted_and_each_principal_has_so_many_lines_a_minute() -> None:
     denials, now_s = Counter(), [0.0]
-    authorizer = Authorizer(Rules(), Audit(denials, 2, lambda: now_s[0]))
+    authorizer = Authorizer(Rules(), Audit(denials, 2, 2, lambda: now_s[0]))
     with capture_logs() as lines:
         for number in range(4):
             authorizer.may_call(Client(), share_state.WRITE, f"g{number}")
@@ -97,7 +97,7 @@ def test_every_denial_is_counted_and_each_principal_has_so_many_lines_a_minute()
 
 @pytest.mark.parametrize("is_open", [True, False])
 def test_every_change_by_an_admin_is_in_the_audit_log_and_no_look_is(is_open: bool) -> None:
-    audit = Audit(Counter(), 10)
+    audit = Audit(Counter(), 10, 10)
     authorizer = Authorizer(Rules([cluster_acl(Operation.ALTER, principal="User:a")]), audit, is_open=is_open)
     with capture_logs() as lines:
         for command in ADMIN_COMMANDS:
@@ -119,7 +119,8 @@ def test_each_command_of_a_node_has_its_row() -> None:
 
 def made_of(files: FileWatch, **flags: str) -> Authorizer:
     given = {"kafka.bootstrap.servers": "b:1"} | {name.replace("__", "."): value for name, value in flags.items()}
-    return make_authorizer(load_settings(flags=given).settings, Registry(), files)
+    settings = load_settings(flags=given).settings
+    return make_authorizer(settings, make_audit(settings, Registry()), files)
 
 
 ELSEWHERE = {"listen": "10.1.2.3:9492", "listener__insecure": "true"}

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import ssl
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from holdfast.daemon.login.certificates import CertificateWrong, distinguished_name, valid_until
 from holdfast.daemon.login.tls import TlsFilesWrong, load_tls
 from holdfast.daemon.settings.components.listener import SecuritySettings
-from tests.world.certificates import Authority, Pair
+from tests.world.certificates import Authority, Pair, encode, with_subject
+from tests.world.subjects import make_subject, subjects
 
 
 @pytest.fixture(scope="module")
@@ -23,6 +27,11 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 @pytest.fixture(scope="module")
 def node(authority: Authority) -> Pair:
     return authority.sign("node", "/CN=localhost", days=30)
+
+
+@pytest.fixture(scope="module")
+def der(node: Pair) -> bytes:
+    return ssl.PEM_cert_to_DER_cert(node.certificate.read_text())
 
 
 def security(**given: Any) -> SecuritySettings:
@@ -42,6 +51,57 @@ def security(**given: Any) -> SecuritySettings:
 def test_the_name_in_a_certificate_is_written_as_java_does(authority: Authority, subject: str, expected: str) -> None:
     pair = authority.sign("named", subject)
     assert distinguished_name(ssl.PEM_cert_to_DER_cert(pair.certificate.read_text())) == expected
+
+
+CN, OU, BMP_STRING = "2.5.4.3", "2.5.4.11", 30
+
+
+@pytest.mark.parametrize(
+    ("subject", "expected"),
+    [
+        (make_subject({CN: "alice", OU: "Nodes"}, {OU: "Kelp"}), "OU=Kelp,CN=alice+OU=Nodes"),
+        (make_subject({CN: ""}), "CN="),
+        (make_subject({CN: "Zoë"}, {"2.5.4.5": "7"}), "2.5.4.5=#0c0137,CN=Zoë"),
+    ],
+)
+def test_a_name_of_an_unusual_shape_is_written_as_java_does(der: bytes, subject: bytes, expected: str) -> None:
+    assert distinguished_name(with_subject(der, subject)) == expected
+
+
+@pytest.mark.parametrize(
+    ("subject", "why"),
+    [
+        (make_subject(), "the certificate has no subject"),
+        (make_subject({CN: "alice\0.example"}), "the certificate has a control character in its CN"),
+        (
+            make_subject({CN: "alice"}).replace(encode(12, b"alice"), encode(BMP_STRING, b"\0a\0b\0")),
+            "the certificate has a CN that is not UTF-8",
+        ),
+    ],
+)
+def test_a_name_that_would_be_none_or_another_one_is_refused(der: bytes, subject: bytes, why: str) -> None:
+    with pytest.raises(CertificateWrong, match=why):
+        distinguished_name(with_subject(der, subject))
+
+
+@given(subjects)
+def test_a_subject_of_any_shape_has_a_printed_name_or_is_refused_in_one_line(der: bytes, subject: bytes) -> None:
+    try:
+        name = distinguished_name(with_subject(der, subject))
+    except CertificateWrong as error:
+        name = str(error)
+    assert name
+    assert not any(each in name for each in "\0\r\n")
+
+
+@given(st.data())
+def test_damaged_bytes_are_refused_or_read_and_raise_nothing_else(der: bytes, data: st.DataObject) -> None:
+    damaged = bytearray(der)
+    for place in data.draw(st.lists(st.integers(0, len(der) - 1), min_size=1, max_size=4)):
+        damaged[place] = data.draw(st.integers(0, 255))
+    for read in (distinguished_name, lambda bad: valid_until(ssl.DER_cert_to_PEM_cert(bad).encode())):
+        with suppress(CertificateWrong):
+            read(bytes(damaged[: data.draw(st.integers(1, len(der)))]))
 
 
 def test_a_certificate_ends_when_it_says(node: Pair) -> None:
@@ -70,7 +130,7 @@ def test_tls_is_made_from_its_files(authority: Authority, node: Pair) -> None:
 def test_files_that_do_not_fit_are_named(authority: Authority, node: Pair, tmp_path: Path) -> None:
     other = authority.sign("other", "/CN=other")
     nothing = tmp_path / "nothing.pem"
-    for given, named in (
+    for files, named in (
         ({"ssl_certificate_location": nothing}, rf"listener\.ssl\.certificate\.location={nothing}.*No such file"),
         ({"ssl_certificate_location": node.certificate, "ssl_key_location": other.key}, "ssl.key.location=.*MISMATCH"),
         (
@@ -83,4 +143,4 @@ def test_files_that_do_not_fit_are_named(authority: Authority, node: Pair, tmp_p
         ),
     ):
         with pytest.raises(TlsFilesWrong, match=named):
-            load_tls(security(**given))
+            load_tls(security(**files))

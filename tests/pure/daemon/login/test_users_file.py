@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.daemon.login.credentials import PasswordRefused, Users, derive, is_password
-from holdfast.daemon.login.users_file import UsersFileWrong, read_credentials, why_no_name, write_credentials
+from holdfast.daemon.login.credentials import SECRET_BYTES, KeptUsers, PasswordRefused, Users, derive, is_password
+from holdfast.daemon.login.users_file import UsersFileWrong, read_kept, read_users, why_no_name, write_kept
 from holdfast.kafka.protocol.scram import KEY_BYTES, SCRAM_SHA_256, SCRAM_SHA_512, Keys
 
 KEYS = Keys(b"salt" * 4, b"s" * 32, b"k" * 32, 4_096)
@@ -17,28 +17,32 @@ LINE = (
     "server_key=a2tra2tra2tra2tra2tra2tra2tra2tra2tra2tra2s=,iterations=4096"
 )
 
+SECRET = b"h" * SECRET_BYTES
+SECRET_LINE = "secret aGhoaGhoaGhoaGhoaGhoaGhoaGhoaGhoaGhoaGhoaGg="
+
 
 def test_a_file_is_lines_in_the_form_of_kafkas_tools_and_reads_back(tmp_path: Path) -> None:
     path = tmp_path / "users"
     longer = KEYS._replace(stored_key=b"s" * 64, server_key=b"k" * 64)
     credentials = {"bob": {SCRAM_SHA_512: longer}, "alice": {SCRAM_SHA_512: longer, SCRAM_SHA_256: KEYS}}
-    write_credentials(path, credentials)
+    kept = KeptUsers(credentials, SECRET)
+    write_kept(path, kept)
     assert path.stat().st_mode & 0o777 == 0o600
-    assert [line.split()[:2] for line in path.read_text().splitlines()[1:]] == [
+    assert [line.split()[:2] for line in path.read_text().splitlines()[2:]] == [
         ["alice", SCRAM_SHA_256],
         ["alice", SCRAM_SHA_512],
         ["bob", SCRAM_SHA_512],
     ]
-    assert path.read_text().splitlines()[1] == LINE
-    assert read_credentials(path) == credentials
+    assert path.read_text().splitlines()[1:3] == [SECRET_LINE, LINE]
+    assert read_kept(path) == kept
 
 
 def test_who_may_read_the_file_may_read_the_next_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path, given = tmp_path / "users", []
-    write_credentials(path, {})
+    write_kept(path, KeptUsers({}))
     path.chmod(0o644)
     monkeypatch.setattr(os, "fchown", lambda _, user, group: given.append((user, group)))
-    write_credentials(path, {"alice": {SCRAM_SHA_256: KEYS}})
+    write_kept(path, KeptUsers({"alice": {SCRAM_SHA_256: KEYS}}))
     assert path.stat().st_mode & 0o777 == 0o640  # and nobody else
     assert given == [(path.stat().st_uid, path.stat().st_gid)]
 
@@ -47,7 +51,7 @@ def test_a_file_that_cannot_be_replaced_stays_and_leaves_nothing_beside_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "users"
-    write_credentials(path, {"alice": {SCRAM_SHA_256: KEYS}})
+    write_kept(path, KeptUsers({"alice": {SCRAM_SHA_256: KEYS}}))
     before = path.read_text()
 
     def fail(_: int) -> None:
@@ -55,7 +59,7 @@ def test_a_file_that_cannot_be_replaced_stays_and_leaves_nothing_beside_it(
 
     monkeypatch.setattr(os, "fsync", fail)
     with pytest.raises(UsersFileWrong, match="No space left"):
-        write_credentials(path, {})
+        write_kept(path, KeptUsers({}))
     assert path.read_text() == before
     assert list(tmp_path.iterdir()) == [path]
 
@@ -75,23 +79,26 @@ def test_a_file_that_cannot_be_replaced_stays_and_leaves_nothing_beside_it(
         (LINE.replace("server_key=a2tr", "server_key="), "line 3: server_key has 29 bytes; it must have 32"),
         (LINE.replace("stored_key", "storedkey"), "line 3: the credential has the fields salt, storedkey"),
         (LINE + "\n" + LINE, "line 4: alice has SCRAM-SHA-256 twice"),
+        ("secret !", "line 3: secret is not base64"),
+        ("secret c2Fs", "line 3: secret has 3 bytes; it must have 32"),
+        (SECRET_LINE + "\n" + SECRET_LINE, "line 4: secret is there twice"),
     ],
 )
 def test_a_wrong_line_is_named_with_its_field(tmp_path: Path, line: str, why: str) -> None:
     path = tmp_path / "users"
     path.write_text(f"# head\n\n{line}\n")
     with pytest.raises(UsersFileWrong, match=f"users is wrong in {why}"):
-        read_credentials(path)
+        read_kept(path)
 
 
 def test_a_file_that_is_missing_or_no_text_is_named(tmp_path: Path) -> None:
     path = tmp_path / "users"
     with pytest.raises(UsersFileWrong, match=r"users cannot be read \(No such file"):
-        read_credentials(path)
-    assert read_credentials(path, may_be_missing=True) == {}
+        read_kept(path)
+    assert read_kept(path, may_be_missing=True) == KeptUsers({})
     path.write_bytes(b"\xff")
     with pytest.raises(UsersFileWrong, match="is not UTF-8"):
-        read_credentials(path)
+        read_kept(path)
 
 
 @pytest.mark.parametrize("mechanism", KEY_BYTES)
@@ -109,14 +116,51 @@ def test_a_password_that_clients_would_send_in_different_bytes_is_refused(passwo
         derive(SCRAM_SHA_256, password)
 
 
-def test_who_does_not_exist_has_what_looks_like_the_keys_of_who_does() -> None:
-    users = Users({"alice": {SCRAM_SHA_256: KEYS}})
-    nobody = users.find("mallory", SCRAM_SHA_256)
-    assert nobody == Users({"alice": {SCRAM_SHA_256: KEYS}}).find("mallory", SCRAM_SHA_256), "each node says the same"
-    assert nobody.iterations == KEYS.iterations
-    assert [len(each) for each in nobody[1:3]] == [32, 32]
-    assert nobody.salt != users.find("trudy", SCRAM_SHA_256).salt
+def test_a_node_wants_the_secret_that_hides_who_exists(tmp_path: Path) -> None:
+    path = tmp_path / "users"
+    path.write_text(f"{LINE}\n")
+    with pytest.raises(
+        UsersFileWrong, match="has no line 'secret', which hides who exists; `holdfast users add` writes"
+    ):
+        read_users(path)
+    write_kept(path, read_kept(path).changed({}))
+    assert len(read_users(path)) == 0
+
+
+def challenge(path: Path, name: str, mechanism: str) -> tuple[bytes, int, int]:
+    """Return what a client is told of a user by a node that has started now: the salt, its length, the iterations."""
+    keys = read_users(path).find(name, mechanism)
+    return keys.salt, len(keys.salt), keys.iterations
+
+
+@pytest.mark.parametrize("mechanism", KEY_BYTES)
+def test_who_exists_cannot_be_told_by_salt_or_iterations(tmp_path: Path, mechanism: str) -> None:
+    here, there = tmp_path / "here", tmp_path / "there"
+    kept = KeptUsers({}).changed(
+        {name: {each: derive(each, name, 5_000) for each in KEY_BYTES} for name in ("alice", "bob")}
+    )
+    for path in (here, there):  # two nodes of a cluster
+        write_kept(path, kept)
+    names = ("alice", "mallory", "trudy")
+    before = [challenge(here, name, mechanism) for name in names]
+    assert [challenge(there, name, mechanism) for name in names] == before
+    assert [challenge(here, name, mechanism) for name in names] == before, "after a restart"
+    assert len({salt for salt, _, _ in before}) == len(names)
+    assert len({(length, iterations) for _, length, iterations in before}) == 1
+    # Others come and go, and are given passwords with other iterations.
+    eve = {each: derive(each, "eve", 9_000) for each in KEY_BYTES}
+    for credentials in ({**kept.credentials, "eve": eve}, {"eve": eve, "alice": kept.credentials["alice"]}):
+        write_kept(here, read_kept(here).changed(credentials))
+        assert [challenge(here, name, mechanism)[:2] for name in names] == [each[:2] for each in before]
+    write_kept(here, read_kept(here).changed({**kept.credentials, "eve": eve}))
+    assert [challenge(here, name, mechanism) for name in names] == before, "as most users have them"
+
+
+def test_who_does_not_exist_is_checked_by_the_mechanism_that_most_users_have() -> None:
+    own = {SCRAM_SHA_256: KEYS}
+    users = Users(KeptUsers({"alice": own, "bob": own, "carol": {SCRAM_SHA_512: KEYS}}, SECRET))
     assert users.strongest_of("mallory") == users.strongest_of("alice") == SCRAM_SHA_256
+    assert [len(each) for each in users.find("mallory", SCRAM_SHA_256)[:3]] == [16, 32, 32]
     # One who has no keys under this mechanism is treated like one who does not exist.
     assert len(users.find("alice", SCRAM_SHA_512).stored_key) == 64
 

@@ -39,7 +39,7 @@ def test_api_versions_advertises_the_table(version: int) -> None:
     assert {key.api_key: (key.min_version, key.max_version) for key in response.api_keys} == {
         3: (0, 13),
         10: (0, 6),
-        17: (1, 1),
+        17: (0, 1),
         18: (0, 4),
         36: (0, 2),
         83: (0, 0),

@@ -21,24 +21,28 @@ from holdfast.client.connection import Address, NodeConnection, open_connection
 from holdfast.client.errors import Disconnected
 from holdfast.client.settings import ClientSettings
 from holdfast.daemon.file_watch import FileWatch
-from holdfast.daemon.login.credentials import derive
-from holdfast.daemon.login.users_file import write_credentials
+from holdfast.daemon.login.credentials import SECRET_BYTES, KeptUsers, derive
+from holdfast.daemon.login.users_file import write_kept
 from holdfast.daemon.server.api_table import APIS
 from holdfast.daemon.server.entrance import CannotAdmit, NodeEntrance
 from holdfast.daemon.server.wire.requests import Body, Request
 from holdfast.daemon.settings.components.listener import LimitSettings, SecuritySettings
 from holdfast.kafka.protocol import frames, sasl_calls
 from holdfast.kafka.protocol.api_keys import API_VERSIONS
+from holdfast.kafka.protocol.error_codes import ErrorCode
 from holdfast.kafka.protocol.scram import KEY_BYTES
 from holdfast.kafka.security import Sasl
 from holdfast.metrics.registry import Registry
 from tests.waiting import PATIENCE_MS, PATIENCE_S, wait_until
+from tests.world.access import AUDIT
 from tests.world.certificates import Authority, Pair
-from tests.world.serving import Served, connected, is_cut_off, serve, write_frame
+from tests.world.serving import Served, clients_of, connected, is_cut_off, serve, write_frame
+from tests.world.subjects import make_subject
 
 CLIENT = ClientSettings(connect_timeout_ms=PATIENCE_MS, request_timeout_ms=PATIENCE_MS)
 SESAME = Sasl(mechanism="SCRAM-SHA-256", username="alice", password="sesame")
 CROWD = 200
+SECRET = bytes(SECRET_BYTES)
 KEYS = {each: derive(each, "sesame", 4_096) for each in KEY_BYTES}
 
 
@@ -59,6 +63,7 @@ class Guarded:
     served: Served
     entrance: NodeEntrance
     files: FileWatch
+    registry: Registry
     principals: list[str] = field(default_factory=list)
 
     async def open(self, tls: ssl.SSLContext | None = None, sasl: Sasl | None = None) -> NodeConnection:
@@ -78,7 +83,7 @@ async def guarded(
     **given: Any,
 ) -> AsyncIterator[Guarded]:
     users = tmp_path / "users"
-    write_credentials(users, {"alice": KEYS})
+    write_kept(users, KeptUsers({"alice": KEYS}, SECRET))
     values: dict[str, Any] = {
         "connection_failed_authentication_delay_ms": 0,
         "login_timeout_ms": PATIENCE_MS,
@@ -87,7 +92,7 @@ async def guarded(
     settings = SecuritySettings(
         security_protocol=protocol, users_file=str(users), client_properties_file="unused", **values
     )
-    files, principals = FileWatch(), list[str]()
+    files, registry, principals = FileWatch(), Registry(), list[str]()
 
     def handler(request: Request, respond: Callable[[Body], None]) -> None:
         if request.api_key == API_VERSIONS:
@@ -96,10 +101,10 @@ async def guarded(
             principals.append(request.principal)
             respond(b"done")
 
-    entrance = NodeEntrance(settings, files, Registry())
+    entrance = NodeEntrance(settings, files, registry, AUDIT)
     try:
         async with serve(limits, handler=handler, entrance=entrance) as served:
-            yield Guarded(served, entrance, files, principals)
+            yield Guarded(served, entrance, files, registry, principals)
     finally:
         await entrance.stop()
 
@@ -141,6 +146,41 @@ async def test_who_gives_a_wrong_password_is_told_and_loses_its_connection(tmp_p
     assert at.principals == []
 
 
+async def test_logins_are_in_the_audit_log(tmp_path: Path, authority: Authority, node: Pair) -> None:
+    with structlog.testing.capture_logs() as lines:
+        async with guarded("SASL_PLAINTEXT", tmp_path) as at:
+            (await at.open(sasl=SESAME)).close()
+            for mechanism, name in (("PLAIN", "alice"), ("SCRAM-SHA-512", "mallory")):
+                with pytest.raises(LoginRefused):
+                    await at.open(sasl=Sasl(mechanism=mechanism, username=name, password="guess"))
+        async with guarded(
+            "SSL",
+            tmp_path,
+            ssl_certificate_location=node.certificate,
+            ssl_key_location=node.key,
+            ssl_ca_location=authority.certificate,
+            ssl_client_auth="required",
+            ssl_principal_mapping_rules="RULE:^CN=(alice)$/$1/",
+        ) as at:
+            (await at.open(tls_of(authority, authority.sign("alice", "/CN=alice")))).close()
+            for context in (tls_of(authority, authority.sign("bob", "/CN=bob")), tls_of(authority)):
+                with pytest.raises(Disconnected):
+                    await at.open(context)
+            await wait_until(lambda: not len(at.served.server.connections))
+    told = [line for line in lines if line["event"].startswith("login_")]
+    assert all(line["client"].startswith("127.0.0.1:") for line in told)
+    assert [(line["event"], line.get("principal", line.get("claimed_name")), line["mechanism"]) for line in told] == [
+        ("login_accepted", "User:alice", "SCRAM-SHA-256"),
+        ("login_refused", "alice", "PLAIN"),
+        ("login_refused", "mallory", "SCRAM-SHA-512"),
+        ("login_accepted", "User:alice", "SSL"),
+        ("login_refused", "CN=bob", "SSL"),
+        ("login_refused", "", "SSL"),
+    ]
+    assert told[1]["why"] == "its password is wrong"
+    assert "no rule fits" in told[4]["why"]
+
+
 async def test_the_answer_to_a_failed_login_is_held_back_and_others_are_not(tmp_path: Path) -> None:
     delay_ms = 300
     async with guarded("SASL_PLAINTEXT", tmp_path, connection_failed_authentication_delay_ms=delay_ms) as at:
@@ -157,10 +197,7 @@ async def test_the_answer_to_a_failed_login_is_held_back_and_others_are_not(tmp_
         (write_frame(1), "login_skipped"),
         (frames.encode_request(3, 12, 1, b"", b"\x00\x00\x00\x00"), "login_skipped"),
         ((64 * 1024 + 1).to_bytes(4, "big"), "frame_size_exceeded"),
-        (
-            frames.encode_request(17, 0, 1, b"", sasl_calls.encode_handshake("PLAIN"), False),
-            "unsupported_version_requested",
-        ),
+        (frames.encode_request(17, 2, 1, b"", b"", False), "unsupported_version_requested"),
         (frames.encode_request(17, 1, 1, b"", b"\x00\x09PLAIN", False), "malformed_request_received"),
         (b"GET / HTTP/1.1\r\n\r\n", "frame_size_exceeded"),
     ],
@@ -178,7 +215,7 @@ async def test_what_comes_before_a_login_and_is_none_ends_the_connection(
 async def test_a_request_behind_a_login_that_is_not_decided_ends_the_connection(tmp_path: Path) -> None:
     async with guarded("SASL_PLAINTEXT", tmp_path) as at, connected(at.served) as (reader, writer):
         is_over = threading.Event()
-        at.entrance._checks.submit(is_over.wait)  # no password is checked before
+        at.entrance._checker.submit(is_over.wait)  # no password is checked before
         writer.write(frames.encode_request(17, 1, 1, b"", sasl_calls.encode_handshake("PLAIN"), False))
         writer.write(frames.encode_request(36, 2, 2, b"", sasl_calls.encode_authenticate(2, b"\0alice\0sesame")))
         writer.write(write_frame(3))
@@ -187,6 +224,70 @@ async def test_a_request_behind_a_login_that_is_not_decided_ends_the_connection(
         is_over.set()
     assert at.served.reports.kinds == ["login_skipped"]
     assert at.principals == []
+
+
+async def test_hundreds_of_wrong_passwords_of_one_address_delay_another_by_a_check_or_two(tmp_path: Path) -> None:
+    crowd, places = 300, 100
+    async with guarded("SASL_PLAINTEXT", tmp_path, plain_logins_waiting_per_address_max=places) as at:
+        checks, is_over = at.entrance._checks, threading.Event()
+        at.entrance._checker.submit(is_over.wait)  # until all are there
+        begin, begun = checks._begin, list[str]()
+
+        def begin_counted(check: Callable[[], bool], done: Callable[[bool], None]) -> None:
+            assert checks._current is not None
+            begun.append(checks._current.address)
+            begin(check, done)
+
+        checks._begin = begin_counted
+        choice = frames.encode_request(17, 1, 1, b"", sasl_calls.encode_handshake("PLAIN"), False)
+        guess = frames.encode_request(36, 2, 2, b"", sasl_calls.encode_authenticate(2, b"\0alice\0guess"))
+        clients = [await attack(at, choice + guess) for _ in range(crowd)]
+        await wait_until(lambda: checks.waiting == places)
+        # Those without a place are told so.
+        await wait_until(lambda: at.served.reports.kinds.count("login_put_off") == crowd - places - 1)
+        answers = await asyncio.gather(*(reader.read() for reader, _ in clients[places + 1 :]))
+        for answer in answers:
+            second = answer[4 + int.from_bytes(answer[:4], "big") + 4 :]
+            _, offset = frames.read_response_header(second, has_tags=True)
+            told = sasl_calls.decode_authenticate_answer(2, second, offset)
+            assert told.error_code == ErrorCode.THROTTLING_QUOTA_EXCEEDED
+        healthy = asyncio.ensure_future(at.open(sasl=Sasl(mechanism="PLAIN", username="alice", password="sesame")))
+        await wait_until(lambda: checks.waiting == places + 1)
+        # Who goes takes its password along.
+        for _, writer in clients[places // 2 : places + 1]:
+            writer.transport.abort()
+        await wait_until(lambda: checks.waiting == places // 2)
+        is_over.set()
+        connection = await healthy
+        assert begun.index("127.0.0.1") <= 2
+        assert await at.call(connection) == "User:alice"
+        connection.close()
+        for _, writer in clients:
+            writer.transport.abort()
+    metrics = at.registry.snapshot()
+    assert metrics["holdfast_plain_logins_put_off_total"] == crowd - places - 1
+
+
+async def test_our_client_may_try_a_login_again_that_is_put_off(tmp_path: Path) -> None:
+    plain = Sasl(mechanism="PLAIN", username="alice", password="sesame")
+    async with guarded("SASL_PLAINTEXT", tmp_path, plain_logins_waiting_per_address_max=1) as at:
+        is_over = threading.Event()
+        at.entrance._checker.submit(is_over.wait)
+        first, second = (asyncio.ensure_future(at.open(sasl=plain)) for _ in range(2))
+        await wait_until(lambda: at.entrance._checks.waiting == 1 and at.entrance._checks._is_busy)
+        with pytest.raises(Disconnected, match="puts the login off: Too many logins wait"):
+            await at.open(sasl=plain)
+        is_over.set()
+        for each in await asyncio.gather(first, second):
+            each.close()
+
+
+async def attack(at: Guarded, data: bytes) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """Send bytes from another address of this machine."""
+    port = at.served.server.port
+    reader, writer = await asyncio.open_connection("127.0.0.1", port, local_addr=("127.0.0.2", 0))
+    writer.write(data)
+    return reader, writer
 
 
 async def test_hundreds_who_do_not_log_in_lose_their_places_and_others_come_in(tmp_path: Path) -> None:
@@ -312,6 +413,44 @@ def test_who_fails_the_handshake_does_not_come_in(
     run_on(loop, knock)
 
 
+async def test_a_certificate_of_any_shape_is_a_principal_or_refused(
+    tmp_path: Path, authority: Authority, node: Pair
+) -> None:
+    name, unit = "2.5.4.3", "2.5.4.11"
+    subjects = {
+        "two": make_subject({name: "alice", unit: "Nodes"}),
+        "none": make_subject(),
+        "nobody": make_subject({name: "ANONYMOUS"}),
+        "nameless": make_subject({name: ""}),
+        "split": make_subject({name: "alice\0"}),
+    }
+    async with guarded(
+        "SSL",
+        tmp_path,
+        ssl_certificate_location=node.certificate,
+        ssl_key_location=node.key,
+        ssl_ca_location=authority.certificate,
+        ssl_client_auth="required",
+        ssl_principal_mapping_rules="RULE:^CN=(\\w*)$/$1/,DEFAULT",
+    ) as at:
+        pairs = {each: authority.sign_subject(each, subject) for each, subject in subjects.items()}
+        two = await at.open(tls_of(authority, pairs.pop("two")))
+        assert await at.call(two) == "User:CN=alice+OU=Nodes"
+        two.close()
+        for pair in pairs.values():
+            with pytest.raises(Disconnected):
+                await at.open(tls_of(authority, pair))
+    assert [(kind, text) for kind, _, text in at.served.reports] == [
+        ("client_not_admitted", "the certificate has no subject; issue it with one, as in CN=orders"),
+        (
+            "client_not_admitted",
+            "ssl.principal.mapping.rules make 'User:ANONYMOUS' of 'CN=ANONYMOUS', which is nobody's name",
+        ),
+        ("client_not_admitted", "ssl.principal.mapping.rules make 'User:' of 'CN=', which is nobody's name"),
+        ("client_not_admitted", "the certificate has a control character in its CN; issue it without"),
+    ]
+
+
 @pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
 def test_hundreds_who_do_not_end_their_handshake_hold_places_for_a_time_only(
     tmp_path: Path, authority: Authority, node: Pair, loop: str
@@ -333,6 +472,31 @@ def test_hundreds_who_do_not_end_their_handshake_hold_places_for_a_time_only(
         assert at.served.reports.kinds == ["tls_handshake_failed"] * CROWD
 
     run_on(loop, besiege)
+
+
+async def test_the_time_until_a_login_ends_counts_the_handshake_too(
+    tmp_path: Path, authority: Authority, node: Pair
+) -> None:
+    now_s = [0.0]
+    async with guarded(
+        "SASL_SSL",
+        tmp_path,
+        ssl_certificate_location=node.certificate,
+        ssl_key_location=node.key,
+        login_timeout_ms=60_000,
+    ) as at:
+        connections = at.served.server.connections
+        connections.clock = lambda: now_s[0]
+        slow = socket.create_connection(("127.0.0.1", at.served.server.port))
+        await wait_until(lambda: len(connections) == 1)
+        now_s[0] = 50.0
+        reader, writer = await asyncio.open_connection(sock=slow, ssl=tls_of(authority), server_hostname="127.0.0.1")
+        await wait_until(lambda: any(each._connection is not None for each in clients_of(connections)))
+        now_s[0] = 61.0
+        connections.close_overdue()
+        assert await is_cut_off(reader)
+        writer.transport.abort()
+    assert at.served.reports.kinds == ["login_timed_out"]
 
 
 async def test_a_large_answer_and_many_requests_go_through_tls(
@@ -371,7 +535,7 @@ async def test_a_certificate_and_users_are_taken_over_without_dropping_a_connect
     async with guarded("SASL_SSL", tmp_path, ssl_certificate_location=shown) as at:
         before = await at.open(tls_of(authority), SESAME)
         show(second)
-        write_credentials(tmp_path / "users", {"bob": KEYS})
+        write_kept(tmp_path / "users", KeptUsers({"bob": KEYS}, SECRET))
         at.files.look()
         after = await at.open(tls_of(authority), Sasl(mechanism="PLAIN", username="bob", password="sesame"))
         assert (name_of(before), name_of(after)) == ("first", "second")
@@ -412,7 +576,7 @@ async def test_a_certificate_that_ends_soon_is_a_metric_and_a_warning(
     ):
         registry = Registry()
         with structlog.testing.capture_logs() as lines:
-            entrance = NodeEntrance(settings(pair), FileWatch(), registry)
+            entrance = NodeEntrance(settings(pair), FileWatch(), registry, AUDIT)
         assert days - 0.1 < registry.snapshot()["holdfast_certificate_days_left"] <= days
         assert [line["event"] for line in lines] == events
         await entrance.stop()
@@ -429,4 +593,4 @@ async def test_what_cannot_be_used_is_said_at_the_start(node: Pair, given: dict[
     values: dict[str, Any] = {"ssl_certificate_location": str(node.certificate), "ssl_key_location": str(node.key)}
     settings = SecuritySettings(security_protocol="SSL", client_properties_file="unused", **values | given)
     with pytest.raises(CannotAdmit, match=why):
-        NodeEntrance(settings, FileWatch(), Registry())
+        NodeEntrance(settings, FileWatch(), Registry(), AUDIT)

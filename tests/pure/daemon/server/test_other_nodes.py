@@ -1,14 +1,20 @@
-"""How other nodes are reached: what is made of the files is kept until one of them changes."""
+"""How other nodes are reached: what is made of files is kept until one changes; who refuses to answer is a line."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
-from holdfast.daemon.server.other_nodes import NodeOptions
+from holdfast.daemon.server.admin import Admin
+from holdfast.daemon.server.api_table import ApiHandler
+from holdfast.daemon.server.other_nodes import NodeOptions, NodeSilent, OtherNodes
 from holdfast.kafka.errors import PropertyRefused
+from tests.waiting import PATIENCE_MS
+from tests.world.access import closed
 from tests.world.certificates import Authority
+from tests.world.serving import FakeCluster, FakeService, serve
 
 ONE, OTHER = ("h", 9001), ("h", 9002)
 
@@ -56,3 +62,20 @@ def test_what_cannot_be_read_is_tried_again(tmp_path: Path) -> None:
 def test_without_a_file_nodes_are_reached_in_the_clear() -> None:
     options = NodeOptions("")
     assert (options.to(ONE).security_protocol, options.to(OTHER).bootstrap) == ("PLAINTEXT", (OTHER,))
+
+
+async def test_a_query_that_is_denied_is_a_line_with_the_rule_that_is_missing() -> None:
+    admin = Admin({"metrics": lambda _: {}}, PATIENCE_MS)
+    handler = ApiHandler(FakeService(), FakeCluster(), admin, closed())
+    nodes = OtherNodes()
+    async with serve(handler=handler) as served:
+        with capture_logs() as lines:
+            for _ in range(3):
+                with pytest.raises(
+                    NodeSilent, match="User:ANONYMOUS may not DESCRIBE the CLUSTER, which metrics needs"
+                ):
+                    await nodes.query(served.address, "metrics", PATIENCE_MS)
+        [line] = [each for each in lines if each["event"] == "node_query_denied"]
+        assert (line["address"], line["command"]) == (served.address, "metrics")
+        assert "`holdfast acls add --allow-principal User:ANONYMOUS --operation DESCRIBE --cluster`" in line["why"]
+    await admin.close()

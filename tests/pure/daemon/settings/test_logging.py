@@ -3,6 +3,7 @@
 import io
 import json
 import logging
+import os
 import re
 import warnings
 from pathlib import Path
@@ -184,6 +185,35 @@ def test_a_client_causes_so_many_lines_of_a_kind_a_minute() -> None:
     assert all(len(str(line["text"])) <= 300 for line in lines_of(stream))
 
 
+def forget_audit_files() -> None:
+    audit = logging.getLogger(AUDIT_LOGGER)
+    for handler in audit.handlers[:]:
+        audit.removeHandler(handler)
+        handler.close()
+    audit.propagate = True
+
+
+@pytest.mark.parametrize("umask", [0o000, 0o022, 0o777])
+def test_an_audit_file_is_its_owners_alone_whatever_the_umask(tmp_path: Path, umask: int) -> None:
+    path, moved = tmp_path / "audit.jsonl", tmp_path / "audit.1"
+    configured()
+    former = os.umask(umask)
+    try:
+        open_audit_file(str(path))
+        path.rename(moved)
+        structlog.get_logger(AUDIT_LOGGER).info("access_rules_loaded", rules=1)
+        assert [each.stat().st_mode & 0o777 for each in (path, moved)] == [0o600, 0o600]
+    finally:
+        os.umask(former)
+        forget_audit_files()
+    # One that is there is as its owner wants it.
+    path.chmod(0o640)
+    open_audit_file(str(path))
+    forget_audit_files()
+    assert path.stat().st_mode & 0o777 == 0o640
+    assert len(path.read_text().splitlines()) == 1
+
+
 def test_the_audit_log_is_written_whatever_the_level_and_may_have_a_file_of_its_own(tmp_path: Path) -> None:
     audit = structlog.get_logger(AUDIT_LOGGER)
     stream = configured(log_level="error")
@@ -191,7 +221,6 @@ def test_the_audit_log_is_written_whatever_the_level_and_may_have_a_file_of_its_
     structlog.get_logger("holdfast").info("something else")
     assert [(line["event"], line["logger"]) for line in lines_of(stream)] == [("access_rules_loaded", "audit")]
     path = tmp_path / "audit.jsonl"
-    handlers = logging.getLogger(AUDIT_LOGGER).handlers
     try:
         open_audit_file(str(path))
         stream = configured()
@@ -203,9 +232,6 @@ def test_the_audit_log_is_written_whatever_the_level_and_may_have_a_file_of_its_
         assert list(first) == ["event", "level", "timestamp", "principal", "password", "logger"]
         assert (first["principal"], first["password"], second["principal"]) == ("User:a", REDACTED, "User:b")
     finally:
-        for handler in handlers[:]:
-            handlers.remove(handler)
-            handler.close()
-        logging.getLogger(AUDIT_LOGGER).propagate = True
+        forget_audit_files()
     with pytest.raises(OSError, match="No such file"):
         open_audit_file(str(tmp_path / "missing" / "audit"))
