@@ -69,6 +69,10 @@ def commands_of(block: Block) -> list[str]:
     return [step.command.replace("\\\n", " ") for step in steps_of(block.code)]
 
 
+#: Behind these words stands a unit, or a user or a group.
+_BEFORE_A_NAME = ("--unit", "--now", "restart", "-g", "-u")
+
+
 def check_words(words: list[str], name: str) -> None:
     """Look up what a command names: a command and options of ours, verbs of make, modules and files of the project."""
     for at, word in enumerate(words):
@@ -77,7 +81,8 @@ def check_words(words: list[str], name: str) -> None:
             check_words(words[:at], name)
             check_words(words[at + 1 :], name)
             return
-        if tool == "holdfast" and word != "--unit" and (at == 0 or words[at - 1] not in ("--unit", "--now", "restart")):
+        is_named = at > 0 and words[at - 1] in _BEFORE_A_NAME
+        if tool == "holdfast" and "/etc/" not in word and not is_named:
             check_command(main, words[at + 1 :], name)
             check_settings(words, name)
             return

@@ -201,9 +201,10 @@ def test_the_unit_never_restarts_what_must_not_start_by_itself() -> None:
     assert unit()["RestartPreventExitStatus"].split() == [str(int(NodeExit.WRONG_USAGE)), str(int(NodeExit.SUPERSEDED))]
 
 
-def test_the_unit_hands_the_node_a_copy_of_its_settings() -> None:
-    credential, _, _ = unit()["LoadCredential"].partition(":")
-    assert unit()["Environment"] == f"HOLDFAST_CONFIG=%d/{credential}"
+def test_the_unit_is_a_user_that_lasts_and_reads_its_settings_where_they_lie() -> None:
+    assert unit()["Environment"] == "HOLDFAST_CONFIG=/etc/holdfast/node.toml"
+    users = (ROOT / "deploy" / "systemd" / "holdfast.sysusers").read_text()
+    assert f"\nu {unit()['User']} - " in users
 
 
 def test_the_unit_waits_for_all_steps_of_a_stop() -> None:
