@@ -13,7 +13,7 @@ import gc
 import sys
 import time
 import tracemalloc
-from collections.abc import Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Coroutine, Generator, Iterator, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any, Final, cast
 
@@ -91,7 +91,7 @@ class Served:
 
 def holds_ms(work: Coroutine[Any, Any, None]) -> list[float]:
     """Return how long each turn of a task took."""
-    found = []
+    found: list[float] = []
     while True:
         began_s = time.perf_counter()
         try:
@@ -111,7 +111,7 @@ async def _scrape(registry: Registry, sizes: list[int]) -> None:
 
 
 class _Turn:
-    def __await__(self) -> Iterator[None]:
+    def __await__(self) -> Generator[None, None, None]:
         yield
 
 

@@ -55,7 +55,9 @@ class GroupSeries:
             yield
         for pair, each in numbers.items():
             for name, more, value in _values(each):
-                gauge = self._registry.gauge(name, _DESCRIPTIONS[name], group=pair.group, topic=each.topic, **more)
+                gauge = self._registry.gauge(
+                    name, _DESCRIPTIONS[name], None, group=pair.group, topic=each.topic, **more
+                )
                 gauge.value = value
                 if name == _AGE:
                     gauge.source = partial(self._age_ms, each.oldest_ms)
