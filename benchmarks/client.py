@@ -49,12 +49,23 @@ def request_frame(api_key: int, version: int, correlation_id: int, body: bytes) 
     return len(payload).to_bytes(4, "big") + payload
 
 
+#: What a new connection to a server goes through first, such as TLS and a login, where it is more than nothing.
+OPENINGS: Final[dict[Address, Callable[[socket.socket], socket.socket]]] = {}
+
+
+def open_socket(address: Address, timeout_s: float) -> socket.socket:
+    """Connect to a server as it wants it."""
+    opened = socket.create_connection(address, timeout=timeout_s)
+    opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    opening = OPENINGS.get(address)
+    return opening(opened) if opening else opened
+
+
 class Client:
     """One connection on which one call at a time is made."""
 
     def __init__(self, address: Address, timeout_s: float = 30.0) -> None:
-        self._socket = socket.create_connection(address, timeout=timeout_s)
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._socket = open_socket(address, timeout_s)
         self._correlation_id = 0
 
     def __enter__(self) -> Self:

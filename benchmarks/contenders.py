@@ -214,7 +214,7 @@ class HoldfastNode:
         """Return what the daemon's log says."""
         return [
             _partition_load(entry["partition"], entry["timestamp"], entry["load_ms"], entry["records"])
-            for entry in self._log_entries()
+            for entry in self.log_entries()
             if entry.get("event") == "log_partition_loaded"
         ]
 
@@ -278,7 +278,8 @@ class HoldfastNode:
             self._process.wait()
         self._process = None
 
-    def _log_entries(self) -> list[dict[str, Any]]:
+    def log_entries(self) -> list[dict[str, Any]]:
+        """Return the lines of its log."""
         lines = (self._directory / "holdfast.log").read_text().splitlines()
         return [json.loads(line) for line in lines if line.startswith("{")]
 
@@ -297,9 +298,7 @@ class TwoWorkers(HoldfastNode):
     @property
     def process_ids(self) -> list[int]:
         """The supervisor and its workers."""
-        workers = {
-            entry["node_id"]: entry["pid"] for entry in self._log_entries() if entry["event"] == "worker_started"
-        }
+        workers = {entry["node_id"]: entry["pid"] for entry in self.log_entries() if entry["event"] == "worker_started"}
         return [*super().process_ids, *workers.values()]
 
     def _choose_port(self) -> int:

@@ -82,7 +82,7 @@ class FastHoldfast(HoldfastNode):
         Raises:
             BenchmarkError: a load did not begin with the snapshot topic.
         """
-        for entry in self._log_entries():
+        for entry in self.log_entries():
             if entry.get("event") == "log_partition_loaded" and "restored_from_offset" not in entry:
                 raise BenchmarkError(f"Partition {entry['partition']} read its whole log.")
         return super().loads()

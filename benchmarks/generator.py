@@ -7,15 +7,15 @@ it takes is part of every result.
 
 import gc
 import select
-import socket
+import ssl
 import time
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from struct import Struct
 from typing import Final
 
-from benchmarks.client import BenchmarkError, request_frame
+from benchmarks.client import BenchmarkError, open_socket, request_frame
 from benchmarks.share_state import LEADER_EPOCH, STATE_EPOCH, ConnectionKeys, WrittenState
 from holdfast.api.results import PartitionRequest, ReadPartition, WritePartition
 from holdfast.api.share_state import READ, VERSIONS, WRITE
@@ -120,14 +120,21 @@ class Connection:
         self._requests = [Request(keys, keys.states[i : i + size], api_key) for i in range(0, len(keys.states), size)]
         self._turn = 0
         self.request = self._requests[-1]
-        self.socket = socket.create_connection(keys.address, timeout=_DRAIN_TIMEOUT_S)
-        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.socket = open_socket(keys.address, _DRAIN_TIMEOUT_S)
         self.socket.setblocking(False)
-        self.receive = self.socket.recv
+        is_tls = isinstance(self.socket, ssl.SSLSocket)
+        self.receive: Callable[[int], bytes | None] = self._receive_tls if is_tls else self.socket.recv
         self._correlation_id = 0
         self.correlation = b""
         self.buffer = b""
         self.sent_ns = 0
+
+    def _receive_tls(self, size: int) -> bytes | None:
+        """Return what is there; None: a part of a record of TLS, or one that holds no data."""
+        try:
+            return self.socket.recv(size)
+        except ssl.SSLWantReadError:
+            return None
 
     def send_next(self) -> None:
         """Send the next request."""
@@ -172,11 +179,11 @@ def measure(all_keys: Sequence[ConnectionKeys], workload: Workload, seconds: flo
     connections = [Connection(keys, workload) for keys in all_keys[: workload.connections]]
     try:
         if warm_up_s:
-            _drive(connections, warm_up_s)
+            drive(connections, warm_up_s)
         gc.collect()
         gc.disable()
         cpu_before, before = time.process_time(), time.perf_counter()
-        latencies, errors = _drive(connections, seconds)
+        latencies, _, errors = drive(connections, seconds)
         elapsed = time.perf_counter() - before
         cpu = time.process_time() - cpu_before
     finally:
@@ -199,10 +206,17 @@ def measure(all_keys: Sequence[ConnectionKeys], workload: Workload, seconds: flo
     )
 
 
-def _drive(connections: Sequence[Connection], seconds: float) -> tuple["array[int]", int]:
-    """Keep one request in flight on each connection; returns the latencies in ns of those that succeeded, and errors."""
+def drive(connections: Sequence[Connection], seconds: float) -> tuple["array[int]", "array[int]", int]:
+    """Keep one request in flight on each connection.
+
+    Returns: of those that succeeded latencies and when they were sent (by `time.perf_counter_ns`), in ns; and the number of errors.
+
+    Raises:
+        BenchmarkError: a wrong answer, or more errors than are bearable.
+    """
     latencies: array[int] = array("q")
-    keep, clock = latencies.append, time.perf_counter_ns
+    sent: array[int] = array("q")
+    keep, keep_sent, clock = latencies.append, sent.append, time.perf_counter_ns
     by_descriptor = {connection.socket.fileno(): connection for connection in connections}
     errors, in_flight = 0, len(connections)
     with select.epoll() as poller:
@@ -216,6 +230,8 @@ def _drive(connections: Sequence[Connection], seconds: float) -> tuple["array[in
             for descriptor, _ in poller.poll(1):
                 connection = by_descriptor[descriptor]
                 data = connection.receive(_RECEIVE_SIZE)
+                if data is None:
+                    continue
                 now_ns = clock()
                 if connection.request.known.get(data[8:]) != data[:4] or data[4:8] != connection.correlation:
                     is_success = connection.judge(data)
@@ -228,10 +244,11 @@ def _drive(connections: Sequence[Connection], seconds: float) -> tuple["array[in
                         connection.send()
                         continue
                 keep(now_ns - connection.sent_ns)
+                keep_sent(connection.sent_ns)
                 if now_ns < end_ns:
                     connection.send_next()
                 else:
                     in_flight -= 1
             if clock() > give_up_ns:
                 raise BenchmarkError(f"{in_flight} requests were not answered within {_DRAIN_TIMEOUT_S:.0f} s.")
-    return latencies, errors
+    return latencies, sent, errors

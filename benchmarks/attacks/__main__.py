@@ -2,7 +2,8 @@
 
     python -m benchmarks.attacks [NAME …]
 
-It starts a broker and a node of its own, and attacks when that is ready. Memory is the node's peak above what it held
+It starts a broker, a node with TLS, logins and access rules for who may not come in, and one at its defaults for all others, and
+attacks when they are ready. Memory is the node's peak above what it held
 when the attack began; times are those of a Write of one share partition, every 10 ms, by a process of its own. The
 ratio is that of the 99th percentiles during and before the attack.
 """
@@ -17,11 +18,16 @@ from collections import Counter
 from collections.abc import Sequence
 
 from benchmarks.attacks.attacks import ATTACKS, LAST, Attack, Target
-from benchmarks.attacks.caller import Caller, Healthy
+from benchmarks.attacks.caller import Caller, Healthy, Way
 from benchmarks.attacks.crowds import CROWDS
+from benchmarks.attacks.probes import PROBES
+from benchmarks.attacks.strangers import STRANGERS
 from benchmarks.cluster import create_topic, running_kafka
 from benchmarks.contenders import HoldfastNode
 from benchmarks.machine import memory_mib
+from benchmarks.secured_node import ADMIN, NOBODY, PASSWORD, USER, SecuredNode
+from holdfast.broker import EmbeddedKafka
+from holdfast.runtime.build import BUILD
 
 _HEAD = (
     "| attack | sent | above idle, MiB | before, p50 / p99 ms | during, p50 / p99 / max ms | ratio | troubles | answer |",
@@ -32,44 +38,70 @@ _SAMPLES_BEFORE = 200
 _BEFORE_MAX_S = 20.0
 _ATTACK_MAX_S = 25.0
 _SAMPLE_S = 0.05
+#: The sum of the table in `docs/operations.md`, connections excepted.
+_BOUND_MIB = 3 * 256 + 100 + 32
 _READY_MAX_S = 120.0
 
 
 def main(names: Sequence[str]) -> int:
     """Run the attacks of these names, all without any; returns the exit code."""
-    known = {attack.__name__: attack for attack in (*ATTACKS, *CROWDS, LAST)}
+    by_anybody, by_strangers = (*ATTACKS, *CROWDS, LAST), (*STRANGERS, *PROBES)
+    known = {attack.__name__: attack for attack in (*by_strangers, *by_anybody)}
     if unknown := set(names) - set(known):
         print(f"unknown: {', '.join(sorted(unknown))}; known are {', '.join(known)}")
         return 2
-    for row in _HEAD:
-        print(row, flush=True)
+    wanted = set(names) or set(known)
+    print(f"build {BUILD}")
     with running_kafka(1) as kafka:
         topic_id = create_topic(kafka)
-        node = HoldfastNode()
-        node.start(kafka)
-        try:
-            asyncio.run(_until_ready(node))
-            target = Target(node.address, topic_id, node.process_ids[0])
-            for name, attack in known.items():
-                if not names or name in names:
-                    print(asyncio.run(_measure(attack, target, node)), flush=True)
-        finally:
-            node.stop()
+        secured = SecuredNode("SASL_SSL")
+        # Clients may show a certificate, so that those of unknown authorities are looked at.
+        secured.settings |= {"ssl.client.auth": "requested", "listener.ssl.ca.location": str(secured.authority)}
+        for node, attacks in ((secured, by_strangers), (HoldfastNode(), by_anybody)):
+            if chosen := [attack for attack in attacks if attack.__name__ in wanted]:
+                _attack(node, kafka, topic_id, chosen)
     return 0
 
 
-async def _until_ready(node: HoldfastNode) -> None:
+def _attack(node: HoldfastNode, kafka: EmbeddedKafka, topic_id: bytes, attacks: Sequence[Attack]) -> None:
+    """Start a node and run some attacks on it, one after the other."""
+    node.start(kafka)
+    try:
+        owner = probing = None
+        if isinstance(node, SecuredNode):
+            owner, probing = (Way(str(node.authority), user, PASSWORD) for user in (USER, NOBODY))
+            admin = Way(str(node.authority), ADMIN, PASSWORD)
+        asyncio.run(_until_ready(node, admin if owner else None))
+        print(*_HEAD, sep="\n", flush=True)
+        begun_mib = memory_mib(node.process_ids)
+        peak_mib = begun_mib
+        for attack in attacks:
+            target = Target(node.address, topic_id, node.process_ids[0], probing if attack in PROBES else owner)
+            line, most_mib = asyncio.run(_measure(attack, target, node, owner))
+            peak_mib = max(peak_mib, most_mib)
+            print(line, flush=True)
+        errors = Counter(entry["event"] for entry in node.log_entries() if entry.get("level") in ("error", "critical"))
+        print(
+            f"\nThe node took {begun_mib:.0f} MiB before, {peak_mib:.0f} at most and {_memory_of(node):.0f} behind it; its bound is "
+            f"{_BOUND_MIB} MiB above idle and what connections take. Error lines: {dict(errors) or 'none'}\n",
+            flush=True,
+        )
+    finally:
+        node.stop()
+
+
+async def _until_ready(node: HoldfastNode, way: Way | None) -> None:
     """Wait until every log partition serves."""
     async with asyncio.timeout(_READY_MAX_S):
-        caller = await Caller.open(node.address)
+        caller = await Caller.open(node.address, way)
         while not (await caller.admin("status"))["is_ready"]:  # noqa: ASYNC110  # the node has no event
             await asyncio.sleep(_SAMPLE_S)
         caller.close()
 
 
-async def _measure(attack: Attack, target: Target, node: HoldfastNode) -> str:
-    target.sent_bytes = 0
-    healthy = Healthy(target.address, target.topic_id)
+async def _measure(attack: Attack, target: Target, node: HoldfastNode, way: Way | None) -> tuple[str, float]:
+    """Return the row of an attack, and the most memory that the node took; the healthy client comes in by `way`."""
+    healthy = Healthy(target.address, target.topic_id, way)
     waited_until_s = time.monotonic() + _BEFORE_MAX_S
     while healthy.written < _SAMPLES_BEFORE and time.monotonic() < waited_until_s:  # noqa: ASYNC110  # a process has no event
         await asyncio.sleep(_SAMPLE_S)
@@ -95,7 +127,7 @@ async def _measure(attack: Attack, target: Target, node: HoldfastNode) -> str:
     return (
         f"| {label} (`{attack.__name__}`) | {target.sent_bytes:,} B | {peak_mib - idle_mib:.0f} "
         f"| {_at(before, 0.5):.1f} / {_at(before, 0.99):.1f} | {peaks} | {ratio:.1f} | {counted or 'none'} | {answer} |"
-    )
+    ), peak_mib
 
 
 def _memory_of(node: HoldfastNode) -> float:

@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from benchmarks.attacks.caller import Caller, share_body, write_one
+from benchmarks.attacks.caller import Caller, Way, share_body, write_one
 from benchmarks.client import Address
 from holdfast.api.admin import ADMIN, AdminRequest, encode_admin_request
 from holdfast.api.results import DeletePartition, InitializePartition, ReadPartition
@@ -36,13 +36,14 @@ FRAME_BYTES: Final = 8 * 1024 * 1024
 class Target:
     """A node under attack, and how much was sent to it."""
 
-    def __init__(self, address: Address, topic_id: bytes, process_id: int) -> None:
-        self.address, self.topic_id, self.process_id = address, topic_id, process_id
+    def __init__(self, address: Address, topic_id: bytes, process_id: int, way: Way | None = None) -> None:
+        """Attack a node, which lets nobody in but by a way where there is one."""
+        self.address, self.topic_id, self.process_id, self.way = address, topic_id, process_id, way
         self.sent_bytes = 0
 
     async def open(self) -> Caller:
         """Connect to it."""
-        return await Caller.open(self.address)
+        return await Caller.open(self.address, self.way)
 
     def count(self, size: int) -> None:
         """Count bytes that were sent."""

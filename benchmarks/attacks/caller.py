@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import multiprocessing
+import ssl
 import struct
 import time
 from collections.abc import Sequence
 from multiprocessing.connection import Connection as Pipe
 from multiprocessing.sharedctypes import Synchronized
-from typing import Any, Final, Self
+from typing import Any, Final, NamedTuple, Self
 
 from benchmarks.client import Address
 from holdfast.api.admin import ADMIN, AdminRequest, decode_admin_response, encode_admin_request
@@ -23,8 +24,20 @@ from holdfast.api.share_state import INITIALIZE, READ, WRITE
 from holdfast.api.state_requests import encode_request
 from holdfast.api.state_responses import decode_response
 from holdfast.kafka.protocol import frames
+from holdfast.kafka.protocol.sasl_calls import (
+    AUTHENTICATE_VERSION_MAX,
+    HANDSHAKE_VERSION,
+    SASL_AUTHENTICATE,
+    SASL_HANDSHAKE,
+    AuthenticateAnswer,
+    decode_authenticate_answer,
+    encode_authenticate,
+    encode_handshake,
+)
+from holdfast.kafka.protocol.scram import SCRAM_SHA_256, ClientSide
 from holdfast.records.batches import ACKNOWLEDGED, StateBatch
 
+MECHANISM: Final = SCRAM_SHA_256
 VERSIONS: Final = {INITIALIZE: 0, READ: 0, WRITE: 1, 86: 0, 87: 1}
 #: Between two Writes of the healthy client.
 _PAUSE_S: Final = 0.01
@@ -41,6 +54,19 @@ def write_one(partition: int, batches: Sequence[tuple[int, int, int, int]], star
     return WritePartition(partition, -1, -1, start, -1, tuple(StateBatch(*batch) for batch in batches))
 
 
+class Way(NamedTuple):
+    """How a client gets into a node with TLS and logins."""
+
+    #: File with the authority of the node's certificate.
+    authority: str
+    user: str
+    password: str
+
+    def context(self) -> ssl.SSLContext:
+        """Return the TLS of a client."""
+        return ssl.create_default_context(cafile=self.authority)
+
+
 class Caller:
     """One connection, over which anything may be sent."""
 
@@ -49,15 +75,35 @@ class Caller:
         self.number = 0
 
     @classmethod
-    async def open(cls, address: Address) -> Self:
-        """Connect."""
-        async with asyncio.timeout(_TIMEOUT_S):
-            return cls(*await asyncio.open_connection(*address, limit=1 << 26))
+    async def open(cls, address: Address, way: Way | None = None) -> Self:
+        """Connect, and get in by a way where there is one."""
+        caller = await cls.knock(address, None if way is None else way.context())
+        if way is not None:
+            side = ClientSide(MECHANISM, way.user, way.password)
+            await caller.choose(MECHANISM)
+            side.check((await caller.say(side.prove((await caller.say(side.begin())).message))).message)
+        return caller
 
-    def send(self, api_key: int, version: int, body: bytes) -> int:
+    @classmethod
+    async def knock(cls, address: Address, context: ssl.SSLContext | None) -> Self:
+        """Connect without a login."""
+        async with asyncio.timeout(_TIMEOUT_S):
+            return cls(*await asyncio.open_connection(*address, limit=1 << 26, ssl=context))
+
+    async def choose(self, mechanism: str) -> None:
+        """Say by which mechanism the login is to be."""
+        self.send(SASL_HANDSHAKE, HANDSHAKE_VERSION, encode_handshake(mechanism), has_tags=False)
+        await self.receive()
+
+    async def say(self, message: bytes) -> AuthenticateAnswer:
+        """Send a message of a login and return the answer to it."""
+        self.send(SASL_AUTHENTICATE, AUTHENTICATE_VERSION_MAX, encode_authenticate(AUTHENTICATE_VERSION_MAX, message))
+        return decode_authenticate_answer(AUTHENTICATE_VERSION_MAX, await self.receive(), 5)
+
+    def send(self, api_key: int, version: int, body: bytes, *, has_tags: bool = True) -> int:
         """Send a request without waiting; returns the bytes of its frame."""
         self.number += 1
-        frame = frames.encode_request(api_key, version, self.number, b"attack", body)
+        frame = frames.encode_request(api_key, version, self.number, b"attack", body, has_tags)
         self.writer.write(frame)
         return len(frame)
 
@@ -85,11 +131,13 @@ class Caller:
 class Healthy:
     """A process of its own that writes one share partition again and again; it reports how long each Write took."""
 
-    def __init__(self, address: Address, topic_id: bytes) -> None:
+    def __init__(self, address: Address, topic_id: bytes, way: Way | None = None) -> None:
         context = multiprocessing.get_context("spawn")
         self._pipe, child = multiprocessing.Pipe()
         self._written = context.Value("q", 0)
-        self._process = context.Process(target=_be_healthy, args=(address, topic_id, child, self._written), daemon=True)
+        self._process = context.Process(
+            target=_be_healthy, args=(address, way, topic_id, child, self._written), daemon=True
+        )
         self._process.start()
 
     @property
@@ -108,11 +156,11 @@ class Healthy:
         return report
 
 
-def _be_healthy(address: Address, topic_id: bytes, pipe: Pipe, written: Synchronized[int]) -> None:
-    asyncio.run(_write_on(address, topic_id, pipe, written))
+def _be_healthy(address: Address, way: Way | None, topic_id: bytes, pipe: Pipe, written: Synchronized[int]) -> None:
+    asyncio.run(_write_on(address, way, topic_id, pipe, written))
 
 
-async def _write_on(address: Address, topic_id: bytes, pipe: Pipe, written: Synchronized[int]) -> None:
+async def _write_on(address: Address, way: Way | None, topic_id: bytes, pipe: Pipe, written: Synchronized[int]) -> None:
     times: list[tuple[float, float]] = []
     troubles: list[str] = []
     caller: Caller | None = None
@@ -121,7 +169,7 @@ async def _write_on(address: Address, topic_id: bytes, pipe: Pipe, written: Sync
         began_s = time.monotonic()
         try:
             if caller is None:
-                caller = await Caller.open(address)
+                caller = await Caller.open(address, way)
                 caller.call_share(
                     INITIALIZE, share_body(INITIALIZE, "healthy", [(topic_id, [InitializePartition(0, -1, 0)])])
                 )

@@ -21,6 +21,7 @@ from holdfast.compaction.progress import RunProgress, to_json
 from holdfast.console.show.job_progress import line_of, view_of
 from holdfast.daemon.settings.logging import configure_logging
 from holdfast.daemon.settings.models import Settings
+from holdfast.daemon.settings.secrets import secrets_of
 
 _STDERR: Final = 2
 
@@ -35,7 +36,7 @@ _log = structlog.get_logger(__name__)
 @contextmanager
 def json_lines(settings: Settings, progress: RunProgress) -> Iterator[Show]:
     """Print each report as a line of JSON; lines of Spark's go to standard error as they are."""
-    configure_logging(settings.logging)
+    configure_logging(settings.logging, secrets=secrets_of(settings))
     yield lambda: click.echo(json.dumps(to_json(progress.last))) if progress.last is not None else None
 
 
@@ -43,7 +44,7 @@ def json_lines(settings: Settings, progress: RunProgress) -> Iterator[Show]:
 def lines(settings: Settings, progress: RunProgress) -> Iterator[Show]:
     """Print a line of text for each batch, after one on standard error about what lies ahead."""
     with _forwarding_stderr(settings) as stderr:
-        configure_logging(settings.logging, stderr)
+        configure_logging(settings.logging, stderr, secrets=secrets_of(settings))
         yield lambda: click.echo(line_of(progress), file=stderr if progress.last is None else None)
 
 
@@ -54,7 +55,8 @@ def terminal(settings: Settings, progress: RunProgress) -> Iterator[Show]:
     # The view is built again with each refresh, so that the seconds count up while Spark starts.
     with Live(get_renderable=lambda: view_of(progress, monotonic() - began_s), redirect_stdout=False) as live:
         # `Live` has replaced stderr with a stream that prints above the table.
-        configure_logging(settings.logging.model_copy(update={"log_format": "console"}), sys.stderr)
+        logging = settings.logging.model_copy(update={"log_format": "console"})
+        configure_logging(logging, sys.stderr, secrets=secrets_of(settings))
         with _forwarding_stderr(settings):
             yield live.refresh
 
@@ -79,4 +81,4 @@ def _forwarding_stderr(settings: Settings) -> Iterator[IO[str]]:
             yield stderr
         finally:
             os.dup2(stderr.fileno(), _STDERR)
-            configure_logging(settings.logging)
+            configure_logging(settings.logging, secrets=secrets_of(settings))

@@ -13,6 +13,7 @@ from kio.static.protocol import Entity, Payload, RequestPayload
 
 from holdfast.kafka.connection import Address, BrokerConnection, ConnectionOptions
 from holdfast.kafka.errors import ConnectionFailed, UnreadableAnswer
+from holdfast.kafka.protocol.lengths import check_lengths
 from holdfast.kafka.protocol.unknown_tags import cut_unknown_tags
 
 R = TypeVar("R", bound=Payload)
@@ -56,6 +57,7 @@ def from_bytes(response_type: type[R], body: bytes) -> R:
         UnreadableAnswer: the bytes are not what its schema says.
     """
     try:
+        check_lengths(response_type, body)
         return _read(response_type, body)
     # ValueError: a number that is none of an enumeration's, or a body that is malformed.
     except (SerialError, ValueError) as error:

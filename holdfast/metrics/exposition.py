@@ -1,4 +1,4 @@
-"""What Prometheus reads: the registry as Prometheus text or OpenMetrics, in pieces that each take well below a millisecond.
+"""What Prometheus reads: the registry as Prometheus text or OpenMetrics, in pieces that each take a small part of a millisecond.
 
 `prometheus_client` writes the text, from a collector that has as much as one piece; who sends it can turn to something else between two.
 """
@@ -12,8 +12,10 @@ from prometheus_client.registry import Collector
 
 from holdfast.metrics.registry import BUCKETS_MS, Counter, Family, Gauge, Histogram, Instrument, Labels, Registry
 
-#: Lines of one piece, about: 0.3 ms.
-_PIECE_LINES: Final = 32
+#: Lines of one piece, at least: 0.1 ms. Each piece costs every request that is under way one such turn of the loop.
+_PIECE_LINES_MIN: Final = 8
+#: Pieces of all metrics, about: a reader of very many does not wait for more turns than these.
+_PIECES_MAX: Final = 1_000
 #: The label of each bucket: its upper end in seconds.
 _ENDS: Final = (*(str(upper_ms / 1_000) for upper_ms in BUCKETS_MS), "+Inf")
 _KINDS: Final[Mapping[type, str]] = {Counter: "counter", Gauge: "gauge", Histogram: "histogram"}
@@ -64,9 +66,11 @@ def _add_buckets(metric: Metric, name: str, labels: dict[str, str], histogram: H
 
 def _write(registry: Registry, encode: Callable[[Collector], bytes]) -> Iterator[bytes]:
     end = encode(_Nothing())
-    for family in registry.families():
+    families = registry.families()
+    piece_lines = max(_PIECE_LINES_MIN, sum(len(family.series) for family in families) // _PIECES_MAX)
+    for family in families:
         series, lines = list(family.series), len(BUCKETS_MS) + 3 if family.sort is Histogram else 1
-        step = max(1, _PIECE_LINES // lines)
+        step = max(1, piece_lines // lines)
         head = b""
         for first in range(0, len(series), step):
             # What vanishes meanwhile, because another node has it now, is left out.

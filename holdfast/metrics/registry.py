@@ -147,6 +147,13 @@ class Registry:
             if not family.series:
                 del self._families[name]
 
+    def discard(self, name: str, sort: type, **labels: object) -> None:
+        """Remove the one series of that name and exactly these labels, if it is there."""
+        exported, _ = exported_name(name, sort)
+        family = self._families.get(exported)
+        if family is not None and family.series.pop(_to_labels(labels), None) is not None and not family.series:
+            del self._families[exported]
+
     def families(self) -> tuple[Family, ...]:
         """Return all families, in the order in which they were made."""
         return tuple(self._families.values())

@@ -21,6 +21,7 @@ from holdfast.daemon.node_exit import NodeExit
 from holdfast.daemon.settings.file_env_flags import ConfigError, Loaded, load_settings
 from holdfast.daemon.settings.logging import configure_logging, form_for_people, open_audit_file
 from holdfast.daemon.settings.models import Settings
+from holdfast.daemon.settings.secrets import secrets_of
 from holdfast.daemon.worker_place import ALONE, WorkerPlace
 from holdfast.service.condition import Condition
 from holdfast.service.notices import Bounds
@@ -48,7 +49,7 @@ def serve_until_stopped(config: Path | None, flags: Mapping[str, object]) -> Nod
     """
     load, loaded = _load_all(config, flags)
     settings = loaded.settings
-    configure_logging(settings.logging, may_be_coloured=_may_be_coloured())
+    configure_logging(settings.logging, may_be_coloured=_may_be_coloured(), secrets=secrets_of(settings))
     for warning in loaded.warnings:
         _log.warning("setting_doubted", what=warning)
     if settings.host.workers == 1:
@@ -72,7 +73,7 @@ def serve_as_worker() -> NodeExit:
         return NodeExit.FAILED_TO_STOP
     load, loaded = _load_all(order.config, order.flags)
     settings = loaded.settings
-    configure_logging(settings.logging, fields={"node_id": settings.node_id})
+    configure_logging(settings.logging, fields={"node_id": settings.node_id}, secrets=secrets_of(settings))
     _open_audit_file(settings)
     place = WorkerPlace(take_sockets(order.descriptors), order.others, order.restarts)
 

@@ -13,20 +13,9 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from holdfast.daemon.settings.declarations import REDACTED, is_secret
-from holdfast.daemon.settings.file_env_flags import to_flags
-from holdfast.daemon.settings.models import Settings
+from holdfast.daemon.settings.secrets import hide
 
-#: Shorter values are words of everyday text, which no log line could do without.
-_SECRET_CHARACTERS_MIN: Final = 4
-_JSON_DEPTH: Final = 2
 _CUT: Final = b"\n(cut: the bundle has no room for the rest)\n"
-
-
-def secrets_of(settings: Settings) -> list[str]:
-    """Return the values that must stand nowhere, the longest first."""
-    values = {str(value) for name, value in to_flags(settings).items() if is_secret(name) and value}
-    return sorted((each for each in values if len(each) >= _SECRET_CHARACTERS_MIN), key=len, reverse=True)
 
 
 def gather(
@@ -42,9 +31,9 @@ def gather(
     files: dict[str, bytes] = {}
     for name, part in parts.items():
         try:
-            files[name] = _to_text(name, _hide(part(), secrets)).encode()
+            files[name] = _to_text(name, hide(part(), secrets)).encode()
         except Exception as error:  # a part that cannot be had is a file that says why, and the others are had
-            files[f"{name}.missing.txt"] = _to_text(name, _hide(f"{explain(error)}\n", secrets)).encode()
+            files[f"{name}.missing.txt"] = _to_text(name, hide(f"{explain(error)}\n", secrets)).encode()
     return files
 
 
@@ -89,26 +78,6 @@ def _to_text(name: str, content: object) -> str:
     if name.endswith(".txt") and isinstance(content, (list, tuple)):
         return "".join(f"{line}\n" for line in content)
     return json.dumps(content, indent=2, ensure_ascii=False, default=str) + "\n"
-
-
-def _hide(content: Any, secrets: Iterable[str]) -> Any:  # noqa: ANN401
-    """Return what a part gave without secrets, in any text that it holds."""
-    if isinstance(content, Mapping):
-        return {_hide(name, secrets): _hide(value, secrets) for name, value in content.items()}
-    if isinstance(content, (list, tuple)):
-        return [_hide(value, secrets) for value in content]
-    if isinstance(content, str):
-        for form in (form for secret in secrets for form in _forms(secret)):
-            content = content.replace(form, REDACTED)
-    return content
-
-
-def _forms(secret: str) -> list[str]:
-    """Return a text as it is, as JSON writes it, and as JSON writes that: a log line is JSON, and may hold some."""
-    forms = {secret: None}
-    for _ in range(_JSON_DEPTH):
-        forms |= {json.dumps(each, ensure_ascii=is_ascii)[1:-1]: None for each in forms for is_ascii in (False, True)}
-    return sorted(forms, key=len, reverse=True)
 
 
 def stacks_text(process: Mapping[str, Any]) -> str:

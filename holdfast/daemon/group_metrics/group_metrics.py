@@ -1,6 +1,7 @@
 """The metrics of share groups, made anew at intervals: states first, then where their topics end, then how old records are.
 
-States are summed up in slices, so that requests have their turn; of each share partition the log has committed what is shown.
+All of it is done in turns with requests; of each share partition the log has committed what is shown.
+Every share partition is looked at twice, first to choose and then to sum up, so that what is held at a time has the bounds of the settings.
 A node shows the share partitions of its own log partitions: the sum over all nodes is the group's.
 """
 
@@ -9,25 +10,30 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from fnmatch import fnmatchcase
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Final, Protocol
 
+from holdfast.daemon.group_metrics.choice import Choice, PairChooser
 from holdfast.daemon.group_metrics.numbers import GroupNumbers, Pair, Standing, ends_of
 from holdfast.daemon.group_metrics.series import GroupSeries
+from holdfast.daemon.group_metrics.turns import in_turns
 from holdfast.daemon.partitions.partitions import Partitions
 from holdfast.daemon.settings.components.group_metrics import GroupMetricSettings
 from holdfast.daemon.settings.models import Settings
+from holdfast.daemon.share.decisions import ShareShard
 from holdfast.daemon.topics.cluster_queries import ClusterQueries
 from holdfast.kafka.topics.topic_ends import Ends, TooManyQueries, TopicEnds
 from holdfast.kafka.topics.topic_leaders import Place
 from holdfast.metrics.registry import Registry
 from holdfast.records.deliveries import sum_up_deliveries
 from holdfast.records.keys import SharePartitionKey, format_topic_id
+from holdfast.runtime.partition.lifecycle import Partition
 
-#: Of each slice, so that one takes a millisecond or two.
-_KEYS_PER_SLICE: Final = 2_000
-_BATCHES_PER_SLICE: Final = 2_000
+#: Of each turn, so that none takes more than a millisecond.
+_KEYS_PER_TURN: Final = 500
+_BATCHES_PER_TURN: Final = 1_000
+_STANDINGS_PER_TURN: Final = 200
+_PAIRS_PER_TURN: Final = 5
 #: What a share partition costs beside its state batches, in batches.
 _BATCHES_PER_STATE: Final = 10
 
@@ -88,74 +94,72 @@ class GroupMetrics:
 
     async def refresh(self) -> None:
         """Make all numbers anew."""
-        standings = await self._sum_up(await self._choose())
-        ends = await self._find_ends({standing.place for standing in standings})
+        choice = await self._choose()
+        self._series.left_out.value = choice.left_out
+        standings, places = await self._sum_up(choice.pairs)
+        ends = await self._find_ends(places)
         times = await self._find_times(standings, ends)
         numbers: dict[Pair, GroupNumbers] = {}
-        for standing in standings:
+        async for standing in in_turns(standings, _STANDINGS_PER_TURN):
             pair, place = standing.pair, standing.place
             if pair not in numbers:
                 known = ends.get(pair.topic_id)
                 numbers[pair] = GroupNumbers((known and known.name) or format_topic_id(pair.topic_id))
             numbers[pair].add(standing, ends_of(ends, place), times.get((pair.group, place)))
-        self._series.show(numbers)
+        async for _ in in_turns(self._series.show(numbers), _PAIRS_PER_TURN):
+            pass
 
     # ---- the states ------------------------------------------------------------------------------------------------
 
-    async def _choose(self) -> list[tuple[SharePartitionKey, int]]:
-        """Return the share partitions to look at with their log partitions, in the order of group and topic."""
-        patterns = self._settings.group_metrics_groups
-        wanted: dict[str, bool] = {}
-        chosen: list[tuple[SharePartitionKey, int]] = []
-        for partition, shard in self._partitions.active():
+    async def _keys_in_turns(self) -> AsyncIterator[tuple[Partition, ShareShard, Sequence[SharePartitionKey]]]:
+        """Yield the share partitions of each log partition that serves, some in each turn."""
+        for partition, shard in list(self._partitions.active()):
             keys = shard.state.keys()
-            for start in range(0, len(keys), _KEYS_PER_SLICE):
-                for key in keys[start : start + _KEYS_PER_SLICE]:
-                    group = key.group_id
-                    if group not in wanted:
-                        wanted[group] = any(fnmatchcase(group, pattern) for pattern in patterns)
-                    if wanted[group]:
-                        chosen.append((key, partition.index))
-                await asyncio.sleep(0)
-        chosen.sort()
-        kept = chosen[: self._settings.group_metrics_share_partitions_max]
-        pairs = sorted({Pair(key.group_id, key.topic_id) for key, _ in kept})
-        shown = set(pairs[: self._settings.group_metrics_pairs_max])
-        if len(shown) < len(pairs):
-            kept = [each for each in kept if Pair(each[0].group_id, each[0].topic_id) in shown]
-        self._series.left_out.value = len(chosen) - len(kept)
-        return kept
+            async for start in in_turns(range(0, len(keys), _KEYS_PER_TURN), 1):
+                if partition.machine is not shard:
+                    break  # it has been handed over meanwhile
+                yield partition, shard, keys[start : start + _KEYS_PER_TURN]
 
-    async def _sum_up(self, chosen: Sequence[tuple[SharePartitionKey, int]]) -> list[Standing]:
-        """Return the states as the log has committed them; without those that are gone meanwhile."""
+    async def _choose(self) -> Choice:
+        """Return which pairs of a group and a topic are shown."""
+        settings = self._settings
+        chooser = PairChooser(settings.group_metrics_groups, settings.group_metrics_pairs_max)
+        async for _, _, keys in self._keys_in_turns():
+            chooser.count(keys)
+        return chooser.choose(settings.group_metrics_share_partitions_max)
+
+    async def _sum_up(self, pairs: frozenset[Pair]) -> tuple[list[Standing], list[Place]]:
+        """Return the states of some pairs as the log has committed them, and where in their topics they are, each place once."""
         standings: list[Standing] = []
+        places: dict[Place, None] = {}
         work = 0
-        shards = {partition.index: (partition, shard) for partition, shard in self._partitions.active()}
-        for key, index in chosen:
-            if work >= _BATCHES_PER_SLICE:
-                work = 0
-                await asyncio.sleep(0)
-                shards = {partition.index: (partition, shard) for partition, shard in self._partitions.active()}
-            if index not in shards:
-                continue
-            partition, shard = shards[index]
-            state = shard.state.at(partition.committed_sequence, key)
-            if state is not None:
-                work += _BATCHES_PER_STATE + len(state.state_batches)
-                deliveries = sum_up_deliveries(state.start_offset, state.state_batches)
+        async for partition, shard, keys in self._keys_in_turns():
+            for key in keys:
                 pair = Pair(key.group_id, key.topic_id)
-                standings.append(Standing(pair, key.partition, state.start_offset, deliveries))
-        return standings
+                if pair not in pairs:
+                    continue
+                if work >= _BATCHES_PER_TURN:
+                    work = 0
+                    await asyncio.sleep(0)
+                    if partition.machine is not shard:
+                        break
+                state = shard.state.at(partition.committed_sequence, key)
+                # What has come since the choice is shown from the next round on.
+                if state is not None and len(standings) < self._settings.group_metrics_share_partitions_max:
+                    work += _BATCHES_PER_STATE + len(state.state_batches)
+                    deliveries = sum_up_deliveries(state.start_offset, state.state_batches)
+                    standings.append(Standing(pair, key.partition, state.start_offset, deliveries))
+                    places[standings[-1].place] = None
+        return standings, list(places)
 
     # ---- the topics ------------------------------------------------------------------------------------------------
 
-    async def _find_ends(self, places: set[Place]) -> dict[bytes, TopicEnds]:
+    async def _find_ends(self, places: Sequence[Place]) -> dict[bytes, TopicEnds]:
         """Return what is known of the ends of partitions; those of a query that was refused are missing."""
-        ordered, size = sorted(places), self._places_per_query_max
         found: dict[bytes, TopicEnds] = {}
-        for start in range(0, len(ordered), size):
+        for start in range(0, len(places), self._places_per_query_max):
             wanted: defaultdict[bytes, list[int]] = defaultdict(list)
-            for topic_id, partition in ordered[start : start + size]:
+            for topic_id, partition in places[start : start + self._places_per_query_max]:
                 wanted[topic_id].append(partition)
             try:
                 answer = await self._ends.look_up(wanted)
@@ -174,14 +178,16 @@ class GroupMetrics:
         self, standings: Sequence[Standing], ends: Mapping[bytes, TopicEnds]
     ) -> dict[tuple[str, Place], int]:
         """Return by group and place when the oldest record that is not finished was written."""
-        oldest = {
-            (standing.pair.group, standing.place): offset
-            for standing in standings
-            if (offset := standing.oldest_offset(ends_of(ends, standing.place))) is not None
-        }
+        waiting: list[tuple[tuple[str, Place], int]] = []
+        wanted = 0
+        async for standing in in_turns(standings, _STANDINGS_PER_TURN):
+            offset = standing.oldest_offset(ends_of(ends, standing.place))
+            if offset is not None:
+                wanted += 1
+                if len(waiting) < self._settings.group_metrics_ages_max:
+                    waiting.append(((standing.pair.group, standing.place), offset))
         found: dict[tuple[str, Place], int] = {}
         # Two groups may stand at different records of one partition: each round has a place once.
-        waiting = list(oldest.items())[: self._settings.group_metrics_ages_max]
         while waiting:
             now: dict[Place, tuple[str, int]] = {}
             later = []
@@ -195,7 +201,7 @@ class GroupMetrics:
                 if place in times and now[place][1] == offset:
                     found[group, place] = times[place]
             waiting = later if times else []  # nobody answers
-        self._series.ages_unknown.value = len(oldest) - len(found)
+        self._series.ages_unknown.value = wanted - len(found)
         return found
 
 

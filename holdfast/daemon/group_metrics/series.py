@@ -2,11 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import Final
 
 from holdfast.daemon.group_metrics.numbers import GroupNumbers, Pair
-from holdfast.metrics.registry import Registry
+from holdfast.metrics.registry import Gauge, Registry
 from holdfast.records.deliveries import DELIVERY_COUNT_TOP
+
+_AGE: Final = "group_oldest_record_age_ms"
+#: Each has the labels group and topic.
+_DESCRIPTIONS: Final[Mapping[str, str]] = {
+    "group_share_partitions": "Share partitions of a group and topic on this node.",
+    "group_records_in_flight": "Records that are not finished, up to the last one that a consumer has released or finished.",
+    "group_records_archived": "Records from the start offset on that were given up: rejected, or delivered too often.",
+    "group_records_by_deliveries": "Records that are not finished by how often they were delivered; "
+    f"{DELIVERY_COUNT_TOP} stands for more, too.",
+    "group_lag_records": "Records from the start offset to the end of the topic that are not finished, where that is known.",
+    "group_lag_unknown": "Share partitions whose lag is not known.",
+    _AGE: "Age of the oldest record that is not finished, by its record batch; 0: there is none, or it is not known.",
+}
 
 
 class GroupSeries:
@@ -28,47 +43,37 @@ class GroupSeries:
             "leader does not return the record (the node needs READ on the topic).",
         )
 
-    def show(self, numbers: Mapping[Pair, GroupNumbers]) -> None:
-        """Show these pairs, and no others any more."""
+    def show(self, numbers: Mapping[Pair, GroupNumbers]) -> Iterator[None]:
+        """Show these pairs, and no others any more: one in each step."""
         shown = {(pair.group, each.topic) for pair, each in numbers.items()}
-        for group, topic in self._shown - shown:
-            self._registry.remove(group=group, topic=topic)
-        self._shown = shown
+        gone = self._shown - shown
+        self._shown |= shown
+        for group, topic in gone:
+            for name, more, _ in _values(GroupNumbers(topic)):
+                self._registry.discard(name, Gauge, group=group, topic=topic, **more)
+            self._shown.discard((group, topic))
+            yield
         for pair, each in numbers.items():
-            self._show_pair({"group": pair.group, "topic": each.topic}, each)
+            for name, more, value in _values(each):
+                gauge = self._registry.gauge(
+                    name, _DESCRIPTIONS[name], None, group=pair.group, topic=each.topic, **more
+                )
+                gauge.value = value
+                if name == _AGE:
+                    gauge.source = partial(self._age_ms, each.oldest_ms)
+            yield
 
-    def _show_pair(self, labels: dict[str, str], numbers: GroupNumbers) -> None:
-        def show(name: str, description: str, value: float, **more: int) -> None:
-            self._registry.gauge(name, description, None, **labels, **more).value = value
+    def _age_ms(self, written_ms: int | None) -> int:
+        return 0 if written_ms is None else max(0, self._wall_ms() - written_ms)
 
-        show("group_share_partitions", "Share partitions of a group and topic on this node.", numbers.share_partitions)
-        show(
-            "group_records_in_flight",
-            "Records that are not finished, up to the last one that a consumer has released or finished.",
-            numbers.in_flight,
-        )
-        show(
-            "group_records_archived",
-            "Records from the start offset on that were given up: rejected, or delivered too often.",
-            numbers.archived,
-        )
-        for count in range(1, DELIVERY_COUNT_TOP + 1):
-            show(
-                "group_records_by_deliveries",
-                f"Records that are not finished by how often they were delivered; {DELIVERY_COUNT_TOP} stands for more, too.",
-                numbers.by_delivery_count.get(count, 0),
-                deliveries=count,
-            )
-        show(
-            "group_lag_records",
-            "Records from the start offset to the end of the topic that are not finished, where that is known.",
-            numbers.lag,
-        )
-        show("group_lag_unknown", "Share partitions whose lag is not known.", numbers.lag_unknown)
-        oldest_ms = numbers.oldest_ms
-        self._registry.gauge(
-            "group_oldest_record_age_ms",
-            "Age of the oldest record that is not finished, by its record batch; 0: there is none, or it is not known.",
-            lambda: 0 if oldest_ms is None else max(0, self._wall_ms() - oldest_ms),
-            **labels,
-        )
+
+def _values(numbers: GroupNumbers) -> Iterator[tuple[str, dict[str, int], int]]:
+    """Yield name, labels beside group and topic, and value of each series of a pair; an age depends on when it is read."""
+    yield "group_share_partitions", {}, numbers.share_partitions
+    yield "group_records_in_flight", {}, numbers.in_flight
+    yield "group_records_archived", {}, numbers.archived
+    for count in range(1, DELIVERY_COUNT_TOP + 1):
+        yield "group_records_by_deliveries", {"deliveries": count}, numbers.by_delivery_count.get(count, 0)
+    yield "group_lag_records", {}, numbers.lag
+    yield "group_lag_unknown", {}, numbers.lag_unknown
+    yield _AGE, {}, 0

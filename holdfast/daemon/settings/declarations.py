@@ -1,5 +1,6 @@
 """How a setting is declared: its default, what it does, its bounds, and the names it may be given under."""
 
+import re
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar
 
@@ -26,12 +27,21 @@ _SECRET_PARTS = (
     "assertion",
 )
 REDACTED = "(hidden)"
+#: As in `https://user:password@host`.
+URL_PASSWORD = re.compile(r"(?<=://)[^/\s@]+:[^/\s@]+(?=@)")
 
 
 def is_secret(name: str) -> bool:
     """Tell whether the value of a client property must not be shown."""
     lower = name.lower()  # as in Spark's `spark.ssl.keyPassword`
     return any(part in lower for part in _SECRET_PARTS)
+
+
+def redact(name: str, value: Any) -> Any:  # noqa: ANN401
+    """Return the value of a setting or a client property as it may be shown."""
+    if is_secret(name):
+        return REDACTED if value else value
+    return URL_PASSWORD.sub(REDACTED, value) if isinstance(value, str) else value
 
 
 def setting(default: Any, description: str, *, kafka: str | None = None, **bounds: Any) -> Any:  # noqa: ANN401
@@ -81,4 +91,4 @@ class Properties(Component):
 
     def redacted(self) -> dict[str, str]:
         """Return the properties fit to be shown: secrets are hidden by their name."""
-        return {name: REDACTED if is_secret(name) else value for name, value in self.properties.items()}
+        return {name: redact(name, value) for name, value in self.properties.items()}

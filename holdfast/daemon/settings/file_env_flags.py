@@ -20,7 +20,7 @@ from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
 from holdfast.daemon.settings.cluster_wide import why_not_cluster_wide
-from holdfast.daemon.settings.declarations import REDACTED, Address, Component, Properties, is_secret
+from holdfast.daemon.settings.declarations import Address, Component, Properties, is_secret, redact
 from holdfast.daemon.settings.models import Settings
 
 ENVIRONMENT_PREFIX: Final = "HOLDFAST_"
@@ -201,8 +201,7 @@ def with_flags(flags: Mapping[str, object], own: Mapping[str, object]) -> dict[s
 
 def describe(settings: Settings) -> dict[str, Any]:
     """Return every setting by its name, secrets hidden: fit for a log line or a status page."""
-    values = _values(settings)
-    values |= {name: REDACTED for name, value in values.items() if value and is_secret(name)}
+    values = {name: redact(name, value) for name, value in _values(settings).items()}
     kafka = {_KAFKA + name: value for name, value in settings.kafka.redacted().items()}
     return values | kafka | settings.spark.redacted()
 

@@ -1,7 +1,7 @@
 """What the node says: one line an event, JSON for machines or text for people on a terminal, on stderr.
 
 Events are short sentences; what varies is in named fields. Lines of libraries come out in the same form.
-Fields whose names say that they hold a secret are hidden, wherever they come from.
+Fields whose names say that they hold a secret are hidden, and so are the secrets of the settings in any text.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ import logging.handlers
 import os
 import sys
 from collections import deque
-from collections.abc import Callable, Mapping, MutableMapping
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from functools import partial
 from time import monotonic
 from types import MappingProxyType
 from typing import IO, Any, Final, TextIO
@@ -23,6 +24,7 @@ from holdfast.daemon.brokers.silence import IsLeftOut, none_left_out
 from holdfast.daemon.settings.declarations import REDACTED, is_secret
 from holdfast.daemon.settings.log_line_limits import TracebackLimit, bound_text
 from holdfast.daemon.settings.models import LoggingSettings
+from holdfast.daemon.settings.secrets import hide
 from holdfast.metrics.line_limit import LineLimit
 
 _log = structlog.get_logger(__name__)
@@ -70,11 +72,12 @@ def configure_logging(
     *,
     may_be_coloured: bool = True,
     fields: Mapping[str, object] = MappingProxyType({}),
+    secrets: Sequence[str] = (),
 ) -> None:
     """Send all lines of this process to `stream` (by default stderr), in the form that the settings name.
 
     Text for people has colours where they may be and `stream` is a terminal.
-    Each line has these fields, unless it has one of that name itself.
+    Each line has these fields, unless it has one of that name itself, and none of these secrets, texts of errors included.
     """
     stream = stream or sys.stderr
     people = form_for_people(settings, stream, may_be_coloured=may_be_coloured)
@@ -89,6 +92,7 @@ def configure_logging(
         _to_text,
         # Not the renderer's, which shows local variables, and with them what must not be shown.
         structlog.processors.format_exc_info,
+        *([partial(_hide_values, secrets)] if secrets else ()),
         bound_text,
     ]
     structlog.configure(
@@ -246,6 +250,12 @@ def _hide_secrets(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMa
     for name, value in event.items():
         event[name] = REDACTED if is_secret(name.replace("_", ".")) or is_secret(name) else _hide_inside(value)
     return event
+
+
+def _hide_values(secrets: Sequence[str], _: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:  # noqa: ANN401
+    """Hide what may stand in any text, such as that of an error of a library."""
+    hidden: MutableMapping[str, Any] = hide(event, secrets)
+    return hidden
 
 
 def _hide_inside(value: Any) -> Any:  # noqa: ANN401

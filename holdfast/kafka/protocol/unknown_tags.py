@@ -14,8 +14,8 @@ from kio.static.protocol import Entity
 
 from holdfast.kafka.protocol.primitives import MalformedBody, encode_tags, read_tags, read_varint
 
-#: By kio's name of the type.
-_SIZES: Final[Mapping[str, int]] = {
+#: Bytes, by kio's name of the type.
+FIXED_SIZES: Final[Mapping[str, int]] = {
     "bool": 1,
     "int8": 1,
     "int16": 2,
@@ -76,7 +76,7 @@ def _cut_content(field: Field[Any], content: bytes) -> bytes:
 
 def _cut_field(field: Field[Any], data: bytes, offset: int, *, is_tagged: bool) -> tuple[bytes, int]:
     """Return the field at `offset`, and the offset behind it in `data`."""
-    shape, start = _shape_of(field.type), offset
+    shape, start = shape_of(field.type), offset
     count = 1
     if shape.is_array:
         announced, offset = read_varint(data, offset, field.name)
@@ -98,7 +98,7 @@ def _cut_field(field: Field[Any], data: bytes, offset: int, *, is_tagged: bool) 
 def _skip_primitive(field: Field[Any], data: bytes, offset: int) -> int:
     kafka_type: str = field.metadata["kafka_type"]
     if kafka_type not in _WITH_LENGTH:
-        return _take(data, offset, _SIZES[kafka_type], field.name)
+        return _take(data, offset, FIXED_SIZES[kafka_type], field.name)
     length, offset = read_varint(data, offset, field.name)
     return _take(data, offset, max(0, length - 1), field.name)
 
@@ -110,7 +110,8 @@ def _take(data: bytes, offset: int, size: int, field: str) -> int:
     return offset + size
 
 
-def _shape_of(field_type: Any) -> _Shape:  # noqa: ANN401
+def shape_of(field_type: Any) -> _Shape:  # noqa: ANN401
+    """Return how a field of this type is written."""
     is_nullable = NoneType in get_args(field_type)
     if is_nullable:
         (field_type,) = (each for each in get_args(field_type) if each is not NoneType)

@@ -26,6 +26,8 @@ _READ_UNCOMMITTED: Final = i8(0)
 #: How often leaders are queried: after an election the second answer is right, and a partition without a leader delays no other.
 _TRIES: Final = 3
 _PAUSE_S: Final = 0.1
+#: kio takes a millisecond for as many, in which the loop does nothing else.
+_PARTITIONS_PER_REQUEST: Final = 500
 
 
 class TooManyQueries(Exception):
@@ -131,28 +133,43 @@ class TopicEndSource:
 
     async def _query_leader(self, address: Address, led: Mapping[Place, Led]) -> dict[Place, tuple[Ends, bool]]:
         """Return what one broker answers, and of each partition whether another query may find more."""
+        answers: dict[Place, tuple[Ends, bool]] = {}
+        places = list(led)
         try:
             connection = await BrokerConnection.open(address, self._options, self._timeout_ms)
             try:
-                first, end = await asyncio.gather(
-                    *(exchange(connection, _request(led, which), ListOffsetsResponse) for which in (EARLIEST, LATEST))
-                )
+                for start in range(0, len(places), _PARTITIONS_PER_REQUEST):
+                    part = {place: led[place] for place in places[start : start + _PARTITIONS_PER_REQUEST]}
+                    answers |= await _query_part(connection, part)
             finally:
                 connection.close()
         except ConnectionFailed as failure:
-            return dict.fromkeys(led, (Ends(-1, -1, f"its leader cannot be reached: {failure}"), True))
-        firsts, ends = _offsets(first), _offsets(end)
-        answers = {}
-        for place, (_, _, topic) in led.items():
-            unanswered = (int(ErrorCode.UNKNOWN_SERVER_ERROR), -1)
-            both = [offsets.get((topic, place[1]), unanswered) for offsets in (firsts, ends)]
-            error = next((code for code, _ in both if code != ErrorCode.NONE), None)
-            if error is None:
-                answers[place] = Ends(both[0][1], both[1][1]), False
-            else:
-                problem = f"its leader does not return its offsets: {error_name(error)}"
-                answers[place] = Ends(-1, -1, problem), error in STALE_LEADER
+            silence = Ends(-1, -1, f"its leader cannot be reached: {failure}"), True
+            answers |= dict.fromkeys(led.keys() - answers.keys(), silence)
         return answers
+
+
+async def _query_part(connection: BrokerConnection, led: Mapping[Place, Led]) -> dict[Place, tuple[Ends, bool]]:
+    """Return what a broker answers about some partitions, and of each whether another query may find more.
+
+    Raises:
+        ConnectionFailed: it gives no answer.
+    """
+    first, end = await asyncio.gather(
+        *(exchange(connection, _request(led, which), ListOffsetsResponse) for which in (EARLIEST, LATEST))
+    )
+    firsts, ends = _offsets(first), _offsets(end)
+    answers = {}
+    for place, (_, _, topic) in led.items():
+        unanswered = (int(ErrorCode.UNKNOWN_SERVER_ERROR), -1)
+        both = [offsets.get((topic, place[1]), unanswered) for offsets in (firsts, ends)]
+        error = next((code for code, _ in both if code != ErrorCode.NONE), None)
+        if error is None:
+            answers[place] = Ends(both[0][1], both[1][1]), False
+        else:
+            problem = f"its leader does not return its offsets: {error_name(error)}"
+            answers[place] = Ends(-1, -1, problem), error in STALE_LEADER
+    return answers
 
 
 def _request(led: Mapping[Place, Led], which: int) -> ListOffsetsRequest:

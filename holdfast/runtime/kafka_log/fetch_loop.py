@@ -22,6 +22,8 @@ class FetcherConfig(NamedTuple):
     fetch_wait_ms: int
     fetch_bytes_max: int
     fetch_partition_bytes_max: int
+    #: Of one record batch without its compression.
+    fetch_batch_bytes_max: int
     #: Decoded records reported at a time.
     slice_records_max: int
     #: The longest that a broker is left alone because it says so.

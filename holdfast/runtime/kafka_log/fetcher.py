@@ -236,7 +236,7 @@ class Fetcher:
         header = fetch.acknowledged_header if fetch.requested_offset < fetch.offset else None
         if header is None or batch.last_offset + 1 < fetch.offset:
             return True
-        if batch.last_offset + 1 > fetch.offset or not _ends_with(batch, header):
+        if batch.last_offset + 1 > fetch.offset or not _ends_with(batch, header, self._config.fetch_batch_bytes_max):
             return False
         fetch.is_checked, fetch.last_epoch, fetch.acknowledged_header = True, batch.leader_epoch, None
         return True
@@ -264,7 +264,7 @@ class Fetcher:
     ) -> Generator[None, None, int]:
         """Report the records of a batch in slices; takes and returns how many were reported since others had their turn."""
         listener, slice_max = self._listener(), self._config.slice_records_max
-        records = decode(batch.data, fetch.offset)
+        records = decode(batch.data, fetch.offset, self._config.fetch_batch_bytes_max)
         # A batch may hold ten thousand records, so it is taken apart in slices too.
         while few := take(records, slice_max, batch.last_offset):
             if reported >= slice_max:
@@ -314,9 +314,9 @@ class Fetcher:
         self._listener().read_failed(partition, fetch.instance, error)
 
 
-def _ends_with(batch: FetchedBatch, header: bytes) -> bool:
+def _ends_with(batch: FetchedBatch, header: bytes, bytes_max: int) -> bool:
     """Tell whether the last record of a batch is ours of this header, which no two records of a log share."""
-    last = take(decode(batch.data, batch.last_offset), 1, batch.last_offset)
+    last = take(decode(batch.data, batch.last_offset, bytes_max), 1, batch.last_offset)
     return [record.header for record in last] == [header]
 
 

@@ -54,6 +54,8 @@ class KafkaLogConfig:
     #: Of one fetch.
     fetch_bytes_max: int
     fetch_partition_bytes_max: int
+    #: Of one record batch without its compression; at least `message_bytes_max` counts.
+    fetch_batch_bytes_max: int
     #: Records of a load that are reported before others have their turn.
     slice_records_max: int
     #: Of any request to a broker.
@@ -238,6 +240,7 @@ class KafkaLog:
             fetch_wait_ms=config.fetch_wait_ms,
             fetch_bytes_max=config.fetch_bytes_max,
             fetch_partition_bytes_max=config.fetch_partition_bytes_max,
+            fetch_batch_bytes_max=max(config.fetch_batch_bytes_max, config.message_bytes_max),
             slice_records_max=config.slice_records_max,
             throttle_max_ms=config.throttle_max_ms,
         )

@@ -9,6 +9,7 @@ from struct import Struct
 from typing import Final, NamedTuple
 
 from holdfast.kafka.aiokafka_parts import MAGIC, read_batch
+from holdfast.kafka.decompression import decompress
 from holdfast.records.header import find_header
 from holdfast.runtime.log_protocol import LogRecord, make_log_record
 
@@ -18,6 +19,10 @@ BATCH_HEAD_BYTES: Final = 61
 #: A batch's length does not count its base offset and itself.
 LENGTH_OFFSET: Final = 12
 CONTROL: Final = 0x20
+#: Bits of the attributes that name the codec of the compression; 0 is none.
+_CODEC: Final = 0x07
+_LENGTH, _LENGTH_AT = Struct(">i"), 8
+_ATTRIBUTES, _ATTRIBUTES_AT = Struct(">h"), 21
 
 
 class FetchedBatch(NamedTuple):
@@ -63,11 +68,11 @@ def iter_batches(data: bytes, from_offset: int, *, begins_there: bool) -> Iterat
         at, next_offset, is_behind_batch = stop, last_offset + 1, True
 
 
-def decode(batch: bytes, from_offset: int) -> Iterator[LogRecord]:
+def decode(batch: bytes, from_offset: int, bytes_max: int) -> Iterator[LogRecord]:
     """Return the records of one whole batch at or behind an offset, to be taken with `take`; none of a control batch.
 
     Raises:
-        DamagedBatch: it is not what was written.
+        DamagedBatch: it is not what was written, or has more than `bytes_max` bytes without its compression.
     """
     head = BATCH_HEAD.unpack_from(batch)
     if head[3] != MAGIC:
@@ -76,23 +81,34 @@ def decode(batch: bytes, from_offset: int) -> Iterator[LogRecord]:
         decoded = read_batch(batch)
         is_whole = decoded is not None and decoded.validate_crc()
         if is_whole and not head[5] & CONTROL:
+            if head[5] & _CODEC:
+                decoded = read_batch(_decompress(batch, head[5], bytes_max))
             return (
                 make_log_record((record.offset, record.key, record.value, find_header(record.headers)))
                 for record in decoded
                 if record.offset >= from_offset
             )
-    except Exception as error:  # the library raises what it likes
+    except Exception as error:  # the libraries raise what they like
         raise DamagedBatch(repr(error)) from error
     if not is_whole:
         raise DamagedBatch("its checksum is wrong")
     return iter(())
 
 
+def _decompress(batch: bytes, attributes: int, bytes_max: int) -> bytes:
+    """Return a batch as it was before it was compressed; its checksum is that of before."""
+    records = decompress(attributes & _CODEC, batch[BATCH_HEAD_BYTES:], bytes_max)
+    head = bytearray(batch[:BATCH_HEAD_BYTES])
+    _LENGTH.pack_into(head, _LENGTH_AT, BATCH_HEAD_BYTES - LENGTH_OFFSET + len(records))
+    _ATTRIBUTES.pack_into(head, _ATTRIBUTES_AT, attributes & ~_CODEC)
+    return bytes(head) + records
+
+
 def take(records: Iterator[LogRecord], count: int, last_offset: int) -> list[LogRecord]:
     """Return the next records of a batch, `count` at most.
 
     Raises:
-        DamagedBatch: they cannot be decompressed or decoded, or lie behind the batch's last offset.
+        DamagedBatch: they cannot be decoded, or lie behind the batch's last offset.
     """
     try:
         found = list(islice(records, count))

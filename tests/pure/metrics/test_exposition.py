@@ -89,6 +89,16 @@ def test_a_large_family_is_written_in_pieces_with_one_head(accept: str) -> None:
     assert len(found["holdfast_load_seconds"].samples) == 200 * (len(BUCKETS_MS) + 3)
 
 
+def test_pieces_are_small_and_of_very_many_series_not_many_more_than_a_thousand(accept: str) -> None:
+    registry = Registry()
+    for number in range(1_000):
+        registry.gauge("few", "Few.", number=number)
+    assert max(piece.count(b"\n") for piece in expose(registry, accept).pieces) <= 8
+    for number in range(49_000):
+        registry.gauge("many", "Many.", number=number)
+    assert len(list(expose(registry, accept).pieces)) <= 1_010
+
+
 def test_openmetrics_ends_with_its_end_and_text_has_none() -> None:
     registry = Registry()
     for name in ("a", "b"):

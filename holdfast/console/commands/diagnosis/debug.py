@@ -15,12 +15,13 @@ from typing import Any, Final
 import click
 
 from holdfast.console.commands.diagnosis.doctor import Examined, diagnose, doctor_options, load
-from holdfast.console.doctor.bundle import gather, secrets_of, stacks_text, write
+from holdfast.console.doctor.bundle import gather, stacks_text, write
 from holdfast.console.options import admin, split_assignment
 from holdfast.console.outcomes import Exit, Failure
 from holdfast.console.show.output import print_json, say
 from holdfast.daemon.settings.declarations import MIB
 from holdfast.daemon.settings.file_env_flags import describe
+from holdfast.daemon.settings.secrets import secrets_of
 from holdfast.distribution import NAME, VERSION
 from holdfast.runtime.build import BUILD
 

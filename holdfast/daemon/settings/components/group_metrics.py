@@ -16,10 +16,12 @@ class GroupMetricSettings(Component):
         200,
         "Pairs of a group and a topic that have metrics, the first ones by name; each pair has up to twenty series. "
         "What is left out is counted in `holdfast_group_metrics_left_out`.",
-        most=100_000,
+        most=10_000,
     )
     group_metrics_share_partitions_max: int = count(
-        20_000, "Share partitions that are looked at for it; what is left out is counted, too.", most=10_000_000
+        20_000,
+        "Share partitions that these pairs may have in all; a pair that exceeds it is left out as a whole, and counted, too.",
+        most=10_000_000,
     )
     group_metrics_ages_max: int = setting(
         1_000,

@@ -93,6 +93,13 @@ class LogSettings(Component):
     fetch_partition_bytes_max: int = setting(
         MIB, "What one fetch brings of one log partition. At most fetch_bytes_max.", ge=16 * 1024, le=1024 * MIB
     )
+    fetch_batch_bytes_max: int = setting(
+        16 * MIB,
+        "Largest record batch of the log without its compression, where the topic's max.message.bytes is not larger; one that "
+        "exceeds it counts as damaged, for a few bytes may stand for gigabytes.",
+        ge=64 * 1024,
+        le=1024 * MIB,
+    )
     fetch_wait_ms: int = time_ms(
         100,
         "How long a broker may hold a fetch of the log that finds nothing new; the longest time between two fetches.",

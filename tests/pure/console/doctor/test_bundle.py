@@ -10,8 +10,9 @@ from typing import Final
 
 import pytest
 
-from holdfast.console.doctor.bundle import gather, secrets_of, stacks_text, write
+from holdfast.console.doctor.bundle import gather, stacks_text, write
 from holdfast.daemon.settings.file_env_flags import describe, load_settings
+from holdfast.daemon.settings.secrets import secrets_of
 
 #: Properties that hold secrets, of librdkafka and of Spark, in any spelling.
 PLANTED: Final = {

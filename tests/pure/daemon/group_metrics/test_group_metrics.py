@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from holdfast.daemon.group_metrics.group_metrics import GroupMetrics
@@ -185,3 +187,23 @@ async def test_the_series_of_what_is_gone_or_handed_over_go_with_the_next_round(
     await world.metrics.refresh()
     assert not any("orders" in name for name in world.registry.snapshot())
     assert any("payments" in name for name in world.registry.snapshot())
+
+
+async def test_no_turn_of_the_loop_does_more_than_a_part_however_many_groups_there_are() -> None:
+    world = await world_of(group_metrics_pairs_max=100)
+    for number in range(1_200):
+        world.node.initialize(number % 4, SharePartitionKey(f"more-{number:04d}", TOPIC, 0))
+    sizes = [0]
+    for wanted in ("*", "orders"):  # the second time all others are gone
+        world.metrics._settings = world.node.settings.group_metrics.model_copy(
+            update={"group_metrics_groups": (wanted,)}
+        )
+        refreshing = world.metrics.refresh()
+        with suppress(StopIteration):
+            while True:
+                refreshing.send(None)
+                sizes.append(sum(len(family.series) for family in world.registry.families()))
+    steps = [abs(after - before) for before, after in itertools.pairwise(sizes)]
+    assert max(sizes) > 100 * 16 - 100
+    assert max(steps[1:]) <= 5 * 17
+    assert world.metrics._series.left_out.value == 0

@@ -12,8 +12,16 @@ import pytest
 import structlog
 
 from holdfast.daemon.settings.declarations import REDACTED
-from holdfast.daemon.settings.logging import AUDIT_LOGGER, ClientLines, configure_logging, open_audit_file
+from holdfast.daemon.settings.file_env_flags import describe, load_settings
+from holdfast.daemon.settings.logging import (
+    AUDIT_LOGGER,
+    LAST_LINES,
+    ClientLines,
+    configure_logging,
+    open_audit_file,
+)
 from holdfast.daemon.settings.models import LoggingSettings
+from holdfast.daemon.settings.secrets import secrets_of
 
 SECRET = "open sesame"
 
@@ -235,3 +243,31 @@ def test_the_audit_log_is_written_whatever_the_level_and_may_have_a_file_of_its_
         forget_audit_files()
     with pytest.raises(OSError, match="No such file"):
         open_audit_file(str(tmp_path / "missing" / "audit"))
+
+
+def test_secrets_of_the_settings_stand_in_no_text_whoever_writes_it() -> None:
+    settings = load_settings(
+        flags={
+            "kafka.bootstrap.servers": "a:1",
+            "kafka.sasl.password": SECRET,
+            "spark.hadoop.fs.s3a.endpoint": "https://kelp:planted-1@store.example/x",
+            "spark.kubernetes.token.mounted": "true",
+        }
+    ).settings
+    assert sorted(secrets_of(settings)) == [SECRET, "planted-1"]
+    stream = io.StringIO()
+    configure_logging(LoggingSettings(), stream, secrets=secrets_of(settings))
+    log = structlog.get_logger("holdfast.daemon.test")
+    try:
+        raise ValueError(f"no login with {SECRET!r} at https://kelp:planted-1@store.example")
+    except ValueError as error:
+        log.exception("login_failed", why=str(error), tried=[{"config": json.dumps({"p": SECRET})}], is_true=True)
+    logging.getLogger("aiokafka.conn").warning("refused: %s", SECRET)
+    logging.getLogger("aiokafka.conn").warning("refused", exc_info=OSError(SECRET))
+    assert len(lines_of(stream)) == 3
+    assert SECRET not in stream.getvalue()
+    assert "planted" not in stream.getvalue()
+    assert not any(SECRET in line for line in LAST_LINES.lines())
+    shown = describe(settings)
+    assert shown["spark.hadoop.fs.s3a.endpoint"] == f"https://{REDACTED}@store.example/x"
+    assert shown["kafka.sasl.password"] == REDACTED

@@ -36,7 +36,7 @@ def full_registry() -> Registry:
     logins = LoginMetrics(registry)
     logins.show_certificate(lambda: 0.0)
     logins.show_waiting(lambda: 0)
-    GroupSeries(registry, lambda: 0).show({Pair("group", bytes(16)): GroupNumbers("topic")})
+    list(GroupSeries(registry, lambda: 0).show({Pair("group", bytes(16)): GroupNumbers("topic")}))
     watch_broker(registry, 1, lambda: 0)
     AccessMetrics(registry)
     ServerMetrics(registry, Connections(lambda request, respond: None, {}, LimitSettings(), lambda *_: None))

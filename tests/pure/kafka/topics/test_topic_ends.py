@@ -36,6 +36,7 @@ class Cluster:
         self.leaders: dict[tuple[str, int], str | None] = {("orders", 1): "b"}
         self.errors: dict[tuple[str, int], list[ErrorCode]] = {}  #: what is told first, before the truth
         self.is_silent = False
+        self.answers_left = 1_000  #: then every connection fails
         self.down: set[str] = set()
         self.asked: Counter[str] = Counter()
         self.open: list[Connection] = []
@@ -124,6 +125,9 @@ class Connection:
         if api_key == 3:
             answer = self._cluster.metadata(entity_reader(MetadataRequest)(body, 0)[0])
         else:
+            self._cluster.answers_left -= 1
+            if self._cluster.answers_left < 0:
+                raise ConnectionFailed(f"{self._host} is gone")
             answer = self._cluster.list_offsets(self._host, entity_reader(ListOffsetsRequest)(body, 0)[0])
         buffer = BytesIO()
         entity_writer(type(answer))(buffer, answer)
@@ -144,6 +148,23 @@ async def test_each_leader_is_queried_once_for_all_that_it_leads_and_no_connecti
     }
     assert cluster.asked == {"a 3": 1, "a 2": 2, "b 2": 2}
     assert cluster.open == []
+
+
+async def test_many_partitions_are_asked_about_in_parts_and_what_was_answered_stays(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cluster = Cluster(monkeypatch)
+    cluster.topics[ORDERS] = ("orders", {index: (0, index) for index in range(1_200)})
+    cluster.leaders = {}
+    found = await cluster.source().look_up({ORDERS: range(1_200)})
+    assert found[ORDERS].partitions == {index: Ends(0, index) for index in range(1_200)}
+    assert cluster.asked == {"a 3": 1, "a 2": 6}
+    cluster.answers_left = 2
+    found = await cluster.source().look_up({ORDERS: range(1_200)})
+    ends = found[ORDERS].partitions
+    assert (ends[0], ends[499]) == (Ends(0, 0), Ends(0, 499))
+    assert ends[500] == Ends(-1, -1, "its leader cannot be reached: a is gone")
+    assert len(cluster.open) == 0
 
 
 async def test_what_is_not_there_says_so_beside_what_is(monkeypatch: pytest.MonkeyPatch) -> None:
