@@ -16,6 +16,8 @@ from holdfast.compaction.spark.failures import SPARK_ERRORS, explain, silence_ac
 from holdfast.jars.cache import spark_kafka_jars
 
 _LOG4J: Final = Path(__file__).with_name("log4j2.properties")
+#: Of the JVM that this process starts. Java's second compiler takes more of the processors than what it compiles gives back.
+_JAVA_OPTIONS: Final = f"-XX:TieredStopAtLevel=1 -Dlog4j2.configurationFile={_LOG4J.as_uri()}"
 
 
 @contextmanager
@@ -43,6 +45,22 @@ def open_session(config: CompactionConfig) -> Iterator[SparkSession]:
 
 def make_session(config: CompactionConfig) -> SparkSession:
     """Return a session with what the job needs of Spark."""
+    properties = session_properties(config)
+    if config.master is not None:
+        if _is_local(config.master):
+            os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+            # No executor on another machine has to reach this driver.
+            os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        if "spark.jars.packages" not in properties:
+            properties["spark.jars"] = ",".join(map(str, spark_kafka_jars()))
+    builder = SparkSession.builder
+    for name, value in properties.items():
+        builder = builder.config(name, value)
+    return builder.getOrCreate()
+
+
+def session_properties(config: CompactionConfig) -> dict[str, str]:
+    """Return the properties of a session, those of the configuration over ours, without the connector to Kafka."""
     properties = {
         "spark.app.name": "holdfast-compaction",
         "spark.sql.shuffle.partitions": str(config.state_partitions),
@@ -59,19 +77,15 @@ def make_session(config: CompactionConfig) -> SparkSession:
     }
     if config.master is not None:
         properties["spark.master"] = config.master
-        if config.master.startswith("local"):
+        # Spark puts these in front of `extraJavaOptions`, which a user may set, and of what the same option says the last one counts.
+        properties["spark.driver.defaultJavaOptions"] = _JAVA_OPTIONS
+        if _is_local(config.master):
             properties["spark.driver.memory"] = "2g"
             # The time of a whole batch matters, pauses within it do not.
             properties["spark.driver.extraJavaOptions"] = "-XX:+UseParallelGC"
-            # Spark puts these in front of the former, which a user may set.
-            properties["spark.driver.defaultJavaOptions"] = f"-Dlog4j2.configurationFile={_LOG4J.as_uri()}"
-            os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-            # No executor on another machine has to reach this driver.
-            os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    properties |= config.spark_properties
-    if config.master is not None and "spark.jars.packages" not in properties:
-        properties["spark.jars"] = ",".join(map(str, spark_kafka_jars()))
-    builder = SparkSession.builder
-    for name, value in properties.items():
-        builder = builder.config(name, value)
-    return builder.getOrCreate()
+    return properties | config.spark_properties
+
+
+def _is_local(master: str) -> bool:
+    """Tell whether Spark computes in the JVM that this process starts."""
+    return master.startswith("local")

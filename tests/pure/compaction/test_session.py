@@ -1,0 +1,47 @@
+"""What the job asks of Spark, and what a user may ask instead."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from holdfast.compaction.config import CompactionConfig
+from holdfast.compaction.spark.session import session_properties
+
+FIRST_COMPILER = "-XX:TieredStopAtLevel=1"
+
+
+def properties(master: str | None, **own: str) -> dict[str, str]:
+    return session_properties(
+        CompactionConfig(
+            bootstrap_servers="localhost:9092",
+            state_topic="state",
+            snapshot_topic="snapshots",
+            group="group",
+            checkpoint_dir="/checkpoint",
+            history_dir="",
+            master=master,
+            spark_properties={name.replace("_", "."): value for name, value in own.items()},
+            state_partitions=8,
+            offsets_per_trigger_max=1,
+            trigger_interval_ms=0,
+            worker_start_attempts_max=1,
+            request_timeout_ms=1,
+        )
+    )
+
+
+@pytest.mark.parametrize("master", ["local[2]", "spark://host:7077"])
+def test_java_that_the_job_starts_has_its_first_compiler_only(master: str) -> None:
+    assert FIRST_COMPILER in properties(master)["spark.driver.defaultJavaOptions"]
+
+
+def test_java_that_spark_submit_has_started_is_left_as_it_is() -> None:
+    assert not [name for name in properties(None) if name.endswith("JavaOptions")]
+
+
+def test_options_of_a_user_keep_the_compiler_and_come_behind_it() -> None:
+    found = properties("local[2]", spark_driver_extraJavaOptions="-Dtrust=store")
+    assert FIRST_COMPILER in found["spark.driver.defaultJavaOptions"]
+    assert found["spark.driver.extraJavaOptions"] == "-Dtrust=store"
