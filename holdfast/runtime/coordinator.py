@@ -400,6 +400,7 @@ class CoordinatorRuntime:
                 operation.complete(outcome)
             except Exception as bug:  # one caller's failure is not another's
                 self._host.note("error", "operation_completion_failed", {"operation": operation.name, "exc_info": bug})
+        self._deadlines.drop_done()
         for effect in effects:
             if isinstance(effect, Note):
                 self._host.note(effect.level, effect.event, effect.fields)
