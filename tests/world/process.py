@@ -124,6 +124,9 @@ class Process:
     def continue_soon(self, task: Callable[[], None]) -> None:
         self.turns.append(task)
 
+    def end_turn_with(self, task: Callable[[], None]) -> None:
+        task()
+
     def partition_changed(self, partition: Partition) -> None:
         self.changes.append((partition.index, partition.state))
         if self._observer is not None:
