@@ -10,10 +10,14 @@ from pathlib import Path
 
 from setuptools import Extension, setup
 
-#: The rooms of each library. What every request and every load goes through is compiled; the rest of the daemon runs seldom.
+#: The rooms of each library, and single modules of others. What every request and every load goes through is compiled;
+#: the rest of the daemon runs seldom.
 COMPILED = {
     "holdfast_records": ("kafka/protocol", "records", "records/codecs", "records/snapshot_store", "api"),
     "holdfast_node": (
+        "kafka/connection.py",
+        "kafka/throttle.py",
+        "daemon/access/authorizer.py",
         "runtime",
         "runtime/partition",
         "runtime/kafka_log",
@@ -55,7 +59,9 @@ def compiled_sources() -> dict[str, list[str]]:
         library: [
             str(path)
             for room in rooms
-            for path in sorted(Path("holdfast", room).glob("*.py"))
+            for path in (
+                [Path("holdfast", room)] if room.endswith(".py") else sorted(Path("holdfast", room).glob("*.py"))
+            )
             if path.stem != "__init__" and str(path) not in INTERPRETED
         ]
         for library, rooms in COMPILED.items()
@@ -74,6 +80,8 @@ def _extensions() -> list[Extension]:
     for extension in extensions:
         # Python's own flags ask for debug information; nobody steps through generated C, and symbols stay for profilers.
         extension.extra_compile_args.append("-g0")
+        # All that calls one of our functions by its name is in the same library, so calls need no table and may be inlined.
+        extension.extra_compile_args.append("-fno-semantic-interposition")
     return extensions
 
 

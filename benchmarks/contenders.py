@@ -68,9 +68,8 @@ class Contender(Protocol):
     def process_ids(self) -> list[int]:
         """The processes that it consists of, but for those of the log it writes to."""
 
-    @property
-    def placements(self) -> dict[str, Placement]:
-        """How share partitions are chosen for a connection, by the name under which that is reported."""
+    def placement(self, mix: str) -> Placement:
+        """Return how share partitions are chosen for a connection."""
 
     def prepare(self) -> None:
         """Make its way from the history to the state shorter, if it has one; it does not run meanwhile."""
@@ -124,11 +123,10 @@ class KafkaCoordinator:
         """None beside the brokers."""
         return []
 
-    @property
-    def placements(self) -> dict[str, Placement]:
-        """One leader a connection: here it is the coordinator."""
+    def placement(self, mix: str) -> Placement:
+        """Choose one leader for a connection, whatever the mix: here it is the coordinator."""
         assert self._kafka is not None
-        return {self.name: _by_leader(self._kafka, self.state_topic)}
+        return _by_leader(self._kafka, self.state_topic)
 
     def prepare(self) -> None:
         """Read the whole log."""
@@ -199,12 +197,10 @@ class HoldfastNode:
         """The daemon."""
         return [self._process.pid] if self._process else []
 
-    @property
-    def placements(self) -> dict[str, Placement]:
-        """One leader a connection; and, where there are several, whatever leader."""
+    def placement(self, mix: str) -> Placement:
+        """Choose one leader for a connection; in the mix *spread* whatever leader, for a caller of a node cannot choose."""
         assert self._kafka is not None
-        chosen = {self.name: _by_leader(self._kafka, self.state_topic)}
-        return chosen | {f"{self.name}-spread": anywhere} if len(self._kafka.nodes) > 1 else chosen
+        return anywhere if mix == "spread" else _by_leader(self._kafka, self.state_topic)
 
     def prepare(self) -> None:
         """Have the daemon say how long the load of each log partition took, which it does at level debug alone."""

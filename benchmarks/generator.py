@@ -29,9 +29,9 @@ _ERRORS_MAX: Final = 1_000
 _DRAIN_TIMEOUT_S: Final = 30.0
 _RECEIVE_SIZE: Final = 256 * 1024
 _CORRELATION_ID = Struct(">i")
-_PATCH = Struct(">qiBqqbh")
-#: Bytes of one partition in a Write of one batch, and of what precedes the part that is patched.
-_PARTITION_SIZE: Final = 46
+#: What is patched of one partition in a Write, by the number of its batches; each ends with tags, of which there are none.
+_PATCHES: Final = {batches: Struct(">qiB" + batches * "qqbhx") for batches in (1, 2)}
+#: Bytes of one partition that precede the part that is patched; its own tags follow it.
 _PATCH_OFFSET: Final = 12
 
 
@@ -42,11 +42,13 @@ class Workload:
     api: str  #: "write" or "read"
     keys: int  #: share partitions in one request
     connections: int
+    mix: str = "steady"  #: of `share_state.MIXES`
 
     @property
     def name(self) -> str:
         """Say it in short."""
-        return f"{self.api} · {self.keys} {'key' if self.keys == 1 else 'keys'} · {self.connections} conn"
+        keys = f"{self.keys} {'key' if self.keys == 1 else 'keys'}"
+        return f"{self.api} · {keys} · {self.connections} conn · {self.mix}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,22 +76,25 @@ class Request:
         self._is_write = api_key == WRITE
         body = encode_request(api_key, self.version, keys.request([self._first(state) for state in states]))
         self.frame = bytearray(request_frame(api_key, self.version, 0, body))
-        end = len(self.frame) - 2
-        first = end - len(self._states) * _PARTITION_SIZE + _PATCH_OFFSET
-        self._patched = tuple((state.next_write, first + i * _PARTITION_SIZE) for i, state in enumerate(self._states))
+        patch = _PATCHES[self._states[0].batches]
+        self._pack = patch.pack_into
+        size = _PATCH_OFFSET + patch.size + 1
+        first = len(self.frame) - 2 - len(self._states) * size + _PATCH_OFFSET
+        self._patched = tuple((state.next_write, first + i * size) for i, state in enumerate(self._states))
         #: body of an answer → the four length bytes in front of it.
         self.known: dict[bytes, bytes] = {}
 
     def _first(self, state: WrittenState) -> PartitionRequest:
         if self._is_write:
-            return WritePartition(state.partition, STATE_EPOCH, LEADER_EPOCH, -1, -1, (StateBatch(0, 0, 0, 0),))
+            batches = (StateBatch(0, 0, 0, 0),) * state.batches
+            return WritePartition(state.partition, STATE_EPOCH, LEADER_EPOCH, -1, -1, batches)
         return ReadPartition(state.partition, LEADER_EPOCH)
 
     def advance(self) -> None:
         """Turn the frame into the next request; a read is always the same."""
         if self._is_write:
             for next_write, offset in self._patched:
-                _PATCH.pack_into(self.frame, offset, *next_write())
+                self._pack(self.frame, offset, *next_write())
 
     def judge(self, payload: bytes) -> bool:
         """Parse an answer behind its correlation id and remember it if it is right; returns False if it says an error.

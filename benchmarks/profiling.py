@@ -17,7 +17,7 @@ from benchmarks.cluster import create_topic, running_kafka
 from benchmarks.contenders import HoldfastNode
 from benchmarks.generator import Workload, measure
 from benchmarks.machine import cpu_seconds
-from benchmarks.share_state import check_all, find_keys
+from benchmarks.share_state import MIXES, check_all, find_keys
 
 _WARM_UP_S: Final = 5.0
 _SAMPLES_PER_S: Final = 250
@@ -30,18 +30,20 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--api", choices=["write", "read"], default="write")
     parser.add_argument("--keys", type=int, choices=[1, 16], default=16)
     parser.add_argument("--connections", type=int, default=64)
+    parser.add_argument("--mix", choices=list(MIXES), default="spread")
     parser.add_argument("--brokers", type=int, choices=[1, 3], default=1)
     parser.add_argument("--seconds", type=int, default=10)
     parser.add_argument("--without-profiler", action="store_true", help="CPU per key only; the profiler costs a little")
     options = parser.parse_args(arguments)
-    workload = Workload(api=options.api, keys=options.keys, connections=options.connections)
+    workload = Workload(api=options.api, keys=options.keys, connections=options.connections, mix=options.mix)
     node = HoldfastNode()
     with running_kafka(options.brokers) as kafka, tempfile.TemporaryDirectory() as directory:
         topic_id = create_topic(kafka)
         samples = Path(directory) / "samples"
         try:
             node.start(kafka)
-            keys = find_keys(node.address, topic_id, workload.connections, "profiling", node.placements[node.name])
+            placement, mix = node.placement(workload.mix), workload.mix
+            keys = find_keys(node.address, topic_id, workload.connections, "profiling", placement, mix)
             measure(keys, workload, _WARM_UP_S, 0)
             brokers = [pid for broker in kafka.nodes if (pid := broker.pid())]
             before = cpu_seconds(node.process_ids), cpu_seconds(brokers)

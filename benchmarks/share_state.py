@@ -1,15 +1,16 @@
 """The share partitions under load, what is written to them, and what must be read back.
 
-Every write acknowledges the next batch of `BATCH_SIZE` offsets; every `WINDOW`-th also moves the start offset, so that
-a state holds between 1 and 2 × `WINDOW` - 1 batches however long the run is. Neighbouring batches differ in their
-delivery count, as after redelivery, so they stay apart in the state.
+Two mixes. *steady*: every write acknowledges the next batch of `BATCH_SIZE` offsets; every `WINDOW`-th also moves the
+start offset, so that a state holds between 1 and 2 × `WINDOW` - 1 batches however long the run is. Neighbouring batches
+differ in their delivery count, as after redelivery, so they stay apart in the state.
+*spread*: every write acknowledges what the one before released, releases the next offsets, and moves the start offset.
 """
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import count
-from typing import Final
+from typing import ClassVar, Final
 
 from benchmarks.client import Address, BenchmarkError, Client, wait_until
 from holdfast.api.results import (
@@ -23,7 +24,7 @@ from holdfast.api.results import (
     SummaryResult,
 )
 from holdfast.api.share_state import INITIALIZE, READ, SUMMARY
-from holdfast.records.batches import ACKNOWLEDGED, StateBatch
+from holdfast.records.batches import ACKNOWLEDGED, AVAILABLE, StateBatch
 from holdfast.records.keys import SharePartitionKey, format_key
 
 BATCH_SIZE: Final = 10
@@ -48,19 +49,22 @@ def anywhere(_key: SharePartitionKey) -> int:
 
 
 class WrittenState:
-    """What one share partition must hold: the outcome of its first `writes` writes."""
+    """What one share partition of the mix *steady* must hold: the outcome of its first `writes` writes."""
 
     __slots__ = ("partition", "start_offset", "writes")
+
+    #: State batches of one write.
+    batches: ClassVar[int] = 1
 
     def __init__(self, partition: int) -> None:
         self.partition = partition
         self.writes = 0
         self.start_offset = 0
 
-    def next_write(self) -> tuple[int, int, int, int, int, int, int]:
+    def next_write(self) -> tuple[int, ...]:
         """Advance by one write.
 
-        Returns: start offset (-1: unchanged), delivery complete count, 2 (the array of one batch), and the batch.
+        Returns: start offset (-1: unchanged), delivery complete count, `batches` + 1 (the array of them), and the batches.
         """
         number = self.writes
         self.writes = number + 1
@@ -86,14 +90,50 @@ class WrittenState:
         return SummaryResult(0, None, STATE_EPOCH, LEADER_EPOCH, self.start_offset, complete_count)
 
 
+class ReleasedState(WrittenState):
+    """The same of the mix *spread*."""
+
+    __slots__ = ()
+
+    batches = 2
+
+    def next_write(self) -> tuple[int, ...]:
+        """See `WrittenState.next_write`: the second batch was released by the write before, the first is the next one to be."""
+        start_offset = self.start_offset = self.writes * BATCH_SIZE
+        self.writes += 1
+        end_offset = start_offset + BATCH_SIZE
+        acknowledged = (start_offset, end_offset - 1, ACKNOWLEDGED, 2)
+        return start_offset, BATCH_SIZE, 3, *acknowledged, end_offset, end_offset + BATCH_SIZE - 1, AVAILABLE, 1
+
+    def expected_read(self) -> ReadResult:
+        """Return what Read must answer."""
+        if not self.writes:
+            return super().expected_read()
+        first_offset, end_offset = self.start_offset, self.start_offset + BATCH_SIZE
+        acknowledged = StateBatch(first_offset, end_offset - 1, ACKNOWLEDGED, 2)
+        released = StateBatch(end_offset, end_offset + BATCH_SIZE - 1, AVAILABLE, 1)
+        return ReadResult(0, None, STATE_EPOCH, first_offset, (acknowledged, released))
+
+    def expected_summary(self) -> SummaryResult:
+        """Return what ReadSummary must answer."""
+        complete_count = BATCH_SIZE if self.writes else 0
+        return SummaryResult(0, None, STATE_EPOCH, LEADER_EPOCH, self.start_offset, complete_count)
+
+
+#: What is written, by mix.
+MIXES: Final[dict[str, type[WrittenState]]] = {"steady": WrittenState, "spread": ReleasedState}
+
+
 class ConnectionKeys:
     """The share partitions that one connection writes and reads; all have one coordinator."""
 
-    def __init__(self, address: Address, group_id: str, topic_id: bytes, partitions: Sequence[int]) -> None:
+    def __init__(
+        self, address: Address, group_id: str, topic_id: bytes, partitions: Sequence[int], mix: str = "steady"
+    ) -> None:
         self.address = address
         self.group_id = group_id
         self.topic_id = topic_id
-        self.states = [WrittenState(partition) for partition in partitions]
+        self.states = [MIXES[mix](partition) for partition in partitions]
 
     def request(self, partitions: list[PartitionRequest]) -> StateRequest:
         """Return a request over some of the share partitions."""
@@ -138,6 +178,7 @@ def find_keys(
     connections: int,
     prefix: str,
     placement: Placement = anywhere,
+    mix: str = "steady",
 ) -> list[ConnectionKeys]:
     """Choose share partitions for so many connections, which are spread evenly over the coordinators and leaders.
 
@@ -149,6 +190,7 @@ def find_keys(
         connections: how many.
         prefix: of the groups' ids.
         placement: those of one connection have one place.
+        mix: what is to be written.
 
     Raises:
         BenchmarkError: it takes too long.
@@ -165,7 +207,8 @@ def find_keys(
                     by_place.setdefault((number, address), []).append(partition)
             place = take_place(by_place, taken)
             if place is not None:
-                chosen.append(ConnectionKeys(place[1], group_id, topic_id, by_place[place][:KEYS_PER_CONNECTION]))
+                partitions = by_place[place][:KEYS_PER_CONNECTION]
+                chosen.append(ConnectionKeys(place[1], group_id, topic_id, partitions, mix))
             if len(chosen) == connections:
                 break
     for keys in chosen:

@@ -9,22 +9,28 @@ from benchmarks.cluster import create_topic, running_kafka
 from benchmarks.contenders import Contender
 from benchmarks.generator import Workload, measure
 from benchmarks.machine import compiler_seconds, cpu_seconds, memory_mib
-from benchmarks.share_state import ConnectionKeys, check_all, find_keys
+from benchmarks.share_state import MIXES, ConnectionKeys, check_all, find_keys
 
 CONNECTIONS: Final = (1, 16, 64)
 WORKLOADS: Final = (
-    *(Workload(api="write", keys=keys, connections=count) for keys in (1, 16) for count in CONNECTIONS),
+    *(
+        Workload(api="write", keys=keys, connections=count, mix=mix)
+        for keys in (1, 16)
+        for count in CONNECTIONS
+        for mix in MIXES
+    ),
     *(Workload(api="read", keys=1, connections=count) for count in CONNECTIONS),
 )
 _WARM_UP: Final = (
     Workload(api="write", keys=16, connections=16),
-    Workload(api="write", keys=1, connections=64),
+    Workload(api="write", keys=1, connections=64, mix="spread"),
     Workload(api="read", keys=1, connections=16),
 )
 #: Cores that Java's compilers may still take when the brokers count as warm.
 _COMPILING_CORES_MAX: Final = 0.05
 
 Say = Callable[[str], None]
+KeysByMix = dict[str, list[ConnectionKeys]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,18 +61,26 @@ def run_requests(brokers: int, contenders: Sequence[Contender], effort: Effort, 
         topic_id = create_topic(kafka)
         broker_ids = [pid for node in kafka.nodes if (pid := node.pid())]
         try:
-            entrants: list[tuple[str, Contender, list[ConnectionKeys]]] = []
+            entrants: list[tuple[Contender, KeysByMix]] = []
             for contender in contenders:
                 contender.start(kafka)
-                for name, placement in contender.placements.items():
-                    keys = find_keys(contender.address, topic_id, max(CONNECTIONS), name, placement)
-                    entrants.append((name, contender, keys))
-            warmth = _warm_up(broker_ids, {name: keys for name, _, keys in entrants}, effort, say)
+                keys_of = {
+                    mix: find_keys(
+                        contender.address,
+                        topic_id,
+                        max(CONNECTIONS),
+                        f"{contender.name}-{mix}",
+                        contender.placement(mix),
+                        mix,
+                    )
+                    for mix in MIXES
+                }
+                entrants.append((contender, keys_of))
+            warmth = _warm_up(broker_ids, {contender.name: keys for contender, keys in entrants}, effort, say)
             for repeat in range(effort.repeats):
                 for workload in WORKLOADS:
-                    for name, contender, keys in (
-                        entrants[repeat % len(entrants) :] + entrants[: repeat % len(entrants)]
-                    ):
+                    for contender, keys_of in entrants[repeat % len(entrants) :] + entrants[: repeat % len(entrants)]:
+                        name, keys = contender.name, keys_of[workload.mix]
                         servers = broker_ids + contender.process_ids
                         cpu_before = cpu_seconds(servers)
                         result = measure(keys, workload, effort.seconds, effort.warm_up_s)
@@ -89,19 +103,17 @@ def run_requests(brokers: int, contenders: Sequence[Contender], effort: Effort, 
     return runs
 
 
-def _warm_up(
-    broker_ids: list[int], keys_of: dict[str, list[ConnectionKeys]], effort: Effort, say: Say
-) -> dict[str, float]:
+def _warm_up(broker_ids: list[int], entrants: dict[str, KeysByMix], effort: Effort, say: Say) -> dict[str, float]:
     """Load every contender in turn until Java has compiled what the brokers run for it, or the rounds are used up.
 
     Returns: the cores that Java's compilers took under each in the last round.
     """
     warmth: dict[str, float] = {}
     for number in range(effort.warm_up_rounds_max):
-        for name, keys in keys_of.items():
+        for name, keys_of in entrants.items():
             before, began_s = compiler_seconds(broker_ids), monotonic()
             for workload in _WARM_UP:
-                measure(keys, workload, effort.warm_up_round_s, 0)
+                measure(keys_of[workload.mix], workload, effort.warm_up_round_s, 0)
             spent_s = sum(total - before.get(thread, 0) for thread, total in compiler_seconds(broker_ids).items())
             warmth[name] = spent_s / (monotonic() - began_s)
         taken = ", ".join(f"{cores:.2f} cores under {name}" for name, cores in warmth.items())
@@ -113,7 +125,7 @@ def _warm_up(
 
 def _line(run: dict[str, Any], workload: Workload) -> str:
     return (
-        f"rf{run['brokers']} {run['repeat'] + 1} {workload.name:24} {run['contender']:9} "
+        f"rf{run['brokers']} {run['repeat'] + 1} {workload.name:33} {run['contender']:9} "
         f"{run['requests_per_s']:8,.0f} requests/s {run['keys_per_s']:9,.0f} keys/s "
         f"p50 {run['p50_ms']:7.2f} ms p99 {run['p99_ms']:7.2f} ms  errors {run['errors']}  "
         f"CPU: generator {run['generator_cpu']:.2f}, servers {run['servers_cpu']:.2f}"

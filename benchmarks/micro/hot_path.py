@@ -114,15 +114,30 @@ class World:
     state_topic: StateTopic | None = None
     nodes: tuple[Node, ...] = ()
 
-    def __init__(self, share_partitions: int, *, has_rules: bool = True) -> None:
-        """Serve so many share partitions of one topic; without rules everything is allowed, as on a loopback address."""
+    def __init__(
+        self, share_partitions: int, runtime: CoordinatorRuntime | None = None, *, has_rules: bool = True
+    ) -> None:
+        """Serve so many share partitions by a runtime; None: by one over a list, which this loads.
+
+        Without rules everything is allowed, as on a loopback address.
+        """
         self.image = MetadataImage(1, self.cluster_id, {TOPIC_ID: share_partitions})
         self.log = ListLog()
         self._tasks: deque[Callable[[], None]] = deque()
+        self.runtime = runtime or self._load_runtime()
+        self.runtime.new_metadata_image(self.image)
+        service = ShareService(self.runtime, ShareMetrics(Registry()), lambda: time.monotonic_ns() / 1_000_000)
+        service.start_up(LOG_PARTITIONS)
+        gate = TopicGate(service, self, 5_000, make_clock_ms())
+        anything = Acl("User:*", Permission.ALLOW, Operation.ALL, ResourceType.GROUP, "*")
+        authorizer = Authorizer(Rules([anything]), Audit(Counter(), 10), is_open=not has_rules)
+        self.handle = ApiHandler(gate, self, Admin({}, 1_000), authorizer)
+
+    def _load_runtime(self) -> CoordinatorRuntime:
         identity = LogIdentity(self.cluster_id, bytes(16), LOG_PARTITIONS)
         topic = StateTopic("state", identity.topic_id, LOG_PARTITIONS, 1, 1_048_588)
         config = shard_config(SETTINGS, topic, StateTotals(state_bounds(SETTINGS)))
-        self.runtime = CoordinatorRuntime(
+        runtime = CoordinatorRuntime(
             partition_config(SETTINGS, identity, "127.0.0.1:9095"),
             self.log,
             self,
@@ -134,18 +149,12 @@ class World:
             write_timeout_ms=5_000,
             slice_ms=5,
         )
-        self.runtime.new_metadata_image(self.image)
         for index in range(LOG_PARTITIONS):
-            self.runtime.load(index, None)
-        self.log.load(self.runtime)
+            runtime.load(index, None)
+        self.log.load(runtime)
         while self._tasks:
             self._tasks.popleft()()
-        service = ShareService(self.runtime, ShareMetrics(Registry()), lambda: time.monotonic_ns() / 1_000_000)
-        service.start_up(LOG_PARTITIONS)
-        gate = TopicGate(service, self, 5_000, make_clock_ms())
-        anything = Acl("User:*", Permission.ALLOW, Operation.ALL, ResourceType.GROUP, "*")
-        authorizer = Authorizer(Rules([anything]), Audit(Counter(), 10), is_open=not has_rules)
-        self.handle = ApiHandler(gate, self, Admin({}, 1_000), authorizer)
+        return runtime
 
     def note(self, level: str, event: str, fields: dict[str, object]) -> None:
         """See `runtime.Host`; a trouble spoils the measurement."""
@@ -154,6 +163,10 @@ class World:
     def continue_soon(self, task: Callable[[], None]) -> None:
         """See `runtime.Host`."""
         self._tasks.append(task)
+
+    def end_turn_with(self, task: Callable[[], None]) -> None:
+        """See `runtime.Host`."""
+        task()
 
     def partition_changed(self, partition: Partition) -> None:
         """See `runtime.Host`."""

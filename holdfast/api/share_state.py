@@ -36,7 +36,10 @@ TOPIC: Final = Struct(">16sB")
 TOPIC_SIZE_MIN: Final = TOPIC.size + 1
 _BATCH: Final = Struct(">qqbhB")
 _BATCH_WITHOUT_TAGS: Final = Struct(">qqbhx")
-_pack_batch = _BATCH_WITHOUT_TAGS.pack
+_pack_batch: Final = _BATCH_WITHOUT_TAGS.pack
+_unpack_batch: Final = _BATCH.unpack_from
+#: Up to so many are quickest read one by one.
+_FEW_BATCHES: Final = 4
 
 #: Bytes of a state batch in a request or an answer.
 BATCH_SIZE: Final = _BATCH.size
@@ -57,6 +60,15 @@ def read_batches(data: Buffer, offset: int, batches_max: int = COUNT_MAX) -> tup
     if count > batches_max:
         reason = f"one share partition has {count} state batches, at most {batches_max} are taken"
         raise MalformedBody("StateBatches", offset, reason)
+    if count <= _FEW_BATCHES:
+        few = []
+        for _ in range(count):
+            first_offset, last_offset, delivery_state, delivery_count, tags = _unpack_batch(data, offset)
+            few.append(make_batch((first_offset, last_offset, delivery_state, delivery_count)))
+            offset += _BATCH.size
+            if tags:
+                offset = skip_tags(data, offset - 1, "StateBatches")
+        return tuple(few), offset
     end = offset + count * _BATCH.size
     if not any(data[offset + _BATCH.size - 1 : end : _BATCH.size]):
         return tuple(map(make_batch, _BATCH_WITHOUT_TAGS.iter_unpack(data[offset:end]))), end

@@ -49,12 +49,12 @@ from holdfast.records.batches import StateBatch, make_batch
 _ONE_BATCH: Final = Struct(">qqbhBB")  # and the tags of the share partition behind it
 _PARTITION_SIZE_MIN: Final = 5
 
-_unpack_topic = TOPIC.unpack_from
-_unpack_one_batch = _ONE_BATCH.unpack_from
+_unpack_topic: Final = TOPIC.unpack_from
+_unpack_one_batch: Final = _ONE_BATCH.unpack_from
 
 # `tuple.__new__` skips the constructor that a named tuple has in Python; the argument is one tuple of all fields.
-_make_request: Callable[[tuple[str, list[Any], Caller]], StateRequest] = partial(tuple.__new__, StateRequest)
-_make_write: Callable[[tuple[Any, ...]], WritePartition] = partial(tuple.__new__, WritePartition)
+_make_request: Final[Callable[[tuple[str, list[Any], Caller]], StateRequest]] = partial(tuple.__new__, StateRequest)
+_make_write: Final[Callable[[tuple[Any, ...]], WritePartition]] = partial(tuple.__new__, WritePartition)
 
 
 class Bounds(NamedTuple):

@@ -42,8 +42,8 @@ from holdfast.kafka.protocol.primitives import (
 
 _RESULT: Final = Struct(">ih")
 
-_unpack_topic = TOPIC.unpack_from
-_pack_result = _RESULT.pack
+_unpack_topic: Final = TOPIC.unpack_from
+_pack_result: Final = _RESULT.pack
 
 
 def encode_response(api_key: int, version: int, response: StateResponse) -> bytes:
@@ -124,7 +124,7 @@ def decode_response(api_key: int, version: int, data: Buffer, offset: int = 0) -
 
 # ---- one share partition at a time: partition, error code and error message come first in all of them ---------------
 
-_pack_success = Struct(">ihxx").pack
+_pack_success: Final = Struct(">ihxx").pack
 
 
 def _encode_outcome(partition: int, result: Any) -> bytes:  # noqa: ANN401

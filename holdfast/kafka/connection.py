@@ -22,9 +22,9 @@ from holdfast.kafka.security import Sasl, Security, make_ssl_context, parse_secu
 Address = addresses.Address
 
 #: Length, API key, version, correlation id, length of the client id.
-_REQUEST_HEAD = Struct(">ihhih")
+_REQUEST_HEAD: Final = Struct(">ihhih")
 #: Length, correlation id.
-_ANSWER_HEAD = Struct(">ii")
+_ANSWER_HEAD: Final = Struct(">ii")
 
 
 #: Takes the body of an answer, or why none came; then whether the broker acted is not known.

@@ -35,8 +35,8 @@ _PUT_BACK_PER_BATCH_MAX: Final = 16
 #: And how often in all, beside once for each batch, so that a Write of thousands of batches takes no longer than sorting.
 _PUT_BACK_MAX: Final = 8_000
 
-_FIRST_OFFSET = itemgetter(0)
-_LAST_OFFSET = itemgetter(1)
+_FIRST_OFFSET: Final = itemgetter(0)
+_LAST_OFFSET: Final = itemgetter(1)
 
 
 def combine(current: Sequence[StateBatch], incoming: Sequence[StateBatch], start_offset: int) -> tuple[StateBatch, ...]:
@@ -69,6 +69,8 @@ def combine(current: Sequence[StateBatch], incoming: Sequence[StateBatch], start
             return SettledBatches(incoming)
         if incoming[0][0] > current[-1][1]:
             return _append(current, incoming)
+        if _replaces_last(current, incoming):
+            return SettledBatches((*current[:-1], *incoming))
         return _splice(current, incoming, incoming[0][0], incoming[-1][1])
     if any(last < first for first, last, _, _ in incoming):
         return _settle([*current, *incoming])
@@ -86,6 +88,19 @@ def _append(current: Sequence[StateBatch], incoming: Sequence[StateBatch]) -> Se
     if first_offset > tail_end + 1 or next_state != state or next_count != count:
         return SettledBatches((*current, *incoming))
     return SettledBatches((*current[:-1], make_batch((tail_offset, end, state, count)), *incoming[1:]))
+
+
+def _replaces_last(current: Sequence[StateBatch], incoming: Sequence[StateBatch]) -> bool:
+    """Tell whether settled batches touch nothing of settled ones but the last, which the first of them covers and outranks.
+
+    current   ──── ────               the usual write that acknowledges what was released
+    incoming       ──── ────
+    """
+    first, last, state, count = current[-1]
+    next_first, next_last, next_state, next_count = incoming[0]
+    if next_first > first or next_last < last or (next_count, next_state) < (count, state):
+        return False
+    return len(current) == 1 or current[-2][1] + 1 < next_first
 
 
 def _splice(

@@ -14,8 +14,8 @@ from holdfast.records.errors import Undecodable, UnknownVersion
 HEADER_NAME: Final = "hf"
 
 _VERSION: Final = 1
-_LAYOUT = Struct(">biq")
-_pack = _LAYOUT.pack
+_LAYOUT: Final = Struct(">biq")
+_pack: Final = _LAYOUT.pack
 
 
 def find_header(headers: Any) -> bytes | None:  # noqa: ANN401 - librdkafka's stubs say less than is true

@@ -94,6 +94,8 @@ class CoordinatorRuntime:
         )
         self._outbox = Outbox()
         self._is_draining = False
+        #: The next round of read indexes begins at the end of this turn.
+        self._is_round_due = False
         self._image: object = None
         #: Operations in order of arrival, which is the order of their deadlines.
         self._deadlines = Deadlines()
@@ -371,7 +373,12 @@ class CoordinatorRuntime:
 
     # ---- effects ---------------------------------------------------------------------------------------------------
 
-    def _request_read_indexes(self, partitions: list[int]) -> None:
+    def _begin_round(self) -> None:
+        """Request the read indexes that are wanted, but for those of partitions with a request in flight."""
+        self._is_round_due = False
+        partitions = [] if self.is_closed else self._read_indexes.begin_round()
+        if not partitions:
+            return
         try:
             self._log.query_latest_offsets(self._read_indexes.round, partitions)
         except Exception as bug:
@@ -388,8 +395,10 @@ class CoordinatorRuntime:
                 self._carry_out()
         finally:
             self._is_draining = False
-        if self._read_indexes.wanted and not self.is_closed and (partitions := self._read_indexes.begin_round()):
-            self._request_read_indexes(partitions)
+        if self._read_indexes.wanted and not self._is_round_due:
+            # All that are wanted in this turn go with one request to each broker.
+            self._is_round_due = True
+            self._host.end_turn_with(self._begin_round)
 
     def _carry_out(self) -> None:
         outbox = self._outbox
@@ -400,6 +409,7 @@ class CoordinatorRuntime:
                 operation.complete(outcome)
             except Exception as bug:  # one caller's failure is not another's
                 self._host.note("error", "operation_completion_failed", {"operation": operation.name, "exc_info": bug})
+        self._deadlines.drop_done()
         for effect in effects:
             if isinstance(effect, Note):
                 self._host.note(effect.level, effect.event, effect.fields)

@@ -1,6 +1,7 @@
 """When time is up: for operations that have waited long enough, and for a slice of what takes long.
 
 Operations that come with all of their time ahead are in order of deadline by themselves.
+What is completed is dropped as soon as all before it is: memory that is free again at once is still in the processor's cache.
 """
 
 from collections import deque
@@ -11,7 +12,7 @@ from holdfast.runtime.state_machine import Operation
 
 
 class Deadlines:
-    """The operations that were not completed at once; one that is completed stays here until its time."""
+    """The operations that were not completed at once."""
 
     __slots__ = ("_count", "_shortened", "in_order")
 
@@ -26,6 +27,12 @@ class Deadlines:
         """Take an operation whose deadline may lie before those of others."""
         self._count += 1
         heappush(self._shortened, (operation.deadline_ms, self._count, operation))
+
+    def drop_done(self) -> None:
+        """Forget those that are done, up to the first that is not."""
+        in_order = self.in_order
+        while in_order and in_order[0].is_done:
+            in_order.popleft()
 
     def take_due(self, now_ms: int) -> list[Operation]:
         """Remove those that are done or whose time is up, and return those that are not done."""

@@ -16,6 +16,9 @@ class Host(Protocol):
     def continue_soon(self, task: Callable[[], None]) -> None:
         """Run a task on the runtime's thread after what already waits there."""
 
+    def end_turn_with(self, task: Callable[[], None]) -> None:
+        """Run a task on the runtime's thread when the events that have come already are handled."""
+
     def partition_changed(self, partition: Partition) -> None:
         """Learn that a partition entered another state."""
 

@@ -2,7 +2,9 @@
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
+
+from mypy_extensions import mypyc_attr
 
 
 class Decision(NamedTuple):
@@ -16,7 +18,9 @@ class Decision(NamedTuple):
 
 
 #: Make a decision of its three fields, wholly in C; one is made for every write, and the class itself takes twice as long.
-make_decision: Callable[[tuple[tuple[tuple[Any, Any], ...], object, bool]], Decision] = partial(tuple.__new__, Decision)
+make_decision: Final[Callable[[tuple[tuple[tuple[Any, Any], ...], object, bool]], Decision]] = partial(
+    tuple.__new__, Decision
+)
 
 
 class StateMachine(Protocol):
@@ -65,8 +69,14 @@ class StateMachine(Protocol):
         """Learn that this instance is done."""
 
 
-class Operation(Protocol):
-    """One operation on one partition; the runtime sets `deadline_ms` and `is_done` and completes it exactly once."""
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Operation:
+    """One operation on one partition; the runtime sets `deadline_ms` and `is_done` and completes it exactly once.
+
+    It is a base class and no protocol: then compiled code reaches fields and methods without looking for them by name.
+    """
+
+    __slots__ = ("deadline_ms", "is_done")
 
     deadline_ms: int
     is_done: bool
@@ -74,9 +84,12 @@ class Operation(Protocol):
     @property
     def name(self) -> str:
         """Say in the log which one it is."""
+        raise NotImplementedError
 
     def decide(self, machine: Any, now_ms: int) -> Decision:  # noqa: ANN401
         """Look at the newest state and decide, changing nothing."""
+        raise NotImplementedError
 
     def complete(self, outcome: object) -> None:
         """Take the decision's response, or a CoordinatorError as a value."""
+        raise NotImplementedError

@@ -17,7 +17,7 @@ from holdfast.runtime.partition.ownership import Owners
 from holdfast.runtime.partition.restore_point import RestorePointFinder
 from holdfast.runtime.partition.states import State
 from holdfast.runtime.settings import PartitionConfig
-from holdfast.runtime.state_machine import Decision, StateMachine
+from holdfast.runtime.state_machine import Decision, Operation, StateMachine
 from tests.simulated.memory_log import MemoryTopic
 
 TICK_MS = 50
@@ -46,7 +46,7 @@ class Observer(Protocol):
     def superseded(self, partition: Partition, winner: Checkpoint, offset: int) -> None: ...
 
 
-class Call:
+class Call(Operation):
     """An operation that decides by a function and keeps its outcomes."""
 
     name = "call"
@@ -55,7 +55,10 @@ class Call:
         self.deadline_ms = 0
         self.is_done = False
         self.outcomes: list[object] = []
-        self.decide = decide
+        self._decide = decide
+
+    def decide(self, machine: Any, now_ms: int) -> Decision:
+        return self._decide(machine, now_ms)
 
     def complete(self, outcome: object) -> None:
         self.outcomes.append(outcome)
@@ -123,6 +126,9 @@ class Process:
 
     def continue_soon(self, task: Callable[[], None]) -> None:
         self.turns.append(task)
+
+    def end_turn_with(self, task: Callable[[], None]) -> None:
+        task()
 
     def partition_changed(self, partition: Partition) -> None:
         self.changes.append((partition.index, partition.state))

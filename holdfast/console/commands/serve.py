@@ -38,7 +38,7 @@ _Watch = Callable[[Callable[[], Condition]], AbstractAsyncContextManager[Watcher
 #: When Python looks for garbage in cycles, which a node hardly makes: after so many new containers, in every fifth look among
 #: those that survived one, and hardly ever in the whole state. With its usual 700 it would look several times in each turn of
 #: the loop and take a seventh of the time of a write (benchmarks/README.md, "Hot path").
-_COLLECTOR_THRESHOLDS: Final = (50_000, 5, 400)
+COLLECTOR_THRESHOLDS: Final = (50_000, 5, 400)
 
 
 def serve_until_stopped(config: Path | None, flags: Mapping[str, object]) -> NodeExit:
@@ -216,5 +216,5 @@ def _serve_node(
 
     # A service manager ends a loop that hangs by SIGABRT; then its stack is the last thing in the log.
     faulthandler.enable()
-    gc.set_threshold(*_COLLECTOR_THRESHOLDS)
+    gc.set_threshold(*COLLECTOR_THRESHOLDS)
     return uvloop.run(serve())

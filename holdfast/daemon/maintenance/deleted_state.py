@@ -18,7 +18,7 @@ from holdfast.runtime.state_machine import Decision, Operation
 _log = structlog.get_logger(__name__)
 
 
-class TopicCleanUp:
+class TopicCleanUp(Operation):
     """Tombstones for the share partitions of deleted topics in one log partition, a slice at a time."""
 
     name = "clean-up-deleted-topics"

@@ -53,7 +53,7 @@ class Runtime(Protocol):
         """Delete the records of the log below one of our checkpoints."""
 
 
-class PruningSlice:
+class PruningSlice(Operation):
     """One slice of snapshots, as an operation of the runtime."""
 
     name = "prune-log-partition"

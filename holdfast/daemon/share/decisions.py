@@ -10,7 +10,7 @@ Source: KIP-932; Apache Kafka 4.3.1's `ShareCoordinatorShard`, as recorded in th
 
 from collections.abc import Callable, Container, Iterable
 from itertools import chain, islice
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from mypy_extensions import mypyc_attr
 
@@ -41,13 +41,13 @@ from holdfast.records.values import Snapshot, Update, make_update
 from holdfast.runtime.state_machine import Decision, make_decision
 
 #: In requests, records and answers: an epoch not to be checked, a start offset not decided or unchanged, an unknown count.
-_NONE = -1
+_NONE: Final = -1
 
-_INITIALIZED = InitializeResult()
-_WRITTEN = WriteResult()
-_DELETED = DeleteResult()
+_INITIALIZED: Final = InitializeResult()
+_WRITTEN: Final = WriteResult()
+_DELETED: Final = DeleteResult()
 #: The summary of a share partition that was never initialised is a success.
-_UNINITIALIZED = SummaryResult(start_offset=_NONE)
+_UNINITIALIZED: Final = SummaryResult(start_offset=_NONE)
 
 
 class MetadataImage(Protocol):

@@ -5,7 +5,7 @@ last result is in; operations of one request are independent, so some may succee
 """
 
 from collections.abc import Callable
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Final, Protocol
 
 import structlog
 
@@ -34,7 +34,7 @@ from holdfast.records.batches import ACKNOWLEDGED, ARCHIVED, AVAILABLE, StateBat
 from holdfast.records.keys import SharePartitionKey
 from holdfast.records.replay import replay
 from holdfast.runtime.errors import CoordinatorError
-from holdfast.runtime.state_machine import Decision
+from holdfast.runtime.state_machine import Decision, Operation
 
 _log = structlog.get_logger(__name__)
 
@@ -42,9 +42,9 @@ Topics = list[tuple[bytes, list[PartitionRequest]]]
 Respond = Callable[[StateResponse], None]
 
 #: An error's text is repeated for every share partition that fails.
-_ERROR_TEXT_MAX = 200
+_ERROR_TEXT_MAX: Final = 200
 
-_DELIVERY_STATES = frozenset((AVAILABLE, ACKNOWLEDGED, ARCHIVED))
+_DELIVERY_STATES: Final = frozenset((AVAILABLE, ACKNOWLEDGED, ARCHIVED))
 
 
 class Metrics(Protocol):
@@ -137,18 +137,16 @@ def merge(topics: Topics, results: list[PartitionResult | None]) -> StateRespons
     return [(topic_id, list(entries.items())) for topic_id, entries in merged.items() if entries]
 
 
-class ShareOperation:
-    """Base of the five operations; implements `runtime.state_machine.Operation`."""
+class ShareOperation(Operation):
+    """Base of the five operations."""
 
-    # `deadline_ms` and `is_done` belong to the runtime, which sets them before it reads them.
-    __slots__ = ("deadline_ms", "index", "is_done", "key", "pending", "request")
+    __slots__ = ("index", "key", "pending", "request")
 
-    name: ClassVar[str]
+    #: The call that it belongs to, as log lines and errors name it.
+    call: ClassVar[str]
     result_type: ClassVar[
         type[InitializeResult | ReadResult | WriteResult | DeleteResult | SummaryResult | PreviewResult]
     ]
-    deadline_ms: int
-    is_done: bool
 
     def __init__(self, key: SharePartitionKey, request: Any, pending: PendingRequest, index: int) -> None:  # noqa: ANN401
         self.key = key
@@ -156,11 +154,16 @@ class ShareOperation:
         self.pending = pending
         self.index = index
 
+    @property
+    def name(self) -> str:
+        """Say in the log which one it is."""
+        return self.call
+
     @classmethod
     def failure(cls, error: Exception) -> PartitionResult:
         """Return the result of a share partition whose operation failed."""
         code, text = error_of(error)
-        return cls.result_type(code, f"{cls.name}: {text}"[:_ERROR_TEXT_MAX])
+        return cls.result_type(code, f"{cls.call}: {text}"[:_ERROR_TEXT_MAX])
 
     def complete(self, outcome: Any) -> None:  # noqa: ANN401 - what `decide` returned, or a failure
         """Take the result of this share partition; the last one answers its request."""
@@ -173,7 +176,7 @@ class InitializeOperation(ShareOperation):
     """Initialize one share partition."""
 
     __slots__ = ()
-    name = "initialize-share-group-state"
+    call = "initialize-share-group-state"
     result_type = InitializeResult
 
     def decide(self, machine: ShareShard, now_ms: int) -> Decision:
@@ -188,7 +191,7 @@ class ReadOperation(ShareOperation):
     """Read one share partition for its leader."""
 
     __slots__ = ()
-    name = "read-update-leader-epoch-state"
+    call = "read-update-leader-epoch-state"
     result_type = ReadResult
 
     def decide(self, machine: ShareShard, now_ms: int) -> Decision:
@@ -209,7 +212,7 @@ class WriteOperation(ShareOperation):
     """Write one share partition."""
 
     __slots__ = ()
-    name = "write-share-group-state"
+    call = "write-share-group-state"
     result_type = WriteResult
 
     def decide(self, machine: ShareShard, now_ms: int) -> Decision:
@@ -230,7 +233,7 @@ class DeleteOperation(ShareOperation):
     """Delete one share partition."""
 
     __slots__ = ()
-    name = "delete-share-group-state"
+    call = "delete-share-group-state"
     result_type = DeleteResult
 
     def decide(self, machine: ShareShard, now_ms: int) -> Decision:
@@ -242,7 +245,7 @@ class SummaryOperation(ShareOperation):
     """Summarize one share partition."""
 
     __slots__ = ()
-    name = "read-share-group-state-summary"
+    call = "read-share-group-state-summary"
     result_type = SummaryResult
 
     def decide(self, machine: ShareShard, now_ms: int) -> Decision:
@@ -254,7 +257,7 @@ class PreviewOperation(ShareOperation):
     """Find out what a call would do to one share partition, by deciding it and recording nothing."""
 
     __slots__ = ()
-    name = "preview"
+    call = "preview"
     result_type = PreviewResult
 
     def decide(self, machine: ShareShard, now_ms: int) -> Decision:
@@ -280,7 +283,7 @@ class PreviewOperation(ShareOperation):
 
 
 #: Retriable, and each time those that were answered are not requested again.
-_ANSWER_FULL = "The answer is full; request this share partition again, with fewer beside it."
+_ANSWER_FULL: Final = "The answer is full; request this share partition again, with fewer beside it."
 
 
 def _malformed(result_type: Callable[[int, str], PartitionResult], text: str) -> Decision:

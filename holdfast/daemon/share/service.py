@@ -7,7 +7,7 @@ Source: KIP-932; Apache Kafka 4.3.1's `ShareCoordinatorService`.
 """
 
 from collections.abc import Callable, Iterable
-from typing import Protocol
+from typing import Final, Protocol
 
 import structlog
 
@@ -32,13 +32,13 @@ from holdfast.runtime.state_machine import Operation
 _log = structlog.get_logger(__name__)
 
 #: No call of the protocol: what one of the others would do.
-PREVIEW = -1
+PREVIEW: Final = -1
 
 _OperationType = type[
     InitializeOperation | ReadOperation | WriteOperation | DeleteOperation | SummaryOperation | PreviewOperation
 ]
 
-_OPERATIONS: dict[int, _OperationType] = {
+_OPERATIONS: Final[dict[int, _OperationType]] = {
     INITIALIZE: InitializeOperation,
     READ: ReadOperation,
     WRITE: WriteOperation,
@@ -48,13 +48,13 @@ _OPERATIONS: dict[int, _OperationType] = {
 }
 
 #: What Kafka's record keys can carry; in any codec, so that a log can be moved from one to the other.
-_GROUP_ID_BYTES_MAX = 0x7FFF
-_UTF_8_BYTES_MAX = 4
+_GROUP_ID_BYTES_MAX: Final = 0x7FFF
+_UTF_8_BYTES_MAX: Final = 4
 
 #: Keys with longer group ids are not remembered, so that what is remembered has a bound in bytes.
-_CACHED_GROUP_ID_MAX = 256
+_CACHED_GROUP_ID_MAX: Final = 256
 
-_NOT_ACTIVE = "this node does not serve share state now"
+_NOT_ACTIVE: Final = "this node does not serve share state now"
 
 
 class Runtime(Protocol):
@@ -187,7 +187,7 @@ class ShareService:
         try:
             self._runtime.write_many(operations, waited_ms)
         except Exception as bug:
-            _log.exception("share_operations_run_failed", operation=operation_type.name)
+            _log.exception("share_operations_run_failed", operation=operation_type.call)
             for index, result in enumerate(pending.results):
                 if result is None:
                     pending.complete(index, operation_type.failure(bug))

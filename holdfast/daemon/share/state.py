@@ -5,6 +5,7 @@ What may be decided about it is in `daemon.share.decisions`.
 """
 
 from collections.abc import Iterable
+from typing import Final
 
 from holdfast.daemon.share.config import ShardConfig
 from holdfast.records.codecs.codec import Codec, Kind, encode_key, value_encoder
@@ -15,11 +16,11 @@ from holdfast.records.values import Snapshot, Update
 from holdfast.runtime.timeline import TimelineMap
 
 #: Position of everything that was loaded: below all that can be reverted to.
-_LOADED = -1
+_LOADED: Final = -1
 
 #: Upper estimates of the bytes of a snapshot's key and value beside its group id, and of each of its batches. In Avro, whose
 #: numbers take as much room as they need, for offsets up to 2^41.
-_SIZES_BYTES = {Codec.AVRO: (76, 15), Codec.KAFKA: (88, 20)}
+_SIZES_BYTES: Final = {Codec.AVRO: (76, 15), Codec.KAFKA: (88, 20)}
 
 
 class ShardState:

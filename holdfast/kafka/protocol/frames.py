@@ -26,9 +26,9 @@ _REQUEST_FRAME: Final = Struct(">ihhih")
 _RESPONSE_FRAME: Final = Struct(">ii")
 _RESPONSE_FRAME_WITH_TAGS: Final = Struct(">iix")
 
-_unpack_request = _REQUEST.unpack_from
-_pack_response = _RESPONSE_FRAME.pack
-_pack_response_with_tags = _RESPONSE_FRAME_WITH_TAGS.pack
+_unpack_request: Final = _REQUEST.unpack_from
+_pack_response: Final = _RESPONSE_FRAME.pack
+_pack_response_with_tags: Final = _RESPONSE_FRAME_WITH_TAGS.pack
 
 
 class RequestHeader(NamedTuple):
@@ -43,7 +43,7 @@ class RequestHeader(NamedTuple):
     end: int
 
 
-_make_request_header: Callable[[Iterable[object]], RequestHeader] = partial(tuple.__new__, RequestHeader)
+_make_request_header: Final[Callable[[Iterable[object]], RequestHeader]] = partial(tuple.__new__, RequestHeader)
 
 
 def read_length(data: bytes | bytearray, offset: int) -> int:

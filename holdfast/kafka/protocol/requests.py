@@ -38,17 +38,17 @@ LATEST: Final = -1
 #: The tagged field of a fetched partition that says that its log was truncated.
 _DIVERGING_EPOCH: Final = 0
 
-_INT16 = Struct(">h")
-_INT32 = Struct(">i")
-_PRODUCED = Struct(">ihqqq")
-_TARGET = Struct(">iiq")
-_DELETE_TARGET = Struct(">iqi")
-_FETCH_HEAD = Struct(">iiiibii")
-_FETCH_PARTITION = Struct(">iiqiqi")
-_FETCHED_HEAD = Struct(">ihi")
-_FETCHED_PARTITION = Struct(">ihqqq")
-_OFFSET_FOUND = Struct(">ihqqi")
-_DELETED_TO = Struct(">iqh")
+_INT16: Final = Struct(">h")
+_INT32: Final = Struct(">i")
+_PRODUCED: Final = Struct(">ihqqqih")  # and, where there are no errors of single records, the length of the message
+_TARGET: Final = Struct(">iiq")
+_DELETE_TARGET: Final = Struct(">iqi")
+_FETCH_HEAD: Final = Struct(">iiiibii")
+_FETCH_PARTITION: Final = Struct(">iiqiqi")
+_FETCHED_HEAD: Final = Struct(">ihi")
+_FETCHED_PARTITION: Final = Struct(">ihqqq")
+_OFFSET_FOUND: Final = Struct(">ihqqi")
+_DELETED_TO: Final = Struct(">iqh")
 
 
 class Produced(NamedTuple):
@@ -127,11 +127,14 @@ def decode_produced(data: bytes) -> tuple[list[Produced], int]:
         _, at = _read_text(data, at)
         count, at = _read_length(data, at)
         for _ in range(count):
-            partition, error_code, base_offset, _, _ = _PRODUCED.unpack_from(data, at)
-            errors, at = _read_length(data, at + _PRODUCED.size)
-            for _ in range(errors):
-                _, at = _read_text(data, at + 4)
-            message, at = _read_text(data, at)
+            partition, error_code, base_offset, _, _, errors, length = _PRODUCED.unpack_from(data, at)
+            at += _PRODUCED.size
+            message = ""
+            if errors > 0 or length >= 0:
+                at -= 2  # the first message is that of a single record where there are errors of these
+                for _ in range(errors):
+                    _, at = _read_text(data, at + 4)
+                message, at = _read_text(data, at)
             found.append(Produced(partition, error_code, base_offset, message))
     return found, _read_int32(data, at)
 

@@ -18,9 +18,9 @@ from holdfast.records.keys import TOPIC_ID_SIZE, SharePartitionKey
 from holdfast.records.single_object import PREFIX_SIZE, SingleObject, prefix_error
 from holdfast.records.values import Snapshot, Update, make_snapshot, make_update
 
-_KEY = SingleObject("share_partition")
-_SNAPSHOT = SingleObject("share_snapshot")
-_UPDATE = SingleObject("share_update")
+_KEY: Final = SingleObject("share_partition")
+_SNAPSHOT: Final = SingleObject("share_snapshot")
+_UPDATE: Final = SingleObject("share_update")
 
 KEY_PREFIX: Final[bytes] = _KEY.prefix
 SNAPSHOT_PREFIX: Final[bytes] = _SNAPSHOT.prefix

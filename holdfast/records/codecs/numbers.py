@@ -8,9 +8,9 @@ from typing import Final
 # A zigzag number as a varint is written 14 bits at a time: two bytes of which more follow, or the last one or two.
 _GROUP_COUNT: Final = 1 << 14
 _GROUP_MASK: Final = _GROUP_COUNT - 1
-_LAST = [bytes((z,) if z < 0x80 else (z & 0x7F | 0x80, z >> 7)) for z in range(_GROUP_COUNT)]
-_MORE = [bytes((z & 0x7F | 0x80, z >> 7 | 0x80)) for z in range(_GROUP_COUNT)]
-_UNZIGZAG = [z >> 1 ^ -(z & 1) for z in range(0x80)]
+_LAST: Final = [bytes((z,) if z < 0x80 else (z & 0x7F | 0x80, z >> 7)) for z in range(_GROUP_COUNT)]
+_MORE: Final = [bytes((z & 0x7F | 0x80, z >> 7 | 0x80)) for z in range(_GROUP_COUNT)]
+_UNZIGZAG: Final = [z >> 1 ^ -(z & 1) for z in range(0x80)]
 # Longest varint read by hand; an offset that needs more bits than this is left to fastavro, and so is corruption.
 _SHIFT_MAX: Final = 49
 

@@ -7,6 +7,7 @@ import asyncio
 from collections import defaultdict, deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Final
 
 from holdfast.kafka.aiokafka_parts import make_batch_builder
 from holdfast.records.header import HEADER_NAME
@@ -16,10 +17,10 @@ from holdfast.runtime.kafka_log.sent_batches import SentBatch, SentBatches
 from holdfast.runtime.metrics import RuntimeMetrics
 
 #: A batch's head, a record's own varints and its `hf` header: what the topic's limit has to hold beside key and value.
-RECORD_OVERHEAD_BYTES = BATCH_HEAD_BYTES + 25 + 17
+RECORD_OVERHEAD_BYTES: Final = BATCH_HEAD_BYTES + 25 + 17
 
 #: Taking the times of each batch would cost more than it is worth, where batches hold a record or two.
-_BATCHES_PER_TIMING = 8
+_BATCHES_PER_TIMING: Final = 8
 
 Record = tuple[bytes, bytes | None, bytes]  # key, value, `hf` header
 

@@ -10,7 +10,7 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Coroutine
 from math import inf
-from typing import Any
+from typing import Any, Final
 
 from holdfast.kafka.leaders import Brokers
 from holdfast.kafka.protocol import requests
@@ -19,7 +19,7 @@ from holdfast.runtime.kafka_log.bug_reports import BugReports
 from holdfast.runtime.metrics import RuntimeMetrics
 
 #: In place of (broker id, leader epoch) of a partition of which no leader is known.
-_NO_LEADER = (-1, -1)
+_NO_LEADER: Final = (-1, -1)
 
 
 class OffsetQueries:

@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, final
 
 from holdfast.kafka.connection import BrokerConnection
 from holdfast.kafka.errors import ConnectionFailed
@@ -47,18 +47,19 @@ class SenderConfig:
     throttle_max_ms: int
 
 
-@dataclass(slots=True, eq=False)
+@final
 class _Batch:
-    partition: int
-    data: bytes
-    sent: SentBatch
-    expires_s: float
-    #: Why it was not appended when it was sent last.
-    failure: str = ""
-    #: Gives it up when its time is over; None while it was sent once only.
-    end: asyncio.Handle | None = None
-    #: It was acknowledged or given up; an answer that comes later says nothing.
-    is_over: bool = False
+    def __init__(self, partition: int, data: bytes, sent: SentBatch, expires_s: float) -> None:
+        self.partition = partition
+        self.data = data
+        self.sent = sent
+        self.expires_s = expires_s
+        #: Why it was not appended when it was sent last.
+        self.failure = ""
+        #: Gives it up when its time is over; None while it was sent once only.
+        self.end: asyncio.Handle | None = None
+        #: It was acknowledged or given up; an answer that comes later says nothing.
+        self.is_over = False
 
 
 class _Request(NamedTuple):

@@ -53,6 +53,10 @@ class _LoopHost:
         """Run a task after what already waits on the loop."""
         self._loop.call_soon(task)
 
+    def end_turn_with(self, task: Callable[[], None]) -> None:
+        """Run a task when the sockets that have bytes now were read."""
+        self._loop.call_soon(task)
+
 
 class CoordinatorShell:
     """A runtime over a Kafka log, ticking on the running loop."""

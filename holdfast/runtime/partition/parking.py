@@ -3,7 +3,7 @@
 from collections import deque
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from holdfast.runtime.state_machine import Operation
 
@@ -23,7 +23,7 @@ class Parked(NamedTuple):
 
 
 #: Makes a Parked of its eight values in order; one is made for every record, and the class's own constructor takes twice as long.
-make_parked: Callable[[Iterable[Any]], Parked] = partial(tuple.__new__, Parked)
+make_parked: Final[Callable[[Iterable[Any]], Parked]] = partial(tuple.__new__, Parked)
 
 
 class Waiter(NamedTuple):

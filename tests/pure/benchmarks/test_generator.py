@@ -6,7 +6,7 @@ from benchmarks.client import Address, BenchmarkError, request_frame
 from benchmarks.generator import Request
 from benchmarks.history import History
 from benchmarks.report import mark_table, request_table
-from benchmarks.share_state import LEADER_EPOCH, STATE_EPOCH, ConnectionKeys, WrittenState
+from benchmarks.share_state import LEADER_EPOCH, MIXES, STATE_EPOCH, ConnectionKeys, ReleasedState
 from holdfast.api.results import ReadResult, WritePartition, WriteResult
 from holdfast.api.share_state import READ, WRITE
 from holdfast.api.state_requests import decode_request
@@ -34,17 +34,41 @@ def test_a_patched_frame_is_what_the_codec_would_encode() -> None:
         assert (group_id, topics) == ("group", [(TOPIC_ID, partitions)])
 
 
-def test_the_expected_state_is_what_combining_gives() -> None:
-    state = WrittenState(0)
+def test_a_patched_frame_of_the_mix_spread_has_two_batches() -> None:
+    keys = ConnectionKeys(ADDRESS, "group", TOPIC_ID, [3, 4], "spread")
+    request = Request(keys, keys.states, WRITE)
+    start = len(request_frame(WRITE, 1, 0, b""))
+    for first in (0, 10):
+        request.advance()
+        _, topics, _ = decode_request(WRITE, 1, bytes(request.frame), start)
+        batches = StateBatch(first, first + 9, 2, 2), StateBatch(first + 10, first + 19, 0, 1)
+        assert topics == [
+            (TOPIC_ID, [WritePartition(p, STATE_EPOCH, LEADER_EPOCH, first, 10, batches) for p in (3, 4)])
+        ]
+
+
+@pytest.mark.parametrize("mix", MIXES)
+def test_the_expected_state_is_what_combining_gives(mix: str) -> None:
+    state = MIXES[mix](0)
     batches: tuple[StateBatch, ...] = ()
     start_offset = 0
+    assert state.expected_read() == ReadResult(0, None, STATE_EPOCH, start_offset, batches)
     for _ in range(20):
-        new_start, complete_count, _, *batch = state.next_write()
+        new_start, complete_count, _, *fields = state.next_write()
         start_offset = max(start_offset, new_start)
-        batches = combine(batches, (StateBatch(*batch),), start_offset)
+        written = tuple(StateBatch(*fields[at : at + 4]) for at in range(0, len(fields), 4))
+        assert len(written) == state.batches
+        batches = combine(batches, written, start_offset)
         assert state.expected_read() == ReadResult(0, None, STATE_EPOCH, start_offset, batches)
         assert state.expected_summary().delivery_complete_count == complete_count
     assert len(batches) <= 5
+
+
+def test_writes_of_the_mix_spread_release_and_acknowledge_by_turns() -> None:
+    state = ReleasedState(0)
+    for _ in range(3):
+        state.next_write()
+    assert state.expected_read().state_batches == (StateBatch(20, 29, 2, 2), StateBatch(30, 39, 0, 1))
 
 
 def test_a_history_replays_to_its_final_state() -> None:
@@ -78,9 +102,9 @@ def test_a_read_of_another_state_ends_the_benchmark() -> None:
 
 
 def test_tables_show_medians_and_say_which_marks_are_reached() -> None:
-    def run(who: str, requests_per_s: float) -> dict[str, object]:
+    def run(who: str, requests_per_s: float, mix: str = "spread") -> dict[str, object]:
         return {
-            "contender": who, "api": "write", "keys": 1, "connections": 64, "requests_per_s": requests_per_s,
+            "contender": who, "api": "write", "keys": 1, "connections": 64, "mix": mix, "requests_per_s": requests_per_s,
             "keys_per_s": requests_per_s, "p50_ms": 1.0, "p99_ms": 2.0, "errors": 0, "generator_cpu": 0.5, "servers_cpu": 1.0,
         }  # fmt: skip
 
@@ -94,4 +118,8 @@ def test_tables_show_medians_and_say_which_marks_are_reached() -> None:
     ]
     assert "| kafka | 200 (100–300) |" in request_table(runs)
     assert "0.35, 1.00" in request_table(runs)
-    assert "≥ 0.7 | 0.35 | no |" in mark_table({"rf1": runs})
+    assert "≥ 0.7 | 0.35 (spread) | no |  |" in mark_table({"rf1": runs})
+    runs[:0] = [run("kafka", 100, "steady"), run("holdfast", 80, "steady")]
+    assert "≥ 0.7 | 0.35 (spread) | no | 0.80 (steady) |" in mark_table({"rf1": runs})
+    rows = [line.split(" | ")[0] for line in request_table(runs).splitlines()[2:]]
+    assert rows == [f"| write · 1 · 64 · {mix}" for mix in ("spread", "spread", "steady", "steady")]

@@ -29,7 +29,7 @@ def test_the_tables_alone_are_written_without_a_measurement(
         text = (tmp_path / name).read_text()
         assert text.startswith("before\n")
         assert text.endswith("behind\n")
-        assert "| Write, one key" in text or "| write · 1 · 1 |" in text
+        assert "| Write, one key" in text or "| write · 1 · 1 · steady |" in text
         assert "\nold\n" not in text
     assert capsys.readouterr().out == ""
 

@@ -6,7 +6,7 @@ A record's value is a number to add, as text; an unlucky one (13) cannot be repl
 from collections.abc import Callable
 
 from holdfast.runtime.errors import LoadFailed, NotAvailable
-from holdfast.runtime.state_machine import Decision
+from holdfast.runtime.state_machine import Decision, Operation
 
 UNLUCKY = 13
 
@@ -107,13 +107,14 @@ class Counter:
         self._bugs.strike("on_unloaded")
 
 
-class Add:
+class Add(Operation):
     """Adds numbers, one record each, and answers with the sum; without numbers it only reads."""
 
-    deadline_ms = 0
-    is_done = False
+    name = ""
 
     def __init__(self, name: str, numbers: list[int], kind: str, completed: Callable[["Add", object], None]) -> None:
+        self.deadline_ms = 0
+        self.is_done = False
         self.name = name
         self._numbers = numbers
         self._kind = kind

@@ -361,6 +361,9 @@ class World:
         self.told.append("asks for a turn")
         self.turns.append(task)
 
+    def end_turn_with(self, task: Callable[[], None]) -> None:
+        task()
+
     def partition_changed(self, partition: Partition) -> None:
         self.told.append(f"state {partition.state.value}" + _on(partition.index))
 

@@ -123,19 +123,17 @@ class WatchedShard(ShareShard):
         return self.state.timeline.current
 
 
-class WatchedOperation:
+class WatchedOperation(Operation):
     """An operation of the real service, with what it must not do wrong."""
 
     __slots__ = (
         "after_sequence",
         "appends",
-        "deadline_ms",
         "decision",
         "floor",
         "index",
         "index_floor",
         "inner",
-        "is_done",
         "name",
         "node",
         "outcome",

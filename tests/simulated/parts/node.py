@@ -302,6 +302,10 @@ class Node:
         """Run it when the world says so."""
         self.tasks.append(task)
 
+    def end_turn_with(self, task: Callable[[], None]) -> None:
+        """Run it when the world says so."""
+        self.tasks.append(task)
+
     def partition_changed(self, partition: Partition) -> None:
         """Compare with the table."""
         index, after = partition.index, partition.state.value

@@ -16,7 +16,7 @@ from holdfast.api.results import (
 )
 from holdfast.api.share_state import DELETE, INITIALIZE, READ, SUMMARY, WRITE
 from holdfast.records.batches import StateBatch
-from holdfast.runtime.state_machine import Decision
+from holdfast.runtime.state_machine import Decision, Operation
 from tests.simulated.around.topics import OTHER_TOPIC_ID, TOPIC_ID
 from tests.simulated.checks.invariants import Invariant, violate
 from tests.simulated.parts.machine import WatchedShard
@@ -113,7 +113,7 @@ class Clients:
         return WritePartition(partition, epoch, leader_epoch, start_offset, random.choice((-1, number)), batches)
 
 
-class CleanUp:
+class CleanUp(Operation):
     """Deletes a few share partitions in one operation of several records."""
 
     name = "clean-up"

@@ -16,14 +16,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from heapq import heappop, heappush
-from typing import Protocol
+from typing import Final, Protocol
 
 #: A worker has at most this share of a slice before the next one's turn.
-_TURNS_PER_SLICE = 4
+_TURNS_PER_SLICE: Final = 4
 #: A turn of more slices than this is a heavy one.
-_HEAVY_SLICES = 2
+_HEAVY_SLICES: Final = 2
 #: A worker pauses after such a turn for at most so many times as long.
-_PAUSE_MAX = 4
+_PAUSE_MAX: Final = 4
 
 
 class Payer:

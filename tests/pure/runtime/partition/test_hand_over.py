@@ -105,6 +105,9 @@ class World:
     def continue_soon(self, task: Callable[[], None]) -> None:
         self.tasks.append(task)
 
+    def end_turn_with(self, task: Callable[[], None]) -> None:
+        task()
+
     def partition_changed(self, partition: Partition) -> None:
         """Listen to nothing."""
 
