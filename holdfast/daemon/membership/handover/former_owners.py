@@ -92,7 +92,7 @@ class FormerOwners:
     def to_query(self) -> set[Node]:
         """Return the nodes whose word is wanted: former owners, and the new owners of what those say that they serve."""
         self._forget_expired()
-        wanted = set()
+        wanted = set[Node]()
         for task, nodes in self._former.items():
             if not self._serves(task):
                 wanted |= nodes.keys()
