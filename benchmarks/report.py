@@ -191,7 +191,7 @@ def _rank(runs: Sequence[dict[str, Any]], column: str, ours: str) -> float:
     own, base = ([run[column] for run in runs if run["contender"] == who] for who in (ours, BASE))
     if not own or not base:
         return 0.0
-    ratio = median(own) / median(base)
+    ratio: float = median(own) / median(base)
     return 1 / ratio if column in _TIMES else ratio
 
 

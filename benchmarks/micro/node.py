@@ -15,7 +15,6 @@ import json
 import sys
 import time
 from collections import Counter as Tally
-from collections.abc import Callable
 from dataclasses import asdict
 from struct import Struct
 from typing import Any, Final, cast
@@ -41,6 +40,7 @@ from holdfast.kafka.leaders import Brokers
 from holdfast.kafka.protocol import requests
 from holdfast.kafka.protocol.primitives import encode_string, encode_varint, read_string, read_varint
 from holdfast.metrics.registry import Registry
+from holdfast.runtime.kafka_log import log as kafka_log
 from holdfast.runtime.kafka_log.shell import CoordinatorShell
 from holdfast.runtime.metrics import RuntimeMetrics
 from holdfast.runtime.partition.states import State
@@ -196,6 +196,12 @@ class Observer:
         """See `shell.Observer`."""
 
 
+def make_log_reach_fake_brokers() -> None:
+    """Let the next log find its brokers in this process; it makes what knows them itself."""
+    module: Any = kafka_log
+    module.Brokers = FakeBrokers
+
+
 async def serve(workloads: list[Workload], seconds: float) -> None:
     """Serve a generator, and print what each workload cost."""
     observer = Observer()
@@ -273,10 +279,7 @@ def main() -> None:
         generate(Workload(**json.loads(options.generate)), Address("127.0.0.1", options.port), options.seconds)
         return
     chosen = [WORKLOADS[number] for number in options.only or range(len(WORKLOADS))]
-    make_brokers: Callable[..., Brokers] = FakeBrokers
-    import holdfast.runtime.kafka_log.log as log
-
-    log.Brokers = make_brokers  # type: ignore[misc,assignment]
+    make_log_reach_fake_brokers()
     uvloop.run(serve(chosen, options.seconds))
 
 

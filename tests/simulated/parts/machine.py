@@ -146,7 +146,7 @@ class WatchedOperation(Operation):
         self.inner = inner
         self.node = node
         self.index = index
-        self.name = inner.name
+        self.name = inner.name  # type: ignore[misc]
         self.deadline_ms = 0
         self.is_done = False
         self.appends: list[Append] = []  #: what it handed to the log
