@@ -25,7 +25,6 @@ from holdfast.compaction.history.coverage import Stretch, find_stretches
 from holdfast.compaction.spark.buckets import BucketStore
 from holdfast.records.codecs.codec import Kind, decode_key, peek_kind
 from holdfast.records.fencing import Position
-from holdfast.records.header import decode_header
 from holdfast.records.keys import format_topic_id
 from holdfast.records.snapshot_store.folding import NEW, Folded, FoldStopped, Mark, RawRecord, fold
 
@@ -49,6 +48,9 @@ TOTALS: Final = ("entries", "history_rows", "bytes_in", "bytes_out")
 
 #: The offsets folded, as `coverage.Stretch`.
 STRETCHES: Final = "stretches"
+
+#: A header as `records.header` lays it out, for NumPy.
+_HEADER_FIELDS: Final = [("version", ">i1"), ("owner_epoch", ">i4"), ("sequence", ">i8")]
 
 _HISTORY_KINDS: Final = {
     Kind.SNAPSHOT: schema.SNAPSHOT,
@@ -126,8 +128,9 @@ class FoldingProcessor(StatefulProcessor):
         frame = pd.concat(list(rows), ignore_index=True)
         if not frame["offset"].is_monotonic_increasing:
             frame = frame.sort_values("offset", ignore_index=True)
-        timestamps = frame["timestamp_ms"].tolist()
-        records = list(map(RawRecord, *(frame[name].tolist() for name in ("offset", "key", "value", "header"))))
+        offsets, timestamps = frame["offset"].tolist(), frame["timestamp_ms"].tolist()
+        keys, values, headers = (frame[name].tolist() for name in ("key", "value", "header"))
+        records = list(map(RawRecord, offsets, keys, values, headers))
         found = self._memory.get()
         memory = decode_memory(found[0]) if found else _NEW_MEMORY
         output = _Output(log_partition)
@@ -139,17 +142,17 @@ class FoldingProcessor(StatefulProcessor):
             except FoldStopped as stop:
                 memory = memory._replace(stopped_reason=str(stop), stopped_offset=stop.offset)
             else:
-                offsets = [record.offset for record in records]
                 first = bisect_left(offsets, memory.mark.next_offset or 0)
                 stretches = find_stretches(offsets[first:], timestamps[first:])
                 mark = folded.mark
                 memory = memory._replace(mark=mark, bucket_count=store.flush(mark.live_count + mark.waiting_count))
                 output.add_snapshots(folded)
                 if self._is_history_kept:
-                    output.add_history(folded, records, timestamps)
+                    output.add_history(folded, frame)
             self._memory.update((encode_memory(memory),))
-        output.add_report(memory, folded, records, stretches, is_new=found is None)
-        yield output.frame()
+        bytes_in = sum(map(len, filter(None, (*keys, *values))))
+        output.add_report(memory, folded, offsets, bytes_in, stretches, is_new=found is None)
+        yield from output.frames()
 
 
 class _Buckets:
@@ -170,11 +173,12 @@ class _Buckets:
 
 
 class _Output:
-    """Rows of `OUTPUT`, collected."""
+    """Rows of `OUTPUT`: those of the history as columns, for they are many, and the others one by one."""
 
     def __init__(self, log_partition: int) -> None:
         self._log_partition = log_partition
         self._rows: list[tuple[object, ...]] = []
+        self._history: pd.DataFrame | None = None
         self._bytes_out = 0
 
     def add_snapshots(self, folded: Folded) -> None:
@@ -183,26 +187,16 @@ class _Output:
         if folded.manifest is not None:
             self._add(MANIFEST, *folded.manifest)
 
-    def add_history(self, folded: Folded, records: list[RawRecord], timestamps: list[int]) -> None:
-        names: dict[bytes, tuple[str, str, int]] = {}
-        rows = self._rows
-        log_partition = self._log_partition
-        for index in folded.changes:
-            offset, key, value, header = records[index]
-            assert key is not None
-            assert header is not None
-            name = names.get(key)
-            if name is None:
-                group_id, topic_id, partition = decode_key(key)
-                name = names[key] = group_id, format_topic_id(topic_id), partition
-            kind = _HISTORY_KINDS[peek_kind(key, value)]
-            rows.append((log_partition, offset, timestamps[index], *decode_header(header), kind, *name, key, value))
+    def add_history(self, folded: Folded, frame: pd.DataFrame) -> None:
+        if folded.changes:
+            self._history = history_columns(self._log_partition, frame.take(folded.changes))
 
     def add_report(
         self,
         memory: Memory,
         folded: Folded | None,
-        records: list[RawRecord],
+        offsets: list[int],
+        bytes_in: int,
         stretches: list[Stretch],
         *,
         is_new: bool,
@@ -210,11 +204,11 @@ class _Output:
         mark = memory.mark
         report = {
             "log_partition": self._log_partition,
-            "next_offset": records[0].offset if mark.next_offset is None else mark.next_offset,
+            "next_offset": offsets[0] if mark.next_offset is None else mark.next_offset,
             "covered_offset": mark.covered_offset,
             "live_count": mark.live_count,
             "waiting_count": mark.waiting_count,
-            "records": len(records),
+            "records": len(offsets),
             "void_records": folded.void_records if folded else 0,
             "skipped_records": folded.skipped_records if folded else 0,
             "is_new": is_new,
@@ -224,16 +218,50 @@ class _Output:
             "entries": len(folded.entries) if folded else 0,
             "history_rows": len(folded.changes) if folded else 0,
             STRETCHES: stretches,
-            "bytes_in": sum(len(record.key or b"") + len(record.value or b"") for record in records),
+            "bytes_in": bytes_in,
             "bytes_out": self._bytes_out,
         }
         self._add(REPORT, None, json.dumps(report).encode())
 
-    def frame(self) -> pd.DataFrame:
+    def frames(self) -> Iterator[pd.DataFrame]:
         import pandas as pd
 
-        return pd.DataFrame.from_records(self._rows, columns=OUTPUT.names)
+        if self._history is not None:
+            yield self._history
+        yield pd.DataFrame.from_records(self._rows, columns=OUTPUT.names)
 
     def _add(self, kind: str, key: bytes | None, value: bytes) -> None:
         self._bytes_out += len(key or b"") + len(value)
         self._rows.append((self._log_partition, -1, -1, -1, -1, kind, None, None, -1, key, value))
+
+
+def history_columns(log_partition: int, changes: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows of the history for records that count and are about a share partition, as columns of `OUTPUT`.
+
+    What lies in a key is decoded once for each key, and the headers all together.
+
+    Args:
+        log_partition: whose records they are.
+        changes: rows of `INPUT_COLUMNS`, whose keys and headers the fold has read.
+    """
+    import numpy as np
+    import pandas as pd
+
+    headers = np.frombuffer(b"".join(changes["header"]), _HEADER_FIELDS)
+    codes, keys = pd.factorize(changes["key"])
+    share_keys = [decode_key(key) for key in keys]
+    kinds = [_HISTORY_KINDS[kind] for kind in map(peek_kind, changes["key"], changes["value"])]
+    columns = {
+        "log_partition": np.full(len(changes), log_partition, np.int32),
+        "offset": changes["offset"].to_numpy(),
+        "timestamp_ms": changes["timestamp_ms"].to_numpy(),
+        "owner_epoch": headers["owner_epoch"].astype(np.int32),
+        "sequence": headers["sequence"].astype(np.int64),
+        "kind": kinds,
+        "group_id": np.array([key.group_id for key in share_keys], object)[codes],
+        "topic_id": np.array([format_topic_id(key.topic_id) for key in share_keys], object)[codes],
+        "partition": np.array([key.partition for key in share_keys], np.int32)[codes],
+        "key": changes["key"].to_numpy(),
+        "value": changes["value"].to_numpy(),
+    }
+    return pd.DataFrame(columns, copy=False)

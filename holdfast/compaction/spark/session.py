@@ -70,6 +70,8 @@ def session_properties(config: CompactionConfig) -> dict[str, str]:
         ),
         "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
         "spark.sql.streaming.minBatchesToRetain": "10",
+        # A batch is kept for seconds, in which compressing it costs more than it saves.
+        "spark.sql.inMemoryColumnarStorage.compressed": "false",
         # Spark warns of every state that is read and not there.
         "spark.log.level": "ERROR",
         "spark.ui.enabled": "false",
