@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 import structlog
+
+from holdfast.clock import now_ms
+from holdfast.metrics.registry import Registry
 
 _log = structlog.get_logger(__name__)
 
@@ -16,12 +19,19 @@ Look = tuple[int, int, int] | None
 
 
 class _Followed:
-    """A file, and what reads it."""
+    """Files that are read together, and what reads them again."""
 
-    def __init__(self, path: Path, reload: Callable[[], None]) -> None:
-        self.path = path
+    def __init__(self, setting: str, paths: Sequence[Path], reload: Callable[[], bool]) -> None:
+        self.setting = setting
+        self.paths = paths
         self.reload = reload
-        self.seen = look_at(path)
+        self.seen = self.look()
+        #: When they were first refused since they were last taken over; None: they were taken over.
+        self.refused_ms: int | None = None
+
+    def look(self) -> list[Look]:
+        """Return what the files look like."""
+        return [look_at(path) for path in self.paths]
 
 
 class FileWatch:
@@ -30,25 +40,38 @@ class FileWatch:
     A file is looked at from outside, so one that is replaced in one step is read whole.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, registry: Registry, clock_ms: Callable[[], int] = now_ms) -> None:
+        self._registry = registry
+        self._clock_ms = clock_ms
         self._followed: list[_Followed] = []
 
-    def follow(self, path: Path, reload: Callable[[], None]) -> None:
-        """Call `reload` when a file changed; it keeps what was read before where the file is wrong, and logs why."""
-        self._followed.append(_Followed(path, reload))
+    def follow(self, setting: str, paths: Sequence[Path], reload: Callable[[], bool]) -> None:
+        """Have files read again when one of them changes; to be called before they are read for the first time.
+
+        Args:
+            setting: that names the first of them.
+            paths: of the files that are read together.
+            reload: reads them, and returns whether it took them over; if not, it keeps what was read before, and logs why.
+        """
+        # A change between the look and the first read is read twice; the other way round it would be missed.
+        followed = _Followed(setting, paths, reload)
+        self._followed.append(followed)
+        self._registry.gauge(
+            "file_refusal_age_ms",
+            "Time since a file that was to be read again is refused; what was read before holds. 0: it was taken over, which is healthy.",
+            lambda: 0 if followed.refused_ms is None else self._clock_ms() - followed.refused_ms,
+            setting=setting,
+        )
 
     def look(self) -> None:
         """Have the files read again that changed since the last look."""
         for each in self._followed:
-            seen = look_at(each.path)
-            if seen != each.seen:
-                each.seen = seen
+            if each.look() != each.seen:
                 self._reload(each)
 
     def reload(self) -> None:
         """Have all files read again, changed or not."""
         for each in self._followed:
-            each.seen = look_at(each.path)
             self._reload(each)
 
     @contextmanager
@@ -73,10 +96,16 @@ class FileWatch:
             timer.cancel()
 
     def _reload(self, followed: _Followed) -> None:
+        followed.seen = followed.look()
         try:
-            followed.reload()
+            is_taken = followed.reload()
         except Exception:  # a bug in one file's reader must not end the watch of the others
-            _log.exception("file_reload_failed", file=str(followed.path))
+            _log.exception("file_reload_failed", setting=followed.setting)
+            is_taken = False
+        if is_taken:
+            followed.refused_ms = None
+        elif followed.refused_ms is None:
+            followed.refused_ms = self._clock_ms()
 
 
 def look_at(path: Path) -> Look:

@@ -110,7 +110,7 @@ class Node:
         self._group = settings.members.group_of(settings.log.state_topic)
         self._known_members = KnownMembers()
         #: What settings name, and a running node reads again.
-        self.files = FileWatch()
+        self.files = FileWatch(self.registry)
         #: None while the node starts.
         self.parts: NodeParts | None = None
         #: Those of the start, and of the node that has all parts.
@@ -236,7 +236,7 @@ class Node:
             # It listens first and answers that it starts.
             options = connection_options(self.settings.kafka.properties)
             server, this_node, authorizer = await self._listen(options, at_exit)
-            http = await open_http_port(self, self.settings.http)
+            http = await open_http_port(self, self.settings, self.files)
             if http is not None:
                 self.http_port = http.port
                 at_exit("HTTP server", partial(http.stop, self.settings.limits.unread_timeout_ms))

@@ -32,7 +32,8 @@ def plan_workers(settings: Settings, choose_ports: Callable[[str, int], Sequence
     """Return the workers, by their node ids, which are the next ones from `node_id` on.
 
     The ports of their own are the next ones after that of `listen`, and so are those that they advertise after that of
-    `advertised_listener`, and those of HTTP after that of `http.listen`.
+    `advertised_listener`, and those of HTTP after that of `http.listen`; where that is the default, another
+    one will do if they are in use.
     A `group.instance.id` gets the node id behind it.
 
     Args:
@@ -59,6 +60,7 @@ def plan_workers(settings: Settings, choose_ports: Callable[[str, int], Sequence
         }
         if settings.http.listen:
             own["http.listen"] = _http_address(settings.http, number)
+            own["http.port.may.move"] = settings.http.may_move
         if instance:
             own["group.instance.id"] = f"{instance}-{node_id}"
         if advertised is not None:

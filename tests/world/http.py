@@ -25,6 +25,7 @@ async def get(
     path: str,
     context: ssl.SSLContext | None = None,
     method: str = "GET",
+    host: str = "localhost",
     **headers: str,
 ) -> Answer:
     """Request a path on a connection of its own; the names of headers have underscores for hyphens."""
@@ -32,7 +33,7 @@ async def get(
     try:
         lines = [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
         writer.write(
-            "\r\n".join([f"{method} {path} HTTP/1.1", "Host: node", "Connection: close", *lines, "", ""]).encode()
+            "\r\n".join([f"{method} {path} HTTP/1.1", f"Host: {host}", "Connection: close", *lines, "", ""]).encode()
         )
         return parse(await reader.read())
     finally:

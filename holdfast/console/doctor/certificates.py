@@ -18,8 +18,13 @@ from holdfast.daemon.settings.models import Settings
 #: With fewer days left, it is time.
 _DAYS_LEFT_MIN: Final = 14
 _DAY_S: Final = 24 * 60 * 60
-#: Before the names of the settings about a certificate: of the connection to Kafka, and of the listener.
-_PREFIXES: Final = ("kafka.", "listener.")
+_OF_SSL: Final = ("ssl.certificate.location", "ssl.key.location", "ssl.key.password", "ssl.ca.location")
+#: The settings about a certificate, of the connection to Kafka, of the listener and of the HTTP port: those that name it, its key,
+#: the key's password (the last has none) and authorities.
+_SETTINGS: Final = (
+    *(tuple(prefix + name for name in _OF_SSL) for prefix in ("kafka.", "listener.")),
+    ("http.tls.certificate.file", "http.tls.key.file", "", "http.tls.client.ca.file"),
+)
 _ROUNDS_MAX: Final = 10
 
 
@@ -49,12 +54,11 @@ def find_certificates(settings: Settings) -> list[CertificateFiles]:
     """Return the certificates that settings name, and authorities that stand alone."""
     values = to_flags(settings)
     found = []
-    for prefix in _PREFIXES:
-        names = ("ssl.certificate.location", "ssl.key.location", "ssl.key.password", "ssl.ca.location")
-        certificate, key, password, authority = (str(values.get(prefix + name) or "") for name in names)
+    for names in _SETTINGS:
+        certificate, key, password, authority = (str(values.get(name) or "") for name in names)
         if certificate or authority:
             setting = names[0] if certificate else names[3]
-            found.append(CertificateFiles(prefix + setting, certificate, key, password, authority))
+            found.append(CertificateFiles(setting, certificate, key, password, authority))
     return found
 
 
@@ -83,9 +87,7 @@ def _judge_own(files: CertificateFiles, now_s: float) -> Sequence[Finding]:
         shown.load_cert_chain(files.certificate, files.key or None, files.password or "")
     except ssl.SSLError as error:
         if error.reason == "KEY_VALUES_MISMATCH":
-            remedy = (
-                "name the key that was made with it in ssl.key.location, or have a new certificate signed for this key"
-            )
+            remedy = "name the key that was made with it, or have a new certificate signed for this key"
             return [wrong(f"the key of {files.certificate} is another one's ({name})", remedy)]
         return [
             wrong(

@@ -45,29 +45,31 @@ def make_authorizer(settings: Settings, audit: Audit, files: FileWatch) -> Autho
         AclFileError: the file cannot be read, or a line is no rule.
     """
     path, super_users = Path(settings.access.acls_file), settings.access.super_users
+    # Its changes are looked for from before it is read on.
+    if settings.access.acls_file:
+        files.follow("acls_file", [path], lambda: _reload(path, authorizer))
     rules = Rules(read_acls(path) if settings.access.acls_file else (), super_users)
     opened, cached = is_open(settings), settings.access.permissions_cached_max
     authorizer = Authorizer(rules, audit, is_open=opened, permissions_cached_max=cached)
     _log.info("access_rules_loaded", file=settings.access.acls_file, rules=len(rules.acls), is_open=opened)
     if not opened and not rules.acls and not super_users:
         _log.warning("access_closed", why="there are no access rules and no super users, so nobody may do anything")
-    if settings.access.acls_file:
-        files.follow(path, lambda: _reload(path, authorizer))
     return authorizer
 
 
-def _reload(path: Path, authorizer: Authorizer) -> None:
-    """Take over the rules of the file; where it is wrong, those before it stay."""
+def _reload(path: Path, authorizer: Authorizer) -> bool:
+    """Take over the rules of the file, and return whether it did; where it is wrong, those before it stay."""
     before = authorizer.rules
     try:
         rules = Rules(read_acls(path), before.super_users)
     except AclFileError as error:
         _log.error("access_rules_reload_failed", why=str(error))
-        return
+        return False
     if rules.acls != before.acls:
         authorizer.obey(rules)
         added, removed = _show(rules.acls - before.acls), _show(before.acls - rules.acls)
         _log.info("access_rules_reloaded", rules=len(rules.acls), added=added, removed=removed)
+    return True
 
 
 def _show(acls: Collection[Acl]) -> list[str]:

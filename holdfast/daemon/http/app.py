@@ -12,6 +12,7 @@ from typing import Any, Final, Protocol
 
 import structlog
 from starlette.applications import Starlette
+from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -68,7 +69,7 @@ def make_app(node: NodeView, guard: HttpGuard) -> Starlette:
             Route("/live", pages.live, methods=["GET"]),
             Route("/ready", pages.ready, methods=["GET"]),
             Route("/health", pages.guarded(pages.health), methods=["GET"]),
-            Route("/metrics", pages.guarded(pages.metrics), methods=["GET"]),
+            Route("/metrics", pages.guarded(pages.metrics, guard.admits_scrape), methods=["GET"]),
             Route("/openapi.json", pages.guarded(pages.openapi), methods=["GET"]),
             *(
                 Route(f"{PREFIX}{name}", pages.guarded(pages.query(query)), methods=["GET"])
@@ -88,12 +89,13 @@ class _Pages:
         #: Held while an answer is made that may be large.
         self._turn = asyncio.Lock()
 
-    def guarded(self, answer: _Answer) -> _Answer:
-        """Return what answers whom the guard admits."""
+    def guarded(self, answer: _Answer, admits: Callable[[Headers], bool] | None = None) -> _Answer:
+        """Return what answers whom the guard admits: to all, unless something else is named."""
+        admits = admits or self._guard.admits
 
         async def answer_if_admitted(request: Request) -> Response:
-            if not self._guard.admits(request.headers):
-                return _refusal(401, "Send the token as `Authorization: Bearer`.", _CHALLENGE)
+            if not admits(request.headers):
+                return _refusal(401, "Send the token of http.token.file as `Authorization: Bearer`.", _CHALLENGE)
             return await answer(request)
 
         return answer_if_admitted

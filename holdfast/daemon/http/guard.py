@@ -1,14 +1,20 @@
-"""Who may read over HTTP: a token compared in constant time, and the TLS of the port."""
+"""Who may read over HTTP: a token compared in constant time, names by which the port is called, and the files of its TLS."""
 
 from __future__ import annotations
 
 import hmac
 import os
 import ssl
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from ipaddress import ip_address
 from typing import Final, Protocol
 
+from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from holdfast.daemon.login.tls import NamedFile, TlsFiles
 from holdfast.daemon.settings.components.http import HttpSettings
+from holdfast.kafka.addresses import parse_address
 
 #: Characters of the file that are read.
 _TOKEN_MAX: Final = 4_096
@@ -19,16 +25,35 @@ class GuardRefused(Exception):
 
 
 class HttpGuard(Protocol):
-    """What decides whether a request is answered in full."""
+    """What decides what a request is shown."""
 
     def admits(self, headers: Mapping[str, str]) -> bool:
-        """Return whether a request with these headers is, whose names are in lower case."""
+        """Return whether a request with these headers, whose names are in lower case, is answered in full."""
+
+    def admits_scrape(self, headers: Mapping[str, str]) -> bool:
+        """Return whether it is shown the metrics."""
 
 
 class OpenGuard:
     """Admits whoever reaches the port."""
 
     def admits(self, headers: Mapping[str, str]) -> bool:
+        """Admit it."""
+        return True
+
+    def admits_scrape(self, headers: Mapping[str, str]) -> bool:
+        """Admit it."""
+        return True
+
+
+class ScrapeGuard:
+    """Shows whoever reaches the port the metrics, and nobody more: the listener asks who its clients are, and here nobody can say."""
+
+    def admits(self, headers: Mapping[str, str]) -> bool:
+        """Do not admit it."""
+        return False
+
+    def admits_scrape(self, headers: Mapping[str, str]) -> bool:
         """Admit it."""
         return True
 
@@ -62,6 +87,10 @@ class TokenGuard:
         is_equal = hmac.compare_digest(given.strip().encode(), self._token)
         return is_equal and scheme.lower() == "bearer" and bool(self._token)
 
+    def admits_scrape(self, headers: Mapping[str, str]) -> bool:
+        """Return whether `Authorization` has the token."""
+        return self.admits(headers)
+
     def _refresh(self) -> None:
         found = os.stat(self._path)
         read_of = (found.st_mtime_ns, found.st_size, found.st_ino)
@@ -71,36 +100,68 @@ class TokenGuard:
             self._read_of = read_of
 
 
-def make_guard(settings: HttpSettings) -> HttpGuard:
+def make_guard(settings: HttpSettings, *, is_listener_open: bool) -> HttpGuard:
     """Return what the settings ask of a request.
+
+    Args:
+        settings: of the HTTP port.
+        is_listener_open: whether everybody who reaches the listener of the node may do everything there.
 
     Raises:
         GuardRefused: the file of the token cannot be used.
     """
-    return TokenGuard(settings.token_file) if settings.token_file else OpenGuard()
+    if settings.token_file:
+        return TokenGuard(settings.token_file)
+    # A certificate of a client is asked for by TLS, before any request.
+    return OpenGuard() if is_listener_open or settings.tls_client_ca_file else ScrapeGuard()
 
 
-def make_ssl_context(settings: HttpSettings) -> ssl.SSLContext | None:
-    """Return the TLS of the port; None: it has none.
-
-    Raises:
-        GuardRefused: a file cannot be used.
-    """
+def tls_files(settings: HttpSettings) -> TlsFiles | None:
+    """Return what the settings name for the TLS of the port; None: it has none."""
     if not settings.tls_certificate_file:
         return None
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    try:
-        context.load_cert_chain(settings.tls_certificate_file, settings.tls_key_file or None)
-    except (OSError, ssl.SSLError) as error:
-        raise GuardRefused(
-            f"http.tls.certificate.file {settings.tls_certificate_file} cannot be used, with its key ({error})."
-        ) from error
-    if settings.tls_client_ca_file:
+    return TlsFiles(
+        certificate=NamedFile("http.tls.certificate.file", settings.tls_certificate_file),
+        key=NamedFile("http.tls.key.file", settings.tls_key_file),
+        key_password="",
+        authority=NamedFile("http.tls.client.ca.file", settings.tls_client_ca_file),
+        client_auth=ssl.CERT_REQUIRED if settings.tls_client_ca_file else ssl.CERT_NONE,
+    )
+
+
+class HostCheck:
+    """Admits requests that call this node by a name of its own.
+
+    A page that a browser of this machine shows may have a name that leads to a loopback address (DNS rebinding), and would be let
+    read what is answered; but its requests carry that name. A request by an address cannot come of it.
+    """
+
+    def __init__(self, app: ASGIApp, names: Collection[str]) -> None:
+        self._app = app
+        self._names = frozenset(name.lower() for name in names)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request, or refuse it."""
+        host = dict(scope["headers"]).get(b"host")
+        if host is None or self._is_own(host.decode("latin-1")):
+            await self._app(scope, receive, send)
+            return
+        text = "The node is not called by this name; http.allowed.hosts has those by which it is."
+        await JSONResponse({"error": text}, 421)(scope, receive, send)
+
+    def _is_own(self, host: str) -> bool:
         try:
-            context.load_verify_locations(settings.tls_client_ca_file)
-        except (OSError, ssl.SSLError) as error:
-            raise GuardRefused(
-                f"http.tls.client.ca.file {settings.tls_client_ca_file} cannot be used ({error})."
-            ) from error
-        context.verify_mode = ssl.CERT_REQUIRED
-    return context
+            name = parse_address(host, default_port=0)[0].lower()
+        except ValueError:
+            return False
+        try:
+            ip_address(name)
+        except ValueError:
+            return name in self._names
+        return True
+
+
+def own_names(settings: HttpSettings) -> Collection[str]:
+    """Return the names by which requests may call the port."""
+    assert settings.listen_address is not None
+    return ("localhost", settings.listen_address[0], *settings.allowed_hosts)

@@ -1,32 +1,48 @@
 """The HTTP port as a node opens it."""
 
+from __future__ import annotations
+
 import structlog
 
+from holdfast.daemon.access.following import is_open
+from holdfast.daemon.file_watch import FileWatch
 from holdfast.daemon.http.app import NodeView, make_app
-from holdfast.daemon.http.guard import make_guard
+from holdfast.daemon.http.guard import GuardRefused, HostCheck, make_guard, own_names, tls_files
 from holdfast.daemon.http.server import CannotListenHttp, HttpServer
-from holdfast.daemon.settings.components.http import HttpSettings
+from holdfast.daemon.login.tls import FollowedTls, TlsFilesWrong
+from holdfast.daemon.settings.models import Settings
 
 _log = structlog.get_logger(__name__)
 
 
-async def open_http_port(node: NodeView, settings: HttpSettings) -> HttpServer | None:
+async def open_http_port(node: NodeView, settings: Settings, files: FileWatch) -> HttpServer | None:
     """Return the server that shows a node, from now on; None: there is no port.
 
     Raises:
         CannotListenHttp: the address that was set is in use or not ours.
         GuardRefused: a file that guards the port cannot be used.
     """
-    if not settings.listen:
+    http = settings.http
+    if not http.listen:
         return None
-    server = HttpServer(make_app(node, make_guard(settings)), settings)
+    app = make_app(node, make_guard(http, is_listener_open=is_open(settings)))
+    named = tls_files(http)
+    if named is None:
+        # With TLS no other name can be meant: the certificate would not have it.
+        server = HttpServer(HostCheck(app, own_names(http)), http)
+    else:
+        try:
+            tls = FollowedTls("http", named, files, node.registry, settings.security.certificate_days_left_min)
+        except TlsFilesWrong as error:
+            raise GuardRefused(str(error)) from None
+        server = HttpServer(app, http, tls)
     try:
         await server.start()
     except CannotListenHttp as refusal:
-        if settings.is_address_given:
+        if not http.may_move:
             raise
         # Another node of this host has the default port, which should not keep this one from serving.
-        _log.warning("http_port_unavailable", why=str(refusal))
-        return None
-    _log.info("http_listening", address=settings.listen, port=server.port, is_tls=server.is_tls)
+        await server.start(any_port=True)
+        _log.warning("http_port_moved", port=server.port, why=str(refusal))
+    _log.info("http_listening", address=http.listen, port=server.port, is_tls=server.is_tls)
     return server

@@ -1,12 +1,13 @@
 """The server of the HTTP port: uvicorn's connections on the loop of the node, within bounds.
 
 uvicorn's own server would take the signals of the process and has no bound on what a slow client may hold, so only what it has for
-one connection is used.
+one connection is used. A connection is counted before its TLS handshake, as those of the listener are.
 """
 
 from __future__ import annotations
 
 import asyncio
+import socket
 from typing import cast
 
 from starlette.types import ASGIApp
@@ -14,24 +15,30 @@ from uvicorn import Config
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
-from holdfast.daemon.http.guard import make_ssl_context
+from holdfast.daemon.login.tls import FollowedTls
+from holdfast.daemon.server.sockets import CannotListen, listen
+from holdfast.daemon.server.wire.admission import Admission
+from holdfast.daemon.server.wire.entrance import accept_encrypted, encrypt
 from holdfast.daemon.settings.components.http import HttpSettings
 
 
 class CannotListenHttp(Exception):
     """The address of the HTTP port cannot be used."""
 
-    def __init__(self, address: str, error: OSError) -> None:
+    def __init__(self, address: str, why: object) -> None:
         super().__init__(
-            f"Cannot listen for HTTP on {address} ({error.strerror or error}); set another `http.listen`, or an empty one for none."
+            f"Cannot listen for HTTP on {address} ({why}); set another `http.listen`, or an empty one for none."
         )
 
 
 class HttpServer:
     """A server of one application at one address."""
 
-    def __init__(self, app: ASGIApp, settings: HttpSettings) -> None:
+    def __init__(self, app: ASGIApp, settings: HttpSettings, tls: FollowedTls | None = None) -> None:
+        """Prepare a server; its connections are encrypted where there is `tls`, which ends with it."""
         self._settings = settings
+        self._tls = tls
+        self._admission = Admission(settings)
         self._config = Config(
             app,
             http="h11",
@@ -52,48 +59,55 @@ class HttpServer:
         self._connections: set[_Connection] = set()
         self._is_empty = asyncio.Event()
         self._is_empty.set()
-        self._server: asyncio.Server | None = None
+        self._sockets: tuple[socket.socket, ...] = ()
+        #: What accepts at them.
+        self._listeners: list[asyncio.Server | asyncio.Task[None]] = []
 
     @property
     def port(self) -> int:
         """Port that is listened on, also when the setting asked for any free one."""
-        assert self._server is not None
-        port: int = self._server.sockets[0].getsockname()[1]
+        port: int = self._sockets[0].getsockname()[1]
         return port
 
     @property
     def is_tls(self) -> bool:
         """Whether clients are to speak TLS."""
-        return bool(self._settings.tls_certificate_file)
+        return self._tls is not None
 
-    async def start(self) -> None:
-        """Listen, from now on until `stop`.
+    async def start(self, *, any_port: bool = False) -> None:
+        """Listen, from now on until `stop`; with `any_port` at a free one.
 
         Raises:
             CannotListenHttp: the address is in use or not ours.
-            GuardRefused: a file of TLS cannot be used.
         """
         address = self._settings.listen_address
         assert address is not None
-        context = make_ssl_context(self._settings)
-        self._config.load()
-        timeout_s = self._settings.request_timeout_ms / 1_000 if context is not None else None
+        host, port = address
+        backlog = self._settings.connections_max
         try:
-            self._server = await asyncio.get_running_loop().create_server(
-                self._make_connection,
-                *address,
-                backlog=self._settings.connections_max,
-                ssl=context,
-                ssl_handshake_timeout=timeout_s,
-            )
-        except OSError as error:
-            raise CannotListenHttp(self._settings.listen, error) from error
+            self._sockets = listen(host, 0 if any_port else port, backlog)
+        except CannotListen as error:
+            raise CannotListenHttp(self._settings.listen, error.why) from error
+        self._config.load()
+        loop = asyncio.get_running_loop()
+        for each in self._sockets:
+            if self._tls is None:
+                self._listeners.append(await loop.create_server(self._make_connection, sock=each, backlog=backlog))
+            else:
+                accepting = accept_encrypted(each, self._make_connection)
+                self._listeners.append(asyncio.create_task(accepting, name="holdfast-http-accept"))
 
     async def stop(self, unread_timeout_ms: int) -> None:
         """Stop listening, let requests finish and clients take their answers for so long, and close all connections."""
-        if self._server is None:
-            return
-        self._server.close()
+        for listener in self._listeners:
+            if isinstance(listener, asyncio.Task):
+                listener.cancel()
+            else:
+                listener.close()
+        for each in self._sockets:
+            each.close()
+        if self._tls is not None:
+            self._tls.stop()
         for connection in list(self._connections):
             connection.finish()
         try:
@@ -109,45 +123,70 @@ class HttpServer:
 
     def opened(self, connection: _Connection) -> bool:
         """Count a connection in; returns False where there is no place for it."""
-        if len(self._connections) >= self._settings.connections_max:
+        if self._admission.refusal(connection.host) is not None:
             return False
+        self._admission.enter(connection.host)
         self._connections.add(connection)
         self._is_empty.clear()
         return True
 
     def closed(self, connection: _Connection) -> None:
         """Count a connection out."""
+        self._admission.leave(connection.host)
         self._connections.discard(connection)
         if not self._connections:
             self._is_empty.set()
 
     def _make_connection(self) -> _Connection:
         inner = H11Protocol(self._config, self._state, {})
-        return _Connection(self, inner, self._settings.request_timeout_ms / 1_000)
+        return _Connection(self, inner, self._settings.request_timeout_ms, self._tls)
 
 
 class _Connection(asyncio.Protocol):
     """One of uvicorn's connections, which ends when its time is up."""
 
-    def __init__(self, server: HttpServer, inner: H11Protocol, timeout_s: float) -> None:
+    def __init__(self, server: HttpServer, inner: H11Protocol, timeout_ms: int, tls: FollowedTls | None) -> None:
+        self.host = "unknown"
         self._server = server
         self._inner = inner
-        self._timeout_s = timeout_s
+        self._timeout_ms = timeout_ms
+        self._tls = tls
+        #: The TLS handshake, while that is under way.
+        self._handshake: asyncio.Future[None] | None = None
         self._transport: asyncio.Transport | None = None
         self._is_open = False
         self._timer: asyncio.TimerHandle | None = None
         #: The request that was there at the last look.
         self._seen: object = None
 
+    # What comes of the TLS handshake.
+
+    def knock(self, accepted: socket.socket, peer_name: object) -> None:
+        """See `wire.entrance.Knocking`."""
+        assert self._tls is not None
+        if not self._enter(peer_name):
+            accepted.close()
+            return
+        handshake = encrypt(self, accepted, self._tls.context, self._timeout_ms, self._timeout_ms)
+        self._handshake = asyncio.ensure_future(handshake)
+
+    def not_encrypted(self, why: str) -> None:
+        """See `wire.entrance.Knocking`."""
+        self._handshake = None
+        self._leave()
+
+    # What asyncio calls.
+
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # That of uvloop has the interface and not the class.
         self._transport = cast("asyncio.Transport", transport)
-        self._is_open = self._server.opened(self)
-        if not self._is_open:
-            self.abort()
+        if self._handshake is not None:
+            self._handshake = None
+        elif self._tls is not None or not self._enter(transport.get_extra_info("peername")):
+            # It was given up meanwhile, or has no place.
+            self._transport.abort()
             return
         self._inner.connection_made(self._transport)
-        self._look()
 
     def data_received(self, data: bytes) -> None:
         if self._is_open:
@@ -163,27 +202,46 @@ class _Connection(asyncio.Protocol):
         self._inner.resume_writing()
 
     def connection_lost(self, error: Exception | None) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
         if self._is_open:
-            self._is_open = False
+            self._leave()
             self._inner.connection_lost(error)
-            self._server.closed(self)
+
+    # What the server calls.
 
     def finish(self) -> None:
         """Close when the request in flight is answered; at once where there is none."""
-        assert self._transport is not None
-        if not self._transport.is_closing():
+        if self._transport is None:
+            self.abort()
+        elif not self._transport.is_closing():
             self._inner.shutdown()
 
     def abort(self) -> None:
         """Close now."""
-        assert self._transport is not None
-        self._transport.abort()
+        if self._transport is not None:
+            self._transport.abort()
+        elif self._handshake is not None:
+            self._handshake.cancel()
+            self._handshake = None
+            self._leave()
+
+    def _enter(self, peer_name: object) -> bool:
+        """Take the address of the client; returns whether it has a place. Its time runs from now on."""
+        if isinstance(peer_name, tuple):
+            self.host = str(peer_name[0])
+        self._is_open = self._server.opened(self)
+        if self._is_open:
+            self._look()
+        return self._is_open
+
+    def _leave(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._is_open = False
+        self._server.closed(self)
 
     def _look(self) -> None:
         self._seen = self._inner.cycle
-        self._timer = asyncio.get_running_loop().call_later(self._timeout_s, self._close_if_stuck)
+        self._timer = asyncio.get_running_loop().call_later(self._timeout_ms / 1_000, self._close_if_stuck)
 
     def _close_if_stuck(self) -> None:
         if self._inner.cycle is self._seen:

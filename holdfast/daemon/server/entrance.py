@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime
 from pathlib import Path
-from ssl import SSLContext
+from ssl import CERT_NONE, CERT_OPTIONAL, CERT_REQUIRED, SSLContext
 from time import monotonic
 from typing import Final
 
@@ -20,7 +19,7 @@ from holdfast.daemon.login.credentials import KeptUsers, Users
 from holdfast.daemon.login.password_checks import Finding, PasswordCheck, PasswordChecks
 from holdfast.daemon.login.principal_rules import NoRuleFits, PrincipalRules, RulesWrong
 from holdfast.daemon.login.sasl_login import LoggedIn, LoginRules, Outcome, Refused, SaslLogin, Undecided
-from holdfast.daemon.login.tls import Tls, TlsFilesWrong, load_tls
+from holdfast.daemon.login.tls import FollowedTls, NamedFile, TlsFiles, TlsFilesWrong
 from holdfast.daemon.login.users_file import UsersFileWrong, read_users
 from holdfast.daemon.server.wire.entrance import Guest, NotAdmitted
 from holdfast.daemon.server.wire.requests import ANONYMOUS, Body, Request, Respond, Violation
@@ -32,9 +31,9 @@ _log = structlog.get_logger(__name__)
 
 #: A type and a name, as Kafka writes principals.
 _USER: Final = "User:"
-_DAY_S: Final = 86_400
 #: In the place of a mechanism of SASL.
 _BY_CERTIFICATE: Final = "SSL"
+_CLIENT_AUTH: Final = {"none": CERT_NONE, "requested": CERT_OPTIONAL, "required": CERT_REQUIRED}
 
 
 class CannotAdmit(Exception):
@@ -61,14 +60,6 @@ class LoginMetrics:
             count,
         )
 
-    def show_certificate(self, days_left: Callable[[], float]) -> None:
-        """Show how long the certificate holds, which only a listener with TLS has."""
-        self._registry.gauge(
-            "certificate_days_left",
-            "Days until the certificate of the listener ends; below 0 it has ended, and no client comes in.",
-            lambda: round(days_left(), 2),
-        )
-
 
 class NodeEntrance:
     """How clients come in at a node's listener (`wire.entrance.Entrance`)."""
@@ -83,9 +74,7 @@ class NodeEntrance:
         self.login_frame_size_bytes_max = settings.login_frame_size_bytes_max
         self._settings = settings
         self._audit = audit
-        self._tls: Tls | None = None
-        #: Until the certificate is looked at again.
-        self._warning: asyncio.TimerHandle | None = None
+        self._tls: FollowedTls | None = None
         self._users = Users(KeptUsers({}))
         self._login_rules = LoginRules(
             settings.sasl_enabled_mechanisms,
@@ -102,20 +91,15 @@ class NodeEntrance:
         try:
             self._rules = PrincipalRules(settings.ssl_principal_mapping_rules)
             if settings.has_tls:
-                self._load_tls()
+                days_left_min = settings.certificate_days_left_min
+                self._tls = FollowedTls("listener", tls_files(settings), files, registry, days_left_min)
             if settings.has_login:
+                files.follow("listener.users.file", [Path(settings.users_file)], self._reload_users)
                 self._load_users()
         except RulesWrong as error:
             raise CannotAdmit(f"ssl.principal.mapping.rules is wrong: {error}.") from None
         except (TlsFilesWrong, UsersFileWrong) as error:
             raise CannotAdmit(str(error)) from None
-        if settings.has_tls:
-            self._metrics.show_certificate(self._days_left)
-            for path in (settings.ssl_certificate_location, settings.ssl_key_location, settings.ssl_ca_location):
-                if path:
-                    files.follow(Path(path), self._reload_tls)
-        if settings.has_login:
-            files.follow(Path(settings.users_file), self._reload_users)
 
     @property
     def ssl_context(self) -> SSLContext | None:
@@ -156,8 +140,8 @@ class NodeEntrance:
     async def stop(self) -> None:
         """Check no more passwords."""
         self._checker.shutdown(wait=False, cancel_futures=True)
-        if self._warning is not None:
-            self._warning.cancel()
+        if self._tls is not None:
+            self._tls.stop()
 
     def _begin_check(self, check: Callable[[], bool], done: Callable[[bool], None]) -> None:
         def take(found: asyncio.Future[bool]) -> None:
@@ -166,40 +150,28 @@ class NodeEntrance:
 
         asyncio.get_running_loop().run_in_executor(self._checker, check).add_done_callback(take)
 
-    def _reload_tls(self) -> None:
-        try:
-            self._load_tls()
-        except TlsFilesWrong as error:
-            _log.error("certificate_refused", why=str(error))
-
-    def _reload_users(self) -> None:
+    def _reload_users(self) -> bool:
         try:
             self._load_users()
         except UsersFileWrong as error:
             _log.error("users_refused", why=str(error))
-
-    def _load_tls(self) -> None:
-        self._tls = load_tls(self._settings)
-        file, ends = self._settings.ssl_certificate_location, self._tls.valid_until.isoformat()
-        _log.info("certificate_loaded", file=file, ends=ends)
-        self._warn_of_end()
+            return False
+        return True
 
     def _load_users(self) -> None:
         self._users = read_users(Path(self._settings.users_file))
         _log.info("users_loaded", file=self._settings.users_file, users=len(self._users))
 
-    def _days_left(self) -> float:
-        assert self._tls is not None
-        return (self._tls.valid_until - datetime.now(UTC)).total_seconds() / _DAY_S
 
-    def _warn_of_end(self) -> None:
-        """Write that the certificate ends soon, if it does, and look again in a day."""
-        if self._warning is not None:
-            self._warning.cancel()
-        self._warning = asyncio.get_running_loop().call_later(_DAY_S, self._warn_of_end)
-        if (days_left := self._days_left()) < self._settings.certificate_days_left_min:
-            file = self._settings.ssl_certificate_location
-            _log.warning("certificate_expiring", file=file, days_left=round(days_left, 1))
+def tls_files(settings: SecuritySettings) -> TlsFiles:
+    """Return what the settings of the listener name for its TLS."""
+    return TlsFiles(
+        certificate=NamedFile("listener.ssl.certificate.location", settings.ssl_certificate_location),
+        key=NamedFile("listener.ssl.key.location", settings.ssl_key_location),
+        key_password=settings.ssl_key_password,
+        authority=NamedFile("listener.ssl.ca.location", settings.ssl_ca_location),
+        client_auth=_CLIENT_AUTH[settings.ssl_client_auth],
+    )
 
 
 class ClientLogin:

@@ -10,7 +10,8 @@ class CannotListen(Exception):
     """The listener's address cannot be used."""
 
     def __init__(self, host: str, port: int, error: OSError) -> None:
-        super().__init__(f"Cannot listen on {host}:{port} ({error.strerror or error}); set another `listen` address.")
+        self.why = error.strerror or str(error)
+        super().__init__(f"Cannot listen on {host}:{port} ({self.why}); set another `listen` address.")
 
 
 def listen(host: str, port: int, backlog: int) -> tuple[socket.socket, ...]:

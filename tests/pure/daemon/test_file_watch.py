@@ -2,20 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 from structlog.testing import capture_logs
 
 from holdfast.daemon.file_watch import FileWatch
+from holdfast.metrics.registry import Registry
 from tests.waiting import wait_until
+
+
+def reader(read: Callable[[], None]) -> Callable[[], bool]:
+    """Return what reads a file and takes it over."""
+
+    def reload() -> bool:
+        read()
+        return True
+
+    return reload
 
 
 def test_a_file_is_read_again_after_each_change_and_when_it_is_told(tmp_path: Path) -> None:
     one, two = tmp_path / "one", tmp_path / "two"
     one.write_text("1")
-    files, read = FileWatch(), list[str]()
-    files.follow(one, lambda: read.append("one"))
-    files.follow(two, lambda: read.append("two"))
+    files, read = FileWatch(Registry()), list[str]()
+    files.follow("one", [one], reader(lambda: read.append("one")))
+    files.follow("two", [two], reader(lambda: read.append("two")))
     files.look()
     assert read == []
     two.write_text("there now")
@@ -32,32 +44,62 @@ def test_a_file_is_read_again_after_each_change_and_when_it_is_told(tmp_path: Pa
 
 
 def test_a_file_that_is_replaced_by_one_as_long_is_read_again(tmp_path: Path) -> None:
-    path, files, read = tmp_path / "file", FileWatch(), list[str]()
+    path, files, read = tmp_path / "file", FileWatch(Registry()), list[str]()
     path.write_text("a")
-    files.follow(path, lambda: read.append(path.read_text()))
+    files.follow("file", [path], reader(lambda: read.append(path.read_text())))
     (tmp_path / "new").write_text("b")
     (tmp_path / "new").replace(path)
     files.look()
     assert read == ["b"]
 
 
-def test_a_bug_in_one_reader_does_not_end_the_watch(tmp_path: Path) -> None:
-    files, read = FileWatch(), list[str]()
+def test_files_that_are_read_together_are_read_once(tmp_path: Path) -> None:
+    pair, read = [tmp_path / "certificate", tmp_path / "key"], list[str]()
+    files = FileWatch(Registry())
+    files.follow("pair", pair, reader(lambda: read.append("pair")))
+    for path in pair:
+        path.write_text("new")
+    files.look()
+    files.look()
+    assert read == ["pair"]
 
-    def fail() -> None:
+
+def test_how_long_a_file_is_refused_is_shown_until_it_is_taken_over(tmp_path: Path) -> None:
+    path, registry, now_ms = tmp_path / "users", Registry(), [1_000]
+    files = FileWatch(registry, lambda: now_ms[0])
+    files.follow("listener.users.file", [path], lambda: path.read_text() == "right")
+
+    def refused_s() -> float:
+        return registry.snapshot()["holdfast_file_refusal_age_seconds{setting=listener.users.file}"]
+
+    assert refused_s() == 0
+    for text, then_s in (("wrong", 0), ("wrong again", 5), ("right", 0), ("no", 0)):
+        path.write_text(text)
+        files.look()
+        assert refused_s() == then_s
+        now_ms[0] += 5_000
+    path.unlink()
+    files.look()
+    assert refused_s() == 5, "it is refused since the first time"
+
+
+def test_a_bug_in_one_reader_does_not_end_the_watch(tmp_path: Path) -> None:
+    files, read = FileWatch(Registry()), list[str]()
+
+    def fail() -> bool:
         raise RuntimeError("bug")
 
-    files.follow(tmp_path / "one", fail)
-    files.follow(tmp_path / "two", lambda: read.append("two"))
+    files.follow("one", [tmp_path / "one"], fail)
+    files.follow("two", [tmp_path / "two"], reader(lambda: read.append("two")))
     with capture_logs() as lines:
         files.reload()
     assert read == ["two"]
-    assert [(line["event"], line["file"]) for line in lines] == [("file_reload_failed", str(tmp_path / "one"))]
+    assert [(line["event"], line["setting"]) for line in lines] == [("file_reload_failed", "one")]
 
 
 async def test_files_are_looked_at_again_and_again_while_they_are_watched(tmp_path: Path) -> None:
-    path, files, read = tmp_path / "file", FileWatch(), list[str]()
-    files.follow(path, lambda: read.append(path.read_text()))
+    path, files, read = tmp_path / "file", FileWatch(Registry()), list[str]()
+    files.follow("file", [path], reader(lambda: read.append(path.read_text())))
     with files.watched(interval_ms=1):
         for text in ("a", "ab"):
             path.write_text(text)

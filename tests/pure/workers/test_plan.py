@@ -27,6 +27,7 @@ def test_workers_have_the_next_node_ids_and_the_next_ports() -> None:
         "membership": "group",
         "log_format": "json",
         "http.listen": "127.0.0.1:9593",
+        "http.port.may.move": True,
     }
     assert second.settings["http.listen"] == "127.0.0.1:9594"
     assert (second.node_id, second.address) == (11, "127.0.0.1:9494")
@@ -53,6 +54,11 @@ def test_where_all_addresses_are_listened_on_each_worker_advertises_its_own_port
 def test_workers_have_no_http_port_or_any_as_the_host_has(listen: str, own: list[str | None]) -> None:
     planned = plan_workers(settings(http__listen=listen), no_ports)
     assert [worker.settings.get("http.listen") for worker in planned] == own
+
+
+def test_http_ports_that_were_set_must_be_had() -> None:
+    planned = plan_workers(settings(http__listen="127.0.0.1:9592"), no_ports)
+    assert [worker.settings["http.port.may.move"] for worker in planned] == [False, False]
 
 
 def test_port_0_has_each_worker_take_a_free_one() -> None:

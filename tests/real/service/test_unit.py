@@ -224,7 +224,7 @@ async def test_a_node_with_the_job_runs_under_what_the_drop_in_allows(service: S
     async def has_a_batch() -> bool:
         return bool((await service.ask("metrics")).get("holdfast_compaction_batch_time_seconds_count"))
 
-    with machine.service(service.unit, service.log, variables(service.settings | job)) as service.process:
+    with machine.service(service.unit, service.log, variables({**service.settings, **job})) as service.process:
         await service.until(service.is_ready, "the service is ready")
         await service.until(has_a_batch, "the job has folded a batch", SPARK_PATIENCE_S)
         assert machine.run("ls /var/lib/holdfast/checkpoint", user="holdfast")

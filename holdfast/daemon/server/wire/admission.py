@@ -2,13 +2,31 @@
 
 from __future__ import annotations
 
-from holdfast.daemon.settings.components.listener import LimitSettings, is_loopback
+from typing import Protocol
+
+from holdfast.daemon.settings.components.listener import is_loopback
+
+
+class Places(Protocol):
+    """How many connections a port has room for."""
+
+    @property
+    def connections_max(self) -> int:
+        """In all."""
+
+    @property
+    def connections_per_address_max(self) -> int:
+        """Of these, from one address."""
+
+    @property
+    def connections_reserved(self) -> int:
+        """Of these, kept for loopback addresses."""
 
 
 class Admission:
     """Counts of connections by address, and the places that are kept for other addresses and for loopback."""
 
-    def __init__(self, limits: LimitSettings) -> None:
+    def __init__(self, limits: Places) -> None:
         self.limits = limits
         self._total = 0
         #: Open connections of each address that has any.

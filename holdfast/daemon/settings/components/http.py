@@ -1,11 +1,11 @@
 """The settings of the HTTP port: where it listens, what its clients may cost, and how they show that they may read."""
 
-from ipaddress import ip_address
 from typing import Final, Self
 
 from pydantic import model_validator
 
-from holdfast.daemon.settings.declarations import Address, Component, count, setting, time_ms
+from holdfast.daemon.settings.components.listener import is_loopback
+from holdfast.daemon.settings.declarations import Address, Component, Names, count, setting, time_ms
 from holdfast.kafka.addresses import parse_address
 
 _DEFAULT: Final = "127.0.0.1:9592"
@@ -19,15 +19,34 @@ class HttpSettings(Component):
     listen: Address = setting(
         _DEFAULT,
         "Address of the HTTP port (`/live`, `/ready`, `/metrics` and more), as host:port; port 0 takes a free one, and empty is for "
-        "none. A node goes on without the port if the default one is in use, and ends if one that was set is. Anything else than a "
-        "loopback address needs TLS, and a token or certificates of clients. Of several workers, each has a port of its own, from "
-        "the one after this on.",
+        "none. A node takes a free port if the default one is in use, and ends if one that was set is. Anything else than a loopback "
+        "address needs TLS, and a token or certificates of clients. Of several workers, each has a port of its own, from the one "
+        "after this on.",
     )
-    connections_max: int = count(64, "Open connections to the HTTP port; further ones are closed at once.", most=10_000)
+    port_may_move: bool = setting(
+        False, "Take any free port where that of `http.listen` is in use, as is done with the default one."
+    )
+    allowed_hosts: Names = setting(
+        (),
+        "Names of this node, beside `localhost` and the host of `http.listen`, by which HTTP requests without TLS may call it; a "
+        "request by another name is refused, so that no page in a browser of this machine reads the port. Addresses are no names.",
+    )
+    connections_max: int = count(
+        64, "Open connections to the HTTP port, TLS handshakes included; further ones are closed at once.", most=10_000
+    )
+    connections_per_address_max: int = count(
+        32, "Of these, connections from one address; so that others get in.", most=10_000
+    )
+    connections_reserved: int = setting(
+        4,
+        "Of these, connections kept for loopback addresses, from which a probe of this machine comes.",
+        ge=0,
+        le=1_000,
+    )
     request_timeout_ms: int = time_ms(
         30_000,
-        "An HTTP connection is closed when no request has begun on it for so long, and so is one whose request or answer takes "
-        "longer.",
+        "An HTTP connection is closed when no request has begun on it for so long from its beginning on, the TLS handshake "
+        "included, and so is one whose request or answer takes longer.",
     )
     head_bytes_max: int = setting(
         16 * 1024,
@@ -68,19 +87,11 @@ class HttpSettings(Component):
         return self
 
     @property
-    def is_address_given(self) -> bool:
-        """Whether someone set the address, and so relies on it."""
-        return "listen" in self.model_fields_set
+    def may_move(self) -> bool:
+        """Whether any free port will do where that of the address is in use: nobody relies on it."""
+        return self.port_may_move or "listen" not in self.model_fields_set
 
     @property
     def listen_address(self) -> tuple[str, int] | None:
         """Host and port to bind; None: there is no HTTP port."""
         return parse_address(self.listen) if self.listen else None
-
-
-def is_loopback(host: str) -> bool:
-    """Return whether only this machine reaches a host."""
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

@@ -287,7 +287,10 @@ class SecuritySettings(Component):
         100, "Of these, passwords from one address; addresses take turns.", most=100_000
     )
     certificate_days_left_min: int = setting(
-        14, "With fewer days left to its certificate, the node writes a warning a day.", ge=0, le=3_650
+        14,
+        "With fewer days left to its certificate, or to that of the HTTP port, the node writes a warning a day.",
+        ge=0,
+        le=3_650,
     )
     client_properties_file: str = setting(
         "", "Properties by which this node reaches other nodes and workers, as `holdfast --command-config` takes them."

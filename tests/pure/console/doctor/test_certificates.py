@@ -90,3 +90,6 @@ def test_the_settings_name_them() -> None:
     flags |= {"kafka.ssl.certificate.location": "node.pem", "kafka.ssl.key.password": "secret"}
     [found] = find_certificates(load_settings(flags=flags).settings)
     assert found == CertificateFiles(SETTING, "node.pem", "", "secret", "ca.pem")
+    flags |= {"http.tls.certificate.file": "http.pem", "http.tls.key.file": "http.key"}
+    _, found = find_certificates(load_settings(flags=flags).settings)
+    assert found == CertificateFiles("http.tls.certificate.file", "http.pem", "http.key", "", "")

@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from structlog.testing import capture_logs
 
 from holdfast.daemon.http.app import make_app
-from holdfast.daemon.http.guard import HttpGuard, OpenGuard
+from holdfast.daemon.http.guard import HttpGuard, OpenGuard, ScrapeGuard
 from holdfast.daemon.http.openapi import describe
 from holdfast.daemon.http.queries import PREFIX, QUERIES
 from holdfast.daemon.http.server import HttpServer
@@ -30,6 +30,9 @@ class TokenOnly:
 
     def admits(self, headers: Mapping[str, str]) -> bool:
         return headers.get("authorization") == f"Bearer {TOKEN}"
+
+    def admits_scrape(self, headers: Mapping[str, str]) -> bool:
+        return self.admits(headers)
 
 
 class Node:
@@ -212,6 +215,20 @@ async def test_without_the_token_nothing_is_said_but_that_it_lives_and_whether_i
         assert (await ask("/ready")).json() == {"is_ready": True}
         assert (await ask("/ready", Authorization=f"Bearer {TOKEN}")).json()["log_partitions"] == ROWS
         assert (await ask(f"{PREFIX}status", Authorization=f"Bearer {TOKEN}")).status == 200
+
+
+async def test_where_nobody_can_say_who_they_are_metrics_are_shown_and_what_commands_show_is_not() -> None:
+    node = Node()
+    async with serving(node, ScrapeGuard()) as ask:
+        for path in ("/health", "/openapi.json", *(PREFIX + name for name in QUERIES)):
+            refused = await ask(path)
+            assert (refused.status, refused.json()) == (
+                401,
+                {"error": "Send the token of http.token.file as `Authorization: Bearer`."},
+            )
+        assert node.asked == []
+        assert (await ask("/metrics")).status == 200
+        assert (await ask("/ready")).json() == {"is_ready": True}
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH"])

@@ -3,19 +3,37 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 import uvloop
 from starlette.types import Receive, Scope, Send
+from structlog.testing import capture_logs
 
-from holdfast.daemon.http.guard import GuardRefused, OpenGuard, TokenGuard, make_guard, make_ssl_context
+from holdfast.daemon.file_watch import FileWatch
+from holdfast.daemon.http.guard import (
+    GuardRefused,
+    HostCheck,
+    HttpGuard,
+    OpenGuard,
+    ScrapeGuard,
+    TokenGuard,
+    make_guard,
+    own_names,
+    tls_files,
+)
 from holdfast.daemon.http.server import CannotListenHttp, HttpServer
+from holdfast.daemon.login.tls import FollowedTls
 from holdfast.daemon.settings.components.http import HttpSettings
+from holdfast.metrics.registry import Registry
 from tests.waiting import PATIENCE_MS, wait_until
+from tests.world.certificates import Authority, Pair
 from tests.world.http import get, parse
 
 REQUEST = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"
@@ -184,7 +202,7 @@ async def test_an_address_in_use_is_refused_by_the_setting() -> None:
 def test_a_token_is_needed_where_one_is_set_and_a_new_one_is_taken_over(tmp_path: Path) -> None:
     file = tmp_path / "token"
     file.write_text("first\nnot this\n")
-    guard = make_guard(HttpSettings(token_file=str(file)))
+    guard = make_guard(HttpSettings(token_file=str(file)), is_listener_open=True)
     assert guard.admits({"authorization": "Bearer first"})
     assert guard.admits({"authorization": "bearer  first "})
     for wrong in ({}, {"authorization": "first"}, {"authorization": "Basic first"}, {"authorization": "Bearer firs"}):
@@ -200,9 +218,56 @@ def test_a_token_is_needed_where_one_is_set_and_a_new_one_is_taken_over(tmp_path
         assert not guard.admits({})
 
 
-def test_without_a_token_all_are_admitted() -> None:
-    assert isinstance(make_guard(HttpSettings()), OpenGuard)
-    assert OpenGuard().admits({})
+@pytest.mark.parametrize(
+    ("given", "is_listener_open", "guard"),
+    [
+        ({}, True, OpenGuard()),
+        ({}, False, ScrapeGuard()),
+        ({"tls_certificate_file": "c", "tls_client_ca_file": "c"}, False, OpenGuard()),
+    ],
+)
+def test_without_a_token_all_is_shown_to_whom_the_listener_shows_it(
+    given: dict[str, str], is_listener_open: bool, guard: HttpGuard
+) -> None:
+    made = make_guard(HttpSettings(**given), is_listener_open=is_listener_open)  # type: ignore[arg-type]
+    assert type(made) is type(guard)
+    assert (made.admits({}), made.admits_scrape({})) == (guard.admits({}), True)
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("localhost:9592", 200),
+        ("LOCALHOST", 200),
+        ("127.0.0.1:1", 200),
+        ("[::1]:9592", 200),
+        ("[::1]", 200),
+        ("10.0.0.9:9592", 200),
+        ("kelp.example:80", 200),
+        ("evil.example:9592", 421),
+        ("localhost.evil.example", 421),
+        ("127.0.0.1.evil.example", 421),
+        ("a@localhost", 421),
+        ("", 421),
+    ],
+)
+async def test_who_calls_the_node_by_a_name_that_is_not_its_own_is_refused(host: str, status: int) -> None:
+    names = own_names(HttpSettings(allowed_hosts=("Kelp.example",)))
+    async with serving(HostCheck(answer_ok, names)) as server:
+        reader, writer = await connect(server)
+        writer.write(f"GET / HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n".encode())
+        answer = parse(await read_to_end(reader))
+        assert answer.status == status
+        assert (answer.body == b"ok") == (status == 200)
+        writer.close()
+
+
+async def test_who_names_no_host_is_no_browser_and_is_answered() -> None:
+    async with serving(HostCheck(answer_ok, ("localhost",))) as server:
+        reader, writer = await connect(server)
+        writer.write(b"GET / HTTP/1.0\r\n\r\n")
+        assert parse(await read_to_end(reader)).body == b"ok"
+        writer.close()
 
 
 def test_a_token_that_cannot_be_read_is_refused_at_the_start(tmp_path: Path) -> None:
@@ -232,9 +297,149 @@ def test_who_may_be_reached_by_others_needs_tls_and_a_token_or_certificates(sett
 @pytest.mark.parametrize("listen", ["", "127.0.0.1:9", "127.3.4.5:9", "[::1]:0", "localhost:1"])
 def test_on_loopback_nothing_is_needed(listen: str) -> None:
     assert (HttpSettings(listen=listen).listen_address is None) == (listen == "")
-    assert make_ssl_context(HttpSettings(listen=listen)) is None
+    assert tls_files(HttpSettings(listen=listen)) is None
 
 
-def test_the_default_address_is_known_from_one_that_was_set() -> None:
-    assert not HttpSettings().is_address_given
-    assert HttpSettings(listen="127.0.0.1:9592").is_address_given
+def test_the_default_address_may_move_and_one_that_was_set_may_not() -> None:
+    assert HttpSettings().may_move
+    assert not HttpSettings(listen="127.0.0.1:9592").may_move
+    assert HttpSettings(listen="127.0.0.1:9593", port_may_move=True).may_move
+
+
+async def test_where_an_address_is_in_use_any_port_will_do() -> None:
+    async with serving() as first:
+        second = HttpServer(answer_ok, HttpSettings(listen=f"127.0.0.1:{first.port}"))
+        await second.start(any_port=True)
+        assert second.port != first.port
+        assert (await get(second.port, "/")).body == b"ok"
+        await second.stop(PATIENCE_MS)
+
+
+# ---- TLS -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority(tmp_path_factory.mktemp("authority"))
+
+
+@dataclass
+class Encrypted:
+    """A server with TLS, and what its files are followed by."""
+
+    server: HttpServer
+    files: FileWatch
+    registry: Registry
+    shown: Path
+
+    def show(self, pair: Pair) -> None:
+        """Put a certificate and its key in the place of the server's."""
+        draft = self.shown.with_suffix(".draft")
+        draft.write_bytes(pair.certificate.read_bytes() + pair.key.read_bytes())
+        draft.replace(self.shown)
+
+
+@asynccontextmanager
+async def encrypted(pair: Pair, directory: Path, **given: Any) -> AsyncIterator[Encrypted]:
+    registry, shown = Registry(), directory / "http.pem"
+    at = Encrypted(None, FileWatch(registry), registry, shown)  # type: ignore[arg-type]
+    at.show(pair)
+    settings = HttpSettings(listen="127.0.0.1:0", tls_certificate_file=str(shown), **given)
+    named = tls_files(settings)
+    assert named is not None
+    at.server = HttpServer(answer_ok, settings, FollowedTls("http", named, at.files, registry, 14))
+    await at.server.start()
+    try:
+        yield at
+    finally:
+        await at.server.stop(PATIENCE_MS)
+
+
+async def name_shown(port: int, authority: Authority) -> str:
+    """Return whom the certificate of a port names."""
+    context = ssl.create_default_context(cafile=authority.certificate)
+    _, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context)
+    subject = writer.get_extra_info("peercert")["subject"]
+    writer.close()
+    return str(subject[0][0][1])
+
+
+async def test_a_new_certificate_is_shown_to_new_connections_and_a_wrong_one_is_not(
+    authority: Authority, tmp_path: Path
+) -> None:
+    first, second = (authority.sign(name, f"/CN={name}") for name in ("first", "second"))
+    context = ssl.create_default_context(cafile=authority.certificate)
+    async with encrypted(first, tmp_path) as at:
+        reader, writer = await asyncio.open_connection("127.0.0.1", at.server.port, ssl=context)
+        at.show(second)
+        at.files.look()
+        assert await name_shown(at.server.port, authority) == "second"
+        writer.write(REQUEST)
+        assert parse(await reader.readuntil(b"ok")).body == b"ok", "who is connected stays so"
+        assert 0 < at.registry.snapshot()["holdfast_certificate_days_left{port=http}"] <= 2
+        at.shown.write_text("no certificate")
+        with capture_logs() as lines:
+            at.files.look()
+        assert [line["event"] for line in lines] == ["certificate_refused"]
+        assert "http.tls.certificate.file" in lines[0]["why"]
+        assert await name_shown(at.server.port, authority) == "second"
+        writer.close()
+
+
+async def is_closed(client: socket.socket) -> bool:
+    """Wait until the other side has closed a connection."""
+    reader, writer = await asyncio.open_connection(sock=client)
+    ended = await read_to_end(reader)
+    writer.close()
+    return ended == b""
+
+
+async def knock(server: HttpServer, count: int) -> list[socket.socket]:
+    """Have many clients connect, of which every other one says the beginning of a handshake, and no more."""
+    place = ("127.0.0.1", server.port)
+    clients = [await asyncio.to_thread(socket.create_connection, place) for _ in range(count)]
+    for each in clients[::2]:
+        with suppress(OSError):  # it is closed already
+            each.sendall(b"\x16\x03\x01\x02\x00\x01\x00")
+    return clients
+
+
+@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
+def test_handshakes_take_places_from_the_first_moment_and_for_a_time_only(
+    authority: Authority, tmp_path: Path, loop: str
+) -> None:
+    pair = authority.sign("node", "/CN=node")
+    context = ssl.create_default_context(cafile=authority.certificate)
+
+    async def besiege() -> None:
+        bounds = {"connections_max": 20, "connections_per_address_max": 10}
+        async with encrypted(pair, tmp_path, request_timeout_ms=PATIENCE_MS, **bounds) as at:
+            silent = await knock(at.server, 30)
+            assert all(await asyncio.gather(*map(is_closed, silent[10:]))), "what is over the bound is closed at once"
+            assert len(at.server._connections) == 10
+            for each in silent[:10]:
+                each.close()
+            await wait_until(lambda: not at.server._connections)
+        async with encrypted(pair, tmp_path, request_timeout_ms=500, **bounds) as at:
+            silent = await knock(at.server, 10)
+            assert all(await asyncio.gather(*map(is_closed, silent))), "the rest is closed when its time is up"
+            await wait_until(lambda: not at.server._connections)
+            assert (await get(at.server.port, "/", context)).body == b"ok"
+
+    if loop == "asyncio":
+        asyncio.run(besiege())
+    else:
+        uvloop.run(besiege())
+
+
+async def test_one_address_leaves_places_to_others() -> None:
+    async with serving(connections_max=8, connections_per_address_max=2, connections_reserved=1) as server:
+        clients = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(3)]
+        assert await is_closed(clients[2])
+        other = socket.create_connection(("127.0.0.1", server.port), source_address=("127.0.0.2", 0))
+        reader, writer = await asyncio.open_connection(sock=other)
+        writer.write(REQUEST)
+        assert await reader.readuntil(b"ok")
+        writer.close()
+        for client in clients[:2]:
+            client.close()

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from holdfast.daemon.login.certificates import CertificateWrong, distinguished_name, valid_until
 from holdfast.daemon.login.tls import TlsFilesWrong, load_tls
+from holdfast.daemon.server.entrance import tls_files
 from holdfast.daemon.settings.components.listener import SecuritySettings
 from tests.world.certificates import Authority, Pair, encode, with_subject
 from tests.world.subjects import make_subject, subjects
@@ -119,12 +120,12 @@ def test_bytes_that_are_no_certificate_are_refused(data: bytes) -> None:
 
 def test_tls_is_made_from_its_files(authority: Authority, node: Pair) -> None:
     files = {"ssl_certificate_location": node.certificate, "ssl_key_location": node.key}
-    tls = load_tls(security(**files))
+    tls = load_tls(tls_files(security(**files)))
     assert tls.context.minimum_version is ssl.TLSVersion.TLSv1_2
     assert tls.context.verify_mode is ssl.CERT_NONE
     for auth, mode in (("requested", ssl.CERT_OPTIONAL), ("required", ssl.CERT_REQUIRED)):
         asked = security(**files, ssl_ca_location=authority.certificate, ssl_client_auth=auth)
-        assert load_tls(asked).context.verify_mode is mode
+        assert load_tls(tls_files(asked)).context.verify_mode is mode
 
 
 def test_files_that_do_not_fit_are_named(authority: Authority, node: Pair, tmp_path: Path) -> None:
@@ -143,4 +144,4 @@ def test_files_that_do_not_fit_are_named(authority: Authority, node: Pair, tmp_p
         ),
     ):
         with pytest.raises(TlsFilesWrong, match=named):
-            load_tls(security(**files))
+            load_tls(tls_files(security(**files)))

@@ -6,7 +6,7 @@ import asyncio
 import socket
 import ssl
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -92,7 +92,8 @@ async def guarded(
     settings = SecuritySettings(
         security_protocol=protocol, users_file=str(users), client_properties_file="unused", **values
     )
-    files, registry, principals = FileWatch(), Registry(), list[str]()
+    registry = Registry()
+    files, principals = FileWatch(registry), list[str]()
 
     def handler(request: Request, respond: Callable[[Body], None]) -> None:
         if request.api_key == API_VERSIONS:
@@ -559,6 +560,46 @@ async def test_a_certificate_and_users_are_taken_over_without_dropping_a_connect
             connection.close()
 
 
+async def test_a_change_while_files_are_read_for_the_first_time_is_not_missed(
+    tmp_path: Path, authority: Authority
+) -> None:
+    shown, users = tmp_path / "node.pem", tmp_path / "users"
+    pairs = [authority.sign(name, "/CN=node", days=days) for name, days in (("old", 2), ("new", 9))]
+    texts = [pair.certificate.read_text() + pair.key.read_text() for pair in pairs]
+    shown.write_text(texts[0])
+    write_credentials(users, {"alice": KEYS})
+
+    class Meddled(FileWatch):
+        """A file changes in the moment before it is followed."""
+
+        def follow(self, setting: str, paths: Sequence[Path], reload: Callable[[], bool]) -> None:
+            if users in paths:
+                write_credentials(users, {"bob": KEYS})
+            else:
+                shown.write_text(texts[1])
+            super().follow(setting, paths, reload)
+
+    settings = SecuritySettings(
+        security_protocol="SASL_SSL",
+        client_properties_file="unused",
+        ssl_certificate_location=str(shown),
+        users_file=str(users),
+    )
+    registry = Registry()
+    files = Meddled(registry)
+    entrance = NodeEntrance(settings, files, registry)
+    files.look()
+    assert registry.snapshot()["holdfast_certificate_days_left{port=listener}"] > 8
+    with structlog.testing.capture_logs() as lines:
+        users.write_text("no users here")
+        files.look()
+    assert [line["event"] for line in lines] == ["users_refused"]
+    assert "holdfast_file_refusal_age_seconds{setting=listener.users.file}" in registry.snapshot()
+    mechanism = next(iter(KEYS))
+    assert entrance._users.find("bob", mechanism) == KEYS[mechanism]
+    await entrance.stop()
+
+
 async def test_a_certificate_that_ends_soon_is_a_metric_and_a_warning(
     tmp_path: Path, authority: Authority, node: Pair
 ) -> None:
@@ -576,8 +617,8 @@ async def test_a_certificate_that_ends_soon_is_a_metric_and_a_warning(
     ):
         registry = Registry()
         with structlog.testing.capture_logs() as lines:
-            entrance = NodeEntrance(settings(pair), FileWatch(), registry, AUDIT)
-        assert days - 0.1 < registry.snapshot()["holdfast_certificate_days_left"] <= days
+            entrance = NodeEntrance(settings(pair), FileWatch(Registry()), registry, AUDIT)
+        assert days - 0.1 < registry.snapshot()["holdfast_certificate_days_left{port=listener}"] <= days
         assert [line["event"] for line in lines] == events
         await entrance.stop()
 
@@ -593,4 +634,4 @@ async def test_what_cannot_be_used_is_said_at_the_start(node: Pair, given: dict[
     values: dict[str, Any] = {"ssl_certificate_location": str(node.certificate), "ssl_key_location": str(node.key)}
     settings = SecuritySettings(security_protocol="SSL", client_properties_file="unused", **values | given)
     with pytest.raises(CannotAdmit, match=why):
-        NodeEntrance(settings, FileWatch(), Registry(), AUDIT)
+        NodeEntrance(settings, FileWatch(Registry()), Registry(), AUDIT)

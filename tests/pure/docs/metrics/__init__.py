@@ -4,8 +4,10 @@ from holdfast.compaction.progress import RunProgress
 from holdfast.daemon.access.metrics import AccessMetrics
 from holdfast.daemon.admin.host_metrics import WorkerMetrics
 from holdfast.daemon.brokers.silence import watch_broker
+from holdfast.daemon.file_watch import FileWatch
 from holdfast.daemon.group_metrics.numbers import GroupNumbers, Pair
 from holdfast.daemon.group_metrics.series import GroupSeries
+from holdfast.daemon.login.tls import show_certificate
 from holdfast.daemon.membership.metrics import AssignmentMetrics
 from holdfast.daemon.server.entrance import LoginMetrics
 from holdfast.daemon.server.metrics import ServerMetrics
@@ -33,9 +35,9 @@ def full_registry() -> Registry:
     SnapshotMetrics(registry)
     WorkerMetrics(registry)
     AccessMetrics(registry)
-    logins = LoginMetrics(registry)
-    logins.show_certificate(lambda: 0.0)
-    logins.show_waiting(lambda: 0)
+    LoginMetrics(registry).show_waiting(lambda: 0)
+    show_certificate(registry, "listener", lambda: 0.0)
+    FileWatch(registry).follow("acls_file", [], lambda: True)
     list(GroupSeries(registry, lambda: 0).show({Pair("group", bytes(16)): GroupNumbers("topic")}))
     watch_broker(registry, 1, lambda: 0)
     AccessMetrics(registry)
