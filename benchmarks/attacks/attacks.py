@@ -9,7 +9,7 @@ import socket
 import struct
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -67,15 +67,24 @@ class Target:
             caller.close()
 
     async def send_on(
-        self, api_key: int, version: int, body: bytes, *, seconds: float = 6.0, connections: int = 1, depth: int = 64
+        self,
+        api_key: int,
+        version: int,
+        bodies: bytes | Sequence[bytes],
+        *,
+        seconds: float = 6.0,
+        connections: int = 1,
+        depth: int = 64,
+        from_host: str | None = None,
     ) -> str:
-        """Keep `depth` requests on their way over each of some connections."""
+        """Keep `depth` requests on their way over each of some connections; of several bodies each connection has one."""
+        bodies = [bodies] if isinstance(bodies, bytes) else bodies
         ends_s = time.monotonic() + seconds
         answered = 0
 
-        async def keep_sending() -> None:
+        async def keep_sending(body: bytes) -> None:
             nonlocal answered
-            caller = await self.open()
+            caller = await (Caller.knock(self.address, None, from_host) if from_host else self.open())
             with suppress(*LOST):
                 for _ in range(depth):
                     self.count(caller.send(api_key, version, body))
@@ -85,7 +94,7 @@ class Target:
                     self.count(caller.send(api_key, version, body))
             caller.close()
 
-        await asyncio.gather(*(keep_sending() for _ in range(connections)))
+        await asyncio.gather(*(keep_sending(bodies[number % len(bodies)]) for number in range(connections)))
         return f"{answered:,} answers"
 
     def connect_deaf(self, data: bytes) -> socket.socket:

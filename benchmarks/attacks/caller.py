@@ -85,10 +85,11 @@ class Caller:
         return caller
 
     @classmethod
-    async def knock(cls, address: Address, context: ssl.SSLContext | None) -> Self:
-        """Connect without a login."""
+    async def knock(cls, address: Address, context: ssl.SSLContext | None, from_host: str | None = None) -> Self:
+        """Connect without a login, from an address of this machine where one is given."""
+        local = None if from_host is None else (from_host, 0)
         async with asyncio.timeout(_TIMEOUT_S):
-            return cls(*await asyncio.open_connection(*address, limit=1 << 26, ssl=context))
+            return cls(*await asyncio.open_connection(*address, limit=1 << 26, ssl=context, local_addr=local))
 
     async def choose(self, mechanism: str) -> None:
         """Say by which mechanism the login is to be."""

@@ -12,14 +12,16 @@ from contextlib import suppress
 from typing import Final
 
 from benchmarks.attacks.attacks import BIG_PARTITIONS, FRAME_BYTES, LOST, Attack, Target, admin_body
-from benchmarks.attacks.caller import Caller, share_body
+from benchmarks.attacks.caller import Caller, share_body, write_one
 from holdfast.api.admin import ADMIN
 from holdfast.api.results import DeletePartition, InitializePartition, ReadPartition, SummaryPartition
-from holdfast.api.share_state import DELETE, INITIALIZE, READ, SUMMARY
+from holdfast.api.share_state import DELETE, INITIALIZE, READ, SUMMARY, WRITE
 from holdfast.kafka.protocol import frames
 
 #: As many as one address may have (connections_per_address_max), all but a few for the healthy client.
 _CROWD: Final = 480
+#: Connections of a greedy client, and requests on the way on each.
+_GREEDY: Final = 64
 #: Share partitions that one request may name.
 _MANY: Final = 20_000
 
@@ -98,6 +100,20 @@ async def crowd_of_versions(target: Target) -> str:
     return await target.send_on(18, 0, b"", connections=_CROWD, depth=16)
 
 
+async def greedy_writes(target: Target) -> str:
+    """Writes as a client may make them, 64 on the way on each of 64 connections, from another address than the healthy client."""
+    for number in range(_GREEDY):
+        asked = [InitializePartition(number % 50, -1, 0)]
+        await target.send_alone(
+            INITIALIZE, 0, share_body(INITIALIZE, f"greedy-{number}", [(target.topic_id, [*asked])])
+        )
+    bodies = [
+        share_body(WRITE, f"greedy-{number}", [(target.topic_id, [write_one(number % 50, [(5, 9, 2, 1)], 5)])])
+        for number in range(_GREEDY)
+    ]
+    return await target.send_on(WRITE, 1, bodies, connections=_GREEDY, from_host="127.0.0.2")
+
+
 async def pipelined_admin(target: Target) -> str:
     """Admin commands of all kinds, pipelined without end over fifty connections."""
     commands = ("status", "settings", "metrics", "partitions", "readers")
@@ -158,6 +174,7 @@ CROWDS: Final[tuple[Attack, ...]] = (
     dripping_crowd,
     half_closed,
     crowd_of_versions,
+    greedy_writes,
     pipelined_admin,
     same_read,
     same_topics,

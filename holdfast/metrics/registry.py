@@ -163,13 +163,16 @@ class Registry:
 
         A histogram has its count and sum, and what its buckets tell of median and 99th percentile since the start.
         """
+        return dict(self.numbers(**more))
+
+    def numbers(self, **more: object) -> Iterator[tuple[str, float]]:
+        """Yield what `snapshot` returns; series may come and go meanwhile."""
         extra = _to_labels(more)
-        return {
-            name + suffix + _to_text(sorted(labels + extra)): value
-            for name, _, _, divisor, series in self.families()
-            for labels, instrument in series.items()
-            for suffix, value in _read(instrument, divisor)
-        }
+        for name, _, _, divisor, series in self.families():
+            for labels, instrument in tuple(series.items()):
+                text = _to_text(sorted(labels + extra))
+                for suffix, value in _read(instrument, divisor):
+                    yield name + suffix + text, value
 
     def _get(self, sort: type[I], name: str, description: str, labels: dict[str, object]) -> I:
         exported, divisor = exported_name(name, sort)

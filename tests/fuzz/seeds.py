@@ -41,6 +41,7 @@ from holdfast.records.header import HEADER_NAME, encode_header
 from holdfast.records.keys import format_key
 from holdfast.records.snapshot_store import entries
 from holdfast.records.values import Snapshot, Update
+from holdfast.runtime.kafka_log.record_batches import BATCH_HEAD_BYTES
 from tests.world.samples import KEY, OTHER_TOPIC, TOPIC, batch
 
 BATCHES = (batch(0, 9, 2, 1), batch(10, 12, 0, 2))
@@ -149,6 +150,21 @@ def record_batches() -> list[bytes]:
             built += bytes(data)
         fetched.append(built)
     return fetched
+
+
+def compressed_records() -> list[bytes]:
+    """Return the records of a batch with each compression, and the same without end, behind the number of its codec."""
+    return [
+        bytes((codec,)) + _batch(codec, value)[BATCH_HEAD_BYTES:]
+        for codec in range(1, 5)
+        for value in (b"value" * 20, bytes(900_000))
+    ]
+
+
+def _batch(codec: int, value: bytes) -> bytes:
+    builder = make_batch_builder(codec, 8 << 20)
+    builder.append(0, 1_000, b"key", value, [])
+    return bytes(builder.build())
 
 
 def headers() -> list[bytes]:

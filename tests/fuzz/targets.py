@@ -9,9 +9,15 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, NamedTuple
 
+from kio.schema.describe_groups.v6.response import DescribeGroupsResponse
 from kio.schema.find_coordinator.v6.response import FindCoordinatorResponse
 from kio.schema.join_group.v9.response import JoinGroupResponse
+from kio.schema.list_groups.v5.response import ListGroupsResponse
+from kio.schema.list_offsets.v5.response import ListOffsetsResponse
 from kio.schema.metadata.v12.response import MetadataResponse
+from kio.schema.offset_fetch.v8.response import OffsetFetchResponse
+from kio.schema.share_group_describe.v1.response import ShareGroupDescribeResponse
+from kio.schema.sync_group.v5.response import SyncGroupResponse
 
 from holdfast.api import admin, share_state, state_requests, state_responses
 from holdfast.api.results import PATIENT_CALLER
@@ -26,6 +32,7 @@ from holdfast.daemon.server.api_table import APIS, ApiHandler
 from holdfast.daemon.server.wire.connection import Connection
 from holdfast.daemon.server.wire.requests import Request, Violation
 from holdfast.daemon.settings.components.listener import LimitSettings
+from holdfast.kafka.decompression import decompress
 from holdfast.kafka.errors import UnreadableAnswer
 from holdfast.kafka.exchange import from_bytes
 from holdfast.kafka.protocol import requests
@@ -171,6 +178,11 @@ def _run_record(data: bytes) -> object:
     return decode_record(data[1 : 1 + key_size], data[1 + key_size :] or None)
 
 
+def _run_decompression(data: bytes) -> object:
+    """Take the first byte for the codec."""
+    return decompress(data[0] % 5 if data else 0, data[1:], 1 << 20)
+
+
 def _run_batches(data: bytes) -> None:
     for batch in record_batches.iter_batches(data, 0, begins_there=False):
         for _ in record_batches.decode(batch.data, 0, 1 << 20):
@@ -201,6 +213,8 @@ TARGETS: dict[str, Target] = {
     "admin response": Target(admin.decode_admin_response, (MalformedBody,), seeds.admin_responses),
     "record": Target(_run_record, (RecordError,), seeds.records),
     "record batches": Target(_run_batches, (record_batches.DamagedBatch,), seeds.record_batches),
+    # The libraries raise what they like; what counts is room and time.
+    "compressed records": Target(_run_decompression, (Exception,), seeds.compressed_records),
     "record header": Target(decode_header, (RecordError,), seeds.headers),
     "checkpoint": Target(decode_checkpoint, (RecordError,), seeds.checkpoints),
     "snapshot key": Target(entries.decode_key, (RecordError,), seeds.snapshot_keys),
@@ -220,6 +234,16 @@ TARGETS: dict[str, Target] = {
     },
     **{
         f"broker's {response.__name__}": Target(partial(from_bytes, response), (UnreadableAnswer,), lambda: [bytes(64)])
-        for response in (MetadataResponse, FindCoordinatorResponse, JoinGroupResponse)
+        for response in (
+            MetadataResponse,
+            FindCoordinatorResponse,
+            JoinGroupResponse,
+            SyncGroupResponse,
+            ListOffsetsResponse,
+            ListGroupsResponse,
+            DescribeGroupsResponse,
+            OffsetFetchResponse,
+            ShareGroupDescribeResponse,
+        )
     },
 }

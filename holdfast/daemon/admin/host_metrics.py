@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Generator, Mapping
 from typing import Any, Final, TypeAlias
 
 import structlog
@@ -15,6 +15,8 @@ from holdfast.metrics.registry import Gauge, Registry, exported_name
 
 _log = structlog.get_logger(__name__)
 
+#: A millisecond's worth.
+_NUMBERS_PER_STEP: Final = 200
 #: What a worker asks the others for: `metrics` of this one node.
 _OWN: Final = {"of": "node"}
 _SILENT: Final = "workers_silent"
@@ -22,6 +24,8 @@ _SILENT_SERIES: Final = exported_name(_SILENT, Gauge)[0]
 
 #: Returns the metrics of the worker at an address (`host:port`). It raises NodeSilent.
 QueryMetrics: TypeAlias = Callable[[str], Awaitable[Any]]
+
+Steps: TypeAlias = Generator[None, None, dict[str, float]]
 
 
 class WorkerMetrics:
@@ -53,22 +57,35 @@ class HostMetrics:
         if self._metrics is not None:
             self._metrics.restarts.value = place.restarts
 
-    def read(self, arguments: Mapping[str, Any]) -> dict[str, float] | Awaitable[dict[str, float]]:
-        """Return all of them; with `of` = `node` those of this node alone."""
+    def read(self, arguments: Mapping[str, Any]) -> Steps | Awaitable[dict[str, float]]:
+        """Return all of them, in steps where they are those of this node alone, as with `of` = `node`."""
         if self._metrics is None:
-            return self._registry.snapshot(**self._labels)
+            return self._read_own()
         if arguments.get("of") == _OWN["of"]:
             # How many were silent when this worker was asked for all of them is no news to another one that is asked now.
-            own = self._registry.snapshot(**self._labels)
-            return {name: value for name, value in own.items() if not name.startswith(_SILENT_SERIES)}
+            return self._read_own(without=_SILENT_SERIES)
         return self._read_all(self._metrics)
+
+    def _read_own(self, without: str | None = None) -> Steps:
+        found: dict[str, float] = {}
+        for number, (name, value) in enumerate(self._registry.numbers(**self._labels), 1):
+            if without is None or not name.startswith(without):
+                found[name] = value
+            if number % _NUMBERS_PER_STEP == 0:
+                yield
+        return found
 
     async def _read_all(self, metrics: WorkerMetrics) -> dict[str, float]:
         answers = await asyncio.gather(*(self._of(*other) for other in self._others.items()))
         found = [answer for answer in answers if answer is not None]
         metrics.silent.value = len(answers) - len(found)
-        own = self._registry.snapshot(**self._labels)
-        return {name: value for answer in (own, *found) for name, value in answer.items()}
+        steps = self._read_own()
+        while True:
+            try:
+                next(steps)
+            except StopIteration as end:
+                return {name: value for answer in (end.value, *found) for name, value in answer.items()}
+            await asyncio.sleep(0)
 
     async def _of(self, node_id: int, address: str) -> dict[str, float] | None:
         try:

@@ -8,8 +8,7 @@ Source: KIP-482, and Apache Kafka's protocol guide for what is not flexible.
 
 from collections.abc import Mapping
 from dataclasses import fields
-from functools import cache
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from kio.static.protocol import Entity
 
@@ -39,6 +38,10 @@ class _Struct(NamedTuple):
     #: By the number of the tag.
     tagged: Mapping[int, _Field]
     is_flexible: bool
+
+
+#: By the class of the message or of a struct in one; there are as many as schemas.
+_PLANS: Final[dict[Any, _Struct]] = {}
 
 
 def check_lengths(entity_type: type[Entity], data: bytes) -> int:
@@ -105,8 +108,14 @@ def _take(data: bytes, offset: int, size: int, field: str) -> int:
     return offset + size
 
 
-@cache
-def _plan_of(entity_type: type[Any]) -> _Struct:
+def _plan_of(entity_type: Any) -> _Struct:  # noqa: ANN401
+    plan = _PLANS.get(entity_type)
+    if plan is None:
+        plan = _PLANS[entity_type] = _make_plan(entity_type)
+    return plan
+
+
+def _make_plan(entity_type: Any) -> _Struct:  # noqa: ANN401
     plain: list[_Field] = []
     tagged: dict[int, _Field] = {}
     is_flexible: bool = entity_type.__flexible__

@@ -126,7 +126,7 @@ async def test_a_node_reports_what_it_is_and_what_it_holds() -> None:
     assert world.ask("status") == {"version": "0.1.0", "build": BUILD, "node_id": 1}
     assert world.ask("settings")["node_id"] == 1
     assert world.ask("config") == {"offset": -1, "settings": []}
-    assert world.ask("metrics")["holdfast_log_partitions{state=active}"] == 3
+    assert steps_of(world.ask("metrics"))[-1]["holdfast_log_partitions{state=active}"] == 3
     assert [row["state"] for row in world.ask("partitions")] == ["active"] * 3
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from typing import Any
 
-from holdfast.daemon.admin.host_metrics import HostMetrics
+from holdfast.daemon.admin.host_metrics import HostMetrics, Steps
 from holdfast.daemon.server.other_nodes import NodeSilent
 from holdfast.daemon.settings.file_env_flags import load_settings
 from holdfast.daemon.worker_place import ALONE, WorkerPlace
@@ -19,7 +20,7 @@ class World:
     """Node 1 of a host, and what the others answer: by address their metrics, None for silence."""
 
     def __init__(self, place: WorkerPlace) -> None:
-        registry = Registry()
+        self.registry = registry = Registry()
         registry.counter("writes", "…", topic="orders").value = 5
         self.answers: dict[str, Any] = {}
         self.asked: list[str] = []
@@ -34,11 +35,34 @@ class World:
 
     async def read(self, **arguments: Any) -> dict[str, float]:
         found = self.metrics.read(arguments)
-        return found if isinstance(found, dict) else await found
+        return outcome(found) if isinstance(found, Generator) else await found
+
+
+def outcome(steps: Steps) -> dict[str, float]:
+    """Return what comes of all steps."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            found: dict[str, float] = end.value
+            return found
 
 
 async def test_a_node_that_is_no_worker_shows_its_own_without_a_label() -> None:
     assert await World(ALONE).read() == {"holdfast_writes_total{topic=orders}": 5}
+
+
+async def test_many_are_read_in_steps_while_series_come_and_go() -> None:
+    world = World(ALONE)
+    for number in range(1_000):
+        world.registry.gauge("lag", "…", group=number)
+    steps = world.metrics.read({})
+    assert isinstance(steps, Generator)
+    for _ in range(3):
+        next(steps)
+    world.registry.remove(group=999)
+    world.registry.gauge("more", "…", group=1_000)
+    assert len(outcome(steps)) >= 1_000
 
 
 async def test_a_worker_shows_those_of_all_each_with_its_node() -> None:
@@ -90,7 +114,7 @@ async def test_a_query_over_a_connection_asks_for_the_one_node() -> None:
     async with serve(commands={"metrics": answer}) as served:
         place = WorkerPlace(others={2: served.address, 3: "127.0.0.1:1"})
         found = HostMetrics(settings, Registry(), place).read({})
-        assert not isinstance(found, dict)
+        assert not isinstance(found, Generator)
         assert await found == {
             "holdfast_writes_total{node=2}": 1,
             "holdfast_worker_restarts_total{node=1}": 0,

@@ -567,14 +567,14 @@ async def test_a_change_while_files_are_read_for_the_first_time_is_not_missed(
     pairs = [authority.sign(name, "/CN=node", days=days) for name, days in (("old", 2), ("new", 9))]
     texts = [pair.certificate.read_text() + pair.key.read_text() for pair in pairs]
     shown.write_text(texts[0])
-    write_credentials(users, {"alice": KEYS})
+    write_kept(users, KeptUsers({"alice": KEYS}, SECRET))
 
     class Meddled(FileWatch):
         """A file changes in the moment before it is followed."""
 
         def follow(self, setting: str, paths: Sequence[Path], reload: Callable[[], bool]) -> None:
             if users in paths:
-                write_credentials(users, {"bob": KEYS})
+                write_kept(users, KeptUsers({"bob": KEYS}, SECRET))
             else:
                 shown.write_text(texts[1])
             super().follow(setting, paths, reload)
@@ -587,7 +587,7 @@ async def test_a_change_while_files_are_read_for_the_first_time_is_not_missed(
     )
     registry = Registry()
     files = Meddled(registry)
-    entrance = NodeEntrance(settings, files, registry)
+    entrance = NodeEntrance(settings, files, registry, AUDIT)
     files.look()
     assert registry.snapshot()["holdfast_certificate_days_left{port=listener}"] > 8
     with structlog.testing.capture_logs() as lines:
