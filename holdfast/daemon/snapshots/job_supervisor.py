@@ -10,7 +10,7 @@ import json
 import signal
 import sys
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import structlog
@@ -20,7 +20,7 @@ from holdfast.children.pauses import Pauses
 from holdfast.compaction.child_lines import ChildLines
 from holdfast.compaction.progress import RunProgress, from_json
 from holdfast.daemon.settings.file_env_flags import to_flags
-from holdfast.daemon.settings.models import Settings
+from holdfast.daemon.settings.models import KafkaSettings, Settings
 from holdfast.daemon.snapshots.job_metrics import JobMetrics
 
 _log = structlog.get_logger(__name__)
@@ -38,8 +38,16 @@ _KILL_TIMEOUT_S: Final = 5.0
 class Supervisor:
     """The keeper of the job's process, from `start` to `stop`; which node runs one is decided elsewhere."""
 
-    def __init__(self, settings: Settings, metrics: JobMetrics, command: Sequence[str] = COMMAND) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        read_kafka: Callable[[], KafkaSettings],
+        metrics: JobMetrics,
+        command: Sequence[str] = COMMAND,
+    ) -> None:
+        """Run nothing yet; each process gets the settings, with how Kafka is reached by then from `read_kafka`."""
         self._settings = settings
+        self._read_kafka = read_kafka
         self._metrics = metrics
         self._command = command
         self._child: Child | None = None
@@ -96,7 +104,8 @@ class Supervisor:
         _log.info("compaction_started", pid=child.pid, master=self._settings.compaction.master)
         self._metrics.running.value = 1
         try:
-            child.stdin.write(json.dumps(to_flags(self._settings)).encode() + b"\n")
+            settings = self._settings.model_copy(update={"kafka": self._read_kafka()})
+            child.stdin.write(json.dumps(to_flags(settings)).encode() + b"\n")
             async with asyncio.TaskGroup() as group:
                 readers = [
                     group.create_task(self._take_reports(child.stdout, progress)),

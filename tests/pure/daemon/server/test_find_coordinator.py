@@ -109,7 +109,9 @@ def test_all_keys_of_a_request_are_answered_from_the_owners_of_its_beginning() -
     make = schema("find_coordinator", 6, "request", "FindCoordinatorRequest")
     body = encode(make(key_type=2, coordinator_keys=tuple(keys)))
     pieces = []
-    for piece in Finder(6, world.cluster, world.service.partition_for, lambda _: True, "denied").answer(body, 0, 10_000):
+    for piece in Finder(6, world.cluster, world.service.partition_for, lambda _: True, "denied").answer(
+        body, 0, 10_000
+    ):
         pieces.append(piece)
         world.cluster.nodes = [after]
     assert len(pieces) > 50
