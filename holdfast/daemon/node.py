@@ -62,7 +62,7 @@ from holdfast.daemon.topics.state_topic import StateTopic, StateTopicError, ensu
 from holdfast.daemon.worker_place import ALONE, WorkerPlace
 from holdfast.distribution import VERSION
 from holdfast.kafka.addresses import format_address
-from holdfast.kafka.connection import ConnectionOptions, connection_options
+from holdfast.kafka.connection import ConnectionOptions
 from holdfast.kafka.errors import ConnectionFailed, PropertyRefused
 from holdfast.kafka.group_offsets import GroupOffsets
 from holdfast.kafka.librdkafka import KafkaClients, check_properties
@@ -234,7 +234,8 @@ class Node:
             at_exit("admin commands", lambda: _close(self._admins))
 
             # It listens first and answers that it starts.
-            options = connection_options(self.settings.kafka.properties)
+            options = self.node_settings.kafka.connection_options()
+            self.node_settings.follow_files(self.files)
             server, this_node, authorizer = await self._listen(options, at_exit)
             http = await open_http_port(self, self.settings, self.files)
             if http is not None:
@@ -263,7 +264,7 @@ class Node:
             at_exit("metadata", lambda: cancelled(refreshing))
             image = await self._steps.unless_stopped(metadata.wait_for_first_image(settings.log.request_timeout_ms))
             lines = LibraryLines(settings.logging.library_lines_per_minute_max, is_left_out=self._is_left_out)
-            access = ClusterAccess(KafkaClients(settings.kafka.properties, lines), settings, self._metrics)
+            access = ClusterAccess(KafkaClients(self.node_settings.kafka, lines), settings, self._metrics)
             topic = await self._steps.unless_stopped(self._find_topic(access, cluster.client))
             await self._steps.unless_stopped(check_snapshots(access, topic))
 
@@ -388,7 +389,9 @@ class Node:
 
         def make_snapshots(partitions: Partitions) -> Snapshots:
             config, bounds = snapshot_log_config(settings, log.connection), snapshot_bounds(settings)
-            return Snapshots(settings, config, bounds, self.registry, self._is_left_out, partitions)
+            return Snapshots(
+                settings, self.node_settings.kafka, config, bounds, self.registry, self._is_left_out, partitions
+            )
 
         partitions = Partitions(
             settings,

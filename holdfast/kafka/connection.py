@@ -7,7 +7,7 @@ import asyncio
 import ssl
 from collections import deque
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from struct import Struct
 from typing import Final, NamedTuple, Self
@@ -62,6 +62,8 @@ class ConnectionOptions:
     client_id: str = "holdfast"
     #: When each broker answered last.
     answers: AnswerTimes = field(default_factory=AnswerTimes, repr=False, compare=False)
+    #: Gives what says of security how the next connection is opened; None: these do.
+    renewed: "Callable[[], ConnectionOptions] | None" = field(default=None, repr=False, compare=False)
 
 
 #: Of brokers.
@@ -77,6 +79,40 @@ def connection_options(properties: Mapping[str, str]) -> ConnectionOptions:
     security = parse_security(properties)
     bootstrap = _parse_servers(properties.get("bootstrap.servers", ""))
     return secured_options(bootstrap, security, properties.get("client.id", "holdfast"))
+
+
+class LiveProperties:
+    """librdkafka's properties of one cluster as they are now: those about security may be renewed while a node runs."""
+
+    def __init__(self, properties: Mapping[str, str]) -> None:
+        self.current = properties
+        #: How often they were renewed.
+        self.renewals = 0
+        #: None before the first connection.
+        self._secured: ConnectionOptions | None = None
+
+    def connection_options(self) -> ConnectionOptions:
+        """Return how our own connections reach the brokers; each goes by the properties of the time at which it is opened.
+
+        Raises:
+            PropertyRefused: as `connection_options`.
+        """
+        return replace(self._options(), answers=AnswerTimes(), renewed=self._options)
+
+    def renew(self, properties: Mapping[str, str]) -> None:
+        """Go by other properties from now on, and by what their files hold now.
+
+        Raises:
+            PropertyRefused: as `connection_options`; the former ones stay.
+        """
+        self._secured = connection_options(properties)
+        self.current = properties
+        self.renewals += 1
+
+    def _options(self) -> ConnectionOptions:
+        if self._secured is None:
+            self._secured = connection_options(self.current)
+        return self._secured
 
 
 def secured_options(bootstrap: tuple[Address, ...], security: Security, client_id: str) -> ConnectionOptions:
@@ -178,15 +214,16 @@ class BrokerConnection(asyncio.Protocol):
             ConnectionFailed: it did not come about.
         """
         host, port = address
+        secured = options if options.renewed is None else options.renewed()
         transport, versions, close_transport = await open_transport(
             host,
             port,
             client_id=options.client_id,
             timeout_ms=timeout_ms,
-            security_protocol=options.security_protocol,
-            ssl_context=options.ssl_context,
-            sasl=options.sasl,
-            tokens=options.tokens,
+            security_protocol=secured.security_protocol,
+            ssl_context=secured.ssl_context,
+            sasl=secured.sasl,
+            tokens=secured.tokens,
         )
         connection = cls(transport, close_transport, address, options.client_id, versions, timeout_ms, options.answers)
         connection._heard[address] = connection._loop.time()  # it has said what versions it speaks

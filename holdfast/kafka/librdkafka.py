@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicCollection
 from confluent_kafka.admin import AdminClient
 
-from holdfast.kafka.connection import connection_options
+from holdfast.kafka.connection import LiveProperties, connection_options
 from holdfast.kafka.errors import PropertyRefused
 from holdfast.kafka.librdkafka_types import NewTopic, TopicDescription, topic_id_bytes
 from holdfast.kafka.oauth.sources import MECHANISM, TokenFile, parse_bearer
@@ -51,18 +51,29 @@ class Record(NamedTuple):
 class KafkaClients:
     """Makes clients of one cluster."""
 
-    def __init__(self, properties: Mapping[str, str], say: Say = unsaid) -> None:
+    def __init__(self, properties: Mapping[str, str] | LiveProperties, say: Say = unsaid) -> None:
         """Connect nowhere yet.
 
         Args:
-            properties: librdkafka's; `bootstrap.servers` at least.
+            properties: librdkafka's; `bootstrap.servers` at least. A client has those of the time at which it is made.
             say: takes its lines, on the thread that polls.
 
         Raises:
             PropertyRefused: one about tokens is wrong.
         """
-        self._properties = _with_tokens(properties)
+        self._live = properties if isinstance(properties, LiveProperties) else LiveProperties(properties)
+        self._properties, self._renewals = _with_tokens(self._live.current), self._live.renewals
         self._lines = _Lines(say)
+
+    @property
+    def renewals(self) -> int:
+        """How often the properties were renewed: a client that was made before has former ones."""
+        return self._live.renewals
+
+    def _now(self) -> dict[str, Any]:
+        if self._renewals != self._live.renewals:
+            self._properties, self._renewals = _with_tokens(self._live.current), self._live.renewals
+        return self._properties
 
     @contextmanager
     def admin(self) -> Iterator[AdminClient]:
@@ -71,7 +82,7 @@ class KafkaClients:
         Raises:
             KafkaException: a property is wrong.
         """
-        client = AdminClient(self._properties, logger=self._lines)
+        client = AdminClient(self._now(), logger=self._lines)
         try:
             yield client
         finally:
@@ -88,7 +99,7 @@ class KafkaClients:
             KafkaException: a property is wrong.
         """
         ours = {"group.id": name, "enable.auto.commit": False, "enable.auto.offset.store": False}
-        return Consumer({**self._properties, **settings, **ours}, logger=self._lines)
+        return Consumer({**self._now(), **settings, **ours}, logger=self._lines)
 
     def producer(self, settings: Mapping[str, Any]) -> Producer:
         """Return a producer.
@@ -96,7 +107,7 @@ class KafkaClients:
         Raises:
             KafkaException: a property is wrong.
         """
-        return Producer({**self._properties, **settings}, logger=self._lines)
+        return Producer({**self._now(), **settings}, logger=self._lines)
 
 
 def write_in_order(producer: Producer, records: Iterable[Record], timeout_ms: int) -> KafkaError | None:

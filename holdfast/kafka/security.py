@@ -42,6 +42,8 @@ _MAPPED: Final = frozenset(
         "enable.ssl.certificate.verification",
     }
 )
+#: Of these, what a running node may take over: all but whether there are TLS and a login.
+RENEWABLE: Final = _MAPPED - {"security.protocol"}
 _SECURITY_PREFIXES: Final = ("security.", "sasl.", "ssl.", "enable.ssl.", "enable.sasl.", "https.")
 
 
@@ -174,6 +176,11 @@ def _parse_tls(properties: Mapping[str, str]) -> Tls:
         is_verified=properties.get("enable.ssl.certificate.verification", "true") == "true",
         is_host_verified=algorithm == "https",
     )
+
+
+def files_of(properties: Mapping[str, str]) -> list[Path]:
+    """Return the files that the properties name, tokens excepted, which are read for each connection."""
+    return [Path(properties[name]) for name in sorted(RENEWABLE & properties.keys()) if name.endswith(".location")]
 
 
 def make_ssl_context(tls: Tls) -> ssl.SSLContext:

@@ -9,9 +9,12 @@ from typing import Any, TypeAlias
 import structlog
 
 from holdfast.daemon.config_topic.topic import ConfigTopic
+from holdfast.daemon.file_watch import FileWatch
 from holdfast.daemon.settings.file_env_flags import CONFIG_TOPIC, ConfigError, Loaded, describe
 from holdfast.daemon.settings.models import Settings
-from holdfast.daemon.settings.reloading import reload, take
+from holdfast.daemon.settings.reloading import reload, renew, take
+from holdfast.kafka.connection import LiveProperties
+from holdfast.kafka.security import files_of
 
 _log = structlog.get_logger(__name__)
 
@@ -30,6 +33,8 @@ class NodeSettings:
             load: reads all sources, raises ConfigError where one is wrong; None: there are no others, and no config topic.
         """
         self.current = current
+        #: How Kafka is reached.
+        self.kafka = LiveProperties(current.kafka.properties)
         self._load = load or (lambda _: Loaded(current))
         self._is_alone = load is None
         self._topic: ConfigTopic | None = None
@@ -51,7 +56,7 @@ class NodeSettings:
         if self._is_alone:
             yield
             return
-        topic = self._topic = ConfigTopic(self.current, self._topic_changed)
+        topic = self._topic = ConfigTopic(self.current, self.kafka, self._topic_changed)
         step_ms = self.current.shutdown.shutdown_step_timeout_ms
         try:
             if not await wait(topic.start()):
@@ -74,7 +79,12 @@ class NodeSettings:
 
     def reload(self) -> None:
         """Read all sources again, and take over what a running node can."""
-        self.current = reload(self.current, self._load_all)
+        self.current = reload(self.current, self._load_all, self.kafka)
+
+    def follow_files(self, files: FileWatch) -> None:
+        """Have new connections to Kafka go by the certificates that the properties name as they are now, when `files` says so."""
+        for path in files_of(self.kafka.current):
+            files.follow(path, lambda: renew(self.kafka, self.kafka.current))
 
     def describe(self) -> dict[str, Any]:
         """Return up to where the config topic was read, and each value in it with what this node makes of it."""

@@ -12,7 +12,7 @@ from holdfast.daemon.components import config_log_config
 from holdfast.daemon.config_topic.follower import ConfigFollower
 from holdfast.daemon.config_topic.values import ClusterValue
 from holdfast.daemon.settings.models import Settings
-from holdfast.kafka.connection import connection_options
+from holdfast.kafka.connection import LiveProperties
 from holdfast.kafka.errors import ConnectionFailed
 from holdfast.metrics.registry import Registry
 from holdfast.runtime.kafka_log.log import KafkaLog
@@ -24,18 +24,19 @@ _log = structlog.get_logger(__name__)
 class ConfigTopic:
     """The follower with its log, from `start` to `stop`."""
 
-    def __init__(self, settings: Settings, values_changed: Callable[[], None]) -> None:
+    def __init__(self, settings: Settings, kafka: LiveProperties, values_changed: Callable[[], None]) -> None:
         """Prepare; `start` connects. Needs a running event loop.
 
         Args:
             settings: of the node, without those of the config topic.
+            kafka: how it is reached.
             values_changed: called when other values hold than before.
 
         Raises:
             PropertyRefused: a property of the client has no counterpart in connections of our own.
         """
         self._settings = settings.config_topic
-        log_config = config_log_config(settings, connection_options(settings.kafka.properties))
+        log_config = config_log_config(settings, kafka.connection_options())
         # Only the log of the state topic has metrics.
         self._log = KafkaLog(log_config, now_ms, RuntimeMetrics(Registry()))
         self._follower = ConfigFollower(self._log, self, self._settings.values_bytes_max)

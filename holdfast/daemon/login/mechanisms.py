@@ -10,7 +10,7 @@ from typing import Final, NamedTuple, Protocol
 
 from holdfast.daemon.login.credentials import Users, is_password
 from holdfast.daemon.login.users_file import NAME_CHARACTERS_MAX
-from holdfast.kafka.protocol.scram import KEY_BYTES, Keys, ScramRefused, ServerSide
+from holdfast.kafka.protocol.scram import KEY_BYTES, Keys, ScramRefused, ServerSide, prepare_name
 
 PLAIN: Final = "PLAIN"
 #: Of SCRAM: a name, a nonce and little else. A longer name takes milliseconds of the event loop to prepare (RFC 4013).
@@ -79,6 +79,10 @@ class PlainExchange:
             raise NotProved(f"its name or password has more than {NAME_CHARACTERS_MAX} characters")
         if acts_as not in ("", self.name):
             raise NotProved("it wants to act as another user than it is")
+        try:
+            self.name = prepare_name(self.name)
+        except ScramRefused as error:
+            raise NotProved(str(error)) from None
         mechanism = self._users.strongest_of(self.name)
         keys = self._users.find(self.name, mechanism)
         return Unchecked(lambda: is_password(mechanism, keys, password))
@@ -110,7 +114,8 @@ class ScramExchange:
 
     def _find(self, name: str) -> Keys:
         self.name = name
-        return self._users.find(name, self._mechanism)
+        self.name = prepare_name(name)
+        return self._users.find(self.name, self._mechanism)
 
 
 def begin_exchange(mechanism: str, users: Users) -> Exchange:

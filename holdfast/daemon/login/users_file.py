@@ -20,7 +20,7 @@ from typing import Final
 
 from holdfast.daemon.file_replacement import replace_file
 from holdfast.daemon.login.credentials import ITERATIONS_MAX, ITERATIONS_MIN, SECRET_BYTES, KeptUsers, Users
-from holdfast.kafka.protocol.scram import KEY_BYTES, SALT_BYTES_MIN, Keys
+from holdfast.kafka.protocol.scram import KEY_BYTES, SALT_BYTES_MIN, Keys, ScramRefused, prepare_name
 
 #: Longer names are no names; a name is one word.
 NAME_CHARACTERS_MAX: Final = 255
@@ -44,7 +44,12 @@ def why_no_name(name: str) -> str:
         return "a name is one printable word that does not begin with #"
     if name == _NOBODY:
         return f"{_NOBODY} is the name of clients that have not logged in"
-    return ""
+    try:
+        prepared = prepare_name(name)
+    except ScramRefused:
+        return "a name has characters that SASLprep (RFC 4013) allows"
+    # Who logs in is looked up by it, and rules, quotas and the audit log have it.
+    return "" if prepared == name else f"all ways to write it are one name, which is {prepared!r}"
 
 
 def read_users(path: Path) -> Users:

@@ -4,8 +4,8 @@ from random import Random
 
 from holdfast.clock import now_ms
 from holdfast.daemon.brokers.silence import IsLeftOut
+from holdfast.daemon.config_topic.node_settings import NodeSettings
 from holdfast.daemon.membership.allotment import Allotment
-from holdfast.daemon.membership.coordinator import ConfigSource
 from holdfast.daemon.membership.duties import Duties
 from holdfast.daemon.membership.group_member import GroupMember, Refused
 from holdfast.daemon.membership.known_members import KnownMembers
@@ -25,7 +25,7 @@ def make_allotment(
     log: LogPlace,
     partitions: Partitions,
     known_members: KnownMembers,
-    config: ConfigSource,
+    config: NodeSettings,
     registry: Registry,
     *,
     refused: Refused,
@@ -33,9 +33,10 @@ def make_allotment(
 ) -> Allotment:
     """Return what gives a node its work; see `GroupMember` for what it is given."""
     # One node runs the job. A node that stops because another took over ends its own.
-    duties = Duties(
-        {"compaction": Supervisor(settings, JobMetrics(registry), Random().random)} if settings.compaction.run else {}
-    )
+    jobs = {}
+    if settings.compaction.run:
+        jobs["compaction"] = Supervisor(settings, lambda: config.current.kafka, JobMetrics(registry), Random().random)
+    duties = Duties(jobs)
     group = settings.members.group_of(settings.log.state_topic)
     if group is None:
         return LoneNode(this_node, OwnView(this_node, log.cluster_id, log.topic, partitions.find), partitions, duties)

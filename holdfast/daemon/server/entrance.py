@@ -23,7 +23,7 @@ from holdfast.daemon.login.tls import FollowedTls, NamedFile, TlsFiles, TlsFiles
 from holdfast.daemon.login.users_file import UsersFileWrong, read_users
 from holdfast.daemon.server.wire.entrance import Guest, NotAdmitted
 from holdfast.daemon.server.wire.requests import ANONYMOUS, Body, Request, Respond, Violation
-from holdfast.daemon.settings.components.listener import SecuritySettings
+from holdfast.daemon.settings.components.listener import SecuritySettings, principal_problem
 from holdfast.kafka.protocol.sasl_calls import SASL_AUTHENTICATE, SASL_HANDSHAKE
 from holdfast.metrics.registry import Registry
 
@@ -123,6 +123,8 @@ class NodeEntrance:
             principal = _USER + self._rules.name_of(name)
             if principal in (_USER, ANONYMOUS):
                 raise NoRuleFits(f"ssl.principal.mapping.rules make {principal!r} of {name!r}, which is nobody's name")
+            if why := principal_problem(principal):
+                raise NoRuleFits(f"ssl.principal.mapping.rules make a principal of {name!r} that {why}")
         except (CertificateWrong, NoRuleFits) as error:
             self._metrics.failed.value += 1
             self._audit.login_refused(client_address, name, _BY_CERTIFICATE, str(error))

@@ -4,7 +4,7 @@ from typing import Final
 
 from holdfast.daemon.settings.declarations import is_secret
 
-#: What a node takes over while it runs; the others hold from its next start on.
+#: What a node takes over while it runs, beside how it logs in to Kafka; the others hold from its next start on.
 TAKEN_OVER_WHILE_RUNNING: Final = frozenset({"log_level"})
 
 _LISTENS_FIRST: Final = "a node listens before it reads the config topic"

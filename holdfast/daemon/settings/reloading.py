@@ -1,13 +1,17 @@
 """Settings read from all their sources again while a node runs: what is taken over, and what is said of it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import structlog
 
 from holdfast.daemon.settings.cluster_wide import TAKEN_OVER_WHILE_RUNNING
+from holdfast.daemon.settings.declarations import REDACTED, is_secret
 from holdfast.daemon.settings.file_env_flags import ConfigError, Loaded, to_flags
 from holdfast.daemon.settings.logging import set_level
 from holdfast.daemon.settings.models import Settings
+from holdfast.kafka.connection import LiveProperties
+from holdfast.kafka.errors import PropertyRefused
+from holdfast.kafka.security import RENEWABLE, files_of
 
 _log = structlog.get_logger(__name__)
 
@@ -36,11 +40,11 @@ def _log_findings(loaded: Loaded) -> None:
         _log.warning("cluster_setting_refused", setting=name, why=why)
 
 
-def reload(current: Settings, load: Callable[[], Loaded]) -> Settings:
+def reload(current: Settings, load: Callable[[], Loaded], kafka: LiveProperties) -> Settings:
     """Read the settings again, apply those that can be changed while a node runs, and log in one line which they are.
 
     Returns:
-        The settings that hold now: the current ones, but for `log_level`.
+        The settings that hold now: the current ones, but for `log_level` and for how `kafka` logs in.
     """
     try:
         loaded = load()
@@ -51,12 +55,40 @@ def reload(current: Settings, load: Callable[[], Loaded]) -> Settings:
     before, after = to_flags(current), to_flags(found)
     changed = sorted(name for name in before.keys() | after.keys() if before.get(name) != after.get(name))
     set_level(found.logging.log_level)
+    properties = _renewed(current.kafka.properties, found.kafka.properties)
+    if properties != current.kafka.properties and not renew(kafka, properties):
+        properties = current.kafka.properties
     # A warning, so that it is written whatever the level is.
     _log.warning(
         "settings_reloaded",
-        reloaded=[f"{name}={after[name]}" for name in changed if name in TAKEN_OVER_WHILE_RUNNING],
-        need_a_restart=[name for name in changed if name not in TAKEN_OVER_WHILE_RUNNING],
+        reloaded=[_shown(name, after) for name in changed if _is_taken_over(name)],
+        need_a_restart=[name for name in changed if not _is_taken_over(name)],
     )
     _log_findings(loaded)
     logging_settings = current.logging.model_copy(update={"log_level": found.logging.log_level})
-    return current.model_copy(update={"logging": logging_settings})
+    kafka_settings = current.kafka.model_copy(update={"properties": properties})
+    return current.model_copy(update={"logging": logging_settings, "kafka": kafka_settings})
+
+
+def renew(kafka: LiveProperties, properties: Mapping[str, str]) -> bool:
+    """Have new connections to Kafka log in by these properties, and by what their files hold now; returns whether they can be used."""
+    try:
+        kafka.renew(properties)
+    except PropertyRefused as error:
+        _log.error("kafka_credentials_refused", why=str(error))
+        return False
+    _log.info("kafka_credentials_loaded", files=[str(each) for each in files_of(properties)])
+    return True
+
+
+def _renewed(current: Mapping[str, str], found: Mapping[str, str]) -> Mapping[str, str]:
+    kept = {name: value for name, value in current.items() if name not in RENEWABLE}
+    return kept | {name: value for name, value in found.items() if name in RENEWABLE}
+
+
+def _is_taken_over(name: str) -> bool:
+    return name in TAKEN_OVER_WHILE_RUNNING or name.removeprefix("kafka.") in RENEWABLE
+
+
+def _shown(name: str, values: Mapping[str, str]) -> str:
+    return f"{name}={REDACTED if is_secret(name) else values.get(name, '')}"

@@ -21,7 +21,7 @@ from holdfast.clock import now_ms
 from holdfast.compaction.child_lines import ChildLines
 from holdfast.compaction.progress import RunProgress, from_json
 from holdfast.daemon.settings.file_env_flags import to_flags
-from holdfast.daemon.settings.models import Settings
+from holdfast.daemon.settings.models import KafkaSettings, Settings
 from holdfast.daemon.snapshots.job_metrics import JobMetrics
 
 _log = structlog.get_logger(__name__)
@@ -42,11 +42,14 @@ class Supervisor:
     def __init__(
         self,
         settings: Settings,
+        read_kafka: Callable[[], KafkaSettings],
         metrics: JobMetrics,
         jitter: Callable[[], float],
         command: Sequence[str] = COMMAND,
     ) -> None:
+        """Run nothing yet; each process gets the settings, with how Kafka is reached by then from `read_kafka`."""
         self._settings = settings
+        self._read_kafka = read_kafka
         self._metrics = metrics
         self._command = command
         self._jitter = jitter
@@ -104,7 +107,8 @@ class Supervisor:
         _log.info("compaction_started", pid=child.pid, master=self._settings.compaction.master)
         self._metrics.running.value = 1
         try:
-            child.stdin.write(json.dumps(to_flags(self._settings)).encode() + b"\n")
+            settings = self._settings.model_copy(update={"kafka": self._read_kafka()})
+            child.stdin.write(json.dumps(to_flags(settings)).encode() + b"\n")
             async with asyncio.TaskGroup() as group:
                 readers = [
                     group.create_task(self._take_reports(child.stdout, progress)),

@@ -14,6 +14,7 @@ from holdfast.daemon.settings.models import Settings
 from holdfast.daemon.snapshots.follower import Bounds, SnapshotFollower
 from holdfast.daemon.snapshots.metrics import SnapshotMetrics
 from holdfast.daemon.snapshots.verifier import RemovalRefused, SnapshotVerifier
+from holdfast.kafka.connection import LiveProperties
 from holdfast.kafka.librdkafka import KafkaClients
 from holdfast.kafka.protocol.denials import acl_remedy
 from holdfast.metrics.registry import Registry
@@ -41,6 +42,7 @@ class Snapshots:
     def __init__(
         self,
         settings: Settings,
+        kafka: LiveProperties,
         log_config: KafkaLogConfig,
         bounds: Bounds,
         registry: Registry,
@@ -56,9 +58,11 @@ class Snapshots:
         verifier = SnapshotVerifier(self, metrics, snapshots.removals_per_second_max, settings.load.slice_ms)
         self._topic = snapshots.topic
         lines = LibraryLines(settings.logging.library_lines_per_minute_max, is_left_out=is_left_out)
-        self._clients = KafkaClients(settings.kafka.properties, lines)
+        self._clients = KafkaClients(kafka, lines)
         #: None before the first removal.
         self._producer: Producer | None = None
+        #: Of the properties that it was made with.
+        self._renewals = 0
         #: Why the last removal failed; empty after one that did not.
         self._removal_problem = ""
         self._loop = asyncio.get_running_loop()
@@ -120,8 +124,8 @@ class Snapshots:
     def remove(self, partition: int, key: bytes) -> bool:
         """See `SnapshotHost.remove`."""
         try:
-            if self._producer is None:
-                self._producer = self._clients.producer({"linger.ms": 100})
+            if self._producer is None or self._renewals != self._clients.renewals:
+                self._producer, self._renewals = self._clients.producer({"linger.ms": 100}), self._clients.renewals
             self._producer.produce(self._topic, None, key, partition, on_delivery=self._on_removed)
         except BufferError:
             return False

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from scramp import ScramClient, ScramException, ScramMechanism  # type: ignore[import-untyped]  # it ships no types
+from scramp.utils import saslprep  # type: ignore[import-untyped]  # as above
 
 SCRAM_SHA_256: Final = "SCRAM-SHA-256"
 SCRAM_SHA_512: Final = "SCRAM-SHA-512"
@@ -31,6 +32,19 @@ class Keys(NamedTuple):
     stored_key: bytes
     server_key: bytes
     iterations: int
+
+
+def prepare_name(name: str) -> str:
+    """Return a name as SASLprep (RFC 4013) has it: one text for all ways to write it.
+
+    Raises:
+        ScramRefused: it holds characters that no name has.
+    """
+    try:
+        prepared: str = saslprep(name)
+    except ScramException as error:
+        raise ScramRefused(f"its name is none: {error}") from None
+    return prepared
 
 
 def derive_keys(mechanism: str, password: str, iterations: int, salt: bytes | None = None) -> Keys:

@@ -24,7 +24,7 @@ from holdfast.daemon.settings.by_name import configure
 from holdfast.daemon.settings.models import Settings
 from holdfast.daemon.topics.snapshot_topic import check_snapshot_topic, ensure_snapshot_topic
 from holdfast.daemon.topics.state_topic import StateTopic, check_state_topic, describe_topic, make_state_topic
-from holdfast.kafka.connection import connection_options
+from holdfast.kafka.connection import LiveProperties, connection_options
 from holdfast.kafka.group_offsets import GroupOffsets, GroupRefused
 from holdfast.kafka.librdkafka import KafkaClients
 from holdfast.kafka.metadata import MetadataClient
@@ -206,7 +206,7 @@ async def test_a_node_needs_each_of_its_acls_and_no_other(secured: SecuredKafka,
 
 
 async def needs_to_read_the_config_topic(trial: Trial, settings: Settings, said: Callable[..., bool]) -> None:
-    config = ConfigTopic(settings, lambda: None)
+    config = ConfigTopic(settings, LiveProperties(settings.kafka.properties), lambda: None)
     with trial.without("Read", Resource.CONFIG_TOPIC) as remedy:
         hidden = remedy.replace("Read", "Describe")
         with trial.without("Describe", Resource.USER_TOPICS):

@@ -2,6 +2,7 @@
 
 from ipaddress import ip_address
 from typing import Annotated, ClassVar, Literal, Self
+from unicodedata import is_normalized, normalize
 
 from pydantic import AfterValidator, BeforeValidator, model_validator
 
@@ -53,9 +54,12 @@ class ListenerSettings(Component):
 
 def principal_problem(principal: str) -> str:
     """Return why a text names no principal; empty if it does."""
-    if principal.startswith("User:") and len(principal) > len("User:"):
-        return ""
-    return f"is {principal[:100]!r}; it must be User: and a name, as in User:orders"
+    if not principal.startswith("User:") or len(principal) == len("User:"):
+        return f"is {principal[:100]!r}; it must be User: and a name, as in User:orders"
+    if not is_normalized("NFKC", principal):
+        fix = normalize("NFKC", principal[:100])
+        return f"is {principal[:100]!a}; it must be normalised by Unicode's NFKC, as logins are: {fix!r}"
+    return ""
 
 
 def _split_principals(value: object) -> object:

@@ -21,7 +21,8 @@ from structlog.testing import capture_logs
 from holdfast.console.commands.serve import _open_audit_file
 from holdfast.console.outcomes import Exit, Failure
 from holdfast.daemon.settings.file_env_flags import load_settings
-from holdfast.daemon.settings.reloading import reload
+from holdfast.daemon.settings.reloading import reload, renew
+from holdfast.kafka.connection import LiveProperties
 from tests.processes import is_alive
 from tests.waiting import PATIENCE_MS, PATIENCE_S, block_until
 
@@ -162,21 +163,58 @@ def test_a_reload_takes_the_level_of_lines_and_names_what_needs_a_restart(tmp_pa
     def write(text: str) -> None:
         config.write_text('[kafka]\n"bootstrap.servers" = "a:1"\n' + text)
 
-    write('"sasl.password" = "old"\n')
+    write("")
     settings = load_settings(config).settings
-    write('"sasl.password" = "new"\n[logging]\nlog_level = "debug"\n[load]\nloads_max = 3\n')
+    kafka = LiveProperties(settings.kafka.properties)
+    write('"client.id" = "new"\n[logging]\nlog_level = "debug"\n[load]\nloads_max = 3\n')
     with capture_logs() as lines:
-        now = reload(settings, lambda: load_settings(config))
+        now = reload(settings, lambda: load_settings(config), kafka)
     assert lines == [
         {
             "event": "settings_reloaded",
             "log_level": "warning",
             "reloaded": ["log_level=debug"],
-            "need_a_restart": ["kafka.sasl.password", "loads_max"],
+            "need_a_restart": ["kafka.client.id", "loads_max"],
         }
     ]
     assert (now.logging.log_level, now.load.loads_max, now.kafka) == ("debug", 64, settings.kafka)
+    assert (kafka.current, kafka.renewals) == (settings.kafka.properties, 0)
     assert logging.getLogger("holdfast").level == logging.DEBUG
+
+
+def test_a_reload_takes_how_kafka_is_logged_in_to_and_shows_no_secret(tmp_path: Path) -> None:
+    config = tmp_path / "node.toml"
+
+    def write(password: str, more: str = "") -> None:
+        login = '"security.protocol" = "sasl_plaintext"\n"sasl.mechanism" = "PLAIN"\n"sasl.username" = "node"\n'
+        config.write_text(f'[kafka]\n"bootstrap.servers" = "a:1"\n{login}"sasl.password" = "{password}"\n{more}')
+
+    write("open sesame")
+    settings = load_settings(config).settings
+    kafka = LiveProperties(settings.kafka.properties)
+    options = kafka.connection_options()
+    assert options.renewed is not None
+    write("changed")
+    with capture_logs() as lines:
+        now = reload(settings, lambda: load_settings(config), kafka)
+    assert [line["event"] for line in lines] == ["kafka_credentials_loaded", "settings_reloaded"]
+    assert (lines[1]["reloaded"], lines[1]["need_a_restart"]) == (["kafka.sasl.password=(hidden)"], [])
+    assert "changed" not in str(lines)
+    assert now.kafka.properties == kafka.current
+    assert options.renewed().sasl["sasl_plain_password"] == now.kafka.properties["sasl.password"] == "changed"
+
+
+@pytest.mark.parametrize("name", ["ssl.ca.location", "ssl.certificate.location"])
+def test_files_that_cannot_be_used_leave_the_former_ones(tmp_path: Path, name: str) -> None:
+    properties = {"bootstrap.servers": "a:1", "security.protocol": "ssl"}
+    kafka = LiveProperties(properties)
+    before = kafka.connection_options()
+    with capture_logs() as lines:
+        assert not renew(kafka, properties | {name: str(tmp_path / "nowhere.pem")})
+    assert [line["event"] for line in lines] == ["kafka_credentials_refused"]
+    assert (kafka.current, kafka.renewals) == (properties, 0)
+    assert before.renewed is not None
+    assert before.renewed().ssl_context is before.ssl_context
 
 
 @pytest.mark.parametrize("text", ['log_level = "loud"', "log_level ="], ids=["wrong value", "no TOML"])
@@ -186,7 +224,7 @@ def test_a_reload_of_a_bad_file_says_so_and_changes_nothing(tmp_path: Path, text
     config.write_text(text)
     level = logging.getLogger("holdfast").level
     with capture_logs() as lines:
-        assert reload(settings, lambda: load_settings(config)) is settings
+        assert reload(settings, lambda: load_settings(config), LiveProperties(settings.kafka.properties)) is settings
     [line] = lines
     assert line["event"] == "settings_reload_failed"
     assert "node.toml" in line["why"]

@@ -51,6 +51,7 @@ def test_usual_fields_are_left_out_and_names_are_readable() -> None:
     [
         ({"principal": "orders"}, "principal is 'orders'; it must be User: and a name, as in User:orders"),
         ({"principal": "Group:x"}, "principal is 'Group:x'; it must be User: and a name, as in User:orders"),
+        ({"principal": "User:Zoe\u0308"}, r"principal is 'User:Zoe\u0308'; it must be normalised by Unicode's NFKC"),
         ({"principal": 7}, "principal is 7; it must be a text"),
         ({"permission": "allow"}, "permission is 'allow'; it must be one of ALLOW, DENY"),
         (

@@ -165,6 +165,23 @@ def test_who_does_not_exist_is_checked_by_the_mechanism_that_most_users_have() -
     assert len(users.find("alice", SCRAM_SHA_512).stored_key) == 64
 
 
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("Zoe\u0308", "all ways to write it are one name, which is 'Zoë'"),
+        ("\ufb01le", "which is 'file'"),
+        ("\U0001f600", "a name has characters that SASLprep"),
+    ],
+)
+def test_a_name_is_written_in_one_way_only(tmp_path: Path, name: str, why: str) -> None:
+    assert why in why_no_name(name)
+    path = tmp_path / "users"
+    path.write_text(LINE.replace("alice", name) + "\n", encoding="utf-8")
+    with pytest.raises(UsersFileWrong, match="line 1: the name is"):
+        read_kept(path)
+    assert why_no_name("Zoë") == ""
+
+
 def test_nobody_is_named_as_who_has_not_logged_in() -> None:
     assert "not logged in" in why_no_name("ANONYMOUS")
     assert why_no_name("anonymous") == ""

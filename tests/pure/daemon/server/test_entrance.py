@@ -424,6 +424,7 @@ async def test_a_certificate_of_any_shape_is_a_principal_or_refused(
         "nobody": make_subject({name: "ANONYMOUS"}),
         "nameless": make_subject({name: ""}),
         "split": make_subject({name: "alice\0"}),
+        "decomposed": make_subject({name: "Zoe\u0308"}),
     }
     async with guarded(
         "SSL",
@@ -449,6 +450,11 @@ async def test_a_certificate_of_any_shape_is_a_principal_or_refused(
         ),
         ("client_not_admitted", "ssl.principal.mapping.rules make 'User:' of 'CN=', which is nobody's name"),
         ("client_not_admitted", "the certificate has a control character in its CN; issue it without"),
+        (
+            "client_not_admitted",
+            "ssl.principal.mapping.rules make a principal of 'CN=Zoe\u0308' that is 'User:CN=Zoe\\u0308'; it must be normalised "
+            "by Unicode's NFKC, as logins are: 'User:CN=Zoë'",
+        ),
     ]
 
 

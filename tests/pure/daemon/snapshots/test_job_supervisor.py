@@ -47,9 +47,10 @@ class World:
         } | {name.replace("__", "."): value for name, value in flags.items()}
         (directory / "child.py").write_text(HEAD + script)
         command = (sys.executable, str(directory / "child.py"), str(self.lives))
-        self.supervisor = Supervisor(
-            load_settings(flags=flags).settings, JobMetrics(self.registry), lambda: 1.0, command
-        )
+        settings = load_settings(flags=flags).settings
+        #: That a child is given when it is started.
+        self.kafka = settings.kafka
+        self.supervisor = Supervisor(settings, lambda: self.kafka, JobMetrics(self.registry), lambda: 1.0, command)
 
     def metric(self, name: str) -> float:
         return self.registry.snapshot()[f"holdfast_compaction_{name}"]

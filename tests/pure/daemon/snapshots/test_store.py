@@ -13,7 +13,7 @@ from holdfast.daemon.snapshots import store
 from holdfast.daemon.snapshots.store import Snapshots
 from holdfast.daemon.snapshots.verifier import RemovalRefused
 from holdfast.kafka import librdkafka
-from holdfast.kafka.connection import ConnectionOptions
+from holdfast.kafka.connection import ConnectionOptions, LiveProperties
 from holdfast.metrics.registry import Registry
 from tests.world.node import make_settings
 
@@ -39,7 +39,9 @@ async def test_a_producer_that_is_full_is_tried_again_and_one_that_refuses_says_
     options = ConnectionOptions(bootstrap=(("127.0.0.1", 1),))
     settings, unused = make_settings(**{"snapshots.topic": "snaps"}), cast("Any", None)
     config, bounds = snapshot_log_config(settings, options), snapshot_bounds(settings)
-    subject = Snapshots(settings, config, bounds, Registry(), none_left_out, unused)
+    subject = Snapshots(
+        settings, LiveProperties(settings.kafka.properties), config, bounds, Registry(), none_left_out, unused
+    )
     for _ in ("made", "asked"):
         failures.append(KafkaException(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED, "not allowed")))
         with pytest.raises(RemovalRefused, match="not allowed; allow Write on topic snaps to this client's principal"):
