@@ -63,7 +63,7 @@ def main(arguments: Sequence[str]) -> int:
         topic_id = create_topic(kafka)
         try:
             node.start(kafka)
-            keys = find_keys(node.address, topic_id, _WORKLOAD.connections, "scrapes", node.placements[node.name])
+            keys = find_keys(node.address, topic_id, _WORKLOAD.connections, "scrapes", node.placement(_WORKLOAD.mix))
             _make_groups(node.address, topic_id, pairs)
             measure(keys, _WORKLOAD, _WARM_UP_S, 0)
             series = _wait_for_series(port, pairs * _SERIES_PER_PAIR)

@@ -16,8 +16,8 @@ from benchmarks.contenders import HoldfastNode
 from holdfast.broker import EmbeddedKafka
 from holdfast.daemon.access.acl import ANY, Acl, Operation, Permission, ResourceType
 from holdfast.daemon.access.acl_file import line_of, write_lines
-from holdfast.daemon.login.credentials import derive
-from holdfast.daemon.login.users_file import write_credentials
+from holdfast.daemon.login.credentials import KeptUsers, derive
+from holdfast.daemon.login.users_file import write_kept
 from holdfast.kafka.protocol.frames import encode_request
 from holdfast.kafka.protocol.sasl_calls import (
     AUTHENTICATE_VERSION_MAX,
@@ -137,9 +137,8 @@ def _receive(opened: socket.socket, size: int) -> bytes:
 
 def write_users(path: Path, passwords: Mapping[str, str]) -> None:
     """Write the file of users who can log in."""
-    write_credentials(
-        path, {name: {each: derive(each, text, _ITERATIONS) for each in KEY_BYTES} for name, text in passwords.items()}
-    )
+    users = {name: {each: derive(each, text, _ITERATIONS) for each in KEY_BYTES} for name, text in passwords.items()}
+    write_kept(path, KeptUsers({}).changed(users))
 
 
 def make_certificate(directory: Path, name: str, subject: str, signer: str | None = None) -> Path:

@@ -130,7 +130,7 @@ class World:
         service.start_up(LOG_PARTITIONS)
         gate = TopicGate(service, self, 5_000, make_clock_ms())
         anything = Acl("User:*", Permission.ALLOW, Operation.ALL, ResourceType.GROUP, "*")
-        authorizer = Authorizer(Rules([anything]), Audit(Counter(), 10), is_open=not has_rules)
+        authorizer = Authorizer(Rules([anything]), Audit(Counter(), 10, 10), is_open=not has_rules)
         self.handle = ApiHandler(gate, self, Admin({}, 1_000), authorizer)
 
     def _load_runtime(self) -> CoordinatorRuntime:

@@ -46,7 +46,7 @@ async def guarded(protocol: Protocol, files: SecuredFiles) -> AsyncIterator[Serv
         client_properties_file="unused",
         sasl_enabled_mechanisms=MECHANISMS,
     )
-    entrance = NodeEntrance(settings, FileWatch(), Registry(), AUDIT)
+    entrance = NodeEntrance(settings, FileWatch(Registry()), Registry(), AUDIT)
     try:
         async with serve(entrance=entrance) as served:
             yield served

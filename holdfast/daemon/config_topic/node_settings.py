@@ -83,8 +83,8 @@ class NodeSettings:
 
     def follow_files(self, files: FileWatch) -> None:
         """Have new connections to Kafka go by the certificates that the properties name as they are now, when `files` says so."""
-        for path in files_of(self.kafka.current):
-            files.follow(path, lambda: renew(self.kafka, self.kafka.current))
+        if named := files_of(self.kafka.current):
+            files.follow("kafka.ssl", named, lambda: renew(self.kafka, self.kafka.current))
 
     def describe(self) -> dict[str, Any]:
         """Return up to where the config topic was read, and each value in it with what this node makes of it."""

@@ -106,9 +106,6 @@ class OpenEntrance:
 class Knocking(Protocol):
     """A client connection whose TLS handshake is to come; also an `asyncio.Protocol`, which is not used before."""
 
-    #: Address of the client, for people.
-    address: str
-
     def knock(self, accepted: socket.socket, peer_name: object) -> None:
         """Take a new socket of the client at `peer_name`, or close it when there are too many."""
 
@@ -130,15 +127,15 @@ async def accept_encrypted(listening: socket.socket, make_client: Callable[[], K
 
 
 async def encrypt(
-    client: Knocking, accepted: socket.socket, entrance: Entrance, context: ssl.SSLContext, close_timeout_ms: int
+    client: Knocking, accepted: socket.socket, context: ssl.SSLContext, timeout_ms: int, close_timeout_ms: int
 ) -> None:
     """Do the TLS handshake of a connection, as its server; then the client has its transport.
 
     Args:
         client: takes the transport, or why there is none.
         accepted: the socket of the connection.
-        entrance: at which it knocks.
         context: with the certificate, of the time at which it came.
+        timeout_ms: bounds the handshake.
         close_timeout_ms: bounds how long the client may take to end an encrypted connection that we close.
     """
     try:
@@ -147,11 +144,9 @@ async def encrypt(
             lambda: cast("asyncio.Protocol", client),
             accepted,
             ssl=context,
-            ssl_handshake_timeout=entrance.login_timeout_ms / 1_000,
+            ssl_handshake_timeout=timeout_ms / 1_000,
             ssl_shutdown_timeout=close_timeout_ms / 1_000,
         )
     # RuntimeError: uvloop's, where the connection ends meanwhile.
     except (OSError, RuntimeError) as error:
-        why = str(error) or type(error).__name__
-        entrance.not_encrypted(client.address, why)
-        client.not_encrypted(why)
+        client.not_encrypted(str(error) or type(error).__name__)

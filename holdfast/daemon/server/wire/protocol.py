@@ -148,11 +148,13 @@ class ClientProtocol:
         if context is None or not self._enter(peer_name):
             accepted.close()
             return
-        handshake = encrypt(self, accepted, entrance, context, connections.limits.unread_timeout_ms)
+        close_timeout_ms = connections.limits.unread_timeout_ms
+        handshake = encrypt(self, accepted, context, entrance.login_timeout_ms, close_timeout_ms)
         self._handshake = asyncio.ensure_future(handshake)
 
     def not_encrypted(self, why: str) -> None:
         """See `entrance.Knocking`."""
+        self._connections.entrance.not_encrypted(self.address, why)
         if self._handshake is not None:
             self.close(Violation("tls_handshake_failed", why))
 
