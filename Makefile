@@ -33,6 +33,7 @@ OUTAGES := tests/real/log/test_broker_restarts.py
 OF_WHAT_IS_COMPILED := $(addprefix tests/pure/,kafka/protocol api records runtime daemon/server daemon/share)
 # A stamp of each set of wheels: what has not changed is not built again.
 WHEELS := dist/.$(SHIPPED)
+# Spark's are written first.
 KAFKA_CLASSES := build/kafka-classes.jsa
 # What runs side by side is shown target by target, where make can do that.
 BY_TARGET := $(if $(filter output-sync,$(.FEATURES)),--output-sync=target)
@@ -76,8 +77,8 @@ test: $(READY) ## everything that a change must pass
 
 check: fmt lint type contracts
 
-# The brokers of the tests start in little more than half the time with it, and without it where nobody made it.
-$(KAFKA_CLASSES): $(READY) tests/real/quick_java.py holdfast/jars/cache.py
+# The brokers and Spark of the tests start in little more than half the time with it, and without it where nobody made it.
+$(KAFKA_CLASSES): $(READY) tests/real/quick_java.py tests/real/job/quick_spark.py holdfast/jars/cache.py
 	@$(BIN)/python -m tests.real.quick_java
 
 fmt: $(READY) ## is the code formatted? (`make fmt FIX=1` formats it)

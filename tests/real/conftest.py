@@ -1,15 +1,12 @@
 """Fixtures of the ring that needs a real broker, and the order of its files."""
 
-import gc
-import sys
-import warnings
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Final
 
 import pytest
 
 from tests.children import children_without_hypothesis
-from tests.real.job.quick_spark import use_quick_home
+from tests.real.job.quick_spark import end_java, use_quick_home
 from tests.real.shared_kafka import kafka, new_topic, topic
 from tests.waiting import PATIENCE_S
 
@@ -59,21 +56,6 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 @pytest.fixture(scope="module", autouse=True)
 def sockets_of_spark_end_with_their_module() -> Iterator[None]:
-    """End the Java that PySpark started in this process, and collect the sockets that it leaves open.
-
-    Else they are collected in a later test, which fails for them.
-    """
+    """End Spark's Java, and collect the sockets that it leaves open: else they are collected in a later test, which fails for them."""
     yield
-    context: Any = getattr(sys.modules.get("pyspark"), "SparkContext", None)
-    if context is None or context._gateway is None:
-        return
-    if context._active_spark_context is not None:
-        context._active_spark_context.stop()
-    gateway = context._gateway
-    gateway.shutdown()
-    gateway.proc.stdin.close()  # That is how PySpark's Java learns of its end.
-    gateway.proc.wait(PATIENCE_S)
-    context._gateway = context._jvm = gateway = None
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ResourceWarning)
-        gc.collect()
+    end_java(PATIENCE_S)
