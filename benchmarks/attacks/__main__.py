@@ -25,7 +25,7 @@ from benchmarks.attacks.strangers import STRANGERS
 from benchmarks.cluster import create_topic, running_kafka
 from benchmarks.contenders import HoldfastNode
 from benchmarks.machine import memory_mib
-from benchmarks.secured_node import ADMIN, NOBODY, PASSWORD, USER, SecuredNode
+from benchmarks.node.secured_node import ADMIN, NOBODY, PASSWORD, USER, SecuredNode
 from holdfast.broker import EmbeddedKafka
 from holdfast.runtime.build import BUILD
 

@@ -60,6 +60,7 @@ def own_values() -> Settings:
         "codec": "kafka",
         "fetch_bytes_max": 2_000_001,
         "fetch_partition_bytes_max": 200_001,
+        "fetch_batch_bytes_max": 3_000_001,
         "fetch_wait_ms": 101,
         "leader_silence_max_ms": 3_001,
         "message_timeout_ms": 31_000,

@@ -1,4 +1,4 @@
-"""What access rules, TLS and logins cost: `python -m benchmarks.security`.
+"""What access rules, TLS and logins cost: `python -m benchmarks.node.security`.
 
 Nodes that differ by their listener alone stand over one broker, and take turns under the load of `benchmarks`: Writes of one share
 partition, one in flight on each connection. A ratio is that to the node without any of it in the same round; the median of rounds.
@@ -16,7 +16,7 @@ from typing import Final
 from benchmarks.cluster import create_topic, running_kafka
 from benchmarks.generator import Measurement, Workload, measure
 from benchmarks.machine import cpu_seconds
-from benchmarks.secured_node import SecuredNode
+from benchmarks.node.secured_node import SecuredNode
 from benchmarks.share_state import ConnectionKeys, anywhere, check_all, find_keys
 from holdfast.runtime.build import BUILD
 
@@ -28,7 +28,9 @@ _RUN_UP_S: Final = 0.3
 
 def main(arguments: Sequence[str]) -> int:
     """Measure and print; returns the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.security", description=(__doc__ or "").splitlines()[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.node.security", description=(__doc__ or "").splitlines()[0]
+    )
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=1.5, help="of each measurement")
     options = parser.parse_args(arguments)

@@ -1,4 +1,4 @@
-"""What health calls and scrapes cost a node under load, and it them: `python -m benchmarks.scrapes`.
+"""What health calls and scrapes cost a node under load, and it them: `python -m benchmarks.node.scrapes`.
 
 One broker, one node, and beside them two processes: one writes over 64 connections in a closed loop, the other calls `/live`,
 `/ready` and `/health` without a pause and scrapes `/metrics` every `_SCRAPE_PAUSE_S`. Share groups give at least `--series` series.
@@ -46,7 +46,9 @@ Times = list[tuple[float, float]]
 
 def main(arguments: Sequence[str]) -> int:
     """Measure and print; returns the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.scrapes", description=(__doc__ or "").splitlines()[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.node.scrapes", description=(__doc__ or "").splitlines()[0]
+    )
     parser.add_argument("--series", type=int, default=5_000, help="of share groups (default: 5,000)")
     parser.add_argument("--seconds", type=float, default=30.0)
     options = parser.parse_args(arguments)
