@@ -44,7 +44,9 @@ class ServiceManager:
         """Return what was heard so far."""
         with suppress(BlockingIOError):
             while True:
-                self.heard.extend(self._server.recv(10_000).decode().split("\n"))
+                lines = self._server.recv(10_000).decode().split("\n")
+                print(*lines)
+                self.heard.extend(lines)
         return self.heard
 
     def is_silent_for(self, seconds: float) -> bool:
@@ -103,7 +105,9 @@ async def test_a_node_is_ready_reloads_and_drains_and_a_loop_that_hangs_falls_si
 
         node.launch()
         await manager.hears("READY=1")
-        assert await find_lost(node, topic_id, answered) == []
+        lost = await find_lost(node, topic_id, answered)
+        print(f"{answered.total()} writes were answered until the end of the drain, {len(lost)} of them are lost")
+        assert lost == []
         await manager.hears("WATCHDOG=1")
         node.signal(signal.SIGUSR1)
         await manager.hears(HELD.decode())
