@@ -94,10 +94,7 @@ class GroupMember:
         self._is_left_out = is_left_out
         random = Random()
         holdings = self._holdings = Holdings(self, members.handover_timeout_ms)
-        metrics = AssignmentMetrics(registry)
-        metrics.tasks.source = lambda: len(holdings.tasks)
-        metrics.duties.source = lambda: len(holdings.duties)
-        metrics.released.source = lambda: len(holdings.released)
+        metrics = AssignmentMetrics(registry, holdings)
         former = FormerOwners(
             this_node,
             self.serves,

@@ -1,20 +1,23 @@
 """What a node counts of its part in the group; joins and heartbeats are counted by `runtime.membership.metrics`."""
 
+from holdfast.daemon.membership.holdings import Holdings
 from holdfast.metrics.registry import Registry
 
 
 class AssignmentMetrics:
     """The instruments of one member's assignment; 0 before the first, and while nothing is assigned."""
 
-    def __init__(self, registry: Registry) -> None:
+    def __init__(self, registry: Registry, holdings: Holdings) -> None:
+        """Measure what the node holds whenever it is read."""
         gauge = registry.gauge
-        self.tasks = gauge(
-            "assigned_tasks", "Log partitions that the group has assigned to this node, and it has begun."
-        )
-        self.duties = gauge("assigned_duties", "Duties that the group has assigned to this node, and it has begun.")
-        self.released = gauge(
+        tasks = gauge("assigned_tasks", "Log partitions that the group has assigned to this node, and it has begun.")
+        duties = gauge("assigned_duties", "Duties that the group has assigned to this node, and it has begun.")
+        released = gauge(
             "released_tasks", "Log partitions that this node serves until another member takes them. Healthy near 0."
         )
+        tasks.source = lambda: len(holdings.tasks)
+        duties.source = lambda: len(holdings.duties)
+        released.source = lambda: len(holdings.released)
         self.rebalance_alarms = registry.counter(
             "rebalance_alarms",
             "Times that the group has rebalanced more often than `rebalances_max` in ten minutes.",

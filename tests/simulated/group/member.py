@@ -111,7 +111,7 @@ class GroupMember:
             Rejoins(Backoff(100, 2_000, world.random.random), 4_000),
             RebalanceWatch(1_000),
             node.known,
-            AssignmentMetrics(Registry()).rebalance_alarms,
+            AssignmentMetrics(Registry(), self.holdings).rebalance_alarms,
             now_ms=self.now_ms,
             refused=lambda why: violate(Invariant.NOBODY_IS_REFUSED, f"{node.name}: {why}"),
         )

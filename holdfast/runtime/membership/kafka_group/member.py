@@ -9,6 +9,7 @@ from holdfast.metrics.registry import Registry
 from holdfast.runtime.membership.checks import check_protocol_type
 from holdfast.runtime.membership.coordinator import Coordinator, LeaveListener, LossListener
 from holdfast.runtime.membership.effects import (
+    METHODS,
     Callback,
     Complete,
     Effect,
@@ -86,6 +87,10 @@ class Member:
         #: A bug of ours; raised in every turn from then on.
         self._bug: BaseException | None = None
         self._is_closed = False
+        #: `close` has done all that it does.
+        self._has_ended = False
+        #: The method of the program that runs, or ran last.
+        self._callback_name = ""
 
     @property
     def generation(self) -> Generation:
@@ -168,8 +173,9 @@ class Member:
         self._raise_error()
 
     async def close(self, timeout_ms: int, *, keeps_place: bool = True) -> None:
-        """Leave and end; when the time is over, what has not ended is cancelled. Afterwards nothing is sent and no callback runs.
+        """Leave and end; when the time is over, what has not ended is cancelled. Afterwards nothing is sent and no callback begins.
 
+        A callback that swallows its cancellation is waited for as long again, and named in a line; what comes of it changes nothing.
         `keeps_place` is that of `leave`.
 
         Raises:
@@ -190,7 +196,10 @@ class Member:
             for task in self._tasks:
                 task.cancel()
             if self._tasks:
-                await asyncio.wait(self._tasks)
+                _, left = await asyncio.wait(self._tasks, timeout=timeout_ms / 1_000)
+                if left:
+                    self._note("error", "group_callback_not_cancelled", {"callback": self._callback_name})
+            self._has_ended = True
             self._link.close()
             self._wake()
 
@@ -233,7 +242,9 @@ class Member:
         self._learn(self._life.tick(self._now_ms()))
 
     def _learn(self, effects: list[Effect]) -> None:
-        """Carry out what an event made necessary, and wake who waits for any."""
+        """Carry out what an event made necessary, and wake who waits for any; nothing once the member has ended."""
+        if self._has_ended:
+            return
         self._carry_out(effects)
         self._wake()
 
@@ -278,6 +289,7 @@ class Member:
         self._learn(self._life.answered(request, answer, self._now_ms()))
 
     async def _run(self, callback: Callback) -> None:
+        self._callback_name = METHODS[type(callback)]
         try:
             result = await self._call(callback)
         except Exception as error:  # whatever the program raises

@@ -53,6 +53,13 @@ async def test_what_a_member_says_of_itself(clock: Clock, group: Group) -> None:
     assert (said.tasks, said.duties, said.duties_offered) == ((0, 1, 2, 3), ("compaction",), ("compaction",))
 
 
+async def test_a_join_begins_with_a_fresh_look_at_the_config_topic(clock: Clock, group: Group) -> None:
+    a = Member(1, clock, Config(7))
+    a.config.end = 9
+    await a.coordinator.on_join_prepare(-1, "")
+    assert decode_metadata(a.coordinator.metadata()[0][1]).config_offset == 9
+
+
 async def test_only_what_moves_is_let_go_and_is_served_until_it_is_taken(clock: Clock, group: Group) -> None:
     a, b = Member(1, clock), Member(2, clock)
     await group.rebalance(a)

@@ -45,6 +45,7 @@ CAUGHT_BY = {
     "the address before a restart stays in the map": "a_static_member_that_comes_back_at_another_address_has_the_map_made_anew",
     "a node that has left names itself for what it had": "who_has_left_names_itself_for_what_it_serves_alone",
     "a leader forgets who has left": "everybody_learns_who_had_what_moves_from_a_leader_that_knows_it",
+    "a member joins with what it read of the config topic long ago": "a_join_begins_with_a_fresh_look_at_the_config_topic",
 }
 
 

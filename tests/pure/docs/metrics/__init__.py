@@ -20,13 +20,14 @@ from holdfast.metrics.registry import Registry
 from holdfast.runtime.membership.metrics import MembershipMetrics
 from holdfast.runtime.metrics import RuntimeMetrics
 from tests.pure.compaction.reports import batch
+from tests.pure.daemon.membership.world import Clock, Member
 
 
 def full_registry() -> Registry:
     """Return a registry with all that a node counts."""
     registry = Registry()
     RuntimeMetrics(registry)
-    AssignmentMetrics(registry)
+    AssignmentMetrics(registry, Member(1, Clock()).holdings)
     MembershipMetrics(registry)
     progress, report = RunProgress(), batch()
     progress.take(report)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext, suppress
 from typing import NoReturn
 
 import pytest
@@ -96,10 +96,14 @@ class Program:
         self.raises: list[str] = []
         self.hangs = ""
         self.gate = asyncio.Event()
+        #: What hangs swallows its cancellation.
+        self.is_stubborn = False
 
     async def happen(self, name: str) -> None:
         self.happened.append(name)
         if name == self.hangs:
+            with suppress(asyncio.CancelledError) if self.is_stubborn else nullcontext():
+                await self.gate.wait()
             await self.gate.wait()
         if name in self.raises:
             self.raises.remove(name)
@@ -287,6 +291,22 @@ async def test_close_has_a_deadline_and_cancels_what_does_not_end() -> None:
     assert "leave" not in world.program.happened
     assert "group_leave_timed_out" in world.lines
     assert not world.member._tasks
+
+
+async def test_a_callback_that_swallows_its_cancellation_does_not_hold_close() -> None:
+    world = Made()
+    assert await world.member.ensure_active(PATIENCE_MS)
+    world.program.hangs, world.program.is_stubborn = "prepare", True
+    world.member.request_rejoin("news")
+    while world.program.happened[-1] != "prepare":
+        await world.member.ensure_active(0)
+    await in_patience(world.member.close(1))
+    assert world.lines[-1] == "group_callback_not_cancelled"
+    [left] = world.member._tasks
+    sent = len(world.link.requests)
+    world.program.gate.set()
+    await in_patience(left)
+    assert (len(world.link.requests), world.program.happened[-1], world.link.is_closed) == (sent, "prepare", True)
 
 
 async def test_who_waits_learns_that_the_member_is_closed() -> None:
