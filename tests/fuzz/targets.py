@@ -47,7 +47,7 @@ from holdfast.records.keys import parse_key
 from holdfast.records.snapshot_store import entries
 from holdfast.runtime.kafka_log import record_batches
 from tests.fuzz import seeds
-from tests.world.access import OPEN
+from tests.world.identity.access import OPEN
 from tests.world.serving import FakeCluster, FakeService
 
 #: As small as the bounds of a node may be set, so that inputs of a fuzzer reach them.

@@ -9,7 +9,7 @@ import pytest
 from tests.interop.driver import PersisterDriver, without_messages
 from tests.interop.scenarios import life_of_a_share_partition
 from tests.real.nodes import node_processes
-from tests.world.secured import SecuredFiles
+from tests.world.identity.secured import SecuredFiles
 
 pytestmark = [pytest.mark.real, pytest.mark.interop]
 

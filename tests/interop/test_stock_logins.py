@@ -19,8 +19,8 @@ from holdfast.daemon.settings.components.listener import SecuritySettings
 from holdfast.kafka.protocol.scram import KEY_BYTES
 from holdfast.metrics.registry import Registry
 from tests.waiting import PATIENCE_S
-from tests.world.access import AUDIT
-from tests.world.secured import SecuredFiles
+from tests.world.identity.access import AUDIT
+from tests.world.identity.secured import SecuredFiles
 from tests.world.serving import Served, serve
 
 pytestmark = pytest.mark.interop

@@ -15,4 +15,5 @@ reaches the runtime, which a log would only carry later. A listener has no shard
 | `service`     | the share service over such shards                                                      |
 | `serving`     | a listener on loopback, whose answers a test decides                                    |
 | `old_broker`  | a broker on loopback that is too old for members of groups                              |
+| `identity`    | who clients are and what they may do: certificates, logins, access rules                |
 """

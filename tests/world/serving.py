@@ -35,7 +35,7 @@ from holdfast.records.batches import StateBatch
 from holdfast.records.keys import SharePartitionKey, log_partition
 from holdfast.runtime.errors import NotAvailable
 from tests.waiting import PATIENCE_S
-from tests.world.access import OPEN
+from tests.world.identity.access import OPEN
 from tests.world.samples import OTHER_TOPIC, TOPIC
 
 SUCCESS = bytes.fromhex("02000102030405060708090a0b0c0d0e0f0200000000000000000000")

@@ -17,7 +17,7 @@ from holdfast.daemon.server.wire.requests import Request, Violation
 from holdfast.daemon.settings.components.listener import LimitSettings
 from holdfast.kafka.protocol import frames
 from holdfast.kafka.protocol.primitives import MalformedBody
-from tests.world.access import closed
+from tests.world.identity.access import closed
 from tests.world.samples import TOPIC
 from tests.world.serving import FakeCluster, FakeService
 

@@ -19,7 +19,7 @@ from holdfast.records.batches import ACKNOWLEDGED, StateBatch
 from tests.real.nodes import PATIENT_CLIENT, NodeProcess, node_processes, topic_id_of
 from tests.real.shared_kafka import NewTopicFactory
 from tests.waiting import PATIENCE_S, wait_until
-from tests.world.secured import SecuredFiles
+from tests.world.identity.secured import SecuredFiles
 
 pytestmark = pytest.mark.real
 

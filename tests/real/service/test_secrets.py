@@ -15,7 +15,7 @@ from holdfast.cli import main
 from holdfast.client import ClientError, connect
 from tests.real.nodes import PATIENT_CLIENT, node_processes
 from tests.waiting import PATIENCE_MS
-from tests.world.secured import SecuredFiles
+from tests.world.identity.secured import SecuredFiles
 
 pytestmark = pytest.mark.real
 

@@ -23,7 +23,7 @@ from tests.real.node.test_attacks import ABOVE_IDLE_MAX_MIB, be_served, suffer_o
 from tests.real.nodes import node_processes, topic_id_of
 from tests.real.shared_kafka import NewTopicFactory
 from tests.waiting import PATIENCE_S
-from tests.world.secured import SecuredFiles
+from tests.world.identity.secured import SecuredFiles
 
 pytestmark = pytest.mark.real
 

@@ -27,7 +27,7 @@ from tests.real.nodes import ONE_TRY, PATIENT
 from tests.real.service.machine import Machine, copied_machine, why_no_copy
 from tests.real.service.unit import Unit
 from tests.waiting import PATIENCE_S, SPARK_PATIENCE_S, poll_pause_s, wait_until
-from tests.world.certificates import Authority
+from tests.world.identity.certificates import Authority
 
 WHY_NOT: Final = why_no_copy() or ("" if which("systemd-analyze") else "there is no systemd here")
 

@@ -148,9 +148,8 @@ class ClientProtocol:
         if context is None or not self._enter(peer_name):
             accepted.close()
             return
-        close_timeout_ms = connections.limits.unread_timeout_ms
-        handshake = encrypt(self, accepted, context, entrance.login_timeout_ms, close_timeout_ms)
-        self._handshake = asyncio.ensure_future(handshake)
+        timeouts_ms = entrance.login_timeout_ms, connections.limits.unread_timeout_ms
+        self._handshake = asyncio.ensure_future(encrypt(self, accepted, context, *timeouts_ms))
 
     def not_encrypted(self, why: str) -> None:
         """See `entrance.Knocking`."""

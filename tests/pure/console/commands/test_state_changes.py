@@ -22,7 +22,7 @@ from holdfast.records.batches import ACKNOWLEDGED, AVAILABLE, StateBatch
 from holdfast.records.keys import SharePartitionKey, format_topic_id
 from holdfast.records.replay import ShareState
 from tests.pure.console.conftest import Run, runner_for, served_in_thread
-from tests.world.access import OPEN
+from tests.world.identity.access import OPEN
 from tests.world.samples import TOPIC
 from tests.world.service import House, ask
 from tests.world.serving import FakeCluster, serve

@@ -11,7 +11,7 @@ from hypothesis import given
 from holdfast.daemon.access.acl import Acl, Operation, PatternType
 from holdfast.daemon.access.acl_file import AclFileError, Line, _parse, line_of, read_acls, read_lines, write_lines
 from tests.pure.daemon.access.test_rules import acls
-from tests.world.access import group_acl
+from tests.world.identity.access import group_acl
 
 RULE = '{"principal": "User:a", "permission": "ALLOW", "operation": "READ", "resource": "GROUP", "name": "orders"}'
 

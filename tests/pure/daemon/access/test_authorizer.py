@@ -22,7 +22,7 @@ from holdfast.daemon.file_watch import FileWatch
 from holdfast.daemon.settings.file_env_flags import load_settings
 from holdfast.kafka.protocol import api_keys
 from holdfast.metrics.registry import Counter, Registry
-from tests.world.access import closed, cluster_acl, group_acl
+from tests.world.identity.access import closed, cluster_acl, group_acl
 
 
 class Client(NamedTuple):

@@ -17,7 +17,7 @@ from holdfast.daemon.access.acl import (
     ResourceType,
 )
 from holdfast.daemon.access.rules import Rules
-from tests.world.access import cluster_acl, group_acl
+from tests.world.identity.access import cluster_acl, group_acl
 
 PRINCIPALS = st.sampled_from(["User:a", "User:b", "User:*"])
 NAMES = st.sampled_from(["*", "o", "or", "orders", "orders-1", "x"])

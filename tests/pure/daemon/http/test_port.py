@@ -18,8 +18,8 @@ from holdfast.daemon.http.server import CannotListenHttp, HttpServer
 from holdfast.daemon.settings.file_env_flags import load_settings
 from tests.pure.daemon.http.test_app import Node
 from tests.waiting import PATIENCE_MS
-from tests.world.certificates import Authority
 from tests.world.http import get
+from tests.world.identity.certificates import Authority
 
 
 @asynccontextmanager

@@ -33,8 +33,8 @@ from holdfast.daemon.login.tls import FollowedTls
 from holdfast.daemon.settings.components.http import HttpSettings
 from holdfast.metrics.registry import Registry
 from tests.waiting import PATIENCE_MS, wait_until
-from tests.world.certificates import Authority, Pair
 from tests.world.http import get, parse
+from tests.world.identity.certificates import Authority, Pair
 
 REQUEST = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"
 

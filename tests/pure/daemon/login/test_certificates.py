@@ -16,8 +16,8 @@ from holdfast.daemon.login.certificates import CertificateWrong, distinguished_n
 from holdfast.daemon.login.tls import TlsFilesWrong, load_tls
 from holdfast.daemon.server.entrance import tls_files
 from holdfast.daemon.settings.components.listener import SecuritySettings
-from tests.world.certificates import Authority, Pair, encode, with_subject
-from tests.world.subjects import make_subject, subjects
+from tests.world.identity.certificates import Authority, Pair, encode, with_subject
+from tests.world.identity.subjects import make_subject, subjects
 
 
 @pytest.fixture(scope="module")

@@ -29,7 +29,7 @@ from holdfast.kafka.protocol import api_keys
 from holdfast.kafka.protocol.error_codes import ErrorCode
 from holdfast.kafka.protocol.sasl_calls import SASL_AUTHENTICATE, SASL_HANDSHAKE
 from tests.pure.daemon.server.calls import ApiWorld, key, metadata_fields
-from tests.world.access import closed, cluster_acl, group_acl
+from tests.world.identity.access import closed, cluster_acl, group_acl
 from tests.world.samples import OTHER_TOPIC, TOPIC
 
 PARTITIONS: dict[int, PartitionRequest] = {

@@ -34,10 +34,10 @@ from holdfast.kafka.protocol.scram import KEY_BYTES
 from holdfast.kafka.security import Sasl
 from holdfast.metrics.registry import Registry
 from tests.waiting import PATIENCE_MS, PATIENCE_S, wait_until
-from tests.world.access import AUDIT
-from tests.world.certificates import Authority, Pair
+from tests.world.identity.access import AUDIT
+from tests.world.identity.certificates import Authority, Pair
+from tests.world.identity.subjects import make_subject
 from tests.world.serving import Served, clients_of, connected, is_cut_off, serve, write_frame
-from tests.world.subjects import make_subject
 
 CLIENT = ClientSettings(connect_timeout_ms=PATIENCE_MS, request_timeout_ms=PATIENCE_MS)
 SESAME = Sasl(mechanism="SCRAM-SHA-256", username="alice", password="sesame")

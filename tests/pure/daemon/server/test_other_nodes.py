@@ -12,8 +12,8 @@ from holdfast.daemon.server.api_table import ApiHandler
 from holdfast.daemon.server.other_nodes import NodeOptions, NodeSilent, OtherNodes
 from holdfast.kafka.errors import PropertyRefused
 from tests.waiting import PATIENCE_MS
-from tests.world.access import closed
-from tests.world.certificates import Authority
+from tests.world.identity.access import closed
+from tests.world.identity.certificates import Authority
 from tests.world.serving import FakeCluster, FakeService, serve
 
 ONE, OTHER = ("h", 9001), ("h", 9002)

@@ -23,7 +23,7 @@ from holdfast.daemon.share.service import ShareService
 from holdfast.kafka.protocol.error_codes import ErrorCode
 from holdfast.kafka.protocol.primitives import MalformedBody
 from holdfast.records.batches import StateBatch
-from tests.world.access import OPEN
+from tests.world.identity.access import OPEN
 from tests.world.samples import OTHER_TOPIC, TOPIC
 from tests.world.service import House, ask
 from tests.world.serving import FakeService

@@ -5,7 +5,7 @@ from __future__ import annotations
 from asn1crypto import core  # type: ignore[import-untyped]  # it ships no types
 from hypothesis import strategies as st
 
-from tests.world.certificates import encode
+from tests.world.identity.certificates import encode
 
 _SEQUENCE, _SET = 16, 17
 #: Common and unusual attributes: CN, OU, C, DC, UID, an e-mail address, a serial number.

@@ -8,7 +8,7 @@ from pathlib import Path
 from holdfast.daemon.login.credentials import SECRET_BYTES, KeptUsers, derive
 from holdfast.daemon.login.users_file import write_kept
 from holdfast.kafka.protocol.scram import KEY_BYTES
-from tests.world.certificates import Authority, Pair
+from tests.world.identity.certificates import Authority, Pair
 
 ITERATIONS = 4_096
 

@@ -1,0 +1,1 @@
+"""Who a client is and what it may do: certificates and their subjects, a secured node and its clients, access rules."""
