@@ -32,7 +32,7 @@ OUTAGES := tests/real/log/test_broker_restarts.py
 # The rooms that setup.py compiles, which a test compares; the other tests say the same of either build.
 OF_WHAT_IS_COMPILED := $(addprefix tests/pure/,kafka/protocol api records runtime daemon/server daemon/share)
 # And of the single modules that it compiles elsewhere; the pure build has these tests as well.
-OF_MODULES := $(addprefix tests/pure/,kafka/test_connection.py daemon/access/test_authorizer.py)
+OF_MODULES := $(addprefix tests/pure/,kafka/test_connection.py kafka/test_throttle.py daemon/access/test_authorizer.py)
 # A stamp of each set of wheels: what has not changed is not built again.
 WHEELS := dist/.$(SHIPPED)
 # Spark's are written first.
