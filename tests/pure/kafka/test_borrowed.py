@@ -12,7 +12,7 @@ import holdfast
 from holdfast.kafka import aiokafka_parts, librdkafka_types
 from holdfast.kafka.aiokafka_parts import make_batch_builder, open_transport, read_batch
 from holdfast.kafka.errors import ConnectionFailed
-from tests.pure.kafka.metadata_brokers import Broker, listening
+from tests.pure.kafka.brokers.metadata_brokers import Broker, listening
 
 HOUSE = Path(holdfast.__file__).parent
 PLAIN: dict[str, Any] = {

@@ -11,7 +11,7 @@ import pytest
 from holdfast.kafka.connection import BrokerConnection, ConnectionOptions
 from holdfast.kafka.errors import ConnectionFailed
 from holdfast.kafka.leaders import Brokers
-from tests.pure.kafka.metadata_answers import metadata
+from tests.pure.kafka.brokers.metadata_answers import metadata
 from tests.waiting import PATIENCE_S, wait_until
 
 

@@ -14,7 +14,7 @@ from kio.serial import entity_reader
 from holdfast.kafka.connection import ConnectionOptions
 from holdfast.kafka.errors import ConnectionFailed
 from holdfast.kafka.metadata import RESERVED_IDS, MetadataClient, is_topic_name
-from tests.pure.kafka.metadata_brokers import METADATA, NO_TIME, Broker, listening, to_bytes
+from tests.pure.kafka.brokers.metadata_brokers import METADATA, NO_TIME, Broker, listening, to_bytes
 from tests.waiting import wait_until
 
 #: length of the header of the requests that a client with this name sends

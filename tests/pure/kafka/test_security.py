@@ -13,7 +13,7 @@ from holdfast.kafka.connection import ConnectionOptions, connection_options
 from holdfast.kafka.errors import ConnectionFailed, PropertyRefused
 from holdfast.kafka.librdkafka import check_properties
 from holdfast.kafka.metadata import MetadataClient
-from tests.pure.kafka.metadata_brokers import METADATA, WITHOUT_METADATA, Broker, listening
+from tests.pure.kafka.brokers.metadata_brokers import METADATA, WITHOUT_METADATA, Broker, listening
 
 BROKERS = {"bootstrap.servers": "broker:9092"}
 

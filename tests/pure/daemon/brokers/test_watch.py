@@ -12,7 +12,7 @@ from holdfast.daemon.brokers.watch import BrokerWatch
 from holdfast.kafka.connection import BrokerConnection, ConnectionOptions
 from holdfast.kafka.errors import ConnectionFailed
 from holdfast.metrics.registry import Registry
-from tests.pure.kafka.metadata_answers import metadata
+from tests.pure.kafka.brokers.metadata_answers import metadata
 from tests.waiting import wait_until
 
 SILENCE_MAX_MS = 500

@@ -24,7 +24,7 @@ from holdfast.kafka.errors import UnreadableAnswer
 from holdfast.kafka.exchange import from_bytes
 from holdfast.kafka.protocol.lengths import check_lengths
 from holdfast.kafka.protocol.primitives import MalformedBody
-from tests.pure.kafka.metadata_brokers import NO_TIME
+from tests.pure.kafka.brokers.metadata_brokers import NO_TIME
 
 NONE = ErrorCode.none
 METADATA = metadata.MetadataResponse(

@@ -22,7 +22,7 @@ from holdfast.kafka.connection import BrokerConnection, ConnectionOptions
 from holdfast.kafka.errors import ConnectionFailed
 from holdfast.kafka.topics.topic_ends import Ends, TooManyQueries, TopicEnds, TopicEndSource
 from holdfast.kafka.topics.topic_leaders import TopicLeaders
-from tests.pure.kafka.metadata_brokers import NO_TIME
+from tests.pure.kafka.brokers.metadata_brokers import NO_TIME
 
 ORDERS, PAYMENTS, NO_TOPIC = (bytes([number] * 16) for number in (1, 2, 3))
 NONE = ErrorCode.none

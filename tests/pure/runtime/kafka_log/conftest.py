@@ -8,7 +8,7 @@ import pytest
 from holdfast.runtime.kafka_log.fetcher import Fetcher
 from holdfast.runtime.kafka_log.sender import Sender
 from holdfast.runtime.kafka_log.sent_batches import SentBatch, SentBatches
-from tests.pure.kafka.fake_brokers import FakeBrokers, fetched
+from tests.pure.kafka.brokers.fake_brokers import FakeBrokers, fetched
 from tests.pure.runtime.kafka_log.fetcher_world import CONFIG as FETCHER_CONFIG
 from tests.pure.runtime.kafka_log.fetcher_world import Sent, Told, make_metrics
 from tests.pure.runtime.kafka_log.sending.sender_world import CONFIG as SENDER_CONFIG

@@ -11,8 +11,8 @@ from aiokafka.record.memory_records import MemoryRecords  # type: ignore[import-
 from holdfast.kafka.connection import Address, BrokerConnection, ConnectionOptions
 from holdfast.kafka.errors import ConnectionFailed
 from holdfast.kafka.protocol import requests
-from tests.pure.kafka.fake_brokers import fetched, last_epochs_of, produced, targets_of
-from tests.pure.kafka.metadata_answers import metadata
+from tests.pure.kafka.brokers.fake_brokers import fetched, last_epochs_of, produced, targets_of
+from tests.pure.kafka.brokers.metadata_answers import metadata
 from tests.waiting import wait_until
 
 _FOUND = Struct(">ihqqi")

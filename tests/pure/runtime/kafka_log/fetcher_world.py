@@ -8,7 +8,7 @@ from holdfast.runtime.kafka_log.sent_batches import SentBatch, SentBatches
 from holdfast.runtime.log_protocol import LogRecord, ReadError
 from holdfast.runtime.metrics import RuntimeMetrics
 from tests.configs import fetcher_config
-from tests.pure.kafka.fake_brokers import FakeBrokers
+from tests.pure.kafka.brokers.fake_brokers import FakeBrokers
 
 CONFIG = fetcher_config()
 

@@ -13,7 +13,7 @@ from holdfast.runtime.kafka_log.sender import Sender
 from holdfast.runtime.kafka_log.sent_batches import SentBatches
 from holdfast.runtime.metrics import RuntimeMetrics
 from tests.configs import accumulator_config, fetcher_config, offset_query_bounds, sender_config
-from tests.pure.kafka.fake_brokers import FakeBrokers, fetched, produced
+from tests.pure.kafka.brokers.fake_brokers import FakeBrokers, fetched, produced
 from tests.pure.runtime.kafka_log.fetcher_world import Told
 from tests.waiting import PATIENCE_MS, wait_until
 

@@ -8,7 +8,7 @@ from holdfast.kafka.protocol.requests import Fetched
 from holdfast.runtime.kafka_log.fetcher import Fetcher
 from holdfast.runtime.kafka_log.sent_batches import SentBatch
 from tests.configs import fetcher_config
-from tests.pure.kafka.fake_brokers import FakeBrokers, batch, fetched, sealed, targets_of
+from tests.pure.kafka.brokers.fake_brokers import FakeBrokers, batch, fetched, sealed, targets_of
 from tests.pure.runtime.kafka_log.fetcher_world import Sent, Told, answer, found, make_metrics
 from tests.waiting import wait_until
 

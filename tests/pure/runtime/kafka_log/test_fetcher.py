@@ -9,7 +9,7 @@ from holdfast.runtime.kafka_log.fetcher import Fetcher
 from holdfast.runtime.kafka_log.record_batches import BATCH_HEAD_BYTES
 from holdfast.runtime.kafka_log.sent_batches import SentBatch
 from holdfast.runtime.log_protocol import LogRecord
-from tests.pure.kafka.fake_brokers import FakeBrokers, batch, fetched, targets_of
+from tests.pure.kafka.brokers.fake_brokers import FakeBrokers, batch, fetched, targets_of
 from tests.pure.runtime.kafka_log.fetcher_world import CONFIG, Sent, Told, answer, found, make_metrics
 from tests.waiting import wait_until
 

@@ -8,7 +8,7 @@ from kio.serial import entity_reader
 
 from holdfast.kafka.protocol.requests import Fetched
 from holdfast.runtime.kafka_log.fetcher import Fetcher
-from tests.pure.kafka.fake_brokers import FakeBrokers, batch, fetched, targets_of
+from tests.pure.kafka.brokers.fake_brokers import FakeBrokers, batch, fetched, targets_of
 from tests.pure.runtime.kafka_log.fetcher_world import Told, answer, found
 from tests.waiting import wait_until
 

@@ -13,7 +13,7 @@ from holdfast.metrics.registry import Registry
 from holdfast.runtime.kafka_log.list_offsets import OffsetQueries
 from holdfast.runtime.metrics import RuntimeMetrics
 from tests.configs import offset_query_bounds
-from tests.pure.kafka.fake_brokers import FakeBrokers
+from tests.pure.kafka.brokers.fake_brokers import FakeBrokers
 from tests.waiting import wait_until
 
 _FOUND = Struct(">ihqqi")

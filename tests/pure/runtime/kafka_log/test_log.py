@@ -7,7 +7,7 @@ import pytest
 
 from holdfast.kafka.protocol.api_keys import FETCH, LIST_OFFSETS, METADATA, PRODUCE
 from holdfast.runtime.kafka_log.log import KafkaLog
-from tests.pure.kafka.fake_brokers import batch
+from tests.pure.kafka.brokers.fake_brokers import batch
 from tests.pure.runtime.kafka_log.fake_cluster import FakeCluster
 from tests.pure.runtime.kafka_log.log_world import Listener, in_epoch, make_log, turns
 from tests.waiting import wait_until

@@ -8,7 +8,7 @@ from aiokafka.record.memory_records import MemoryRecords  # type: ignore[import-
 from holdfast.runtime.kafka_log.sender import Sender
 from holdfast.runtime.kafka_log.sent_batches import SentBatch, SentBatches
 from tests.configs import accumulator_config, sender_config
-from tests.pure.kafka.fake_brokers import FakeBrokers, produced
+from tests.pure.kafka.brokers.fake_brokers import FakeBrokers, produced
 from tests.pure.runtime.kafka_log.fetcher_world import make_metrics
 from tests.waiting import PATIENCE_MS
 

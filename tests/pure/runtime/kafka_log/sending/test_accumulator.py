@@ -8,7 +8,7 @@ from holdfast.runtime.errors import AppendRefused
 from holdfast.runtime.kafka_log.sender import Sender
 from holdfast.runtime.kafka_log.sent_batches import SentBatches
 from tests.configs import accumulator_config
-from tests.pure.kafka.fake_brokers import FakeBrokers
+from tests.pure.kafka.brokers.fake_brokers import FakeBrokers
 from tests.pure.runtime.kafka_log.fetcher_world import make_metrics
 from tests.pure.runtime.kafka_log.sending.sender_world import (
     CONFIG,

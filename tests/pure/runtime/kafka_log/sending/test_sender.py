@@ -7,7 +7,7 @@ import uvloop
 from holdfast.kafka.protocol import requests
 from holdfast.runtime.kafka_log.sender import Sender
 from holdfast.runtime.kafka_log.sent_batches import SentBatch, SentBatches
-from tests.pure.kafka.fake_brokers import FakeBrokers
+from tests.pure.kafka.brokers.fake_brokers import FakeBrokers
 from tests.pure.runtime.kafka_log.fetcher_world import make_metrics
 from tests.pure.runtime.kafka_log.sending.sender_world import (
     CONFIG,

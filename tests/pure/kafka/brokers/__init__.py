@@ -1,0 +1,1 @@
+"""Brokers that tests talk to: over sockets, or as answers alone."""
