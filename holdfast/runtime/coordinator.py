@@ -342,6 +342,8 @@ class CoordinatorRuntime:
             except Exception as bug:
                 self._fail_partition(partition, "read index", bug)
         self._drain()
+        # What waited for this answer goes with the log's next query, which leaves before this turn ends.
+        self._begin_round()
 
     def records_deleted(self, partition: int, log_start_offset: int | None, why: str) -> None:
         """See `LogListener.records_deleted`."""
