@@ -30,9 +30,7 @@ FILES := --numprocesses $(REAL_WORKERS) --dist loadfile --no-loadscope-reorder
 KILLING := tests/real/node/test_kill.py tests/real/node/test_freeze.py tests/real/job/test_compaction_kill.py
 OUTAGES := tests/real/log/test_broker_restarts.py
 # The rooms that setup.py compiles, which a test compares; the other tests say the same of either build.
-OF_WHAT_IS_COMPILED := $(addprefix tests/pure/,kafka/protocol api records runtime daemon/server daemon/share)
-# And of the single modules that it compiles elsewhere; the pure build has these tests as well.
-OF_MODULES := $(addprefix tests/pure/,kafka/test_connection.py kafka/test_throttle.py daemon/access/test_authorizer.py)
+OF_WHAT_IS_COMPILED := $(addprefix tests/pure/,kafka api records runtime daemon/server daemon/share daemon/access)
 # A stamp of each set of wheels: what has not changed is not built again.
 WHEELS := dist/.$(SHIPPED)
 # Spark's are written first.
@@ -117,7 +115,7 @@ sim: $(NEEDS) ## whole lives of several nodes over a log in memory (SEEDS=10000 
 	$(RUN) -m tests.simulated --untested --seeds $(SEEDS)
 
 hotpath: $(NEEDS) ## the pure tests of what is compiled where BUILD=compiled, and the vectors
-	$(PYTEST) $(OF_WHAT_IS_COMPILED) $(OF_MODULES) tests/fuzz tests/vectors
+	$(PYTEST) $(OF_WHAT_IS_COMPILED) tests/fuzz tests/vectors
 
 # The parts of `make test`. Two processors have work from the beginning to the end: what needs no build computes while the compiler does,
 # and what waits (for brokers, pip, Java, nodes) runs beside what computes, which takes what is left.

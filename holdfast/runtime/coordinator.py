@@ -94,8 +94,6 @@ class CoordinatorRuntime:
         )
         self._outbox = Outbox()
         self._is_draining = False
-        #: The next round of read indexes begins at the end of this turn.
-        self._is_round_due = False
         self._image: object = None
         #: Operations in order of arrival, which is the order of their deadlines.
         self._deadlines = Deadlines()
@@ -187,8 +185,7 @@ class CoordinatorRuntime:
         try:
             return partition.read(query)
         except Exception as bug:  # a bug in a query is its caller's; the partition goes on
-            fields = {"partition": index, "error": repr(bug), "exc_info": bug}
-            self._host.note("error", "query_failed", fields)
+            self._host.note("error", "query_failed", {"partition": index, "error": repr(bug), "exc_info": bug})
             return OperationFailed("reading failed")
 
     def new_metadata_image(self, image: object) -> None:
@@ -342,6 +339,8 @@ class CoordinatorRuntime:
             except Exception as bug:
                 self._fail_partition(partition, "read index", bug)
         self._drain()
+        # What waited for this answer goes with the log's next query, which leaves before this turn ends.
+        self._begin_round()
 
     def records_deleted(self, partition: int, log_start_offset: int | None, why: str) -> None:
         """See `LogListener.records_deleted`."""
@@ -375,9 +374,7 @@ class CoordinatorRuntime:
 
     def _begin_round(self) -> None:
         """Request the read indexes that are wanted, but for those of partitions with a request in flight."""
-        self._is_round_due = False
-        partitions = [] if self.is_closed else self._read_indexes.begin_round()
-        if not partitions:
+        if self.is_closed or not (partitions := self._read_indexes.begin_round()):
             return
         try:
             self._log.query_latest_offsets(self._read_indexes.round, partitions)
@@ -395,9 +392,7 @@ class CoordinatorRuntime:
                 self._carry_out()
         finally:
             self._is_draining = False
-        if self._read_indexes.wanted and not self._is_round_due:
-            # All that are wanted in this turn go with one request to each broker.
-            self._is_round_due = True
+        if self._read_indexes.plan_round():
             self._host.end_turn_with(self._begin_round)
 
     def _carry_out(self) -> None:
@@ -447,8 +442,7 @@ class CoordinatorRuntime:
                 self._host.superseded(partition, winner, offset)
 
     def _continue_load(self, index: int, instance: int) -> None:
-        image = self._image
-        self._while_loading(index, instance, "load", lambda load, _: load.fold_slice(image))
+        self._while_loading(index, instance, "load", lambda load, _: load.fold_slice(self._image))
 
     def _not_here(self, index: int) -> CoordinatorError:
         if self.is_closed:

@@ -14,6 +14,8 @@ class ReadIndexes:
         #: Partitions that need a read index newer than what is in flight.
         self.wanted: set[int] = set()
         self._in_flight: set[int] = set()
+        #: The next round begins at the end of this turn, with one request to each broker for all that are wanted in it.
+        self._is_round_due = False
         #: Partitions whose leader did not answer; they are requested again with the next tick.
         self._unanswered: set[int] = set()
 
@@ -22,8 +24,15 @@ class ReadIndexes:
         self.wanted.add(partition)
         return self.round + 1
 
+    def plan_round(self) -> bool:
+        """Return whether a round is to begin at the end of this turn that was not planned before."""
+        is_new = bool(self.wanted) and not self._is_round_due
+        self._is_round_due |= is_new
+        return is_new
+
     def begin_round(self) -> list[int]:
         """Return the partitions of the next round, ascending; with none of them there is no round."""
+        self._is_round_due = False
         free = self.wanted - self._in_flight
         if free:
             self.round += 1

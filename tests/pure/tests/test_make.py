@@ -23,24 +23,11 @@ def setup_module_of_the_package() -> ModuleType:
 def test_the_compiled_build_has_the_tests_of_the_rooms_that_it_compiles() -> None:
     (folders,) = re.findall(r"^OF_WHAT_IS_COMPILED := \$\(addprefix tests/pure/,([^)]*)\)", MAKEFILE, re.MULTILINE)
     repeated = set(folders.split())
-    compiled = {each for library in setup_module_of_the_package().COMPILED.values() for each in library}
-    modules = {each for each in compiled if each.endswith(".py")}
-    rooms = compiled - modules
+    rooms = {room for rooms in setup_module_of_the_package().COMPILED.values() for room in rooms}
     within = {room for room in rooms if any(room == folder or room.startswith(f"{folder}/") for folder in repeated)}
     assert within == rooms
     assert {folder for folder in repeated if not any(room.startswith(folder) for room in rooms)} == set()
     assert {folder for folder in repeated if not (ROOT / "tests" / "pure" / folder).is_dir()} == set()
-    # Single modules of other rooms have tests of their own, or those of the rooms that use them.
-    (files,) = re.findall(r"^OF_MODULES := \$\(addprefix tests/pure/,([^)]*)\)", MAKEFILE, re.MULTILINE)
-    pure = ROOT / "tests" / "pure"
-    paths = [
-        *(pure / file for file in files.split()),
-        *(path for room in repeated for path in (pure / room).rglob("*.py")),
-    ]
-    tests = [path.read_text() for path in paths]
-    for module in modules:
-        name = module.removesuffix(".py").replace("/", ".")
-        assert any(f"holdfast.{name} import" in text for text in tests), module
 
 
 def test_what_the_pure_build_leaves_out_the_compiled_one_or_the_patches_run() -> None:
@@ -48,7 +35,7 @@ def test_what_the_pure_build_leaves_out_the_compiled_one_or_the_patches_run() ->
         part: MAKEFILE.split(f"\n{part}: ")[1].split("\n\n")[0] for part in ("interpreted", "patched", "hotpath")
     }
     assert "-m pytest tests/pure tests/vectors $(addprefix --ignore=,$(OF_WHAT_IS_COMPILED))" in recipes["interpreted"]
-    assert "$(PYTEST) $(OF_WHAT_IS_COMPILED) $(OF_MODULES) tests/fuzz tests/vectors" in recipes["hotpath"]
+    assert "$(PYTEST) $(OF_WHAT_IS_COMPILED) tests/fuzz tests/vectors" in recipes["hotpath"]
     assert "$(PYTEST) -m pure_build " in recipes["patched"]
     assert recipes["patched"].endswith(" $(OF_WHAT_IS_COMPILED) tests/simulated)")
     where_compiled = r"\$\(if \$\(filter compiled,\$\(SHIPPED\)\),"

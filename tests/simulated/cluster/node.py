@@ -67,10 +67,6 @@ class ClusterNode(Node):
         """See `Host.continue_soon`."""
         self.process.loop.call_soon(task)
 
-    def end_turn_with(self, task: Callable[[], None]) -> None:
-        """Run it when what is due now is done."""
-        self.process.loop.call_soon(task)
-
     def handle(self, api_key: int, request: StateRequest, respond: Callable[[StateResponse], None]) -> None:
         """Take a request when the process runs."""
         self.process.run(partial(self.topics.let_in, api_key, request, respond))

@@ -303,8 +303,8 @@ class Node:
         self.tasks.append(task)
 
     def end_turn_with(self, task: Callable[[], None]) -> None:
-        """Run it when the world says so."""
-        self.tasks.append(task)
+        """Run it at once: each event of a life is a turn of its own."""
+        task()
 
     def partition_changed(self, partition: Partition) -> None:
         """Compare with the table."""
