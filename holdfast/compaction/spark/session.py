@@ -85,7 +85,7 @@ def session_properties(config: CompactionConfig) -> dict[str, str]:
             properties["spark.driver.memory"] = "2g"
             # The time of a whole batch matters, pauses within it do not.
             properties["spark.driver.extraJavaOptions"] = "-XX:+UseParallelGC"
-    return properties | config.spark_properties
+    return {**properties, **config.spark_properties}
 
 
 def _is_local(master: str) -> bool:
