@@ -156,7 +156,7 @@ class LimitSettings(Component):
         le=1024 * 1024 * MIB,
     )
     requests_in_flight_per_principal_max: int = count(
-        2_000,
+        500,
         "Requests of one principal, on all its connections, that may wait for an answer; then no more of them are begun. "
         "Without login an address counts as a principal.",
         most=1_000_000,
