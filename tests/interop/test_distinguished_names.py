@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from holdfast.broker import find_java
 from holdfast.daemon.login.certificates import CertificateWrong, distinguished_name
 from tests.waiting import PATIENCE_S
-from tests.world.certificates import Authority, with_subject
-from tests.world.subjects import subjects
+from tests.world.certificates import Authority, subjects, with_subject
 
 pytestmark = pytest.mark.interop
 

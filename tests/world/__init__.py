@@ -14,4 +14,5 @@ reaches the runtime, which a log would only carry later. A listener has no shard
 | `shard`       | one share shard over a log that is a list                                               |
 | `service`     | the share service over such shards                                                      |
 | `serving`     | a listener on loopback, whose answers a test decides                                    |
+| `entrance`    | such a listener whose clients log in or show a certificate                              |
 """

@@ -13,9 +13,10 @@ import os
 import sys
 from collections import deque
 from collections.abc import Callable, Mapping, MutableMapping
+from io import TextIOWrapper
 from time import monotonic
 from types import MappingProxyType
-from typing import IO, Any, Final, TextIO
+from typing import IO, Any, Final
 
 import structlog
 
@@ -137,7 +138,7 @@ def open_audit_file(path: str) -> None:
 class _PrivateFile(logging.handlers.WatchedFileHandler):
     """A file that may be moved away; each that is made is its owner's alone, whatever the umask, and one that is there keeps its mode."""
 
-    def _open(self) -> TextIO:
+    def _open(self) -> TextIOWrapper:
         try:
             made = os.open(self.baseFilename, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL, _PRIVATE_MODE)
             os.fchmod(made, _PRIVATE_MODE)

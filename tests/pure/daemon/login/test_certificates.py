@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 from holdfast.daemon.login.certificates import CertificateWrong, distinguished_name, valid_until
 from holdfast.daemon.login.tls import TlsFilesWrong, load_tls
 from holdfast.daemon.settings.components.listener import SecuritySettings
-from tests.world.certificates import Authority, Pair, encode, with_subject
-from tests.world.subjects import make_subject, subjects
+from tests.world.certificates import Authority, Pair, encode, make_subject, subjects, with_subject
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,137 @@
+"""A server whose clients must log in or show a certificate, and crowds that besiege it."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import uvloop
+
+from holdfast.client.connection import Address, NodeConnection, open_connection
+from holdfast.client.settings import ClientSettings
+from holdfast.daemon.file_watch import FileWatch
+from holdfast.daemon.login.credentials import SECRET_BYTES, KeptUsers, derive
+from holdfast.daemon.login.users_file import write_kept
+from holdfast.daemon.server.api_table import APIS
+from holdfast.daemon.server.entrance import NodeEntrance
+from holdfast.daemon.server.wire.requests import Body, Request
+from holdfast.daemon.settings.components.listener import LimitSettings, SecuritySettings
+from holdfast.kafka.protocol.api_keys import API_VERSIONS
+from holdfast.kafka.protocol.scram import KEY_BYTES
+from holdfast.kafka.security import Sasl
+from holdfast.metrics.registry import Registry
+from tests.waiting import PATIENCE_MS
+from tests.world.access import AUDIT
+from tests.world.certificates import Authority, Pair
+from tests.world.serving import Served, serve
+
+CLIENT = ClientSettings(connect_timeout_ms=PATIENCE_MS, request_timeout_ms=PATIENCE_MS)
+SESAME = Sasl(mechanism="SCRAM-SHA-256", username="alice", password="sesame")
+CROWD = 200
+SECRET = bytes(SECRET_BYTES)
+KEYS = {each: derive(each, "sesame", 4_096) for each in KEY_BYTES}
+
+
+@dataclass
+class Guarded:
+    """A server with an entrance, who came in, and what it reports."""
+
+    served: Served
+    entrance: NodeEntrance
+    files: FileWatch
+    registry: Registry
+    principals: list[str] = field(default_factory=list)
+
+    async def open(self, tls: ssl.SSLContext | None = None, sasl: Sasl | None = None) -> NodeConnection:
+        return await open_connection(Address("127.0.0.1", self.served.server.port), CLIENT, tls, sasl)
+
+    async def call(self, connection: NodeConnection) -> str:
+        """Make a call, and return whose it is."""
+        await connection.request(85, 1, b"whatever")
+        return self.principals[-1]
+
+
+@asynccontextmanager
+async def guarded(
+    protocol: Literal["SSL", "SASL_PLAINTEXT", "SASL_SSL"],
+    tmp_path: Path,
+    limits: LimitSettings | None = None,
+    **given: Any,
+) -> AsyncIterator[Guarded]:
+    users = tmp_path / "users"
+    write_kept(users, KeptUsers({"alice": KEYS}, SECRET))
+    values: dict[str, Any] = {
+        "connection_failed_authentication_delay_ms": 0,
+        "login_timeout_ms": PATIENCE_MS,
+        "sasl_enabled_mechanisms": ("PLAIN", *KEY_BYTES),
+    } | {name: str(value) if isinstance(value, Path) else value for name, value in given.items()}
+    settings = SecuritySettings(
+        security_protocol=protocol, users_file=str(users), client_properties_file="unused", **values
+    )
+    files, registry, principals = FileWatch(), Registry(), list[str]()
+
+    def handler(request: Request, respond: Callable[[Body], None]) -> None:
+        if request.api_key == API_VERSIONS:
+            respond(VERSIONS)
+        else:
+            principals.append(request.principal)
+            respond(b"done")
+
+    entrance = NodeEntrance(settings, files, registry, AUDIT)
+    try:
+        async with serve(limits, handler=handler, entrance=entrance) as served:
+            yield Guarded(served, entrance, files, registry, principals)
+    finally:
+        await entrance.stop()
+
+
+def _versions() -> bytes:
+    from holdfast.daemon.server.api_versions import ApiVersionsAnswers
+
+    body = b"\x02c\x021\x00"
+    return ApiVersionsAnswers(APIS).answer(3, body, 0)
+
+
+VERSIONS = _versions()
+
+
+def tls_of(authority: Authority, own: Pair | None = None) -> ssl.SSLContext:
+    context = ssl.create_default_context(cafile=authority.certificate)
+    if own is not None:
+        context.load_cert_chain(own.certificate, own.key)
+    return context
+
+
+@contextmanager
+def crowd(at: Guarded, beginning: bytes) -> Iterator[None]:
+    """Have many clients connect, of which every other one says the beginning of something, and no more."""
+    clients = [socket.create_connection(("127.0.0.1", at.served.server.port)) for _ in range(CROWD)]
+    for client in clients[::2]:
+        client.sendall(beginning)
+    try:
+        yield
+    finally:
+        for client in clients:
+            client.close()
+
+
+def run_on(loop: str, test: Callable[[], Any]) -> None:
+    """Run a test on asyncio's own loop, or on the one that nodes have."""
+    if loop == "asyncio":
+        asyncio.run(test())
+    else:
+        uvloop.run(test())
+
+
+async def attack(at: Guarded, data: bytes) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """Send bytes from another address of this machine."""
+    port = at.served.server.port
+    reader, writer = await asyncio.open_connection("127.0.0.1", port, local_addr=("127.0.0.2", 0))
+    writer.write(data)
+    return reader, writer
