@@ -142,7 +142,7 @@ class World:
         service.start_up(LOG_PARTITIONS)
         gate = TopicGate(service, self, 5_000, make_clock_ms())
         anything = Acl("User:*", Permission.ALLOW, Operation.ALL, ResourceType.GROUP, "*")
-        authorizer = Authorizer(Rules([anything]), Audit(Counter(), 10))
+        authorizer = Authorizer(Rules([anything]), Audit(Counter(), 10, 10))
         self.handle = ApiHandler(gate, self, Admin({}, 1_000), authorizer)
 
     def note(self, level: str, event: str, fields: dict[str, object]) -> None:

@@ -84,7 +84,7 @@ class NodeSettings:
     def follow_files(self, files: FileWatch) -> None:
         """Have new connections to Kafka go by the certificates that the properties name as they are now, when `files` says so."""
         for path in files_of(self.kafka.current):
-            files.follow(path, lambda: renew(self.kafka, self.kafka.current))
+            files.follow(path, self._renew)
 
     def describe(self) -> dict[str, Any]:
         """Return up to where the config topic was read, and each value in it with what this node makes of it."""
@@ -97,6 +97,9 @@ class NodeSettings:
         return {"offset": self.offset, "settings": rows}
 
     # ---- inside ----------------------------------------------------------------------------------------------------
+
+    def _renew(self) -> None:
+        renew(self.kafka, self.kafka.current)
 
     def _standings(self) -> Callable[[str], str]:
         """Return what says of a value of the config topic whether the node goes by it."""

@@ -142,7 +142,7 @@ def test_all_keys_of_a_request_are_answered_from_one_version_of_the_map() -> Non
     keys = b"".join(encode_string(format_key(SharePartitionKey("g", bytes(15) + b"1", each))) for each in range(count))
     body = b"\x02" + encode_varint(count + 1) + keys + b"\x00"
     pieces = []
-    for piece in find_coordinator.Finder(6, world.view, lambda key: key.partition % 5, lambda _: True).answer(
+    for piece in find_coordinator.Finder(6, world.view, lambda key: key.partition % 5, lambda _: True, "denied").answer(
         body, 0, count
     ):
         pieces.append(piece)
@@ -150,7 +150,7 @@ def test_all_keys_of_a_request_are_answered_from_one_version_of_the_map() -> Non
     answer, _ = entity_reader(FindCoordinatorResponse)(b"".join(pieces), 0)
     assert len(pieces) > 50
     assert {each.node_id for each in answer.coordinators} == {1}
-    after, *_ = find_coordinator.Finder(6, world.view, lambda key: 0, lambda _: True).answer(body, 0, count)
+    after, *_ = find_coordinator.Finder(6, world.view, lambda key: 0, lambda _: True, "denied").answer(body, 0, count)
     assert OTHER.port.to_bytes(4, "big") in after
 
 

@@ -53,7 +53,7 @@ async def test_a_superseded_node_names_the_winner_in_the_place_of_itself() -> No
     assert [first.view.owner_epoch(index) for index in range(2)] == [2, 2]
     assert first.view.nodes == (NODES[1], NODES[2])
     key = SharePartitionKey("g", TOPIC, 0)
-    found = find_coordinator.Finder(6, first.view, lambda _: 1, lambda _: True).find(format_key(key))
+    found = find_coordinator.Finder(6, first.view, lambda _: 1, lambda _: True, "denied").find(format_key(key))
     assert found == find_coordinator.Answer(NODES[2])
 
 
@@ -87,7 +87,7 @@ async def test_a_winner_whose_address_is_not_known_is_not_named(address: str) ->
     first.settle()
     assert (owners(first), first.view.nodes) == ([None], (NODES[1],))
     key = format_key(SharePartitionKey("g", TOPIC, 0))
-    answer = find_coordinator.Finder(6, first.view, lambda _: 0, lambda _: True).find(key)
+    answer = find_coordinator.Finder(6, first.view, lambda _: 0, lambda _: True, "denied").find(key)
     assert answer.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
