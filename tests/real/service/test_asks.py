@@ -25,7 +25,7 @@ from tests.real.nodes import ONE_TRY, NodeProcess, node_processes, topic_id_of
 from tests.real.shared_kafka import NewTopicFactory
 from tests.waiting import PATIENCE_S, wait_until
 from tests.world.http import get
-from tests.world.secured import SecuredFiles
+from tests.world.identity.secured import SecuredFiles
 
 pytestmark = pytest.mark.real
 
