@@ -1,4 +1,4 @@
-"""Files that a running node reads again: when they change, and when it is told to."""
+"""Files that a running node reads again: when they change, and at a reload."""
 
 from __future__ import annotations
 
@@ -7,9 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import structlog
-
-_log = structlog.get_logger(__name__)
+from holdfast.daemon.internal_errors import InternalErrors
 
 #: What a file looks like from outside, None where there is none.
 Look = tuple[int, int, int] | None
@@ -30,7 +28,9 @@ class FileWatch:
     A file is looked at from outside, so one that is replaced in one step is read whole.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, internal_errors: InternalErrors) -> None:
+        """Follow none yet; bugs of what reads them go to `internal_errors`."""
+        self._internal_errors = internal_errors
         self._followed: list[_Followed] = []
 
     def follow(self, path: Path, reload: Callable[[], None]) -> None:
@@ -75,8 +75,8 @@ class FileWatch:
     def _reload(self, followed: _Followed) -> None:
         try:
             followed.reload()
-        except Exception:  # a bug in one file's reader must not end the watch of the others
-            _log.exception("file_reload_failed", file=str(followed.path))
+        except Exception as bug:  # one file's reader must not end the watch of the others
+            self._internal_errors.note_bug("file_reload_failed", bug, file=str(followed.path))
 
 
 def look_at(path: Path) -> Look:

@@ -21,6 +21,7 @@ from holdfast.client.connection import Address, NodeConnection, open_connection
 from holdfast.client.errors import Disconnected
 from holdfast.client.settings import ClientSettings
 from holdfast.daemon.file_watch import FileWatch
+from holdfast.daemon.internal_errors import InternalErrors
 from holdfast.daemon.login.credentials import SECRET_BYTES, KeptUsers, derive
 from holdfast.daemon.login.users_file import write_kept
 from holdfast.daemon.server.api_table import APIS
@@ -32,7 +33,7 @@ from holdfast.kafka.protocol.api_keys import API_VERSIONS
 from holdfast.kafka.protocol.error_codes import ErrorCode
 from holdfast.kafka.protocol.scram import KEY_BYTES
 from holdfast.kafka.security import Sasl
-from holdfast.metrics.registry import Registry
+from holdfast.metrics.registry import Counter, Registry
 from tests.waiting import PATIENCE_MS, PATIENCE_S, wait_until
 from tests.world.access import AUDIT
 from tests.world.certificates import Authority, Pair
@@ -92,7 +93,7 @@ async def guarded(
     settings = SecuritySettings(
         security_protocol=protocol, users_file=str(users), client_properties_file="unused", **values
     )
-    files, registry, principals = FileWatch(), Registry(), list[str]()
+    files, registry, principals = FileWatch(InternalErrors(Counter())), Registry(), list[str]()
 
     def handler(request: Request, respond: Callable[[Body], None]) -> None:
         if request.api_key == API_VERSIONS:
@@ -576,7 +577,7 @@ async def test_a_certificate_that_ends_soon_is_a_metric_and_a_warning(
     ):
         registry = Registry()
         with structlog.testing.capture_logs() as lines:
-            entrance = NodeEntrance(settings(pair), FileWatch(), registry, AUDIT)
+            entrance = NodeEntrance(settings(pair), FileWatch(InternalErrors(Counter())), registry, AUDIT)
         assert days - 0.1 < registry.snapshot()["holdfast_certificate_days_left"] <= days
         assert [line["event"] for line in lines] == events
         await entrance.stop()
@@ -593,4 +594,4 @@ async def test_what_cannot_be_used_is_said_at_the_start(node: Pair, given: dict[
     values: dict[str, Any] = {"ssl_certificate_location": str(node.certificate), "ssl_key_location": str(node.key)}
     settings = SecuritySettings(security_protocol="SSL", client_properties_file="unused", **values | given)
     with pytest.raises(CannotAdmit, match=why):
-        NodeEntrance(settings, FileWatch(), Registry(), AUDIT)
+        NodeEntrance(settings, FileWatch(InternalErrors(Counter())), Registry(), AUDIT)
