@@ -26,7 +26,7 @@ class HttpGuard(Protocol):
 
 
 class OpenGuard:
-    """Admits whoever reaches the port."""
+    """A guard that admits everybody who reaches the port."""
 
     def admits(self, headers: Mapping[str, str]) -> bool:
         """Admit it."""
@@ -34,7 +34,7 @@ class OpenGuard:
 
 
 class TokenGuard:
-    """Admits who knows the token in a file, which may change."""
+    """A guard that admits who knows the token in a file, which may change."""
 
     def __init__(self, path: str) -> None:
         """Read the file.

@@ -103,7 +103,7 @@ class Connections:
         self.requests = 0
 
     def obey(self, limits: LimitSettings, report: ClientReport) -> None:
-        """Keep other limits from now on, and report to another; a connection that is open keeps what it came with that is about it alone."""
+        """Keep other limits from now on, and report elsewhere; an open connection keeps what it came with that is about it alone."""
         self.report = report
         self.limits = self.buffers.limits = self._admission.limits = limits
         self.accounts.obey(limits)
