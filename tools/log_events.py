@@ -35,6 +35,7 @@ CARRIERS: Final = {
     "_note": (1, ""),
     "Note": (1, ""),
     "Violation": (0, "warning"),
+    "note_bug": (0, "error"),
     "protocol.report": (0, "warning"),
 }
 #: Where events pass that come from elsewhere, but for private functions that take them as a parameter: `module.function`, the module by
@@ -44,6 +45,7 @@ FORWARDERS: Final = frozenset(
         "store.note",
         "topic.note",
         "child_lines.__call__",
+        "internal_errors.note_bug",
         "partition_lines.note",
         "partitions.note",
         "logging.__call__",

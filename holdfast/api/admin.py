@@ -36,7 +36,7 @@ class AdminRequest(NamedTuple):
 
 
 class AdminResponse(NamedTuple):
-    """Hold what a command gave; error code 0 is success."""
+    """What a command gave; error code 0 is success."""
 
     error_code: int
     error_message: str | None

@@ -1,4 +1,4 @@
-"""Files that a running node reads again: when they change, and when it is told to."""
+"""Files that a running node reads again: when they change, and at a reload."""
 
 from __future__ import annotations
 
@@ -7,12 +7,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-import structlog
-
 from holdfast.clock import now_ms
+from holdfast.daemon.internal_errors import InternalErrors
 from holdfast.metrics.registry import Registry
-
-_log = structlog.get_logger(__name__)
 
 #: What a file looks like from outside, None where there is none.
 Look = tuple[int, int, int] | None
@@ -40,8 +37,12 @@ class FileWatch:
     A file is looked at from outside, so one that is replaced in one step is read whole.
     """
 
-    def __init__(self, registry: Registry, clock_ms: Callable[[], int] = now_ms) -> None:
+    def __init__(
+        self, registry: Registry, internal_errors: InternalErrors, clock_ms: Callable[[], int] = now_ms
+    ) -> None:
+        """Follow none yet; bugs of what reads them go to `internal_errors`."""
         self._registry = registry
+        self._internal_errors = internal_errors
         self._clock_ms = clock_ms
         self._followed: list[_Followed] = []
 
@@ -99,8 +100,8 @@ class FileWatch:
         followed.seen = followed.look()
         try:
             is_taken = followed.reload()
-        except Exception:  # a bug in one file's reader must not end the watch of the others
-            _log.exception("file_reload_failed", setting=followed.setting)
+        except Exception as bug:  # one file's reader must not end the watch of the others
+            self._internal_errors.note_bug("file_reload_failed", bug, setting=followed.setting)
             is_taken = False
         if is_taken:
             followed.refused_ms = None

@@ -30,6 +30,7 @@ from holdfast.daemon.group_metrics.group_metrics import make_group_metrics
 from holdfast.daemon.http.guard import GuardRefused
 from holdfast.daemon.http.port import open_http_port
 from holdfast.daemon.http.server import CannotListenHttp
+from holdfast.daemon.internal_errors import InternalErrors
 from holdfast.daemon.maintenance.log_checks import ClusterAccess, check_snapshots
 from holdfast.daemon.maintenance.maintenance import make_maintenance
 from holdfast.daemon.maintenance.reader_offsets import ReaderReport
@@ -105,12 +106,13 @@ class Node:
         self.run_id = os.urandom(8).hex()
         self._metrics = ShareMetrics(self.registry)
         self._runtime_metrics = RuntimeMetrics(self.registry)
+        self._internal_errors = InternalErrors(self._runtime_metrics.internal_errors)
         self._exit: asyncio.Future[NodeExit] = asyncio.get_running_loop().create_future()
         #: Of which this node is a member; None: it is a static node.
         self._group = settings.members.group_of(settings.log.state_topic)
         self._known_members = KnownMembers()
         #: What settings name, and a running node reads again.
-        self.files = FileWatch(self.registry)
+        self.files = FileWatch(self.registry, self._internal_errors)
         #: None while the node starts.
         self.parts: NodeParts | None = None
         #: Those of the start, and of the node that has all parts.
@@ -247,14 +249,14 @@ class Node:
             await stack.enter_async_context(self.node_settings.followed(self._steps.unless_stopped, self._steps.do))
             settings = self.settings
             step_ms, drain_ms = settings.shutdown.shutdown_step_timeout_ms, settings.shutdown.drain_timeout_ms
-            server.connections.obey(settings.limits)
-            server.connections.report = ClientLines(settings.logging.client_lines_per_minute_max)
+            server.connections.obey(settings.limits, ClientLines(settings.logging.client_lines_per_minute_max))
 
             # What it serves: the topic that is the log, in the cluster that the brokers say they are.
             cluster = make_cluster_queries(settings, options, now_ms)
             metadata = ClusterMetadata(
                 cluster.client,
                 settings.metadata,
+                self._internal_errors,
                 random=Random(),
                 report_after_ms=settings.log.broker_silence_max_ms,
                 is_left_out=self._is_left_out,
@@ -273,15 +275,16 @@ class Node:
             log = LogPlace(topic, image.cluster_id, options, address)
             partitions = self._make_partitions(log, image, at_exit)
             config, known = self.node_settings, self._known_members
-            refused, registry, left_out = self._refused, self.registry, self._is_left_out
+            refused, left_out = self._refused, self._is_left_out
+            counted = self.registry, self._internal_errors
             allotment = make_allotment(
-                settings, this_node, log, partitions, known, config, registry, refused=refused, is_left_out=left_out
+                settings, this_node, log, partitions, known, config, *counted, refused=refused, is_left_out=left_out
             )
             view = allotment.view
             brokers, throttle_time_ms = (lambda: cluster.client.brokers), self._runtime_metrics.throttle_time_ms
             offsets = GroupOffsets(options, settings.log.request_timeout_ms, brokers, throttle_time_ms)
             stack.callback(offsets.close)
-            groups = make_group_metrics(settings, partitions, cluster, registry)
+            groups = make_group_metrics(settings, partitions, cluster, self.registry)
             maintenance = make_maintenance(
                 settings,
                 access,
@@ -290,6 +293,7 @@ class Node:
                 offsets,
                 groups,
                 self._metrics,
+                self._internal_errors,
                 cluster_id=view.cluster_id,
                 log_renewed=view.log_renewed,
                 is_left_out=left_out,
@@ -309,6 +313,7 @@ class Node:
                 silence_max_ms=settings.log.broker_silence_max_ms,
                 timeout_ms=settings.log.request_timeout_ms,
                 registry=self.registry,
+                internal_errors=self._internal_errors,
                 answered_again=partitions.load_again_soon,
             )
 
@@ -382,6 +387,7 @@ class Node:
                 self.run_id,
                 self._refused,
                 partitions,
+                self._internal_errors,
                 group=self._group,
                 is_member=lambda owner: self._known_members.knows(*owner),
                 other_nodes=OtherNodes(settings.security.client_properties_file),

@@ -77,7 +77,7 @@ def _xerial_blocks(data: bytes) -> list[bytes]:
 
 
 def _grow(into: _Into, data: bytes, bytes_max: int) -> bytes:
-    """Decompress into more and more room: one that is too small is told like any damage."""
+    """Decompress into more and more room: one that is too small is reported like any damage."""
     room_bytes = min(max(_ROOM_BYTES, 4 * len(data)), bytes_max)
     while True:
         room = bytearray(room_bytes)

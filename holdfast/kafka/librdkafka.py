@@ -49,7 +49,7 @@ class Record(NamedTuple):
 
 
 class KafkaClients:
-    """Makes clients of one cluster."""
+    """The maker of clients of one cluster."""
 
     def __init__(self, properties: Mapping[str, str] | LiveProperties, say: Say = unsaid) -> None:
         """Connect nowhere yet.

@@ -12,7 +12,7 @@ from prometheus_client.registry import Collector
 
 from holdfast.metrics.registry import BUCKETS_MS, Counter, Family, Gauge, Histogram, Instrument, Labels, Registry
 
-#: Lines of one piece, at least: 0.1 ms. Each piece costs every request that is under way one such turn of the loop.
+#: Lines of one piece, at least: 0.1 ms. Each piece costs every request in flight one such turn of the loop.
 _PIECE_LINES_MIN: Final = 8
 #: Pieces of all metrics, about: a reader of very many does not wait for more turns than these.
 _PIECES_MAX: Final = 1_000

@@ -13,7 +13,7 @@ ARCHIVED: Final = 4
 
 
 class StateBatch(NamedTuple):
-    """Say what became of a range of offsets."""
+    """What became of a range of offsets."""
 
     first_offset: int
     #: Inclusive.

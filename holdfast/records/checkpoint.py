@@ -19,7 +19,7 @@ _BY_PREFIX: Final = {schema.prefix: schema for schema in (_SCHEMA, SingleObject(
 
 
 class Checkpoint(NamedTuple):
-    """Say who owns a log partition from here on."""
+    """The word on who owns a log partition from here on."""
 
     #: From 1 on; a repetition is the owner's refresh.
     owner_epoch: int

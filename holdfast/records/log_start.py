@@ -18,7 +18,7 @@ from holdfast.records.fencing import Position, step
 
 
 class Beginning:
-    """Find where one log partition is whole from; give it every checkpoint, from the log's start, in offset order."""
+    """Where one log partition is whole from; it is given every checkpoint, from the log's start, in offset order."""
 
     __slots__ = ("checkpoint_offset", "is_found", "offset")
 

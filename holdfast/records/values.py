@@ -16,7 +16,7 @@ from holdfast.records.keys import SharePartitionKey
 
 
 class Snapshot(NamedTuple):
-    """Hold the whole state of a share partition."""
+    """The whole state of a share partition."""
 
     #: 0 for the first snapshot after Initialize of an unknown key, +1 for each later one.
     snapshot_epoch: int
@@ -39,7 +39,7 @@ class Snapshot(NamedTuple):
 
 
 class Update(NamedTuple):
-    """Hold a change on top of the newest snapshot and the updates since."""
+    """A change on top of the newest snapshot and the updates since."""
 
     #: That of the snapshot it refines.
     snapshot_epoch: int

@@ -10,7 +10,7 @@ class CoordinatorError(Exception):
 
 
 class NotCoordinator(CoordinatorError):
-    """This node does not own the log partition (any more)."""
+    """The refusal of a node that does not own the log partition (any more)."""
 
 
 class LoadInProgress(CoordinatorError):

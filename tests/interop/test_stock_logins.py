@@ -14,10 +14,11 @@ from aiokafka.errors import KafkaError  # type: ignore[import-untyped]  # as abo
 from confluent_kafka.admin import AdminClient
 
 from holdfast.daemon.file_watch import FileWatch
+from holdfast.daemon.internal_errors import InternalErrors
 from holdfast.daemon.server.entrance import NodeEntrance
 from holdfast.daemon.settings.components.listener import SecuritySettings
 from holdfast.kafka.protocol.scram import KEY_BYTES
-from holdfast.metrics.registry import Registry
+from holdfast.metrics.registry import Counter, Registry
 from tests.waiting import PATIENCE_S
 from tests.world.identity.access import AUDIT
 from tests.world.identity.secured import SecuredFiles
@@ -46,7 +47,7 @@ async def guarded(protocol: Protocol, files: SecuredFiles) -> AsyncIterator[Serv
         client_properties_file="unused",
         sasl_enabled_mechanisms=MECHANISMS,
     )
-    entrance = NodeEntrance(settings, FileWatch(Registry()), Registry(), AUDIT)
+    entrance = NodeEntrance(settings, FileWatch(Registry(), InternalErrors(Counter())), Registry(), AUDIT)
     try:
         async with serve(entrance=entrance) as served:
             yield served

@@ -7,6 +7,7 @@ from types import MappingProxyType
 from typing import Any
 
 from holdfast.daemon.group_metrics.group_metrics import make_group_metrics
+from holdfast.daemon.internal_errors import InternalErrors
 from holdfast.daemon.maintenance.deleted_state import DeletedState
 from holdfast.daemon.maintenance.log_checks import ClusterAccess, LogChecks
 from holdfast.daemon.maintenance.maintenance import Maintenance
@@ -19,6 +20,7 @@ from holdfast.daemon.topics.metadata_cache import MetadataImage, Refresh
 from holdfast.daemon.topics.state_topic import StateTopic
 from holdfast.kafka.connection import connection_options
 from holdfast.kafka.librdkafka import KafkaClients
+from holdfast.metrics.registry import Counter
 from holdfast.records.keys import SharePartitionKey
 from holdfast.runtime.partition.states import State
 from tests.simulated.memory_log import MemoryTopic
@@ -58,7 +60,7 @@ def make_maintenance(
         world.readers,
         ReaderOffsets(world.readers, no_offsets, partitions.committed_offsets, metrics),
         make_group_metrics(settings, partitions, cluster, world.registry),
-        Schedule(world.settings.load.retry_backoff_max_ms),
+        Schedule(world.settings.load.retry_backoff_max_ms, InternalErrors(Counter())),
     )
 
 

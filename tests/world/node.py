@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import Any, Self
 
 from holdfast.daemon.components import log_readers
+from holdfast.daemon.internal_errors import InternalErrors
 from holdfast.daemon.maintenance.reader_offsets import ReaderReport
 from holdfast.daemon.membership.duties import Duties
 from holdfast.daemon.membership.lone_node import LoneNode
@@ -20,7 +21,7 @@ from holdfast.daemon.share.metrics import ShareMetrics
 from holdfast.daemon.topics.state_topic import StateTopic
 from holdfast.kafka.addresses import format_address
 from holdfast.kafka.connection import ConnectionOptions
-from holdfast.metrics.registry import Registry
+from holdfast.metrics.registry import Counter, Registry
 from holdfast.records.checkpoint import Checkpoint
 from holdfast.records.keys import SharePartitionKey
 from holdfast.runtime.coordinator import CoordinatorRuntime
@@ -95,7 +96,7 @@ class PartitionsWorld:
     @property
     def allotment(self) -> LoneNode:
         """What gives a static node its work."""
-        return LoneNode(self.node, self.view, self.partitions, Duties({}))
+        return LoneNode(self.node, self.view, self.partitions, Duties({}, InternalErrors(Counter())))
 
     def all_loaded(self, is_all_loaded: bool) -> None:
         self.is_ready.append(is_all_loaded)

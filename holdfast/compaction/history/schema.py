@@ -30,9 +30,6 @@ COLUMNS: Final = {
     "value": "binary",
 }
 
-#: Columns that the names of directories hold, outermost first.
-DIRECTORIES: Final = ("state_topic_id", "day", "batch_id")
-
 SNAPSHOT: Final = "snapshot"
 UPDATE: Final = "update"
 TOMBSTONE: Final = "tombstone"

@@ -49,7 +49,7 @@ class Verification(NamedTuple):
 
 
 class SnapshotReader:
-    """Reads a snapshot topic and the log beside it.
+    """A reader of a snapshot topic and the log beside it.
 
     Raises:
         Failure: from each method, when a topic does not exist or no broker answers.

@@ -21,7 +21,7 @@ _CACHED_GROUP_ID_MAX: Final = 256
 
 
 class Authorizer:
-    """Decides about each request, and has the audit log know of it."""
+    """The decision about each request, of which the audit log knows."""
 
     def __init__(
         self, rules: Rules, audit: Audit, *, is_open: bool = False, permissions_cached_max: int = 10_000

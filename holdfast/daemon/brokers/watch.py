@@ -10,14 +10,11 @@ from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Final
 
-import structlog
-
 from holdfast.daemon.brokers.silence import BrokerSilence
+from holdfast.daemon.internal_errors import InternalErrors
 from holdfast.kafka.connection import ConnectionOptions
 from holdfast.kafka.leaders import Brokers
 from holdfast.metrics.registry import Registry
-
-_log = structlog.get_logger(__name__)
 
 _PURPOSE: Final = "watch"
 
@@ -38,6 +35,7 @@ class BrokerWatch:
         silence_max_ms: int,
         timeout_ms: int,
         registry: Registry,
+        internal_errors: InternalErrors,
         answered_again: Callable[[], None] = lambda: None,
     ) -> None:
         """Prepare; `start` begins to watch.
@@ -49,9 +47,11 @@ class BrokerWatch:
             silence_max_ms: see `BrokerSilence`.
             timeout_ms: bound of each query.
             registry: see `BrokerSilence`.
+            internal_errors: where its bugs go.
             answered_again: called when a silence is over.
         """
         self._answers = options.answers
+        self._internal_errors = internal_errors
         self._bootstrap = options.bootstrap
         self._brokers = Brokers(options, topic, timeout_ms)
         self._partition_count = partition_count
@@ -93,8 +93,8 @@ class BrokerWatch:
             if self._brokers.is_known:
                 try:
                     self._look()
-                except Exception:  # a bug in one look must not be the last: readiness would stay as it was
-                    _log.exception("broker_watch_failed")
+                except Exception as bug:  # one look must not be the last: readiness would stay as it was
+                    self._internal_errors.note_bug("broker_watch_failed", bug)
             await asyncio.sleep(self._look_s)
 
     def _look(self) -> None:

@@ -1,4 +1,4 @@
-"""The metrics of share groups, made anew at intervals: states first, then where their topics end, then how old records are.
+"""The metrics of share groups, renewed at intervals: states first, then where their topics end, then how old records are.
 
 All of it is done in turns with requests; of each share partition the log has committed what is shown.
 Every share partition is looked at twice, first to choose and then to sum up, so that what is held at a time has the bounds of the settings.
@@ -89,11 +89,11 @@ class GroupMetrics:
 
     @property
     def interval_ms(self) -> int:
-        """How often to make them anew."""
+        """How often to renew them."""
         return self._settings.group_metrics_interval_ms
 
     async def refresh(self) -> None:
-        """Make all numbers anew."""
+        """Renew all numbers."""
         choice = await self._choose()
         self._series.left_out.value = choice.left_out
         standings, places = await self._sum_up(choice.pairs)

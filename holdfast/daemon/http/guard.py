@@ -35,7 +35,7 @@ class HttpGuard(Protocol):
 
 
 class OpenGuard:
-    """Admits whoever reaches the port."""
+    """A guard that admits everybody who reaches the port."""
 
     def admits(self, headers: Mapping[str, str]) -> bool:
         """Admit it."""
@@ -59,7 +59,7 @@ class ScrapeGuard:
 
 
 class TokenGuard:
-    """Admits who knows the token in a file, which may change."""
+    """A guard that admits who knows the token in a file, which may change."""
 
     def __init__(self, path: str) -> None:
         """Read the file.

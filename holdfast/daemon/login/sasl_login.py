@@ -1,7 +1,7 @@
 """The login of one client connection, without I/O: its calls in, outcomes out.
 
     SaslHandshake → SaslAuthenticate, … → in
-    in → SaslHandshake → SaslAuthenticate, … → in        (anew: KIP-368)
+    in → SaslHandshake → SaslAuthenticate, … → in        (again: KIP-368)
 
 Whatever else a client does ends with `Refused`, after which the connection is to be closed.
 
@@ -130,7 +130,7 @@ class SaslLogin:
         return self._let_in(version, b"") if is_right else self._refuse(version, "its password is wrong")
 
     def put_off(self) -> Refused:
-        """Take note that what was undecided stays so, because others are before it: the client is told to try again."""
+        """Take note that what was undecided stays so, because others are before it: the client is to try again."""
         version = self._undecided_version
         assert version is not None, "what is decided is not put off"
         self._undecided_version = None
@@ -162,13 +162,13 @@ class SaslLogin:
         assert self._exchange is not None
         found = (self._exchange.name, self._mechanism)
         if self._known not in (None, found):
-            return self._refuse(version, "it logs in anew as another user, or by another mechanism")
+            return self._refuse(version, "it logs in again as another user, or by another mechanism")
         self._known, self._exchange = found, None
         lifetime_ms = self._rules.lifetime_ms
         return LoggedIn(_answer(version, message, lifetime_ms), *found, lifetime_ms)
 
     def _refuse(self, version: int, why: str) -> Refused:
-        # One text for all: who does not exist and who gives a wrong password are told alike.
+        # One text for all: who does not exist and who gives a wrong password get the same.
         text = f"Authentication failed due to invalid credentials with SASL mechanism {self._mechanism}"
         answer = AuthenticateAnswer(ErrorCode.SASL_AUTHENTICATION_FAILED, text, b"", 0)
         return self._refuse_with(version, answer, why)

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from holdfast.daemon.brokers.silence import IsLeftOut
 from holdfast.daemon.group_metrics.group_metrics import GroupMetrics
+from holdfast.daemon.internal_errors import InternalErrors
 from holdfast.daemon.maintenance.deleted_state import DeletedState
 from holdfast.daemon.maintenance.log_checks import ClusterAccess, LogChecks
 from holdfast.daemon.maintenance.reader_offsets import ReaderOffsets
@@ -60,6 +61,7 @@ def make_maintenance(
     offsets: GroupOffsets,
     group_metrics: GroupMetrics,
     metrics: ShareMetrics,
+    internal_errors: InternalErrors,
     *,
     cluster_id: str,
     log_renewed: Callable[[StateTopic], None],
@@ -79,5 +81,5 @@ def make_maintenance(
             is_left_out,
         ),
         group_metrics,
-        Schedule(settings.load.retry_backoff_max_ms, is_left_out),
+        Schedule(settings.load.retry_backoff_max_ms, internal_errors, is_left_out),
     )

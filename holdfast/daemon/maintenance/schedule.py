@@ -8,6 +8,7 @@ import structlog
 from confluent_kafka import KafkaException
 
 from holdfast.daemon.brokers.silence import IsLeftOut, none_left_out
+from holdfast.daemon.internal_errors import InternalErrors
 from holdfast.kafka.errors import ConnectionFailed
 
 _log = structlog.get_logger(__name__)
@@ -16,9 +17,12 @@ _log = structlog.get_logger(__name__)
 class Schedule:
     """The tasks of one node that repeat."""
 
-    def __init__(self, retry_ms_max: int, is_left_out: IsLeftOut = none_left_out) -> None:
+    def __init__(
+        self, retry_ms_max: int, internal_errors: InternalErrors, is_left_out: IsLeftOut = none_left_out
+    ) -> None:
         """Begin with none; work that Kafka did not answer is tried again after `retry_ms_max` at most."""
         self._retry_ms_max = retry_ms_max
+        self._internal_errors = internal_errors
         self._is_left_out = is_left_out
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -38,8 +42,8 @@ class Schedule:
                         _log.warning("maintenance_unanswered", why=str(failure), again_in_ms=retry_ms)
                         is_reported = True
                     is_unanswered = True
-                except Exception:  # a bug in one turn must not be the last of them
-                    _log.exception("maintenance_failed")
+                except Exception as bug:  # one turn must not be the last of them
+                    self._internal_errors.note_bug("maintenance_failed", bug)
 
         self._tasks.append(asyncio.create_task(repeat(), name="holdfast-maintenance"))
 

@@ -5,8 +5,9 @@ from random import Random
 from holdfast.clock import now_ms
 from holdfast.daemon.brokers.silence import IsLeftOut
 from holdfast.daemon.config_topic.node_settings import NodeSettings
+from holdfast.daemon.internal_errors import InternalErrors
 from holdfast.daemon.membership.allotment import Allotment
-from holdfast.daemon.membership.duties import Duties
+from holdfast.daemon.membership.duties import Duties, Duty
 from holdfast.daemon.membership.group_member import GroupMember, Refused
 from holdfast.daemon.membership.known_members import KnownMembers
 from holdfast.daemon.membership.lone_node import LoneNode
@@ -27,16 +28,19 @@ def make_allotment(
     known_members: KnownMembers,
     config: NodeSettings,
     registry: Registry,
+    internal_errors: InternalErrors,
     *,
     refused: Refused,
     is_left_out: IsLeftOut,
 ) -> Allotment:
     """Return what gives a node its work; see `GroupMember` for what it is given."""
     # One node runs the job. A node that stops because another took over ends its own.
-    jobs = {}
+    jobs: dict[str, Duty] = {}
     if settings.compaction.run:
-        jobs["compaction"] = Supervisor(settings, lambda: config.current.kafka, JobMetrics(registry), Random().random)
-    duties = Duties(jobs)
+        jobs["compaction"] = Supervisor(
+            settings, lambda: config.current.kafka, JobMetrics(registry), internal_errors, Random().random
+        )
+    duties = Duties(jobs, internal_errors)
     group = settings.members.group_of(settings.log.state_topic)
     if group is None:
         return LoneNode(this_node, OwnView(this_node, log.cluster_id, log.topic, partitions.find), partitions, duties)
@@ -50,6 +54,7 @@ def make_allotment(
         known_members,
         config,
         registry,
+        internal_errors,
         now_ms=now_ms,
         refused=refused,
         is_left_out=is_left_out,

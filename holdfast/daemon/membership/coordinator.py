@@ -320,7 +320,7 @@ class NodeCoordinator:
             self._request_rejoin("what absent nodes had has waited for rebalance_delay_ms")
 
     def _rejoin_if_moved(self, divided: OwnershipMap) -> None:
-        """Have the map made again, if it names another address: a static member that comes back gets the one from before it left."""
+        """Have the group divide again, if the map has another address: a static member that comes back gets the one from before it."""
         place, ours = divided.place_of(self._node.node_id), self._node
         if place not in (None, ours):
             former, address = format_address(*place[1:]), format_address(*ours[1:])

@@ -4,9 +4,7 @@ import asyncio
 from collections.abc import Collection, Mapping
 from typing import Protocol
 
-import structlog
-
-_log = structlog.get_logger(__name__)
+from holdfast.daemon.internal_errors import InternalErrors
 
 
 class Duty(Protocol):
@@ -22,8 +20,9 @@ class Duty(Protocol):
 class Duties:
     """The duties that this node can do, and those that it does."""
 
-    def __init__(self, duties: Mapping[str, Duty]) -> None:
+    def __init__(self, duties: Mapping[str, Duty], internal_errors: InternalErrors) -> None:
         """Do none of these, which are given by name."""
+        self._internal_errors = internal_errors
         self.offered = tuple(sorted(duties))
         self._duties = duties
         self._wanted: frozenset[str] = frozenset()
@@ -48,8 +47,8 @@ class Duties:
                 self._running.discard(name)
                 try:
                     await self._duties[name].stop()
-                except Exception:  # the others are ended all the same
-                    _log.exception("duty_end_failed", duty=name)
+                except Exception as bug:  # the others are ended all the same
+                    self._internal_errors.note_bug("duty_end_failed", bug, duty=name)
             for name in sorted(self._wanted - self._running):
                 self._running.add(name)
                 self._duties[name].start()

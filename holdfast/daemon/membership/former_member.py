@@ -12,6 +12,7 @@ from typing import Final, Protocol
 
 import structlog
 
+from holdfast.daemon.internal_errors import InternalErrors
 from holdfast.kafka.discovery.group_calls import Described, Dismissal, Dismissed, Member
 from holdfast.kafka.protocol.error_codes import error_name
 
@@ -43,6 +44,7 @@ class FormerMember:
         groups: GroupCalls,
         group: str,
         own_id: Callable[[], str],
+        internal_errors: InternalErrors,
         *,
         session_timeout_ms: int,
         pause_ms: int,
@@ -53,12 +55,14 @@ class FormerMember:
             groups: calls to the group coordinator.
             group: its id.
             own_id: gives the member id of this process; empty before it has one.
+            internal_errors: where its bugs go.
             session_timeout_ms: after it the group is without the former member anyway.
             pause_ms: between two looks at the group.
         """
         self._groups = groups
         self._group = group
         self._own_id = own_id
+        self._internal_errors = internal_errors
         self._session_timeout_ms = session_timeout_ms
         self._pause_ms = pause_ms
         self._found: list[str] = []
@@ -77,8 +81,8 @@ class FormerMember:
         except TimeoutError:
             if self._found:
                 _log.info("former_member_expired", group=self._group, members=self._found)
-        except Exception:  # a start does not depend on it
-            _log.exception("former_member_lookup_failed", group=self._group)
+        except Exception as bug:  # a start does not depend on it
+            self._internal_errors.note_bug("former_member_watch_failed", bug, group=self._group)
 
     async def _pause(self) -> None:
         await asyncio.sleep(self._pause_ms / 1_000)

@@ -14,6 +14,7 @@ import structlog
 
 from holdfast.backoff import Backoff
 from holdfast.daemon.brokers.silence import IsLeftOut
+from holdfast.daemon.internal_errors import InternalErrors
 from holdfast.daemon.membership.coordinator import ConfigSource, NodeCoordinator, NodeProtocolConfig
 from holdfast.daemon.membership.division.machine import find_machine
 from holdfast.daemon.membership.duties import Duties
@@ -62,6 +63,7 @@ class GroupMember:
         known_members: KnownMembers,
         config: ConfigSource,
         registry: Registry,
+        internal_errors: InternalErrors,
         *,
         now_ms: Callable[[], int],
         refused: Refused,
@@ -79,6 +81,7 @@ class GroupMember:
             known_members: learns of everybody who was a member.
             config: the config topic, which all members are to have read as far as their leader.
             registry: where to count.
+            internal_errors: where its bugs go.
             now_ms: the clock.
             refused: called with why this node must not be a member, and whether a setting is wrong.
             is_left_out: see `IsLeftOut`; what a member warns of is left out.
@@ -90,6 +93,7 @@ class GroupMember:
         self._this_node = this_node
         self._partitions = partitions
         self._duties = duties
+        self._internal_errors = internal_errors
         self._refused = refused
         self._is_left_out = is_left_out
         random = Random()
@@ -260,7 +264,7 @@ class GroupMember:
         members = self._settings.members
         times = {"session_timeout_ms": members.session_timeout_ms, "pause_ms": members.rejoin_backoff_ms}
         with self._group_calls() as groups:
-            former = FormerMember(groups, self._group, lambda: self._member.member_id, **times)
+            former = FormerMember(groups, self._group, lambda: self._member.member_id, self._internal_errors, **times)
             dismissal = asyncio.create_task(former.dismiss(), name="holdfast-former-member")
             try:
                 await self._keep()
@@ -289,7 +293,7 @@ class GroupMember:
             except MembershipError as error:  # the next poll goes on after a back-off
                 _log.error("membership_callback_failed", why=str(error), exc_info=error)
             except Exception as bug:
-                _log.error("membership_failed", error=repr(bug), exc_info=bug)
+                self._internal_errors.note_bug("membership_failed", bug)
                 self._refused(f"the membership ended: {bug!r}", False)
                 return
 
@@ -301,7 +305,7 @@ class GroupMember:
     def _end_poll(self, task: asyncio.Task[None]) -> None:
         self._polling.discard(task)
         if not task.cancelled() and (bug := task.exception()) is not None:
-            _log.error("former_owner_poll_failed", error=repr(bug), exc_info=bug)
+            self._internal_errors.note_bug("former_owner_poll_failed", bug)
 
     async def _stop_polls(self) -> None:
         for task in self._polling:

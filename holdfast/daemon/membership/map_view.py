@@ -40,7 +40,7 @@ class MapView:
             former: knows which former owners still serve.
             is_alarmed: tells whether a log partition of this node waits for an admin to end an alarm.
             owner_epoch: gives the owner epoch of a log partition, as far as this node knows it; otherwise -1.
-            handover_timeout_ms: for so long a node may serve what was divided anew.
+            handover_timeout_ms: for so long a node may serve what was divided again.
             stale_map_max_ms: for so long a stale map is answered from.
             now_ms: the clock.
         """

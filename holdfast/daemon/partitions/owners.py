@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 import structlog
 
+from holdfast.daemon.internal_errors import InternalErrors
 from holdfast.daemon.server.other_nodes import NodeSilent, OtherNodes
 from holdfast.daemon.settings.models import LoadSettings
 from holdfast.records.checkpoint import Checkpoint
@@ -75,6 +76,7 @@ class Owners:
         run_id: str,
         refused: Callable[[str, bool], None],
         host: OwnersHost,
+        internal_errors: InternalErrors,
         query_status: QueryStatus | None = None,
         *,
         group: str | None = None,
@@ -88,6 +90,7 @@ class Owners:
             run_id: of this process; a node that answers with it is this one, under an address that it had before.
             refused: called with why this node must not serve, and whether a setting is wrong.
             host: gets the answers.
+            internal_errors: where its bugs go.
             query_status: replaces the query by a connection.
             group: of which this node is a member; None: it is a static node.
             other_nodes: how they are reached.
@@ -100,6 +103,7 @@ class Owners:
             query_status_at, other_nodes, timeout_ms=settings.owner_answer_timeout_ms
         )
         self._host = host
+        self._internal_errors = internal_errors
         self._group = group
         self._is_member = is_member
         #: Owners that did not serve when they were queried.
@@ -133,8 +137,8 @@ class Owners:
         try:
             status = await self._find_serving(who)
             theirs = None if status is None else status.get("group")
-        except Exception:  # a start does not depend on what the other side answers
-            _log.exception("owner_query_failed", node=who.node_id, address=who.address)
+        except Exception as bug:  # a start does not depend on what the other side answers
+            self._internal_errors.note_bug("owner_query_failed", bug, node=who.node_id, address=who.address)
             status = theirs = None
         queries = self._in_flight.pop(who)
         is_left = False

@@ -383,7 +383,7 @@ class Partitions:
         self._host.all_loaded(is_all_loaded)
 
     def _list_wanted(self) -> list[Partition]:
-        """Return what this node is to serve, as far as it is known; before it is told, all that is."""
+        """Return what this node is to serve, as far as it is known; before `load`, all that is."""
         return [each for each in self if not self._is_ordered or each.index in self.wanted]
 
     def _list_states(self) -> list[State]:

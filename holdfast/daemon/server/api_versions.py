@@ -12,7 +12,6 @@ from holdfast.daemon.server.schemas import ResponseSchemas, encode
 from holdfast.daemon.server.wire.requests import Api
 from holdfast.kafka.protocol.body import BodyReader
 
-API_VERSIONS: Final = 18
 MAX_VERSION: Final = 4
 FLEXIBLE_FROM: Final = 3
 

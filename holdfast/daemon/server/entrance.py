@@ -214,7 +214,7 @@ class ClientLogin:
         """See `Login.violation`."""
         if self._ends_ms is None or now_ms <= self._ends_ms:
             return None
-        return Violation("login_expired", "it has not logged in anew in time (connections.max.reauth.ms)")
+        return Violation("login_expired", "it has not logged in again in time (connections.max.reauth.ms)")
 
     def end(self) -> None:
         """See `Login.end`."""

@@ -11,7 +11,7 @@ from holdfast.kafka.addresses import parse_address
 MIB = 1024 * 1024
 MINUTE_MS = 60_000
 
-#: The longest time any setting may name: a day. A bound that is never met is no bound.
+#: The longest time any setting may name: a day. A bound that is never reached is no bound.
 _DAY_MS = 24 * 60 * MINUTE_MS
 
 #: Endings and parts of names of client properties whose values are never shown.

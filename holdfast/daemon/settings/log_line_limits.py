@@ -15,7 +15,7 @@ _TAIL_CHARACTERS: Final = 6_000
 
 
 class TracebackLimit(logging.Filter):
-    """Lets so many lines with a traceback of one kind through in a minute; what was left out is counted in the next one.
+    """The lines with a traceback of one kind that a minute may have; what was left out is counted in the next one.
 
     A bug of ours that a client can reach, it can reach as often as it likes.
     """

@@ -166,7 +166,7 @@ def form_for_people(settings: LoggingSettings, stream: IO[str], *, may_be_colour
 
 
 class LineForPeople:
-    """Renders a line as text: time of day, level, event, then the fields; a traceback follows on lines of its own."""
+    """A line as text: time of day, level, event, then the fields; a traceback follows on lines of its own."""
 
     def __init__(self, *, is_coloured: bool) -> None:
         """Write warnings and errors in colours, or nothing."""
@@ -178,11 +178,9 @@ class LineForPeople:
         text, level = str(fields.pop("event", "")), str(fields.pop("level", ""))
         moment, traceback = str(fields.pop("timestamp", "")), fields.pop("exception", None)
         fields.pop("logger", None)
-        told = " ".join(f"{name}={_show(value)}" for name, value in fields.items())
+        shown = " ".join(f"{name}={_show(value)}" for name, value in fields.items())
         time_of_day = moment.partition("T")[2].partition(".")[0]
-        line = (
-            f"{time_of_day} {self._paint(level, f'{level:<7}')} {self._paint(level, text)}{'  ' if told else ''}{told}"
-        )
+        line = f"{time_of_day} {self._paint(level, f'{level:<7}')} {self._paint(level, text)}{'  ' if shown else ''}{shown}"
         return f"{line}\n{traceback}" if traceback else line
 
     def _paint(self, level: str, text: str) -> str:

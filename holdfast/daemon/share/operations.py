@@ -173,7 +173,7 @@ class ShareOperation(Operation):
 
 
 class InitializeOperation(ShareOperation):
-    """Initialize one share partition."""
+    """The initialization of one share partition."""
 
     __slots__ = ()
     call = "initialize-share-group-state"
@@ -188,7 +188,7 @@ class InitializeOperation(ShareOperation):
 
 
 class ReadOperation(ShareOperation):
-    """Read one share partition for its leader."""
+    """The read of one share partition for its leader."""
 
     __slots__ = ()
     call = "read-update-leader-epoch-state"
@@ -209,7 +209,7 @@ class ReadOperation(ShareOperation):
 
 
 class WriteOperation(ShareOperation):
-    """Write one share partition."""
+    """The write of one share partition."""
 
     __slots__ = ()
     call = "write-share-group-state"
@@ -230,7 +230,7 @@ class WriteOperation(ShareOperation):
 
 
 class DeleteOperation(ShareOperation):
-    """Delete one share partition."""
+    """The deletion of one share partition."""
 
     __slots__ = ()
     call = "delete-share-group-state"
@@ -254,7 +254,7 @@ class SummaryOperation(ShareOperation):
 
 
 class PreviewOperation(ShareOperation):
-    """Find out what a call would do to one share partition, by deciding it and recording nothing."""
+    """What a call would do to one share partition, by deciding it and recording nothing."""
 
     __slots__ = ()
     call = "preview"

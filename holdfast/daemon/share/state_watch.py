@@ -15,7 +15,7 @@ _FAR: Final = 0.7
 
 
 class StateWatch:
-    """Keeps the gauges, and writes one line each time a bound comes close."""
+    """The gauges of the states held, and one line each time a bound comes close."""
 
     def __init__(self, totals: StateTotals, metrics: ShareMetrics) -> None:
         self._totals = totals

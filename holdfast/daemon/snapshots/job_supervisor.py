@@ -20,6 +20,7 @@ from holdfast.children.child import Child, lines
 from holdfast.clock import now_ms
 from holdfast.compaction.child_lines import ChildLines
 from holdfast.compaction.progress import RunProgress, from_json
+from holdfast.daemon.internal_errors import InternalErrors
 from holdfast.daemon.settings.file_env_flags import to_flags
 from holdfast.daemon.settings.models import KafkaSettings, Settings
 from holdfast.daemon.snapshots.job_metrics import JobMetrics
@@ -44,6 +45,7 @@ class Supervisor:
         settings: Settings,
         read_kafka: Callable[[], KafkaSettings],
         metrics: JobMetrics,
+        internal_errors: InternalErrors,
         jitter: Callable[[], float],
         command: Sequence[str] = COMMAND,
     ) -> None:
@@ -51,6 +53,7 @@ class Supervisor:
         self._settings = settings
         self._read_kafka = read_kafka
         self._metrics = metrics
+        self._internal_errors = internal_errors
         self._command = command
         self._jitter = jitter
         self._child: Child | None = None
@@ -88,11 +91,11 @@ class Supervisor:
             except OSError as error:
                 code = None
                 stderr_tail.append(str(error))
-            except Exception:  # a bug of ours ends this job, and not the ones that follow
+            except Exception as bug:  # it ends this job, and not the ones that follow
                 code = None
                 # A bug may come back, so the restart is delayed like that of a job without progress.
                 progress = RunProgress()
-                _log.exception("compaction_supervision_failed")
+                self._internal_errors.note_bug("compaction_supervision_failed", bug)
             if self._is_stopping:
                 return
             if progress.totals.batches:

@@ -17,6 +17,7 @@ from typing import Final, NamedTuple, Protocol
 import structlog
 
 from holdfast.daemon.brokers.silence import IsLeftOut, none_left_out
+from holdfast.daemon.internal_errors import InternalErrors
 from holdfast.daemon.settings.models import MetadataSettings
 from holdfast.daemon.topics.look_ups import LookUp, LookUps, Then
 from holdfast.kafka.errors import ConnectionFailed
@@ -115,6 +116,7 @@ class ClusterMetadata:
         self,
         source: TopicSource,
         settings: MetadataSettings,
+        internal_errors: InternalErrors,
         *,
         random: Random,
         report_after_ms: int = 0,
@@ -125,6 +127,7 @@ class ClusterMetadata:
         Args:
             source: of the answers.
             settings: intervals and bounds.
+            internal_errors: where its bugs go.
             random: jitter of the back-off.
             report_after_ms: a problem is logged when it has lasted for so long.
             is_left_out: see `IsLeftOut`.
@@ -132,6 +135,7 @@ class ClusterMetadata:
         self._report_after_s = report_after_ms / 1_000
         self._is_left_out = is_left_out
         self._source = source
+        self._internal_errors = internal_errors
         self._settings = settings
         self._users: list[TopicUser] = []
         self._random = random
@@ -218,7 +222,7 @@ class ClusterMetadata:
                     await self._send_query()
                 except Exception as error:  # a bug in one turn, too, must not be the last of them
                     if not isinstance(error, ConnectionFailed):
-                        _log.exception("metadata_refresh_crashed")
+                        self._internal_errors.note_bug("metadata_refresh_crashed", error)
                     self._report_problem(str(error) or repr(error))
                     if isinstance(error, RequestRefused):
                         backoff_ms = _BACKOFF_FIRST_MS  # the broker is there, and the next query is a smaller one

@@ -34,7 +34,7 @@ class Token(NamedTuple):
 
 
 class TokenKeeper:
-    """Gives the token that holds now."""
+    """The keeper of the token that holds now."""
 
     def __init__(self, bearer: Bearer, clock_s: Callable[[], float] = time.time) -> None:
         """Fetch nothing yet; `clock_s` returns the Unix time."""

@@ -208,16 +208,6 @@ GROUP_OFFSETS_RETRIABLE: Final = NOT_COORDINATED | _numbers(
     ErrorCode.NETWORK_EXCEPTION,
     ErrorCode.UNSTABLE_OFFSET_COMMIT,
 )
-#: What the share-state calls that we serve are answered with.
-SHARE_STATE_ANSWERS: Final = NOT_COORDINATED | _numbers(
-    ErrorCode.UNKNOWN_SERVER_ERROR,
-    ErrorCode.NONE,
-    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-    ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
-    ErrorCode.INVALID_REQUEST,
-    ErrorCode.FENCED_LEADER_EPOCH,
-    ErrorCode.FENCED_STATE_EPOCH,
-)
 #: Kafka's own persister looks the coordinator up and tries again after these, and after no answer (the two that no server sends).
 SHARE_STATE_RETRIABLE: Final = NOT_COORDINATED | _numbers(
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,

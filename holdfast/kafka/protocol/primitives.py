@@ -22,7 +22,7 @@ _ONE_BYTE: Final = [bytes((value,)) for value in range(0x80)]
 
 
 class MalformedBody(ValueError):
-    """Bytes from the other side do not follow the message they claim to be."""
+    """Bytes from the other side that do not follow the message they claim to be."""
 
     def __init__(self, field: str, offset: int, reason: str) -> None:
         super().__init__(f"The field {field} at byte {offset} is malformed: {reason}.")

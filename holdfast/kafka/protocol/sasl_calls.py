@@ -118,8 +118,8 @@ def encode_authenticate_answer(version: int, answer: AuthenticateAnswer) -> byte
     head = _INT16.pack(error_code)
     if version >= AUTHENTICATE_FLEXIBLE_FROM:
         return b"%b%b%b%b%b\x00" % (head, encode_string(text), encode_varint(len(message) + 1), message, lifetime)
-    told = _INT16.pack(-1) if text is None else encode_legacy_string(text)
-    return b"%b%b%b%b%b" % (head, told, _INT32.pack(len(message)), message, lifetime)
+    reason = _INT16.pack(-1) if text is None else encode_legacy_string(text)
+    return b"%b%b%b%b%b" % (head, reason, _INT32.pack(len(message)), message, lifetime)
 
 
 def decode_authenticate_answer(version: int, frame: bytes, offset: int) -> AuthenticateAnswer:

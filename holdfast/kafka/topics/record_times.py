@@ -25,7 +25,7 @@ _NO_SESSION: Final = (0, -1)
 
 
 class RecordTimes:
-    """Queries leaders, one record after the other, over connections that last for one query."""
+    """Queries to leaders, one record after the other, over connections that last for one query."""
 
     def __init__(self, options: ConnectionOptions, leaders: TopicLeaders, *, timeout_ms: int) -> None:
         """Connect nowhere yet; `timeout_ms` bounds each answer of a broker, and a query in all."""

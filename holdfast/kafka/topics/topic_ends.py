@@ -31,7 +31,7 @@ _PARTITIONS_PER_REQUEST: Final = 500
 
 
 class TooManyQueries(Exception):
-    """As many other queries wait as may."""
+    """A refusal: as many other queries wait as may."""
 
 
 class Ends(NamedTuple):
@@ -55,7 +55,7 @@ class TopicEnds(NamedTuple):
 
 
 class TopicEndSource:
-    """Queries brokers over connections that last for one query, one query at a time."""
+    """Queries to brokers over connections that last for one query, one query at a time."""
 
     def __init__(self, options: ConnectionOptions, leaders: TopicLeaders, *, timeout_ms: int, waiting_max: int) -> None:
         """Connect nowhere before the first query.

@@ -38,7 +38,7 @@ class FoundLeaders(NamedTuple):
 
 
 class TopicLeaders:
-    """Queries any broker, over a connection that lasts for one request."""
+    """Queries to any broker, over a connection that lasts for one request."""
 
     def __init__(
         self,

@@ -50,7 +50,7 @@ Tags: TypeAlias = tuple[tuple[int, bytes], ...]
 
 
 class UnknownTags(NamedTuple):
-    """Hold the tagged fields that this codec does not know, as (tag, bytes) in ascending order of tags."""
+    """The tagged fields that this codec does not know, as (tag, bytes) in ascending order of tags."""
 
     value: Tags = ()
     #: Of each batch in order; empty when no batch has any.
@@ -61,7 +61,7 @@ NO_TAGS: Final = UnknownTags()
 
 
 class DecodedKey(NamedTuple):
-    """Hold what a key says."""
+    """What a key says."""
 
     record_type: int
     key: SharePartitionKey
@@ -70,7 +70,7 @@ class DecodedKey(NamedTuple):
 
 
 class DecodedValue(NamedTuple):
-    """Hold what a value says."""
+    """What a value says."""
 
     value: Snapshot | Update
     unknown_tags: UnknownTags

@@ -41,7 +41,7 @@ class EntryKey(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """Hold all that a shard rebuilds from the log for one share partition."""
+    """All that a shard rebuilds from the log for one share partition."""
 
     #: None: deleted. Otherwise epochs and timestamps are those of the log, never raised.
     snapshot: Snapshot | None
@@ -62,7 +62,7 @@ class ManifestKey(NamedTuple):
 
 
 class Manifest(NamedTuple):
-    """Say which entries make up a log partition at an offset, and how to read on behind it."""
+    """The entries that make up a log partition at an offset, and how to read on behind it."""
 
     partition_count: int
     #: After the covered offset.

@@ -35,7 +35,7 @@ _SLICE: Final = 200
 
 
 class RawEntry(NamedTuple):
-    """Hold an entry as it lies in the snapshot topic."""
+    """An entry as it lies in the snapshot topic."""
 
     covered_offset: int
     key_bytes: bytes
@@ -43,7 +43,7 @@ class RawEntry(NamedTuple):
 
 
 class Disagreement(Exception):
-    """Say why the entries there are do not make up what a manifest says."""
+    """Why the entries there are do not make up what a manifest says."""
 
     def __init__(self, text: str, *, is_undecodable: bool = False) -> None:
         super().__init__(text)

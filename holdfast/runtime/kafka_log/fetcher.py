@@ -36,7 +36,7 @@ from holdfast.runtime.metrics import RuntimeMetrics
 
 
 class Fetcher:
-    """Follows partitions until their end, or until they are forgotten."""
+    """The follower of partitions until their end, or until they are forgotten."""
 
     def __init__(
         self,

@@ -28,7 +28,7 @@ class SyncGroup(NamedTuple):
 
 
 class Heartbeat(NamedTuple):
-    """Say that the member lives, and learn whether the group rebalances."""
+    """The word that the member lives; its answer says whether the group rebalances."""
 
     generation: Generation
 

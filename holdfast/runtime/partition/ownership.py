@@ -144,7 +144,7 @@ class Ownership:
 
 
 class Owners(Protocol):
-    """Queries owners of log partitions, whether they still serve."""
+    """Queries to owners of log partitions, whether they still serve."""
 
     def query_owner(self, partition: int, instance: int, owner: Checkpoint) -> None:
         """Query the owner, and report by `CoordinatorRuntime.owner_answered`, in bounded time."""

@@ -66,7 +66,7 @@ class RestorePoint(NamedTuple):
 
 
 class RestorePointFinder(Protocol):
-    """Finds restore points."""
+    """The finder of restore points."""
 
     def find_restore_point(self, partition: int, instance: int, log_start: int) -> None:
         """Look for a restore point in a log that starts there, and report by `CoordinatorRuntime.restore_point_found`, in bounded time."""

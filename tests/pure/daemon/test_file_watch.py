@@ -8,7 +8,8 @@ from pathlib import Path
 from structlog.testing import capture_logs
 
 from holdfast.daemon.file_watch import FileWatch
-from holdfast.metrics.registry import Registry
+from holdfast.daemon.internal_errors import InternalErrors
+from holdfast.metrics.registry import Counter, Registry
 from tests.waiting import wait_until
 
 
@@ -25,7 +26,7 @@ def reader(read: Callable[[], None]) -> Callable[[], bool]:
 def test_a_file_is_read_again_after_each_change_and_when_it_is_told(tmp_path: Path) -> None:
     one, two = tmp_path / "one", tmp_path / "two"
     one.write_text("1")
-    files, read = FileWatch(Registry()), list[str]()
+    files, read = FileWatch(Registry(), InternalErrors(Counter())), list[str]()
     files.follow("one", [one], reader(lambda: read.append("one")))
     files.follow("two", [two], reader(lambda: read.append("two")))
     files.look()
@@ -44,7 +45,7 @@ def test_a_file_is_read_again_after_each_change_and_when_it_is_told(tmp_path: Pa
 
 
 def test_a_file_that_is_replaced_by_one_as_long_is_read_again(tmp_path: Path) -> None:
-    path, files, read = tmp_path / "file", FileWatch(Registry()), list[str]()
+    path, files, read = tmp_path / "file", FileWatch(Registry(), InternalErrors(Counter())), list[str]()
     path.write_text("a")
     files.follow("file", [path], reader(lambda: read.append(path.read_text())))
     (tmp_path / "new").write_text("b")
@@ -55,7 +56,7 @@ def test_a_file_that_is_replaced_by_one_as_long_is_read_again(tmp_path: Path) ->
 
 def test_files_that_are_read_together_are_read_once(tmp_path: Path) -> None:
     pair, read = [tmp_path / "certificate", tmp_path / "key"], list[str]()
-    files = FileWatch(Registry())
+    files = FileWatch(Registry(), InternalErrors(Counter()))
     files.follow("pair", pair, reader(lambda: read.append("pair")))
     for path in pair:
         path.write_text("new")
@@ -66,7 +67,7 @@ def test_files_that_are_read_together_are_read_once(tmp_path: Path) -> None:
 
 def test_how_long_a_file_is_refused_is_shown_until_it_is_taken_over(tmp_path: Path) -> None:
     path, registry, now_ms = tmp_path / "users", Registry(), [1_000]
-    files = FileWatch(registry, lambda: now_ms[0])
+    files = FileWatch(registry, InternalErrors(Counter()), lambda: now_ms[0])
     files.follow("listener.users.file", [path], lambda: path.read_text() == "right")
 
     def refused_s() -> float:
@@ -84,7 +85,8 @@ def test_how_long_a_file_is_refused_is_shown_until_it_is_taken_over(tmp_path: Pa
 
 
 def test_a_bug_in_one_reader_does_not_end_the_watch(tmp_path: Path) -> None:
-    files, read = FileWatch(Registry()), list[str]()
+    bugs = Counter()
+    files, read = FileWatch(Registry(), InternalErrors(bugs)), list[str]()
 
     def fail() -> bool:
         raise RuntimeError("bug")
@@ -95,10 +97,11 @@ def test_a_bug_in_one_reader_does_not_end_the_watch(tmp_path: Path) -> None:
         files.reload()
     assert read == ["two"]
     assert [(line["event"], line["setting"]) for line in lines] == [("file_reload_failed", "one")]
+    assert bugs.value == 1
 
 
 async def test_files_are_looked_at_again_and_again_while_they_are_watched(tmp_path: Path) -> None:
-    path, files, read = tmp_path / "file", FileWatch(Registry()), list[str]()
+    path, files, read = tmp_path / "file", FileWatch(Registry(), InternalErrors(Counter())), list[str]()
     files.follow("file", [path], reader(lambda: read.append(path.read_text())))
     with files.watched(interval_ms=1):
         for text in ("a", "ab"):

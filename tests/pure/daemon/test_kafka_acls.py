@@ -7,9 +7,9 @@ import tomllib
 
 import pytest
 
-from holdfast.daemon.kafka_acls import NEEDS, Role
 from holdfast.kafka.oauth.sources import Bearer, TokenEndpoint, TokenFile
 from holdfast.kafka.security import Sasl, parse_security
+from tests.kafka_acls import NEEDS, Role
 from tests.pure.docs.pages import ROOT, table
 
 PAGE = (ROOT / "docs" / "operations.md").read_text()

@@ -26,6 +26,8 @@ GUIDES = [
     ROOT / "README.md",
     *(ROOT / "docs" / f"{name}.md" for name in ("protocol", "log-format", "operations", "spark")),
 ]
+#: Columns that the names of the history's directories hold, outermost first.
+DIRECTORIES = ("state_topic_id", "day", "batch_id")
 
 _LINK = re.compile(r"\[[^]]*\]\(([^)\s]+)\)")
 _CODE_BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)

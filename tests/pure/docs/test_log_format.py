@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.compaction.history.schema import COLUMNS, DIRECTORIES
+from holdfast.compaction.history.schema import COLUMNS
 from holdfast.daemon.topics.state_topic import FIXED_CONFIG
 from holdfast.records.batches import StateBatch
 from holdfast.records.checkpoint import CHECKPOINT_KEY, Checkpoint, encode_checkpoint
@@ -26,7 +26,7 @@ from holdfast.records.replay import ShareState, replay
 from holdfast.records.single_object import SingleObject
 from holdfast.records.snapshot_store.entries import DELETED, digest, encode_entry, encode_entry_key
 from holdfast.records.values import Snapshot, Update, Value
-from tests.pure.docs.pages import ROOT, code_behind, table
+from tests.pure.docs.pages import DIRECTORIES, ROOT, code_behind, table
 from tests.pure.records.strategies import batch_lists
 
 PAGE = (ROOT / "docs" / "log-format.md").read_text()

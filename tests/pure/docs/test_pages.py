@@ -15,7 +15,18 @@ from holdfast.cli import main
 from holdfast.compaction.history import schema
 from holdfast.daemon.settings.file_env_flags import KNOWN, MEANINGLESS, RESERVED_VARIABLES
 from tests.pure.docs.metrics import full_registry
-from tests.pure.docs.pages import GUIDES, PAGES, ROOT, anchors, code_blocks, code_spans, commands, links, name_of
+from tests.pure.docs.pages import (
+    DIRECTORIES,
+    GUIDES,
+    PAGES,
+    ROOT,
+    anchors,
+    code_blocks,
+    code_spans,
+    commands,
+    links,
+    name_of,
+)
 from tools.log_events import events, sites
 
 #: Names with an underscore or a dot that are no settings of ours: of topics, of features, of log lines.
@@ -111,7 +122,7 @@ def test_settings_exist(page: Path) -> None:
         for schema in (ROOT / "holdfast").rglob("*.avsc")
         for name in re.findall(r'"([a-z_]+)"', schema.read_text())
     }
-    known = KNOWN.keys() | MEANINGLESS.keys() | OTHER_NAMES | columns | schema.COLUMNS.keys() | set(schema.DIRECTORIES)
+    known = KNOWN.keys() | MEANINGLESS.keys() | OTHER_NAMES | columns | schema.COLUMNS.keys() | set(DIRECTORIES)
     known |= EVENTS | METRICS
     for span in code_spans(text):
         name = span.partition(" = ")[0].partition("=")[0]

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from holdfast.daemon.admin.commands import LogCommands, NodeCommands
 from holdfast.daemon.server.api_table import APIS
-from holdfast.kafka.protocol.error_codes import SHARE_STATE_ANSWERS, ErrorCode
+from holdfast.kafka.protocol.error_codes import NOT_COORDINATED, ErrorCode
 from tests.pure.docs.pages import ROOT, table
 
 PAGE = (ROOT / "docs" / "protocol.md").read_text()
@@ -23,6 +23,16 @@ def test_the_calls_are_those_that_are_served() -> None:
 
 #: An error code as our sources name it; those of kio are in lower case.
 CODE = re.compile(r"\bErrorCode\.([A-Z_]+)\b")
+#: What the share-state calls that we serve are answered with.
+SHARE_STATE_ANSWERS = NOT_COORDINATED | {
+    ErrorCode.UNKNOWN_SERVER_ERROR,
+    ErrorCode.NONE,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+    ErrorCode.INVALID_REQUEST,
+    ErrorCode.FENCED_LEADER_EPOCH,
+    ErrorCode.FENCED_STATE_EPOCH,
+}
 
 
 def test_the_error_codes_are_those_of_the_code() -> None:

@@ -19,7 +19,7 @@ from confluent_kafka.admin._scram import ScramCredentialInfo, ScramMechanism, Us
 
 from holdfast.broker.kafka_broker import BrokerNode
 from holdfast.broker.properties import HOST, NodePorts, choose_ports, new_kafka_uuid, node_properties
-from holdfast.daemon.kafka_acls import Acl
+from tests.kafka_acls import Acl
 from tests.real.quick_java import QUICK_KAFKA
 from tests.real.secured.certificates import Authority, Signed
 from tests.real.secured.tokens import AUDIENCE, TokenEndpoint, write_key_set

@@ -18,7 +18,6 @@ from holdfast.compaction.config import CompactionConfig
 from holdfast.compaction.group import topics_of
 from holdfast.console.commands.config import ConfigTopicPlace
 from holdfast.daemon.config_topic.topic import ConfigTopic
-from holdfast.daemon.kafka_acls import NEEDS, Resource, Role, acls_of
 from holdfast.daemon.node_exit import NodeExit
 from holdfast.daemon.settings.by_name import configure
 from holdfast.daemon.settings.models import Settings
@@ -29,6 +28,7 @@ from holdfast.kafka.group_offsets import GroupOffsets, GroupRefused
 from holdfast.kafka.librdkafka import KafkaClients
 from holdfast.kafka.metadata import MetadataClient
 from holdfast.records.batches import ACKNOWLEDGED, StateBatch
+from tests.kafka_acls import NEEDS, Resource, Role, acls_of
 from tests.real.nodes import ONE_TRY, topic_id_of
 from tests.real.running_node import RunningNode, make_settings, running
 from tests.real.secured.secured_kafka import UNCLOSED, USER, SecuredKafka

@@ -14,12 +14,12 @@ import pytest
 from structlog.testing import capture_logs
 
 from holdfast.client import connect
-from holdfast.daemon.kafka_acls import NEEDS, Role, acls_of
 from holdfast.daemon.node import Node
 from holdfast.daemon.node_exit import NodeExit
 from holdfast.kafka.connection import BrokerConnection, ConnectionOptions, connection_options
 from holdfast.kafka.errors import ConnectionFailed
 from holdfast.records.batches import ACKNOWLEDGED, StateBatch
+from tests.kafka_acls import NEEDS, Role, acls_of
 from tests.real.job.quick_spark import QUICK
 from tests.real.nodes import ONE_TRY, topic_id_of
 from tests.real.running_node import RunningNode, read_log, running

@@ -13,12 +13,13 @@ from structlog.testing import capture_logs
 from holdfast.client import connect
 from holdfast.daemon.config_topic.node_settings import NodeSettings
 from holdfast.daemon.file_watch import FileWatch
-from holdfast.daemon.kafka_acls import Role
+from holdfast.daemon.internal_errors import InternalErrors
 from holdfast.daemon.settings.file_env_flags import Loaded
 from holdfast.kafka.connection import BrokerConnection, ConnectionOptions, LiveProperties
 from holdfast.kafka.errors import ConnectionFailed
 from holdfast.kafka.librdkafka import KafkaClients, find_topic
-from holdfast.metrics.registry import Registry
+from holdfast.metrics.registry import Counter, Registry
+from tests.kafka_acls import Role
 from tests.real.nodes import ONE_TRY
 from tests.real.running_node import running
 from tests.real.secured.certificates import Authority, Signed
@@ -87,7 +88,7 @@ async def test_a_changed_certificate_is_taken_over_from_its_file(secured: Secure
     show(secured.client)
     own = {"ssl.certificate.location": str(certificate), "ssl.key.location": str(key)}
     settings = settings_of(secured.by_certificate() | own, "unused")
-    live, files = NodeSettings(settings), FileWatch(Registry())
+    live, files = NodeSettings(settings), FileWatch(Registry(), InternalErrors(Counter()))
     live.follow_files(files)
     options = live.kafka.connection_options()
     await come_in(options)

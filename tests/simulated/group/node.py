@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
+from holdfast.daemon.internal_errors import InternalErrors
 from holdfast.daemon.membership.known_members import KnownMembers
 from holdfast.daemon.partitions.owners import Owner, Owners, nobody_known
 from holdfast.daemon.partitions.partitions import LogPlace, Partitions
@@ -15,6 +16,7 @@ from holdfast.daemon.settings.file_env_flags import load_settings
 from holdfast.daemon.settings.models import Settings
 from holdfast.daemon.topics.state_topic import StateTopic
 from holdfast.kafka.connection import ConnectionOptions
+from holdfast.metrics.registry import Counter
 from holdfast.records.checkpoint import Checkpoint
 from holdfast.records.keys import format_topic_id
 from holdfast.runtime.partition.lifecycle import Partition
@@ -258,6 +260,7 @@ class _SteppedOwners(Owners):
             node.run_id,
             lambda why, _: node.end_soon("refused beside nodes of another membership"),
             host,
+            InternalErrors(Counter()),
             node.query_status,
             group=group,
             is_member=is_member,

@@ -13,6 +13,7 @@ from typing import Any, Literal
 from holdfast.client.connection import Address, NodeConnection, open_connection
 from holdfast.client.settings import ClientSettings
 from holdfast.daemon.file_watch import FileWatch
+from holdfast.daemon.internal_errors import InternalErrors
 from holdfast.daemon.login.credentials import SECRET_BYTES, KeptUsers, derive
 from holdfast.daemon.login.users_file import write_kept
 from holdfast.daemon.server.api_table import APIS
@@ -22,7 +23,7 @@ from holdfast.daemon.settings.components.listener import LimitSettings, Security
 from holdfast.kafka.protocol.api_keys import API_VERSIONS
 from holdfast.kafka.protocol.scram import KEY_BYTES
 from holdfast.kafka.security import Sasl
-from holdfast.metrics.registry import Registry
+from holdfast.metrics.registry import Counter, Registry
 from tests.waiting import PATIENCE_MS
 from tests.world.identity.access import AUDIT
 from tests.world.identity.certificates import Authority, Pair
@@ -72,7 +73,7 @@ async def guarded(
         security_protocol=protocol, users_file=str(users), client_properties_file="unused", **values
     )
     registry = Registry()
-    files, principals = FileWatch(registry), list[str]()
+    files, principals = FileWatch(registry, InternalErrors(Counter())), list[str]()
 
     def handler(request: Request, respond: Callable[[Body], None]) -> None:
         if request.api_key == API_VERSIONS:

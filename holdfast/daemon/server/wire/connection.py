@@ -54,7 +54,7 @@ Event = Request | Violation | Wait
 
 
 class Connection:
-    """Turns the bytes of one client into requests, and answers into bytes."""
+    """One client: its bytes as requests in order, and answers as bytes."""
 
     def __init__(
         self,

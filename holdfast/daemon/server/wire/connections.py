@@ -102,8 +102,9 @@ class Connections:
         self.violations = 0
         self.requests = 0
 
-    def obey(self, limits: LimitSettings) -> None:
-        """Keep other limits from now on; a connection that is open keeps what it came with, as far as that is about it alone."""
+    def obey(self, limits: LimitSettings, report: ClientReport) -> None:
+        """Keep other limits from now on, and report elsewhere; an open connection keeps what it came with that is about it alone."""
+        self.report = report
         self.limits = self.buffers.limits = self._admission.limits = limits
         self.accounts.obey(limits)
         self.turns.set_slice(limits.request_slice_ms)

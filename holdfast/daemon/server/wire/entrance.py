@@ -49,7 +49,7 @@ class Login(Protocol):
         """
 
     def violation(self, now_ms: float) -> Violation | None:
-        """Return that the client must have logged in anew before it sent another request, or None."""
+        """Return that the client must have logged in again before it sent another request, or None."""
 
     def end(self) -> None:
         """Forget the client, which is gone; again is harmless."""

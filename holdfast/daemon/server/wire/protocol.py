@@ -43,7 +43,7 @@ class _StepwiseRequest:
 
 
 class ClientProtocol:
-    """Carries bytes between one socket and its `Connection`; has all that an `asyncio.Protocol` has."""
+    """The way of bytes between one socket and its `Connection`; has all that an `asyncio.Protocol` has."""
 
     def __init__(self, connections: Connections) -> None:
         self._connections = connections
@@ -63,7 +63,7 @@ class ClientProtocol:
         self._stepwise: _StepwiseRequest | None = None
         #: None: the client need not log in.
         self._login: Login | None = None
-        #: The TLS handshake, while that is under way.
+        #: The TLS handshake, until it is over.
         self._handshake: asyncio.Future[None] | None = None
         #: When it was accepted.
         self._came_ms = 0.0

@@ -10,7 +10,7 @@ class GroupMetricSettings(Component):
         ("*",), "Share groups with metrics of their own; `*` and `?` stand for any characters. Empty: none has any."
     )
     group_metrics_interval_ms: int = time_ms(
-        15_000, "How often their numbers are made anew; as often as they are scraped is enough.", minimum=100
+        15_000, "How often their numbers are renewed; as often as they are scraped is enough.", minimum=100
     )
     group_metrics_pairs_max: int = count(
         200,

@@ -256,7 +256,7 @@ class SecuritySettings(Component):
     users_file: str = setting("", "File with the users who can log in; `holdfast users` writes it.")
     connections_max_reauth_ms: int = setting(
         0,
-        "How long a login holds; then the client must log in anew on its connection, or loses it. 0: for good.",
+        "How long a login holds; then the client must log in again on its connection, or loses it. 0: for good.",
         kafka="connections.max.reauth.ms",
         ge=0,
         le=24 * 60 * MINUTE_MS,

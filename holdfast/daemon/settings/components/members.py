@@ -5,9 +5,8 @@ from typing import Final, Literal, Self
 from pydantic import model_validator
 
 from holdfast.daemon.settings.declarations import MINUTE_MS, Component, count, setting, time_ms
+from holdfast.runtime.membership.settings import HEARTBEATS_PER_SESSION
 
-#: So many heartbeats must fit into a session.
-_HEARTBEATS_PER_SESSION: Final = 3
 #: What a group is called by the state topic of its nodes.
 _GROUP_PREFIX: Final = "holdfast-"
 
@@ -88,7 +87,7 @@ class MemberSettings(Component):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        if _HEARTBEATS_PER_SESSION * self.heartbeat_interval_ms >= self.session_timeout_ms:
+        if HEARTBEATS_PER_SESSION * self.heartbeat_interval_ms >= self.session_timeout_ms:
             raise ValueError(
                 f"heartbeat.interval.ms is {self.heartbeat_interval_ms} and session.timeout.ms {self.session_timeout_ms}; "
                 f"heartbeat.interval.ms must be below a third of session.timeout.ms, or one lost heartbeat ends the session"

@@ -40,7 +40,7 @@ def _drop_line(level: str, event: str, fields: dict[str, object]) -> None:
 
 
 class Member:
-    """Keeps a program in its group; for one event loop.
+    """The place of a program in its group; for one event loop.
 
     The program calls `ensure_active` or `poll` again and again, from one task. In between heartbeats go on by themselves.
     """

@@ -11,6 +11,7 @@ from structlog.testing import capture_logs
 from holdfast.daemon.admin.commands import LogCommands, NodeCommands, StartingCommands
 from holdfast.daemon.admin.host_metrics import HostMetrics
 from holdfast.daemon.config_topic.node_settings import NodeSettings
+from holdfast.daemon.internal_errors import InternalErrors
 from holdfast.daemon.membership.duties import Duties
 from holdfast.daemon.membership.lone_node import LoneNode
 from holdfast.daemon.partitions.description import describe_elsewhere
@@ -27,6 +28,7 @@ from holdfast.kafka.metadata import Topic
 from holdfast.kafka.protocol.error_codes import ErrorCode
 from holdfast.kafka.topics.topic_ends import Ends, TopicEnds, TopicEndSource
 from holdfast.kafka.topics.topic_leaders import TopicLeaders
+from holdfast.metrics.registry import Counter
 from holdfast.records.checkpoint import CHECKPOINT_KEY, decode_checkpoint
 from holdfast.records.keys import SharePartitionKey, format_topic_id
 from holdfast.runtime.build import BUILD
@@ -85,7 +87,7 @@ class World(PartitionsWorld):
     @property
     def allotment(self) -> LoneNode:
         """What gives the node its work; as the group's map has it, some of it belongs to others."""
-        return _Member(self.elsewhere, self.node, self.view, self.partitions, Duties({}))
+        return _Member(self.elsewhere, self.node, self.view, self.partitions, Duties({}, InternalErrors(Counter())))
 
     def begin(self, image: Any = None) -> Partitions:
         partitions = super().begin(image)

@@ -9,9 +9,10 @@ from contextlib import asynccontextmanager
 import pytest
 
 from holdfast.daemon.brokers.watch import BrokerWatch
+from holdfast.daemon.internal_errors import InternalErrors
 from holdfast.kafka.connection import BrokerConnection, ConnectionOptions
 from holdfast.kafka.errors import ConnectionFailed
-from holdfast.metrics.registry import Registry
+from holdfast.metrics.registry import Counter, Registry
 from tests.pure.kafka.brokers.metadata_answers import metadata
 from tests.waiting import wait_until
 
@@ -31,6 +32,7 @@ class World:
         self.recoveries = 0
         self.fails_to_recover = False
         monkeypatch.setattr(BrokerConnection, "open", self._open)
+        self.bugs = Counter()
         self.watch = BrokerWatch(
             self.options,
             "topic",
@@ -38,6 +40,7 @@ class World:
             silence_max_ms=SILENCE_MAX_MS,
             timeout_ms=60_000,
             registry=self.registry,
+            internal_errors=InternalErrors(self.bugs),
             answered_again=self._answered_again,
         )
 
@@ -155,4 +158,4 @@ async def test_a_bug_in_one_look_is_not_the_last_look(monkeypatch: pytest.Monkey
             await wait_until(lambda: world.watch.problem)
             world.frozen.clear()
             await wait_until(lambda: not world.watch.problem)
-        assert world.recoveries == 2
+        assert (world.recoveries, world.bugs.value) == (2, 2)

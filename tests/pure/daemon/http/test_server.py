@@ -29,9 +29,10 @@ from holdfast.daemon.http.guard import (
     tls_files,
 )
 from holdfast.daemon.http.server import CannotListenHttp, HttpServer
+from holdfast.daemon.internal_errors import InternalErrors
 from holdfast.daemon.login.tls import FollowedTls
 from holdfast.daemon.settings.components.http import HttpSettings
-from holdfast.metrics.registry import Registry
+from holdfast.metrics.registry import Counter, Registry
 from tests.waiting import PATIENCE_MS, wait_until
 from tests.world.http import get, parse
 from tests.world.identity.certificates import Authority, Pair
@@ -342,7 +343,7 @@ class Encrypted:
 @asynccontextmanager
 async def encrypted(pair: Pair, directory: Path, **given: Any) -> AsyncIterator[Encrypted]:
     registry, shown = Registry(), directory / "http.pem"
-    at = Encrypted(None, FileWatch(registry), registry, shown)  # type: ignore[arg-type]
+    at = Encrypted(None, FileWatch(registry, InternalErrors(Counter())), registry, shown)  # type: ignore[arg-type]
     at.show(pair)
     settings = HttpSettings(listen="127.0.0.1:0", tls_certificate_file=str(shown), **given)
     named = tls_files(settings)

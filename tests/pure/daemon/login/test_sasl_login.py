@@ -196,7 +196,7 @@ def test_a_login_anew_must_be_of_the_same_user_by_the_same_mechanism() -> None:
     assert isinstance(log_in(ours, SCRAM_SHA_256), LoggedIn)
     other = log_in(ours, SCRAM_SHA_512)
     assert isinstance(other, Refused)
-    assert other.why.endswith("it logs in anew as another user, or by another mechanism")
+    assert other.why.endswith("it logs in again as another user, or by another mechanism")
 
 
 def test_users_are_those_of_the_moment_at_which_a_login_begins() -> None:

@@ -7,8 +7,10 @@ import asyncio
 import pytest
 from structlog.testing import capture_logs
 
+from holdfast.daemon.internal_errors import InternalErrors
 from holdfast.daemon.maintenance.schedule import Schedule
 from holdfast.kafka.errors import ConnectionFailed
+from holdfast.metrics.registry import Counter
 from tests.simulated.memory_log import MemoryTopic
 from tests.waiting import PATIENCE_S
 from tests.world.maintenance import World
@@ -26,13 +28,14 @@ async def test_work_that_fails_is_done_again() -> None:
         elif problem := problems.pop(0):
             raise problem
 
-    schedule = Schedule(RETRY_MS)
+    schedule = Schedule(RETRY_MS, InternalErrors(bugs := Counter()))
     with capture_logs() as lines:
         schedule.every(1, work)
         async with asyncio.timeout(PATIENCE_S):
             await done.wait()
     await schedule.stop()
     assert [line["event"] for line in lines] == ["maintenance_unanswered", "maintenance_failed"]
+    assert bugs.value == 1
 
 
 async def test_work_that_kafka_did_not_answer_is_reported_once() -> None:
@@ -46,7 +49,7 @@ async def test_work_that_kafka_did_not_answer_is_reported_once() -> None:
             is_over.set()
         raise ConnectionFailed(f"no broker, in other words {attempts}")
 
-    schedule = Schedule(RETRY_MS)
+    schedule = Schedule(RETRY_MS, InternalErrors(Counter()))
     with capture_logs() as lines:
         schedule.every(1, work)
         async with asyncio.timeout(60):
@@ -67,7 +70,7 @@ async def test_work_that_kafka_did_not_answer_is_reported_when_the_silence_that_
             is_over.set()
         raise ConnectionFailed(f"no broker, at attempt {attempts}")
 
-    schedule = Schedule(RETRY_MS, lambda _: attempts < 3)
+    schedule = Schedule(RETRY_MS, InternalErrors(Counter()), lambda _: attempts < 3)
     with capture_logs() as lines:
         schedule.every(1, work)
         async with asyncio.timeout(PATIENCE_S):

@@ -6,7 +6,9 @@ import asyncio
 
 from structlog.testing import capture_logs
 
+from holdfast.daemon.internal_errors import InternalErrors
 from holdfast.daemon.membership.duties import Duties
+from holdfast.metrics.registry import Counter
 from tests.waiting import in_patience, wait_until
 
 
@@ -33,7 +35,7 @@ class Job:
 async def test_what_is_wanted_again_before_it_has_ended_ends_and_then_begins_again() -> None:
     did: list[str] = []
     job = Job("a", did)
-    duties = Duties({"a": job, "b": Job("b", did)})
+    duties = Duties({"a": job, "b": Job("b", did)}, InternalErrors(Counter()))
     assert duties.offered == ("a", "b")
     duties.set(("a",))
     await wait_until(lambda: did == ["a starts"])
@@ -53,7 +55,8 @@ async def test_a_bug_at_the_end_of_one_keeps_no_other_from_ending() -> None:
     jobs = {name: Job(name, did) for name in "ab"}
     for job in jobs.values():
         job.bug = RuntimeError("a bug")
-    duties = Duties(jobs)
+    bugs = Counter()
+    duties = Duties(jobs, InternalErrors(bugs))
     duties.set(("a", "b"))
     with capture_logs() as lines:
         await in_patience(duties.stop())
@@ -63,3 +66,4 @@ async def test_a_bug_at_the_end_of_one_keeps_no_other_from_ending() -> None:
         await in_patience(duties.stop())
     assert sorted(did[2:]) == ["a ends", "b ends"]
     assert sorted(line["duty"] for line in lines) == ["a", "b"]
+    assert bugs.value == 2

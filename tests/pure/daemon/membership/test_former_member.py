@@ -7,14 +7,17 @@ from collections.abc import Sequence
 import pytest
 from structlog.testing import capture_logs
 
+from holdfast.daemon.internal_errors import InternalErrors
 from holdfast.daemon.membership.division.metadata import PROTOCOL_TYPE
 from holdfast.daemon.membership.former_member import FormerMember
 from holdfast.kafka.discovery.group_calls import Described, Dismissal, Dismissed, Member
 from holdfast.kafka.protocol.error_codes import ErrorCode
+from holdfast.metrics.registry import Counter
 from tests.waiting import PATIENCE_MS
 
 #: What a node is called whose place is at this address.
 US = "holdfast-node-1-h:9001"
+BUGS = Counter()
 
 
 def member(member_id: str, client_id: str = US, host: str = "/h", instance_id: str | None = None) -> Member:
@@ -50,7 +53,7 @@ def waiting(*members: Member) -> Described:
 def former(group: Group, session_timeout_ms: int = PATIENCE_MS, own_ids: Sequence[str] = ("new",)) -> FormerMember:
     ids = [*own_ids]
     own_id = lambda: ids.pop(0) if len(ids) > 1 else ids[0]  # noqa: E731
-    return FormerMember(group, "nodes", own_id, session_timeout_ms=session_timeout_ms, pause_ms=0)
+    return FormerMember(group, "nodes", own_id, InternalErrors(BUGS), session_timeout_ms=session_timeout_ms, pause_ms=0)
 
 
 NEW = member("new")
@@ -111,7 +114,9 @@ async def test_it_ends_with_the_session_whatever_fails(described: Described) -> 
 
 
 async def test_a_bug_in_it_keeps_no_node_from_starting() -> None:
+    before = BUGS.value
     group = Group()  # has no answer, which raises
     with capture_logs() as lines:
         await former(group).dismiss()
-    assert [line["event"] for line in lines] == ["former_member_lookup_failed"]
+    assert [line["event"] for line in lines] == ["former_member_watch_failed"]
+    assert BUGS.value == before + 1

@@ -8,6 +8,7 @@ from typing import Any
 
 from structlog.testing import capture_logs
 
+from holdfast.daemon.internal_errors import InternalErrors
 from holdfast.daemon.membership.duties import Duties
 from holdfast.daemon.membership.group_member import GroupMember
 from holdfast.daemon.membership.known_members import KnownMembers
@@ -16,7 +17,7 @@ from holdfast.daemon.server.cluster_view import Node
 from holdfast.daemon.settings.file_env_flags import load_settings
 from holdfast.daemon.topics.state_topic import StateTopic
 from holdfast.kafka.connection import ConnectionOptions
-from holdfast.metrics.registry import Registry
+from holdfast.metrics.registry import Counter, Registry
 from tests.pure.daemon.membership.world import Config
 from tests.waiting import in_patience
 from tests.world.old_broker import old_broker
@@ -34,10 +35,11 @@ async def test_a_broker_that_is_too_old_for_members_ends_the_node_with_what_to_c
             Node(1, "h", 9001),
             LogPlace(StateTopic("state", bytes(16), 4, 1, 1_000_000), "cluster", connection, "h:9001"),
             nothing_is_served,
-            Duties({}),
+            Duties({}, InternalErrors(Counter())),
             KnownMembers(),
             Config(),
             Registry(),
+            InternalErrors(Counter()),
             now_ms=lambda: 0,
             refused=lambda why, is_setting_wrong: refusals.put_nowait((why, is_setting_wrong)),
             is_left_out=lambda partition: False,

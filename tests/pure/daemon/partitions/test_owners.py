@@ -9,6 +9,7 @@ from typing import Any, Self
 import pytest
 from structlog.testing import capture_logs
 
+from holdfast.daemon.internal_errors import InternalErrors
 from holdfast.daemon.partitions.owners import Owners, query_status_at
 from holdfast.daemon.partitions.partitions import Partitions
 from holdfast.daemon.server.other_nodes import OtherNodes
@@ -38,6 +39,7 @@ class World(PartitionsWorld):
             "this-run",
             lambda why, is_wrong: self.refused.append((why, is_wrong)),
             partitions,
+            InternalErrors(self.runtime_metrics.internal_errors),
             self._ask,
             group=self.group,
             is_member=lambda who: who.address in self.members,
@@ -255,3 +257,4 @@ async def test_a_query_that_ends_in_an_unforeseen_way_holds_no_start_up(topic: M
         await world.serve()
         await world.until(lambda: world.states() == {State.ACTIVE})
     assert "owner_query_failed" in {line["event"] for line in lines}
+    assert world.runtime_metrics.internal_errors.value == 1

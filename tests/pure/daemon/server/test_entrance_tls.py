@@ -16,13 +16,14 @@ from holdfast.client import LoginRefused
 from holdfast.client.connection import NodeConnection
 from holdfast.client.errors import Disconnected
 from holdfast.daemon.file_watch import FileWatch
+from holdfast.daemon.internal_errors import InternalErrors
 from holdfast.daemon.login.credentials import KeptUsers
 from holdfast.daemon.login.users_file import write_kept
 from holdfast.daemon.server.entrance import CannotAdmit, NodeEntrance
 from holdfast.daemon.settings.components.listener import SecuritySettings
 from holdfast.kafka.protocol.api_keys import API_VERSIONS
 from holdfast.kafka.security import Sasl
-from holdfast.metrics.registry import Registry
+from holdfast.metrics.registry import Counter, Registry
 from tests.waiting import wait_until
 from tests.world.identity.access import AUDIT
 from tests.world.identity.certificates import Authority, Pair
@@ -289,7 +290,7 @@ async def test_a_change_while_files_are_read_for_the_first_time_is_not_missed(
         users_file=str(users),
     )
     registry = Registry()
-    files = Meddled(registry)
+    files = Meddled(registry, InternalErrors(Counter()))
     entrance = NodeEntrance(settings, files, registry, AUDIT)
     files.look()
     assert registry.snapshot()["holdfast_certificate_days_left{port=listener}"] > 8
@@ -320,7 +321,7 @@ async def test_a_certificate_that_ends_soon_is_a_metric_and_a_warning(
     ):
         registry = Registry()
         with structlog.testing.capture_logs() as lines:
-            entrance = NodeEntrance(settings(pair), FileWatch(Registry()), registry, AUDIT)
+            entrance = NodeEntrance(settings(pair), FileWatch(Registry(), InternalErrors(Counter())), registry, AUDIT)
         assert days - 0.1 < registry.snapshot()["holdfast_certificate_days_left{port=listener}"] <= days
         assert [line["event"] for line in lines] == events
         await entrance.stop()
@@ -337,4 +338,4 @@ async def test_what_cannot_be_used_is_said_at_the_start(node: Pair, given: dict[
     values: dict[str, Any] = {"ssl_certificate_location": str(node.certificate), "ssl_key_location": str(node.key)}
     settings = SecuritySettings(security_protocol="SSL", client_properties_file="unused", **values | given)
     with pytest.raises(CannotAdmit, match=why):
-        NodeEntrance(settings, FileWatch(Registry()), Registry(), AUDIT)
+        NodeEntrance(settings, FileWatch(Registry(), InternalErrors(Counter())), Registry(), AUDIT)

@@ -15,11 +15,12 @@ import pytest
 from structlog.testing import capture_logs
 
 from holdfast.compaction.progress import to_json
+from holdfast.daemon.internal_errors import InternalErrors
 from holdfast.daemon.settings.file_env_flags import load_settings
 from holdfast.daemon.snapshots import job_supervisor
 from holdfast.daemon.snapshots.job_metrics import JobMetrics
 from holdfast.daemon.snapshots.job_supervisor import Supervisor
-from holdfast.metrics.registry import Registry
+from holdfast.metrics.registry import Counter, Registry
 from tests.pure.compaction.reports import batch
 from tests.waiting import wait_until
 
@@ -50,7 +51,10 @@ class World:
         settings = load_settings(flags=flags).settings
         #: That a child is given when it is started.
         self.kafka = settings.kafka
-        self.supervisor = Supervisor(settings, lambda: self.kafka, JobMetrics(self.registry), lambda: 1.0, command)
+        self.bugs = Counter()
+        self.supervisor = Supervisor(
+            settings, lambda: self.kafka, JobMetrics(self.registry), InternalErrors(self.bugs), lambda: 1.0, command
+        )
 
     def metric(self, name: str) -> float:
         return self.registry.snapshot()[f"holdfast_compaction_{name}"]
@@ -117,6 +121,7 @@ async def test_a_bug_in_looking_after_a_child_ends_that_child_only(
             first, second, _ = world.pids()
             await wait_until(lambda: not is_alive(first) and not is_alive(second))
     assert [line["event"] for line in lines].count("compaction_supervision_failed") == 2
+    assert world.bugs.value == 2
     ends = [line for line in lines if line["event"] == "compaction_ended"]
     assert [end["again_in_ms"] for end in ends] == [1, 2], "a bug that comes back is no progress"
 

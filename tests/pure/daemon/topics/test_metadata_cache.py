@@ -8,10 +8,12 @@ from random import Random
 import pytest
 from structlog.testing import capture_logs
 
+from holdfast.daemon.internal_errors import InternalErrors
 from holdfast.daemon.settings.models import MetadataSettings
 from holdfast.daemon.topics.metadata_cache import ClusterMetadata, MetadataImage, Refresh
 from holdfast.kafka.errors import ConnectionFailed
 from holdfast.kafka.metadata import RequestRefused, Topic, TopicAnswers
+from holdfast.metrics.registry import Counter
 from tests.waiting import PATIENCE_S, wait_until
 
 A, B, C = bytes([1] * 16), bytes([2] * 16), bytes([3] * 16)
@@ -63,9 +65,11 @@ class Node:
         self.in_use: set[bytes] = set()
         self.refreshes: list[tuple[MetadataImage, Refresh]] = []
         self._news = asyncio.Event()
+        self.bugs = Counter()
         self.metadata = ClusterMetadata(
             cluster,
             MetadataSettings.model_validate(wanted),
+            InternalErrors(self.bugs),
             random=Random(1),
         )
         self.metadata.add_user(self)
@@ -283,6 +287,7 @@ async def test_it_reports_a_bug_and_goes_on(cluster: FakeCluster, monkeypatch: p
             assert next(failures, None) is None
             await wait_until(lambda: node.metadata.problem == "")
     assert "metadata_refresh_crashed" in [line["event"] for line in lines]
+    assert node.bugs.value == 1
 
 
 async def test_another_cluster_is_no_evidence(cluster: FakeCluster) -> None:

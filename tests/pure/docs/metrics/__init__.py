@@ -7,6 +7,7 @@ from holdfast.daemon.brokers.silence import watch_broker
 from holdfast.daemon.file_watch import FileWatch
 from holdfast.daemon.group_metrics.numbers import GroupNumbers, Pair
 from holdfast.daemon.group_metrics.series import GroupSeries
+from holdfast.daemon.internal_errors import InternalErrors
 from holdfast.daemon.login.tls import show_certificate
 from holdfast.daemon.membership.metrics import AssignmentMetrics
 from holdfast.daemon.server.entrance import LoginMetrics
@@ -16,7 +17,7 @@ from holdfast.daemon.settings.components.listener import LimitSettings
 from holdfast.daemon.share.metrics import ShareMetrics
 from holdfast.daemon.snapshots.job_metrics import JobMetrics
 from holdfast.daemon.snapshots.metrics import SnapshotMetrics
-from holdfast.metrics.registry import Registry
+from holdfast.metrics.registry import Counter, Registry
 from holdfast.runtime.membership.metrics import MembershipMetrics
 from holdfast.runtime.metrics import RuntimeMetrics
 from tests.pure.compaction.reports import batch
@@ -38,7 +39,7 @@ def full_registry() -> Registry:
     AccessMetrics(registry)
     LoginMetrics(registry).show_waiting(lambda: 0)
     show_certificate(registry, "listener", lambda: 0.0)
-    FileWatch(registry).follow("acls_file", [], lambda: True)
+    FileWatch(registry, InternalErrors(Counter())).follow("acls_file", [], lambda: True)
     list(GroupSeries(registry, lambda: 0).show({Pair("group", bytes(16)): GroupNumbers("topic")}))
     watch_broker(registry, 1, lambda: 0)
     AccessMetrics(registry)

@@ -21,7 +21,7 @@ def test_a_code_that_nobody_knows_has_a_name_too() -> None:
 
 def test_groups_are_queried_for_plain_numbers() -> None:
     groups = [group for group in vars(error_codes).values() if isinstance(group, frozenset)]
-    assert len(groups) == 9
+    assert len(groups) == 8
     assert {type(code) for group in groups for code in group} == {int}
 
 

@@ -1,4 +1,4 @@
-"""What a Kafka with ACLs must allow, and to whom: the one table that pages, commands and tests take it from.
+"""What a Kafka with ACLs must allow, and to whom: the table that the pages are compared with, and the brokers of the tests are set up by.
 
 Kafka implies Describe by Read, Write and Delete, so a row for Describe stands only where nothing else is needed.
 
