@@ -86,13 +86,16 @@ async def test_nodes_that_were_killed_together_find_their_former_members_while_t
 
 
 async def test_a_second_node_joins_and_where_all_stop_at_once_none_waits_for_another(kafka: str, topic: str) -> None:
-    settings = [make_settings(kafka, topic, node_id=node_id, membership="group") for node_id in (1, 2)]
+    # All start and serve within a session, so they wait for none; how fast this machine starts them must not decide.
+    times = {"session.timeout.ms": PATIENCE_MS, "rebalance.timeout.ms": PATIENCE_MS}
+    settings = [make_settings(kafka, topic, node_id=node_id, membership="group", **times) for node_id in (1, 2)]
     with capture_logs() as lines:
         for _ in range(2):
-            nodes = [RunningNode(each) for each in settings]
-            for node in nodes:
-                await node.ready()
-            await wait_until(lambda nodes=nodes: [active(node) for node in nodes] == [1, 1], "each serves a half")  # type: ignore[misc]
+            async with asyncio.timeout(PATIENCE_MS / 1_000):
+                nodes = [RunningNode(each) for each in settings]
+                for node in nodes:
+                    await node.ready()
+                await wait_until(lambda nodes=nodes: [active(node) for node in nodes] == [1, 1], "each serves a half")  # type: ignore[misc]
             assert await asyncio.gather(*(node.stop() for node in nodes)) == [NodeExit.STOPPED] * 2
             # Kafka begins again at generation 1, and the logs do not.
             await forget(kafka, f"holdfast-{topic}")

@@ -15,7 +15,7 @@ from kio.schema.errors import ErrorCode
 from kio.schema.types import GroupId
 from structlog.testing import capture_logs
 
-from holdfast.client import Client, ClientError, connect
+from holdfast.client import AdminRefused, Client, ClientError, connect
 from holdfast.daemon.node_exit import NodeExit
 from holdfast.daemon.settings.models import Settings
 from holdfast.kafka.addresses import parse_address
@@ -94,6 +94,7 @@ async def test_nodes_divide_the_log_and_lose_nothing_when_one_stops_and_one_is_k
                 await node.ready()
             await killed.wait_ready()
             await wait_until(lambda: len(tasks(a)) == len(tasks(b)) == 2, "each has a third")
+            assert [node.node.registry.snapshot()["holdfast_assigned_tasks"] for node in (a, b)] == [2, 2]
             assert not set(tasks(a)) & set(tasks(b))
             async with connect(a.address, PATIENT_CLIENT) as client:
                 await client_walk(client, topic_id, a, b, killed)
@@ -110,6 +111,9 @@ async def client_walk(client: Client, topic_id: bytes, a: RunningNode, b: Runnin
     assert [(row["node_id"], len(row["log_partitions"])) for row in rows] == [(1, 2), (2, 2), (3, 2)]
     assert sorted(index for row in rows for index in row["log_partitions"]) == list(range(LOG_PARTITIONS))
     assert sum(row["is_leader"] for row in rows) == 1
+
+    with pytest.raises(AdminRefused, match="The group of nodes divides the log partitions, and a node that takes one"):
+        await client.admin("partitions-take", partition=tasks(a)[0])
 
     named = {parse_address(address) for address in (a.address, b.address, killed.address)}
     assert await owners(client, topic_id) == named

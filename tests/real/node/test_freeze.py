@@ -5,6 +5,7 @@ import signal
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
+from typing import Any, Final
 
 import pytest
 from confluent_kafka.admin import AdminClient
@@ -16,7 +17,7 @@ from holdfast.client import Client, ShareStateError, connect
 from holdfast.daemon.topics.state_topic import FIXED_CONFIG
 from holdfast.records.batches import ACKNOWLEDGED, AVAILABLE, StateBatch
 from tests.real.container_kafka import needs_processes
-from tests.real.nodes import ONE_TRY, NodeProcess, node_processes, topic_id_of
+from tests.real.nodes import ONE_TRY, PATIENT_CLIENT, NodeProcess, node_processes, topic_id_of
 from tests.real.quick_java import QUICK_KAFKA
 from tests.real.shared_kafka import NewTopicFactory
 from tests.waiting import PATIENCE_S, wait_until
@@ -81,14 +82,19 @@ async def write_once(
     return None
 
 
-@pytest.mark.parametrize("when_superseded", ["exit", "wait"])
+#: The shortest session that the broker of the tests takes: its end is what the successor of a member waits for.
+MEMBER: Final = {"membership": "group", "session.timeout.ms": 6_000, "heartbeat.interval.ms": 500}
+
+
+@pytest.mark.parametrize("membership", ["static", "group"])
 async def test_a_frozen_node_that_wakes_up_answers_no_write_that_its_successor_does_not_hold(
-    kafka: str, topic: str, new_topic: NewTopicFactory, tmp_path: Path, when_superseded: str
+    kafka: str, topic: str, new_topic: NewTopicFactory, tmp_path: Path, membership: str
 ) -> None:
+    settings = MEMBER if membership == "group" else {"membership": "static", "when_superseded": "exit"}
     topic_id = topic_id_of(kafka, new_topic(SHARE_PARTITIONS))
     async with AsyncExitStack() as stack:
         make_node = stack.enter_context(node_processes(kafka, topic, tmp_path))
-        sleeper = make_node(node_id=1, membership="static", when_superseded=when_superseded)
+        sleeper = make_node(node_id=1, **settings)
         await sleeper.start()
         await initialize(sleeper, topic_id)
         clients = [await stack.enter_async_context(connect(sleeper.address, ONE_TRY)) for _ in range(SHARE_PARTITIONS)]
@@ -97,8 +103,8 @@ async def test_a_frozen_node_that_wakes_up_answers_no_write_that_its_successor_d
         await wait_until(lambda: min(writer.answered for writer in writers) >= 5, "five answers for each writer")
         sleeper.signal(signal.SIGSTOP)
 
-        successor = make_node(node_id=2, membership="static")
-        await successor.start()
+        successor = make_node(node_id=2, **settings)
+        await successor.start()  # a member has everything when the session of the sleeper is over
         # What the sleeper had answered before it fell asleep has long been received.
         before = [writer.answered for writer in writers]
         outstanding = sum(not task.done() for task in running)
@@ -124,20 +130,21 @@ async def test_a_frozen_node_that_wakes_up_answers_no_write_that_its_successor_d
         # A write that was in the log before the take-over may still be answered: its successor holds it. None else may.
         for partition, writer in enumerate(writers):
             assert set(range(writer.answered)) <= held[partition]
-        if when_superseded == "exit":
+
+        def happened(event: str) -> list[dict[str, Any]]:
+            return [line for line in sleeper.events() if line["event"] == event]
+
+        if membership == "static":
             assert await sleeper.wait_exit() == 4
+            assert {line["node"] for line in happened("log_partitions_lost")} == {"2"}
         else:
-            assert sleeper.exit_code() is None
-            assert not (await sleeper.status())["is_ready"]
-            assert {row["owner"] for row in await sleeper.ask("partitions")} == {"2"}
+            # It is a member again, and serves its half of what its successor has held.
+            await wait_until(lambda: happened("membership_lost"), "the sleeper learns that its session is over")
+            await wait_until(lambda: len(happened("assignment_adopted")) == 2, "the sleeper is given its half")
+            await sleeper.wait_ready()
+            await successor.wait_ready()
 
-        def winners() -> set[str]:
-            event = "log_partitions_lost"
-            return {line["node"] for line in sleeper.events() if line["event"] == event}
-
-        await wait_until(lambda: winners() == {"2"}, "the sleeper says who took over")
-
-        async with connect(successor.address, ONE_TRY) as client:
+        async with connect(successor.address, PATIENT_CLIENT) as client:
             for partition in range(SHARE_PARTITIONS):
                 found = await client.read(GROUP, topic_id, partition, leader_epoch=-1)
                 assert THE_SUCCESSORS in found.state_batches

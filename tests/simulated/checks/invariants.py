@@ -111,6 +111,7 @@ class Invariant(Enum):
     LOADS_ARE_BOUNDED = "no more log partitions load at a time than the setting allows"
     CONFIG_IS_WHOLE = "a node goes by the config topic as it stands at an offset that was read, and by nothing between"
     CONFIG_IS_READ_AGAIN = "a config topic that could not be read is read again after a pause"
+    JOINS_WITH_A_LOOK = "a member takes a fresh look at the config topic before each join"
     CONFIG_IS_TAKEN = "a node takes what holds in the config topic when it has read it"
     GROUP_CONVERGES = "when faults have stopped, all members are stable, and each serves what one map gives it"
     GROUP_RESTS = "when the group has converged, it stays as it is"

@@ -58,6 +58,8 @@ class MemberWatch:
         self._joined: Joined | None = None
         self._has_performed = False
         self._is_prepared = False
+        #: Readings of the config topic that had begun when the callback began.
+        self._looks_before = 0
         self._has_wish = False
         self._is_lost = False
         self._stale_since_ms: int | None = None
@@ -155,11 +157,14 @@ class MemberWatch:
             self._has_performed = True
         elif isinstance(callback, Prepare | Complete):
             self._is_prepared = False
+            self._looks_before = self._member.config.follower.begun
 
     def ended(self, error: Exception | None) -> None:
         """Take note of the end of the callback that runs."""
         if isinstance(self.running, Prepare) and error is None:
             self._is_prepared = True
+            if self._member.config.follower.begun == self._looks_before:
+                self._fail(Invariant.JOINS_WITH_A_LOOK, "is about to join without a look at the config topic")
         self._is_lost |= isinstance(self.running, Lost)
         if isinstance(self.running, Complete) and error is None and not self._has_failed:
             self._stale_since_ms = None

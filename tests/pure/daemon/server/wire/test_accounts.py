@@ -15,8 +15,12 @@ from holdfast.kafka.protocol import frames
 from tests.waiting import wait_until
 from tests.world.serving import CountingTransport, open_connection, serve, write_body, write_frame
 
+#: A slice of time that never ends: how busy the machine is must not decide who goes on in which turn.
 LIMITS = LimitSettings(
-    requests_in_flight_per_principal_max=4, requests_in_flight_bytes_per_principal_max=100_000, connections_max=50
+    requests_in_flight_per_principal_max=4,
+    requests_in_flight_bytes_per_principal_max=100_000,
+    connections_max=50,
+    request_slice_ms=60_000,
 )
 
 
