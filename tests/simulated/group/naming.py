@@ -66,26 +66,33 @@ class NamingWatch:
         self._served_ms = served_ms
 
     def handed_out(self, divided: OwnershipMap) -> None:
-        """Look at a division that this process has just made: of who serves, each member that has joined says what it knows."""
+        """Look at a division that this process has just made: of who serves, each member that has joined says what it knows.
+
+        A leader may be answered late; what members have learned since they joined, by maps as new as this one, none could say.
+        """
         world = self._member.world
         known = {(each.node, task) for each in divided.former for task in each.tasks}
         joined = [world.members[chr(each.node.node_id)] for each in divided.members]
         for index in range(len(world.topic.partitions)):
             serving = self._serving(index)
-            for place in serving:
-                if place == divided.owner(index) or (place, index) in known:
+            for place, node in serving.items():
+                held = node.partition(index)
+                is_newer = held is not None and (held.generation or 0) >= divided.generation
+                if place == divided.owner(index) or (place, index) in known or is_newer:
                     continue
                 for member in joined:
-                    if member.node.is_running and member.watch.naming.knows(place, index, is_alone=len(serving) == 1):
+                    if member.node.is_running and member.watch.naming.knows(
+                        divided, place, index, is_alone=len(serving) == 1
+                    ):
                         text = f"hands out {divided}, and {member.node.name} knows that {place} serves {index}"
                         self._fail(Invariant.FORMER_ARE_KNOWN, text)
 
-    def knows(self, place: Place, index: int, *, is_alone: bool) -> bool:
-        """Tell whether this process knows that a node may serve a log partition; nobody else does where it is alone."""
+    def knows(self, divided: OwnershipMap, place: Place, index: int, *, is_alone: bool) -> bool:
+        """Tell whether this process knew before a division that a node may serve a log partition; nobody else does where it is alone."""
         member, before = self._member, self._member.view.map
         if place == member.place:
             return True
-        if before is None:
+        if before is None or before.generation >= divided.generation:
             return False
         owner = member.view.owner(index)
         # Where this process serves, another one that thinks so, too, is superseded or has superseded it: it cannot know.
