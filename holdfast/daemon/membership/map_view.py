@@ -117,6 +117,8 @@ class MapView:
             if owner == self._this_node and self._serves(task):
                 continue
             waits_ms = self._former.waits_ms(task)
+            if owner is None:  # it waits for an absent node, and who takes it in its place is yet to come
+                waits_ms = dict.fromkeys(waits_ms, self._handover_timeout_ms)
             if owner is not None and owner != self._this_node:
                 waits_ms[owner] = self._handover_timeout_ms
             for place in waits_ms.items():

@@ -102,7 +102,9 @@ class NamingWatch:
         age_ms = member.now_ms() - self._adopted_ms
         has_served = is_alone and self._served_ms.get((place, index), member.now_ms()) <= self._adopted_ms
         former = (each for each in before.former if each.node == place and index in each.tasks)
-        return before is self._map and has_served and any(age_ms + SLACK_MS < each.wait_ms for each in former)
+        # The map was adopted up to two slices before this watch saw it.
+        seen_ms = age_ms + 2 * member.world.time_slice_ms + SLACK_MS
+        return before is self._map and has_served and any(seen_ms < each.wait_ms for each in former)
 
     def _serving(self, index: int) -> dict[Place, GroupNode]:
         members = [member for member in self._member.world.members.values() if member.node.is_running]

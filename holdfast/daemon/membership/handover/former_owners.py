@@ -57,13 +57,17 @@ class FormerOwners:
         self._words: dict[int, Word] = {}
 
     def adopt(self, divided: OwnershipMap) -> None:
-        """Know those of a new division, and no others any more."""
+        """Know those of a new division, and no others any more.
+
+        Where a log partition waits for an absent node, that may serve it meanwhile: the time of a hand-over begins behind the wait.
+        """
         now_ms = self._now_ms()
+        absent_ms = {task: absence.wait_ms for absence in divided.absent for task in absence.work.tasks}
         self._former = {}
         for node, tasks, wait_ms in divided.former:
             if node != self._this_node:
                 for task in tasks:
-                    self._former.setdefault(task, {})[node] = now_ms + wait_ms
+                    self._former.setdefault(task, {})[node] = now_ms + wait_ms + absent_ms.get(task, 0)
         self._takers = {task: divided.owner(task) for task in self._former}
         self._words = {task: word for task, word in self._words.items() if word.node in self._former.get(task, ())}
         self._changed(self.confirmed.keys())

@@ -48,3 +48,20 @@ async def test_who_is_silent_in_a_hand_over_is_passed_on_until_its_time_is_over(
     await group.rebalance(b, c)
     assert c.view.map is not None
     assert {task for each in c.view.map.former if each.node == a.node for task in each.tasks} == {0, 1}
+
+
+async def test_the_time_of_a_hand_over_begins_behind_the_wait_for_an_absent_node(clock: Clock, group: Group) -> None:
+    delay_ms = 3 * HANDOVER_MS
+    a, b = (Member(node_id, clock, rebalance_delay_ms=delay_ms) for node_id in (1, 2))
+    await group.rebalance(a, b)
+    assert a.view.map is not None
+    had = {task for task in range(4) if a.view.map.owner(task) == a.node}
+    await group.rebalance(b, leader=b)  # a has lost its session, and serves on
+    for _ in range(3):
+        clock.now_ms += HANDOVER_MS
+        b.former.to_query()  # which forgets whose time is over
+        assert b.view.map is not None
+        is_over = clock.now_ms >= delay_ms
+        await group.rebalance(b, leader=b)
+        assert {task for task in had if b.view.map.owner(task) is None} == (set() if is_over else had)
+        assert [(each.node, {*each.tasks}, each.wait_ms) for each in b.view.map.former] == [(a.node, had, HANDOVER_MS)]
