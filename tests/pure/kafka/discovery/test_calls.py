@@ -44,15 +44,7 @@ async def test_one_call_for_many_keys_is_one_request_from_version_4_on_and_one_f
 
 async def test_requests_for_single_keys_are_in_flight_together_and_bounded() -> None:
     cluster = FakeCluster(version=3)
-    cluster.gate.clear()
-    sending = asyncio.create_task(send(cluster, GROUPS, requests_in_flight_max=8))
-    await wait_until(lambda: cluster.asked and cluster.asked[-1].api == "Metadata")
-    cluster.gate.set()
-    await wait_until(lambda: cluster.asked[-1].api == "FindCoordinator")
-    cluster.gate.clear()
-    await wait_until(lambda: cluster.in_flight == 8)
-    cluster.gate.set()
-    assert len(await sending) == 40
+    assert len(await send(cluster, GROUPS, requests_in_flight_max=8)) == 40
     assert cluster.in_flight_max == 8
 
 
