@@ -70,6 +70,9 @@ class Connection:
     async def exchange(self, api_key: int, version: int, body: bytes, *, is_flexible: bool) -> bytes:
         self._world.asked.append(self._host)
         await wait_until(lambda: self._host not in self._world.frozen)
+        if self._host in self._world.gone:
+            self.close()
+            raise ConnectionFailed(f"{self._host} closed the connection")
         self._world.hear(self._host)
         return metadata(self._world.leaders)
 
@@ -129,9 +132,13 @@ async def test_an_answer_on_any_other_connection_counts(monkeypatch: pytest.Monk
     async with watched(monkeypatch) as world:
         world.gone |= {"host-1", "host-2", "bootstrap"}
         await wait_until(lambda: world.watch.problem)
-        world.hear("host-1")
-        world.hear("host-2")
-        await wait_until(lambda: not world.watch.problem)
+
+        def is_well() -> bool:
+            for host in ("host-1", "host-2"):
+                world.hear(host)
+            return not world.watch.problem
+
+        await wait_until(is_well)
 
 
 async def test_leaders_that_moved_are_learned(monkeypatch: pytest.MonkeyPatch) -> None:
