@@ -25,6 +25,7 @@ from holdfast.daemon.access.audit import Audit
 from holdfast.daemon.access.authorizer import Authorizer
 from holdfast.daemon.access.rules import Rules
 from holdfast.daemon.components import partition_config, shard_config, state_bounds
+from holdfast.daemon.internal_errors import InternalErrors
 from holdfast.daemon.server.admin import Admin
 from holdfast.daemon.server.api_table import APIS, ApiHandler
 from holdfast.daemon.server.cluster_view import Node
@@ -126,12 +127,13 @@ class World:
         self._tasks: deque[Callable[[], None]] = deque()
         self.runtime = runtime or self._load_runtime()
         self.runtime.new_metadata_image(self.image)
-        service = ShareService(self.runtime, ShareMetrics(Registry()), lambda: time.monotonic_ns() / 1_000_000)
+        bugs = InternalErrors(Counter())
+        service = ShareService(self.runtime, ShareMetrics(Registry()), lambda: time.monotonic_ns() / 1_000_000, bugs)
         service.start_up(LOG_PARTITIONS)
         gate = TopicGate(service, self, 5_000, make_clock_ms())
         anything = Acl("User:*", Permission.ALLOW, Operation.ALL, ResourceType.GROUP, "*")
         authorizer = Authorizer(Rules([anything]), Audit(Counter(), 10, 10), is_open=not has_rules)
-        self.handle = ApiHandler(gate, self, Admin({}, 1_000), authorizer)
+        self.handle = ApiHandler(gate, self, Admin({}, 1_000, bugs), authorizer)
 
     def _load_runtime(self) -> CoordinatorRuntime:
         identity = LogIdentity(self.cluster_id, bytes(16), LOG_PARTITIONS)

@@ -15,6 +15,6 @@ class InternalErrors:
         self._count = count
 
     def note_bug(self, event: str, bug: BaseException, **fields: object) -> None:
-        """Count a bug and log it with its traceback; `event` and `fields` say what failed."""
+        """Count a bug and log it with its traceback; `event` and `fields` say what failed, an `error` among them in more words."""
         self._count.value += 1
-        _log.error(event, error=repr(bug), exc_info=bug, **fields)
+        _log.error(event, **{"error": repr(bug)} | fields, exc_info=bug)

@@ -106,13 +106,13 @@ class Node:
         self.run_id = os.urandom(8).hex()
         self._metrics = ShareMetrics(self.registry)
         self._runtime_metrics = RuntimeMetrics(self.registry)
-        self._internal_errors = InternalErrors(self._runtime_metrics.internal_errors)
+        self.internal_errors = InternalErrors(self._runtime_metrics.internal_errors)
         self._exit: asyncio.Future[NodeExit] = asyncio.get_running_loop().create_future()
         #: Of which this node is a member; None: it is a static node.
         self._group = settings.members.group_of(settings.log.state_topic)
         self._known_members = KnownMembers()
         #: What settings name, and a running node reads again.
-        self.files = FileWatch(self.registry, self._internal_errors)
+        self.files = FileWatch(self.registry, self.internal_errors)
         #: None while the node starts.
         self.parts: NodeParts | None = None
         #: Those of the start, and of the node that has all parts.
@@ -256,7 +256,7 @@ class Node:
             metadata = ClusterMetadata(
                 cluster.client,
                 settings.metadata,
-                self._internal_errors,
+                self.internal_errors,
                 random=Random(),
                 report_after_ms=settings.log.broker_silence_max_ms,
                 is_left_out=self._is_left_out,
@@ -275,8 +275,8 @@ class Node:
             log = LogPlace(topic, image.cluster_id, options, address)
             partitions = self._make_partitions(log, image, at_exit)
             config, known = self.node_settings, self._known_members
-            refused, left_out = self._refused, self._is_left_out
-            counted = self.registry, self._internal_errors
+            refused, left_out, bugs = self._refused, self._is_left_out, self.internal_errors
+            counted = self.registry, bugs
             allotment = make_allotment(
                 settings, this_node, log, partitions, known, config, *counted, refused=refused, is_left_out=left_out
             )
@@ -293,19 +293,19 @@ class Node:
                 offsets,
                 groups,
                 self._metrics,
-                self._internal_errors,
+                self.internal_errors,
                 cluster_id=view.cluster_id,
                 log_renewed=view.log_renewed,
                 is_left_out=left_out,
             )
             metadata.add_user(maintenance.deleted_state)
-            service = ShareService(partitions, self._metrics, exact_now_ms, settings.share.cached_keys_max)
+            service = ShareService(partitions, self._metrics, exact_now_ms, bugs, settings.share.cached_keys_max)
             gate = TopicGate(service, metadata, settings.share.write_timeout_ms, now_ms)
             commands = {
                 **NodeCommands(self, *cluster.look_ups, gate).table(),
                 **LogCommands(self, partitions, maintenance, allotment).table(),
             }
-            admin = Admin(commands, settings.log.request_timeout_ms)
+            admin = Admin(commands, settings.log.request_timeout_ms, bugs)
             watch = BrokerWatch(
                 options,
                 topic.name,
@@ -313,7 +313,7 @@ class Node:
                 silence_max_ms=settings.log.broker_silence_max_ms,
                 timeout_ms=settings.log.request_timeout_ms,
                 registry=self.registry,
-                internal_errors=self._internal_errors,
+                internal_errors=bugs,
                 answered_again=partitions.load_again_soon,
             )
 
@@ -339,7 +339,7 @@ class Node:
 
     async def _listen(self, options: ConnectionOptions, at_exit: _AtExit) -> tuple[Server, NodeAddress, Authorizer]:
         """Listen, with a handler that says that the node starts; returns also where clients reach it, and who may do what."""
-        settings = self.settings
+        settings, bugs = self.settings, self.internal_errors
         look_ups = make_cluster_queries(settings, options, now_ms).look_ups
         at_exit("topic names of the start", look_ups.names.close)
         host, advertised_port = settings.listener.advertised_address
@@ -347,8 +347,8 @@ class Node:
         def find_this_node() -> NodeAddress:
             return NodeAddress(settings.node_id, host, advertised_port or server.port)
 
-        share_calls = StartingShareCalls(self._metrics, exact_now_ms)
-        admin = Admin(starting_commands(self, look_ups, share_calls), settings.log.request_timeout_ms)
+        share_calls = StartingShareCalls(self._metrics, exact_now_ms, bugs)
+        admin = Admin(starting_commands(self, look_ups, share_calls), settings.log.request_timeout_ms, bugs)
         self._admins.append(admin)
         audit = make_audit(settings, self.registry)
         authorizer = make_authorizer(settings, audit, self.files)
@@ -387,7 +387,7 @@ class Node:
                 self.run_id,
                 self._refused,
                 partitions,
-                self._internal_errors,
+                self.internal_errors,
                 group=self._group,
                 is_member=lambda owner: self._known_members.knows(*owner),
                 other_nodes=OtherNodes(settings.security.client_properties_file),

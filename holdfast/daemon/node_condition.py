@@ -4,15 +4,11 @@ from __future__ import annotations
 
 from typing import Final, final
 
-import structlog
-
 from holdfast.daemon.node import Node
 from holdfast.daemon.partitions.own_view import find_winner
 from holdfast.daemon.settings.models import Settings
 from holdfast.runtime.partition.states import State
 from holdfast.service.condition import Condition
-
-_log = structlog.get_logger(__name__)
 
 #: States in which the first load of a log partition is over, whatever became of it.
 _LOADED: Final = (State.ACTIVE, State.FAILED)
@@ -50,8 +46,8 @@ class NodeWatch:
         self._looks += 1
         try:
             self._condition = self._read()
-        except Exception:
-            _log.exception("node_condition_failed")
+        except Exception as bug:
+            self._node.internal_errors.note_bug("node_condition_failed", bug)
             self._condition = self._condition._replace(turns=self._condition.turns + 1)
         return self._condition
 

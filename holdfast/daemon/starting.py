@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from holdfast.api.results import StateRequest, StateResponse
 from holdfast.daemon.admin.commands import NodeCommands, NodeView, StartingCommands
+from holdfast.daemon.internal_errors import InternalErrors
 from holdfast.daemon.server.admin import AdminCommand
 from holdfast.daemon.server.cluster_view import Node, StateTopicView
 from holdfast.daemon.share.metrics import ShareMetrics
@@ -45,8 +46,8 @@ class StartingView:
 class StartingShareCalls:
     """The five share-state calls while the node starts (`server.share_calls.ShareCalls`): refused by a service not started."""
 
-    def __init__(self, metrics: ShareMetrics, clock_ms: Callable[[], float]) -> None:
-        self._service = ShareService(_NoPartitions(), metrics, clock_ms)
+    def __init__(self, metrics: ShareMetrics, clock_ms: Callable[[], float], internal_errors: InternalErrors) -> None:
+        self._service = ShareService(_NoPartitions(), metrics, clock_ms, internal_errors)
         self.partition_for: Callable[[SharePartitionKey], int] = self._service.partition_for
 
     def handle(

@@ -21,6 +21,7 @@ from kio.schema.sync_group.v5.response import SyncGroupResponse
 
 from holdfast.api import admin, share_state, state_requests, state_responses
 from holdfast.api.results import PATIENT_CALLER
+from holdfast.daemon.internal_errors import InternalErrors
 from holdfast.daemon.login.credentials import KeptUsers, Users
 from holdfast.daemon.login.mechanisms import MECHANISMS
 from holdfast.daemon.login.sasl_login import LoggedIn, LoginRules, Refused, SaslLogin, Undecided
@@ -39,6 +40,7 @@ from holdfast.kafka.protocol import requests
 from holdfast.kafka.protocol.primitives import MalformedBody
 from holdfast.kafka.protocol.sasl_calls import SASL_AUTHENTICATE, SASL_HANDSHAKE, encode_handshake
 from holdfast.kafka.protocol.scram import SCRAM_SHA_256, Keys
+from holdfast.metrics.registry import Counter
 from holdfast.records.checkpoint import decode_checkpoint
 from holdfast.records.codecs.codec import decode_record
 from holdfast.records.errors import InvalidKey, RecordError
@@ -106,7 +108,9 @@ def _run_login(data: bytes) -> None:
 def _run_connection(data: bytes) -> None:
     """Let a client send these bytes, in pieces whose size the first byte says, and answer all that comes of it."""
     size, data = (data[0] or 256, data[1:]) if data else (1, b"")
-    handler = ApiHandler(FakeService(), FakeCluster(), Admin({"status": _status}, 1_000), OPEN, LIMITS)
+    handler = ApiHandler(
+        FakeService(), FakeCluster(), Admin({"status": _status}, 1_000, InternalErrors(Counter())), OPEN, LIMITS
+    )
     connection = Connection(APIS, LIMITS, "10.0.0.1:5", 0.0)
     for start in range(0, len(data), size):
         connection.receive(data[start : start + size])

@@ -16,7 +16,9 @@ from holdfast.api.results import (
     WritePartition,
 )
 from holdfast.api.share_state import DELETE, INITIALIZE, READ, SUMMARY, WRITE
+from holdfast.daemon.internal_errors import InternalErrors
 from holdfast.daemon.share.service import ShareService
+from holdfast.metrics.registry import Counter
 from holdfast.records.keys import SharePartitionKey, log_partition
 from holdfast.runtime.errors import (
     CoordinatorError,
@@ -109,7 +111,10 @@ class House:
 
     def __init__(self, key_cache_size_max: int = 1000) -> None:
         self.runtime, self.metrics, self.now_ms = FakeRuntime(), FakeMetrics(), 0.0
-        self.service = ShareService(self.runtime, self.metrics, lambda: self.now_ms, key_cache_size_max)
+        self.bugs = Counter()
+        self.service = ShareService(
+            self.runtime, self.metrics, lambda: self.now_ms, InternalErrors(self.bugs), key_cache_size_max
+        )
         self.service.start_up(PARTITION_COUNT)
         self.answers: list[StateResponse] = []
 

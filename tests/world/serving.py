@@ -22,6 +22,7 @@ from holdfast.api.results import (
     WritePartition,
     WriteResult,
 )
+from holdfast.daemon.internal_errors import InternalErrors
 from holdfast.daemon.server.admin import Admin, AdminCommand
 from holdfast.daemon.server.api_table import APIS, ApiHandler
 from holdfast.daemon.server.cluster_view import Node
@@ -31,6 +32,7 @@ from holdfast.daemon.server.wire.entrance import Entrance
 from holdfast.daemon.server.wire.protocol import ClientProtocol
 from holdfast.daemon.settings.components.listener import LimitSettings
 from holdfast.kafka.protocol import frames
+from holdfast.metrics.registry import Counter
 from holdfast.records.batches import StateBatch
 from holdfast.records.keys import SharePartitionKey, log_partition
 from holdfast.runtime.errors import NotAvailable
@@ -174,7 +176,12 @@ async def serve(
     entrance: Entrance | None = None,
 ) -> AsyncIterator[Served]:
     """Run a server on loopback, and on sockets of others, whose only node is itself."""
-    service, cluster, reports, admin = FakeService(), FakeCluster(), Reports(), Admin(commands or {}, 60_000)
+    service, cluster, reports, admin = (
+        FakeService(),
+        FakeCluster(),
+        Reports(),
+        Admin(commands or {}, 60_000, InternalErrors(Counter())),
+    )
     handler = handler or ApiHandler(service, cluster, admin, OPEN)
     server = Server(Connections(handler, APIS, limits or LimitSettings(), reports, clock, entrance), shared)
     await server.start("127.0.0.1", 0)

@@ -10,7 +10,6 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, Protocol
 
-import structlog
 from starlette.applications import Starlette
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
@@ -22,12 +21,11 @@ from holdfast.api.admin import AdminRequest, split_admin_response
 from holdfast.daemon.http import openapi
 from holdfast.daemon.http.guard import HttpGuard
 from holdfast.daemon.http.queries import PREFIX, QUERIES, Query, QueryRefused, parse_arguments
+from holdfast.daemon.internal_errors import InternalErrors
 from holdfast.daemon.server.admin import Admin
 from holdfast.kafka.protocol.error_codes import ErrorCode
 from holdfast.metrics.exposition import expose
 from holdfast.metrics.registry import Registry
-
-_log = structlog.get_logger(__name__)
 
 _JSON: Final = "application/json"
 #: The status of a command's refusal; any other error code is a bug of ours.
@@ -46,6 +44,8 @@ class NodeView(Protocol):
     """What the port shows of the node."""
 
     registry: Registry
+    #: Where bugs of the port go.
+    internal_errors: InternalErrors
 
     @property
     def admin(self) -> Admin:
@@ -76,7 +76,7 @@ def make_app(node: NodeView, guard: HttpGuard) -> Starlette:
                 for name, query in QUERIES.items()
             ),
         ],
-        exception_handlers={HTTPException: _refuse, Exception: _report_bug},
+        exception_handlers={HTTPException: _refuse, Exception: pages.report_bug},
     )
 
 
@@ -151,6 +151,11 @@ class _Pages:
 
         return answer
 
+    async def report_bug(self, request: Request, error: Exception) -> Response:
+        """Answer what a bug of ours kept from its answer."""
+        self._node.internal_errors.note_bug("http_request_failed", error, path=request.url.path)
+        return _refusal(500, "The request failed in the node; its log says why.")
+
 
 async def _run(admin: Admin, request: AdminRequest, client: str) -> bytes:
     """Run a command that changes nothing; returns the body of its answer."""
@@ -175,8 +180,3 @@ async def _refuse(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     texts = {404: "There is no such path; /openapi.json lists them.", 405: "Nothing but GET is answered here."}
     return _refusal(error.status_code, texts.get(error.status_code, error.detail), error.headers)
-
-
-async def _report_bug(request: Request, error: Exception) -> Response:
-    _log.error("http_request_failed", path=request.url.path, exc_info=error)
-    return _refusal(500, "The request failed in the node; its log says why.")

@@ -290,8 +290,10 @@ class GroupMember:
                 return
             except MemberClosed:
                 return
-            except MembershipError as error:  # the next poll goes on after a back-off
-                _log.error("membership_callback_failed", why=str(error), exc_info=error)
+            except (
+                MembershipError
+            ) as error:  # the member has noted its traceback; the next poll goes on after a back-off
+                _log.error("membership_callback_failed", why=str(error))
             except Exception as bug:
                 self._internal_errors.note_bug("membership_failed", bug)
                 self._refused(f"the membership ended: {bug!r}", False)
@@ -313,5 +315,8 @@ class GroupMember:
         await asyncio.gather(*self._polling, return_exceptions=True)
 
     def _note(self, level: str, event: str, fields: dict[str, object]) -> None:
+        if isinstance(bug := fields.get("exc_info"), Exception):
+            self._internal_errors.note_bug(event, bug, **{name: fields[name] for name in fields.keys() - {"exc_info"}})
+            return
         is_left_out = level == "warning" and self._is_left_out(None)
         getattr(_log, "debug" if is_left_out else level)(event, **fields)

@@ -3,7 +3,7 @@
 A command is a plain function of its arguments; where it must wait, it is a coroutine function and has
 `request_timeout_ms`; where it has much to do, it is a generator that returns the result, and between its steps others
 have their turns (`daemon.server.wire.turns`). `AdminError` is for what the person at the tool can mend; anything else that a command
-raises is a bug of ours, logged here and not shown there.
+raises is a bug of ours, counted and logged here and not shown there.
 """
 
 from __future__ import annotations
@@ -14,14 +14,11 @@ import inspect
 from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping
 from typing import Any, Final
 
-import structlog
-
 from holdfast.api.admin import AdminRequest, AdminResponse, encode_admin_response
+from holdfast.daemon.internal_errors import InternalErrors
 from holdfast.kafka.protocol.error_codes import ErrorCode
 from holdfast.records.errors import InvalidKey
 from holdfast.records.keys import parse_topic_id
-
-_log = structlog.get_logger(__name__)
 
 AdminSteps = Generator[None, None, object]
 AdminCommand = Callable[[dict[str, Any]], object | Awaitable[object] | AdminSteps]
@@ -61,9 +58,11 @@ def topic_id_of(argument: object) -> bytes:
 class Admin:
     """The admin commands of a node, and those in flight."""
 
-    def __init__(self, commands: Mapping[str, AdminCommand], timeout_ms: int) -> None:
+    def __init__(self, commands: Mapping[str, AdminCommand], timeout_ms: int, internal_errors: InternalErrors) -> None:
+        """Carry out `commands`, by name, each that waits within `timeout_ms`; their bugs go to `internal_errors`."""
         self._commands = commands
         self._timeout_ms = timeout_ms
+        self._internal_errors = internal_errors
         #: Commands that wait for something; the loop itself holds tasks only weakly.
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -142,6 +141,6 @@ class Admin:
         if isinstance(error, AdminError):
             text = str(error)[:_REFUSAL_CHARACTERS_MAX].encode("utf-8", "backslashreplace").decode()
             return encode_admin_response(AdminResponse(error.code, text, None))
-        _log.error("admin_command_failed", command=name, client=client, exc_info=error)
+        self._internal_errors.note_bug("admin_command_failed", error, command=name, client=client)
         text = f"The command {name} failed in the node; its log says why."
         return encode_admin_response(AdminResponse(ErrorCode.UNKNOWN_SERVER_ERROR, text, None))

@@ -7,8 +7,6 @@ last result is in; operations of one request are independent, so some may succee
 from collections.abc import Callable
 from typing import Any, ClassVar, Final, Protocol
 
-import structlog
-
 from holdfast.api.results import (
     PATIENT_CALLER,
     Caller,
@@ -27,6 +25,7 @@ from holdfast.api.results import (
     WriteResult,
 )
 from holdfast.api.share_state import BATCH_SIZE
+from holdfast.daemon.internal_errors import InternalErrors
 from holdfast.daemon.share.decisions import ShareShard
 from holdfast.daemon.share.errors import error_of
 from holdfast.kafka.protocol.error_codes import ErrorCode
@@ -35,8 +34,6 @@ from holdfast.records.keys import SharePartitionKey
 from holdfast.records.replay import replay
 from holdfast.runtime.errors import CoordinatorError
 from holdfast.runtime.state_machine import Decision, Operation
-
-_log = structlog.get_logger(__name__)
 
 Topics = list[tuple[bytes, list[PartitionRequest]]]
 Respond = Callable[[StateResponse], None]
@@ -66,10 +63,21 @@ class PendingRequest:
         respond: takes the answer.
         metrics: where writes are counted and timed.
         clock_ms: monotonic; given for a Write, whose time is taken, else None.
+        internal_errors: where a bug in `respond` goes.
         caller: says how large the answer may be.
     """
 
-    __slots__ = ("_clock_ms", "_respond", "_started_ms", "_topics", "caller", "metrics", "results", "waiting")
+    __slots__ = (
+        "_clock_ms",
+        "_internal_errors",
+        "_respond",
+        "_started_ms",
+        "_topics",
+        "caller",
+        "metrics",
+        "results",
+        "waiting",
+    )
 
     def __init__(
         self,
@@ -77,6 +85,7 @@ class PendingRequest:
         count: int,
         respond: Respond,
         metrics: Metrics,
+        internal_errors: InternalErrors,
         clock_ms: Callable[[], float] | None = None,
         caller: Caller = PATIENT_CALLER,
     ) -> None:
@@ -84,6 +93,7 @@ class PendingRequest:
         self._topics = topics
         self._respond = respond
         self.metrics = metrics
+        self._internal_errors = internal_errors
         self._clock_ms = clock_ms
         if clock_ms is not None:
             self._started_ms = clock_ms()
@@ -110,9 +120,9 @@ class PendingRequest:
             self.metrics.write_latency(self._clock_ms() - self._started_ms)
         try:
             self._respond(merge(self._topics, self.results))
-        except Exception:
+        except Exception as bug:
             # Whatever the connection does with its answer, the shard that completed the last part goes on.
-            _log.exception("share_answer_delivery_failed")
+            self._internal_errors.note_bug("share_answer_delivery_failed", bug)
 
 
 def merge(topics: Topics, results: list[PartitionResult | None]) -> StateResponse:

@@ -13,6 +13,7 @@ import structlog
 
 from holdfast.api.results import StateRequest
 from holdfast.api.share_state import DELETE, INITIALIZE, READ, SUMMARY, WRITE
+from holdfast.daemon.internal_errors import InternalErrors
 from holdfast.daemon.share.operations import (
     DeleteOperation,
     InitializeOperation,
@@ -74,15 +75,22 @@ class ShareService:
         runtime: where the operations run.
         metrics: what is counted and timed.
         clock_ms: monotonic.
+        internal_errors: where bugs go that a caller is answered with.
         key_cache_size_max: share partitions whose log partition is remembered; the hash takes Python some microseconds.
     """
 
     def __init__(
-        self, runtime: Runtime, metrics: Metrics, clock_ms: Callable[[], float], key_cache_size_max: int = 100_000
+        self,
+        runtime: Runtime,
+        metrics: Metrics,
+        clock_ms: Callable[[], float],
+        internal_errors: InternalErrors,
+        key_cache_size_max: int = 100_000,
     ) -> None:
         self._runtime = runtime
         self._metrics = metrics
         self._clock_ms = clock_ms
+        self._internal_errors = internal_errors
         self._key_cache_size_max = key_cache_size_max
         #: Of the state topic; 0 before start-up and after shutdown.
         self._partition_count = 0
@@ -154,9 +162,11 @@ class ShareService:
         operation_type = _OPERATIONS[api_key]
         if api_key == WRITE:
             self._metrics.write_recorded(count)
-            pending = PendingRequest(topics, count, respond, self._metrics, self._clock_ms, caller)
+            pending = PendingRequest(
+                topics, count, respond, self._metrics, self._internal_errors, self._clock_ms, caller
+            )
         else:
-            pending = PendingRequest(topics, count, respond, self._metrics, None, caller)
+            pending = PendingRequest(topics, count, respond, self._metrics, self._internal_errors, None, caller)
         if not self.is_active:
             pending.refuse(operation_type.failure(NotAvailable(_NOT_ACTIVE)))
         elif len(group_id) * _UTF_8_BYTES_MAX > _GROUP_ID_BYTES_MAX < len(group_id.encode()):
@@ -187,7 +197,7 @@ class ShareService:
         try:
             self._runtime.write_many(operations, waited_ms)
         except Exception as bug:
-            _log.exception("share_operations_run_failed", operation=operation_type.call)
+            self._internal_errors.note_bug("share_operations_run_failed", bug, operation=operation_type.call)
             for index, result in enumerate(pending.results):
                 if result is None:
                     pending.complete(index, operation_type.failure(bug))

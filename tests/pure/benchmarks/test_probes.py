@@ -10,6 +10,7 @@ from benchmarks.attacks.probes import SECRET_GROUP, armed, calls
 from holdfast.api import share_state
 from holdfast.api.admin import ADMIN
 from holdfast.daemon.access.needs import ADMIN_COMMANDS
+from holdfast.daemon.internal_errors import InternalErrors
 from holdfast.daemon.server.admin import Admin
 from holdfast.daemon.server.api_table import APIS, ApiHandler
 from holdfast.daemon.server.wire.connection import Connection
@@ -17,6 +18,7 @@ from holdfast.daemon.server.wire.requests import Request, Violation
 from holdfast.daemon.settings.components.listener import LimitSettings
 from holdfast.kafka.protocol import frames
 from holdfast.kafka.protocol.primitives import MalformedBody
+from holdfast.metrics.registry import Counter
 from tests.world.identity.access import closed
 from tests.world.samples import TOPIC
 from tests.world.serving import FakeCluster, FakeService
@@ -27,7 +29,7 @@ CALLS = list(calls(TOPIC, SECRET_GROUP))
 def give(api_key: int, version: int, body: bytes) -> tuple[bytes | None, FakeService]:
     """Return what a node answers to a client without rights, None where it closes, and what its service was asked."""
     service = FakeService()
-    handler = ApiHandler(service, FakeCluster(), Admin({}, 1_000), closed())
+    handler = ApiHandler(service, FakeCluster(), Admin({}, 1_000, InternalErrors(Counter())), closed())
     connection = Connection(APIS, LimitSettings(), "10.0.0.1:5", 0.0)
     has_tags = version >= APIS[api_key].flexible_from
     connection.receive(frames.encode_request(api_key, version, 7, b"prober", body, has_tags))

@@ -8,8 +8,10 @@ from typing import Any, cast
 import pytest
 from structlog.testing import capture_logs
 
+from holdfast.daemon.internal_errors import InternalErrors
 from holdfast.daemon.node import Node
 from holdfast.daemon.node_condition import NodeWatch
+from holdfast.metrics.registry import Counter
 from holdfast.runtime.partition.states import State
 
 
@@ -18,6 +20,8 @@ class FakeNode:
 
     def __init__(self) -> None:
         self.why = "the node starts"
+        self.bugs = Counter()
+        self.internal_errors = InternalErrors(self.bugs)
         self.why_stopped = ""
         self.parts: Any = None
         self.log_partitions: dict[int, Any] = {}
@@ -155,5 +159,6 @@ def test_a_bug_in_the_look_stops_no_turns_and_is_logged(node: FakeNode, watch: N
     with capture_logs() as lines:
         again, third = watch.condition(), watch.condition()
     assert [line["event"] for line in lines] == ["node_condition_failed"] * 2
+    assert node.bugs.value == 2
     assert again.status == before.status
     assert len({before.turns, again.turns, third.turns}) == 3

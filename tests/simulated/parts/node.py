@@ -9,12 +9,13 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from holdfast.api.results import StateRequest, StateResponse
+from holdfast.daemon.internal_errors import InternalErrors
 from holdfast.daemon.pruning.pruner import Phase, Pruner
 from holdfast.daemon.share.service import ShareService
 from holdfast.daemon.snapshots.follower import Bounds, SnapshotFollower
 from holdfast.daemon.snapshots.metrics import SnapshotMetrics
 from holdfast.daemon.snapshots.verifier import SnapshotVerifier
-from holdfast.metrics.registry import Registry
+from holdfast.metrics.registry import Counter, Registry
 from holdfast.records.checkpoint import CHECKPOINT_KEY, Checkpoint
 from holdfast.records.header import decode_header
 from holdfast.runtime.coordinator import CoordinatorRuntime
@@ -116,7 +117,7 @@ class Node:
             write_timeout_ms=5_000,
         )
         self.log.start(self)
-        self.service = ShareService(self, NoMetrics(), world.clock_ms)
+        self.service = ShareService(self, NoMetrics(), world.clock_ms, InternalErrors(Counter()))
         self.service.start_up(len(world.topic.partitions))
         self.image = Image()  #: the newest
         self.learn_image()

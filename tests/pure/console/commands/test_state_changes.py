@@ -16,8 +16,10 @@ from holdfast.console import confirmation
 from holdfast.console.outcomes import Exit
 from holdfast.console.show.state_differences import state_data
 from holdfast.daemon.admin.previews import preview
+from holdfast.daemon.internal_errors import InternalErrors
 from holdfast.daemon.server.admin import Admin, AdminCommand
 from holdfast.daemon.server.api_table import ApiHandler
+from holdfast.metrics.registry import Counter
 from holdfast.records.batches import ACKNOWLEDGED, AVAILABLE, StateBatch
 from holdfast.records.keys import SharePartitionKey, format_topic_id
 from holdfast.records.replay import ShareState
@@ -82,7 +84,7 @@ def holder() -> Holder:
 def state(holder: Holder) -> Iterator[Run]:
     """Give a function that runs `holdfast state` with `g1:orders:0`."""
     cluster = FakeCluster()
-    handler = ApiHandler(holder, cluster, Admin(holder.commands(), 60_000), OPEN)
+    handler = ApiHandler(holder, cluster, Admin(holder.commands(), 60_000, InternalErrors(Counter())), OPEN)
     with served_in_thread(serve(handler=handler)) as served:
         cluster.nodes = served.cluster.nodes
         run = runner_for(served.address)

@@ -79,7 +79,7 @@ class World(PartitionsWorld):
         leaders = TopicLeaders(options, timeout_ms=1_000, topics_per_request_max=100)
         self.topic_ends = TopicEndSource(options, leaders, timeout_ms=1_000, waiting_max=10)
         names = names or TopicNames(Kafka(), MetadataSettings(), lambda: 0, timeout_ms=60_000)
-        share_calls = StartingShareCalls(self.metrics, lambda: 0.0)
+        share_calls = StartingShareCalls(self.metrics, lambda: 0.0, InternalErrors(Counter()))
         self.elsewhere: list[dict[str, Any]] = []
         self._of_node = NodeCommands(self, names, self.topic_ends, share_calls).table()
         self.table: Mapping[str, AdminCommand] = {**self._of_node, **StartingCommands().table()}

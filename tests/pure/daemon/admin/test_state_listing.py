@@ -9,8 +9,10 @@ import pytest
 
 from holdfast.api.admin import AdminRequest, decode_admin_response
 from holdfast.daemon.admin.state_listing import StateListing
+from holdfast.daemon.internal_errors import InternalErrors
 from holdfast.daemon.server.admin import Admin, AdminError
 from holdfast.kafka.protocol.error_codes import ErrorCode
+from holdfast.metrics.registry import Counter
 from holdfast.records.keys import SharePartitionKey, format_topic_id
 from tests.simulated.memory_log import MemoryTopic
 from tests.world.node import PartitionsWorld
@@ -199,7 +201,7 @@ def test_the_steps_of_a_command_end_with_its_answer_or_its_refusal() -> None:
         raise AdminError("No more.")
 
     answers: list[bytes] = []
-    admin = Admin({"count": count, "refuse": refuse}, 60_000)
+    admin = Admin({"count": count, "refuse": refuse}, 60_000, InternalErrors(Counter()))
     steps = admin.handle(AdminRequest("count", {"steps": 3}), answers.append)
     assert steps is not None
     assert (list(steps), decode_admin_response(answers[0]).result) == ([True] * 3, 3)

@@ -16,9 +16,10 @@ from holdfast.daemon.http.guard import HttpGuard, OpenGuard, ScrapeGuard
 from holdfast.daemon.http.openapi import describe
 from holdfast.daemon.http.queries import PREFIX, QUERIES
 from holdfast.daemon.http.server import HttpServer
+from holdfast.daemon.internal_errors import InternalErrors
 from holdfast.daemon.server.admin import Admin, AdminCommand, AdminError, NodeStarting
 from holdfast.daemon.settings.components.http import HttpSettings
-from holdfast.metrics.registry import Registry
+from holdfast.metrics.registry import Counter, Registry
 from tests.world.http import Answer, get
 
 ROWS = [{"partition": 0, "state": "loading", "records_read": 7, "next_offset": 9, "why": None}]
@@ -40,11 +41,13 @@ class Node:
 
     def __init__(self, **commands: AdminCommand) -> None:
         self.registry = Registry()
+        self.bugs = Counter()
+        self.internal_errors = InternalErrors(self.bugs)
         self.registry.counter("writes", "Writes.").value = 5
         self.why = ""
         self.asked: list[tuple[str, dict[str, Any]]] = []
         named = {name.replace("_", "-"): command for name, command in commands.items()}
-        self.admin = Admin({name: self._answer(name) for name in QUERIES} | named, 1_000)
+        self.admin = Admin({name: self._answer(name) for name in QUERIES} | named, 1_000, self.internal_errors)
 
     def _answer(self, name: str) -> Callable[[dict[str, Any]], object]:
         def answer(arguments: dict[str, Any]) -> object:
@@ -201,6 +204,7 @@ async def test_a_refusal_has_its_status_and_a_bug_shows_nothing() -> None:
             broken = await ask("/health")
         assert (broken.status, TOKEN.encode() in broken.body) == (500, False)
         assert [line["event"] for line in lines] == ["http_request_failed"]
+        assert node.bugs.value == 2, "that of the command, and that of the page"
 
 
 async def test_without_the_token_nothing_is_said_but_that_it_lives_and_whether_it_is_ready() -> None:

@@ -25,6 +25,7 @@ from tests.world.old_broker import old_broker
 
 async def test_a_broker_that_is_too_old_for_members_ends_the_node_with_what_to_change() -> None:
     refusals: asyncio.Queue[tuple[str, bool]] = asyncio.Queue()
+    bugs = Counter()
     nothing_is_served: Any = SimpleNamespace(find=lambda index: None, note_served_elsewhere=lambda indexes: None)
     async with old_broker() as broker:
         address = f"127.0.0.1:{broker.port}"
@@ -39,7 +40,7 @@ async def test_a_broker_that_is_too_old_for_members_ends_the_node_with_what_to_c
             KnownMembers(),
             Config(),
             Registry(),
-            InternalErrors(Counter()),
+            InternalErrors(bugs),
             now_ms=lambda: 0,
             refused=lambda why, is_setting_wrong: refusals.put_nowait((why, is_setting_wrong)),
             is_left_out=lambda partition: False,
@@ -52,3 +53,15 @@ async def test_a_broker_that_is_too_old_for_members_ends_the_node_with_what_to_c
     assert is_setting_wrong, "no restart helps"
     assert refusals.empty()
     assert [line["why"] for line in lines if line["event"] == "membership_refused"] == [why]
+    assert bugs.value == 0, "a broker that is too old is no bug"
+    with capture_logs() as lines:
+        failed = RuntimeError("planted")
+        member._note(
+            "error", "group_callback_failed", {"group": "nodes", "error": "on_lost failed", "exc_info": failed}
+        )
+        member._note("info", "group_left", {"group": "nodes"})
+    assert [(line["event"], line.get("error"), line.get("exc_info")) for line in lines] == [
+        ("group_callback_failed", "on_lost failed", failed),
+        ("group_left", None, None),
+    ]
+    assert bugs.value == 1

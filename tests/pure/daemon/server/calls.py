@@ -11,11 +11,13 @@ from typing import Any
 from kio.serial import entity_reader, entity_writer
 
 from holdfast.daemon.access.authorizer import Authorizer
+from holdfast.daemon.internal_errors import InternalErrors
 from holdfast.daemon.server.admin import Admin, AdminCommand, AdminError
 from holdfast.daemon.server.api_table import ApiHandler
 from holdfast.daemon.server.cluster_view import Node
 from holdfast.daemon.server.wire.requests import Body, Request, RequestMemory
 from holdfast.daemon.settings.components.listener import LimitSettings
+from holdfast.metrics.registry import Counter
 from holdfast.records.keys import SharePartitionKey, format_key
 from tests.world.identity.access import OPEN
 from tests.world.samples import TOPIC
@@ -30,7 +32,8 @@ class ApiWorld:
         self.service = FakeService()
         self.cluster = FakeCluster(nodes=list(NODES))
         limits = LimitSettings(share_partitions_per_request_max=50, admin_arguments_bytes_max=1_024)
-        self.handler = ApiHandler(self.service, self.cluster, Admin(commands or {}, 20), authorizer or OPEN, limits)
+        admin = Admin(commands or {}, 20, InternalErrors(Counter()))
+        self.handler = ApiHandler(self.service, self.cluster, admin, authorizer or OPEN, limits)
 
     def ask_raw(self, api_key: int, version: int, body: bytes) -> bytes:
         answers: list[Body] = []

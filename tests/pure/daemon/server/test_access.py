@@ -22,12 +22,14 @@ from holdfast.api.results import (
 from holdfast.daemon.access.acl import Acl, Operation, PatternType, Permission, ResourceType
 from holdfast.daemon.access.authorizer import Authorizer
 from holdfast.daemon.access.needs import ADMIN_COMMANDS, GROUP_CALLS
+from holdfast.daemon.internal_errors import InternalErrors
 from holdfast.daemon.server.admin import Admin, AdminCommand
 from holdfast.daemon.server.api_table import APIS, ApiHandler
 from holdfast.daemon.server.wire.requests import SMALL_FRAME_BYTES, Body, Request, RequestMemory
 from holdfast.kafka.protocol import api_keys
 from holdfast.kafka.protocol.error_codes import ErrorCode
 from holdfast.kafka.protocol.sasl_calls import SASL_AUTHENTICATE, SASL_HANDSHAKE
+from holdfast.metrics.registry import Counter
 from tests.pure.daemon.server.calls import ApiWorld, key, metadata_fields
 from tests.world.identity.access import closed, cluster_acl, group_acl
 from tests.world.samples import OTHER_TOPIC, TOPIC
@@ -111,7 +113,7 @@ def test_a_denied_answer_does_not_depend_on_the_group(api_key: int, version: int
 @pytest.mark.parametrize(("api_key", "version"), CALLS)
 def test_a_large_denied_call_is_answered_in_steps_and_not_begun(api_key: int, version: int) -> None:
     world = ApiWorld()
-    world.handler = ApiHandler(world.service, world.cluster, Admin({}, 20), closed(MINE))
+    world.handler = ApiHandler(world.service, world.cluster, Admin({}, 20, InternalErrors(Counter())), closed(MINE))
     body = request_of(api_key, version, "other", count=1_500)
     answers: list[Body] = []
     memory = RequestMemory()

@@ -9,8 +9,10 @@ import pytest
 from structlog.testing import capture_logs
 
 from holdfast.api.admin import ADMIN, AdminRequest, decode_admin_response, encode_admin_request
+from holdfast.daemon.internal_errors import InternalErrors
 from holdfast.daemon.server.admin import Admin, AdminError
 from holdfast.daemon.server.wire.requests import Body, Request, RequestMemory
+from holdfast.metrics.registry import Counter
 from tests.pure.daemon.server.calls import (
     ApiWorld,
     admin_world,
@@ -72,7 +74,7 @@ def test_the_refusal_of_an_admin_command_is_short_and_can_be_sent_whatever_it_re
         raise AdminError(f"There is no {arguments['what']}.")
 
     answers: list[bytes] = []
-    admin = Admin({"refuse": refuse}, 60_000)
+    admin = Admin({"refuse": refuse}, 60_000, InternalErrors(Counter()))
     for what in ("\ud800", "x" * 8_000_000, "\ud800" * 8_000_000):
         admin.handle(AdminRequest("refuse", {"what": what}), answers.append)
     texts = [decode_admin_response(answer).error_message or "" for answer in answers]
@@ -84,9 +86,13 @@ def test_a_failed_admin_command_names_its_client_in_the_log() -> None:
     def fail(arguments: dict[str, Any]) -> object:
         raise RuntimeError("secret")
 
+    bugs = Counter()
     with capture_logs() as lines:
-        Admin({"fail": fail}, 60_000).handle(AdminRequest("fail", {}), lambda _: None, "10.0.0.1:5")
+        Admin({"fail": fail}, 60_000, InternalErrors(bugs)).handle(
+            AdminRequest("fail", {}), lambda _: None, "10.0.0.1:5"
+        )
     assert [(line["command"], line["client"]) for line in lines] == [("fail", "10.0.0.1:5")]
+    assert bugs.value == 1
 
 
 def test_an_admin_command_above_its_bound_is_refused_in_few_words_and_not_run() -> None:
@@ -110,7 +116,7 @@ async def test_closing_cancels_admin_commands_in_flight() -> None:
         await asyncio.Event().wait()
         return None
 
-    admin = Admin({"endless": endless}, 60_000)
+    admin = Admin({"endless": endless}, 60_000, InternalErrors(Counter()))
     answers: list[bytes] = []
     admin.handle(AdminRequest("endless", {}), answers.append)
     await admin.close()

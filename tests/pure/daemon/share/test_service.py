@@ -17,9 +17,11 @@ from holdfast.api.results import (
     WriteResult,
 )
 from holdfast.api.share_state import DELETE, INITIALIZE, READ, SUMMARY, WRITE
+from holdfast.daemon.internal_errors import InternalErrors
 from holdfast.daemon.share.errors import error_of
 from holdfast.daemon.share.service import ShareService
 from holdfast.kafka.protocol.error_codes import ErrorCode
+from holdfast.metrics.registry import Counter
 from holdfast.records.batches import StateBatch
 from holdfast.records.keys import SharePartitionKey, log_partition
 from holdfast.runtime.errors import (
@@ -307,6 +309,7 @@ def test_a_runtime_that_raises_fails_what_it_left_undone(house: House) -> None:
     assert codes(response) == [(TOPIC, expected)]
     assert "secret" not in str(response)
     assert [line["operation"] for line in lines] == ["write-share-group-state"]
+    assert house.bugs.value == 1
 
 
 def test_a_connection_that_fails_to_take_its_answer_harms_nobody(house: House) -> None:
@@ -318,6 +321,7 @@ def test_a_connection_that_fails_to_take_its_answer_harms_nobody(house: House) -
     with capture_logs() as lines:
         house.service.handle(SUMMARY, StateRequest("g1", [(TOPIC, [ask(SUMMARY, 0)])]), fail)
     assert [line["log_level"] for line in lines] == ["error"]
+    assert house.bugs.value == 1
     assert codes(house.call(SUMMARY, (TOPIC, [ask(SUMMARY, 0)]))) == [(TOPIC, [(0, 0)])]
 
 
@@ -368,7 +372,7 @@ def test_refused_writes_are_timed_and_other_calls_are_not(house: House) -> None:
 
 def test_before_start_up_and_after_shutdown_every_call_is_not_available() -> None:
     house = House()
-    fresh = ShareService(house.runtime, house.metrics, lambda: 0.0)
+    fresh = ShareService(house.runtime, house.metrics, lambda: 0.0, InternalErrors(Counter()))
     key = SharePartitionKey("g1", TOPIC, 3)
     assert not fresh.is_active
     with pytest.raises(NotAvailable):
@@ -395,7 +399,7 @@ def test_a_second_start_up_or_shutdown_only_warns(house: House) -> None:
 
 def test_start_up_needs_a_partition(house: House) -> None:
     with pytest.raises(ValueError, match="partition_count is 0"):
-        ShareService(house.runtime, house.metrics, lambda: 0.0).start_up(0)
+        ShareService(house.runtime, house.metrics, lambda: 0.0, InternalErrors(Counter())).start_up(0)
 
 
 def test_the_memory_of_places_is_bounded() -> None:

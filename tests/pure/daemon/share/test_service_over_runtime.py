@@ -8,10 +8,12 @@ import pytest
 
 from holdfast.api.results import PartitionRequest, ReadResult, StateRequest, StateResponse
 from holdfast.api.share_state import DELETE, INITIALIZE, READ, SUMMARY, WRITE
+from holdfast.daemon.internal_errors import InternalErrors
 from holdfast.daemon.pruning.pruner import PruningSlice
 from holdfast.daemon.settings.models import PruningSettings
 from holdfast.daemon.share.decisions import ShareShard
 from holdfast.daemon.share.service import ShareService
+from holdfast.metrics.registry import Counter
 from holdfast.runtime.partition.states import State
 from tests.configs import partition_config, shard_config
 from tests.simulated.memory_log import MemoryTopic
@@ -32,7 +34,7 @@ class Node:
         self.runtime = self.process.runtime
         self.runtime.new_metadata_image(Image({TOPIC: 8}))
         self.process.start()
-        self.service = ShareService(self.runtime, FakeMetrics(), lambda: 0.0)
+        self.service = ShareService(self.runtime, FakeMetrics(), lambda: 0.0, InternalErrors(Counter()))
         self.service.start_up(len(topic.partitions))
 
     def settle(self) -> None:
