@@ -106,7 +106,6 @@ class Node:
         self.run_id = os.urandom(8).hex()
         self._metrics = ShareMetrics(self.registry)
         self._runtime_metrics = RuntimeMetrics(self.registry)
-        #: Where its bugs go.
         self.internal_errors = InternalErrors(self._runtime_metrics.internal_errors)
         self._exit: asyncio.Future[NodeExit] = asyncio.get_running_loop().create_future()
         #: Of which this node is a member; None: it is a static node.
@@ -276,8 +275,8 @@ class Node:
             log = LogPlace(topic, image.cluster_id, options, address)
             partitions = self._make_partitions(log, image, at_exit)
             config, known = self.node_settings, self._known_members
-            refused, left_out = self._refused, self._is_left_out
-            counted = self.registry, self.internal_errors
+            refused, left_out, bugs = self._refused, self._is_left_out, self.internal_errors
+            counted = self.registry, bugs
             allotment = make_allotment(
                 settings, this_node, log, partitions, known, config, *counted, refused=refused, is_left_out=left_out
             )
@@ -300,15 +299,13 @@ class Node:
                 is_left_out=left_out,
             )
             metadata.add_user(maintenance.deleted_state)
-            service = ShareService(
-                partitions, self._metrics, exact_now_ms, self.internal_errors, settings.share.cached_keys_max
-            )
+            service = ShareService(partitions, self._metrics, exact_now_ms, bugs, settings.share.cached_keys_max)
             gate = TopicGate(service, metadata, settings.share.write_timeout_ms, now_ms)
             commands = {
                 **NodeCommands(self, *cluster.look_ups, gate).table(),
                 **LogCommands(self, partitions, maintenance, allotment).table(),
             }
-            admin = Admin(commands, settings.log.request_timeout_ms, self.internal_errors)
+            admin = Admin(commands, settings.log.request_timeout_ms, bugs)
             watch = BrokerWatch(
                 options,
                 topic.name,
@@ -316,7 +313,7 @@ class Node:
                 silence_max_ms=settings.log.broker_silence_max_ms,
                 timeout_ms=settings.log.request_timeout_ms,
                 registry=self.registry,
-                internal_errors=self.internal_errors,
+                internal_errors=bugs,
                 answered_again=partitions.load_again_soon,
             )
 
@@ -342,7 +339,7 @@ class Node:
 
     async def _listen(self, options: ConnectionOptions, at_exit: _AtExit) -> tuple[Server, NodeAddress, Authorizer]:
         """Listen, with a handler that says that the node starts; returns also where clients reach it, and who may do what."""
-        settings = self.settings
+        settings, bugs = self.settings, self.internal_errors
         look_ups = make_cluster_queries(settings, options, now_ms).look_ups
         at_exit("topic names of the start", look_ups.names.close)
         host, advertised_port = settings.listener.advertised_address
@@ -350,9 +347,8 @@ class Node:
         def find_this_node() -> NodeAddress:
             return NodeAddress(settings.node_id, host, advertised_port or server.port)
 
-        share_calls = StartingShareCalls(self._metrics, exact_now_ms, self.internal_errors)
-        commands = starting_commands(self, look_ups, share_calls)
-        admin = Admin(commands, settings.log.request_timeout_ms, self.internal_errors)
+        share_calls = StartingShareCalls(self._metrics, exact_now_ms, bugs)
+        admin = Admin(starting_commands(self, look_ups, share_calls), settings.log.request_timeout_ms, bugs)
         self._admins.append(admin)
         audit = make_audit(settings, self.registry)
         authorizer = make_authorizer(settings, audit, self.files)

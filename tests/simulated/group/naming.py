@@ -54,7 +54,8 @@ class NamingWatch:
                 self._empty_ms.pop(index, None)
             elif now_ms - self._empty_ms.setdefault(index, now_ms) > bound_ms:
                 self._fail(Invariant.NAMED_BY_ITS_WORD, f"names {named} for {index}, which {[*serving]} serve")
-            missed = next((place for place, node in serving.items() if self._is_known(node, index)), None)
+            age_ms = now_ms - self._adopted_ms
+            missed = next((place for place, node in serving.items() if self._is_known(node, index, age_ms)), None)
             if named in serving or missed is None or not is_watched or not is_open:
                 self._missed_ms.pop(index, None)
                 continue
@@ -110,12 +111,13 @@ class NamingWatch:
         members = [member for member in self._member.world.members.values() if member.node.is_running]
         return {member.place: member.node for member in members if member.node.serves(index)}
 
-    def _is_known(self, node: GroupNode, index: int) -> bool:
+    def _is_known(self, node: GroupNode, index: int, age_ms: int) -> bool:
         """Tell whether the map names a node that serves as a former owner, within reach; it did not take it by a newer map."""
         divided, network, held = self._member.view.map, self._member.world.network, node.partition(index)
         if divided is None or held is None or (held.generation or 0) > divided.generation:
             return False
-        is_former = any(each.node.node_id == ord(node.name) and index in each.tasks for each in divided.former)
+        former = (each for each in divided.former if each.node.node_id == ord(node.name) and index in each.tasks)
+        is_former = any(age_ms < each.wait_ms for each in former)
         return is_former and not network.dawdling and network.reaches(self._member.node.name, node.name)
 
     def _fail(self, invariant: Invariant, text: str) -> None:
