@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.backoff import Backoff
 from holdfast.daemon.membership.coordinator import NodeCoordinator, NodeProtocolConfig
 from holdfast.daemon.membership.division.assignment import decode_assignment
+from holdfast.daemon.membership.division.metadata import decode_metadata
 from holdfast.daemon.membership.handover.former_owners import FormerOwners
 from holdfast.daemon.membership.handover.polls import Polls
 from holdfast.daemon.membership.holdings import Holdings
@@ -270,7 +271,8 @@ class GroupMember:
         arguments = callback[:2] if isinstance(callback, LeavePrepare) else callback
         result: Mapping[str, bytes] | None = await getattr(self.coordinator, name)(*arguments)
         if isinstance(callback, Perform) and result:
-            self.watch.naming.handed_out(decode_assignment(next(iter(result.values()))).map)
+            told = {each.member_id: decode_metadata(each.metadata).generation for each in callback.members}
+            self.watch.naming.handed_out(decode_assignment(next(iter(result.values()))).map, told)
         return result
 
     # ---- the work (Workplace) ----------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from holdfast.daemon.membership.division.ownership_map import OwnershipMap
@@ -66,14 +67,23 @@ class NamingWatch:
                 self._fail(Invariant.SERVED_IS_NAMED, f"names {named} for {index}, and {missed} serves it: {divided}")
         self._served_ms = served_ms
 
-    def handed_out(self, divided: OwnershipMap) -> None:
+    def handed_out(self, divided: OwnershipMap, told: Mapping[str, int]) -> None:
         """Look at a division that this process has just made: of who serves, each member that has joined says what it knows.
 
-        A leader may be answered late; what members have learned since they joined, by maps as new as this one, none could say.
+        A JoinGroup may arrive late, and so may its answer; what members have learned by later maps, none could say.
+
+        Args:
+            divided: the map that is handed out.
+            told: by member id, the ownership generation of the map by which it spoke; 0: it had none.
         """
         world = self._member.world
         known = {(each.node, task) for each in divided.former for task in each.tasks}
-        joined = [world.members[chr(each.node.node_id)] for each in divided.members]
+        joined = [
+            member
+            for each in divided.members
+            if (member := world.members[chr(each.node.node_id)]).node.is_running
+            and (member.view.map is None or member.view.map.generation <= told[each.member_id])
+        ]
         for index in range(len(world.topic.partitions)):
             serving = self._serving(index)
             for place, node in serving.items():
@@ -82,18 +92,16 @@ class NamingWatch:
                 if place == divided.owner(index) or (place, index) in known or is_newer:
                     continue
                 for member in joined:
-                    if member.node.is_running and member.watch.naming.knows(
-                        divided, place, index, is_alone=len(serving) == 1
-                    ):
+                    if member.watch.naming.knows(place, index, is_alone=len(serving) == 1):
                         text = f"hands out {divided}, and {member.node.name} knows that {place} serves {index}"
                         self._fail(Invariant.FORMER_ARE_KNOWN, text)
 
-    def knows(self, divided: OwnershipMap, place: Place, index: int, *, is_alone: bool) -> bool:
-        """Tell whether this process knew before a division that a node may serve a log partition; nobody else does where it is alone."""
+    def knows(self, place: Place, index: int, *, is_alone: bool) -> bool:
+        """Tell whether this process knows that a node may serve a log partition; nobody else does where it is alone."""
         member, before = self._member, self._member.view.map
         if place == member.place:
             return True
-        if before is None or before.generation >= divided.generation:
+        if before is None:
             return False
         owner = member.view.owner(index)
         # Where this process serves, another one that thinks so, too, is superseded or has superseded it: it cannot know.

@@ -73,8 +73,10 @@ class Meeting(NamedTuple):
                     f"one address: set `advertised_listener` of each to one that other machines reach, and give each its own `node_id`"
                 )
             elif same_id.node != ours.node:
+                is_near = same_id.machine == ours.machine
+                keeps, comes = (_address(each) if is_near else _place(each) for each in (same_id, ours))
                 refused[member_id] = (
-                    f"node id {ours.node.node_id} belongs to the node at {_place(same_id)}, and the one at {_place(ours)} has it "
+                    f"node id {ours.node.node_id} belongs to the node at {keeps}, and the one at {comes} has it "
                     f"too: give this one another `node_id`, or stop that one"
                 )
             else:
@@ -82,8 +84,12 @@ class Meeting(NamedTuple):
         return refused
 
 
+def _address(member: MemberMetadata) -> str:
+    return format_address(member.node.host, member.node.port)
+
+
 def _place(member: MemberMetadata) -> str:
-    address = format_address(member.node.host, member.node.port)
+    address = _address(member)
     return f"{address} on {member.machine}" if member.machine else address
 
 
