@@ -15,7 +15,6 @@ from setuptools import Extension, setup
 COMPILED = {
     "holdfast_records": ("kafka/protocol", "records", "records/codecs", "records/snapshot_store", "api"),
     "holdfast_node": (
-        "kafka/connection.py",
         "kafka/throttle.py",
         "daemon/access/authorizer.py",
         "runtime",

@@ -172,8 +172,9 @@ class _Connection(asyncio.Protocol):
 
     def not_encrypted(self, why: str) -> None:
         """See `wire.entrance.Knocking`."""
-        self._handshake = None
-        self._leave()
+        if self._handshake is not None:
+            self._handshake = None
+            self._leave()
 
     # What asyncio calls.
 

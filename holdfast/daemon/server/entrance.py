@@ -147,8 +147,12 @@ class NodeEntrance:
 
     def _begin_check(self, check: Callable[[], bool], done: Callable[[bool], None]) -> None:
         def take(found: asyncio.Future[bool]) -> None:
-            if not found.cancelled():  # else the node stops
-                done(found.result())
+            if found.cancelled():  # the node stops
+                return
+            bug = found.exception()
+            if bug is not None:  # others wait for the end of this check
+                _log.error("password_check_failed", error=repr(bug), exc_info=bug)
+            done(bug is None and found.result())
 
         asyncio.get_running_loop().run_in_executor(self._checker, check).add_done_callback(take)
 

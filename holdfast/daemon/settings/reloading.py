@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 import structlog
 
 from holdfast.daemon.settings.cluster_wide import TAKEN_OVER_WHILE_RUNNING
-from holdfast.daemon.settings.declarations import REDACTED, is_secret
+from holdfast.daemon.settings.declarations import redact
 from holdfast.daemon.settings.file_env_flags import ConfigError, Loaded, to_flags
 from holdfast.daemon.settings.logging import set_level
 from holdfast.daemon.settings.models import Settings
@@ -91,4 +91,4 @@ def _is_taken_over(name: str) -> bool:
 
 
 def _shown(name: str, values: Mapping[str, str]) -> str:
-    return f"{name}={REDACTED if is_secret(name) else values.get(name, '')}"
+    return f"{name}={redact(name, values.get(name, ''))}"

@@ -215,3 +215,14 @@ async def test_a_login_that_has_ended_is_to_be_made_anew(tmp_path: Path) -> None
         with pytest.raises(Disconnected):
             await at.call(connection)
     assert at.served.reports.kinds == ["login_expired"]
+
+
+async def test_a_check_that_raises_refuses_and_does_not_hold_the_others(tmp_path: Path) -> None:
+    def check() -> bool:
+        raise RuntimeError("bug")
+
+    async with guarded("SASL_PLAINTEXT", tmp_path) as at:
+        found: list[bool] = []
+        at.entrance._begin_check(check, found.append)
+        await wait_until(lambda: found)
+        assert found == [False]
