@@ -8,8 +8,7 @@ from base64 import b64decode, b64encode
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, Phase, given, settings
 
 from holdfast.broker import find_java
 from holdfast.daemon.login.certificates import CertificateWrong, distinguished_name
@@ -17,10 +16,7 @@ from tests.waiting import PATIENCE_S
 from tests.world.identity.certificates import Authority, with_subject
 from tests.world.identity.subjects import subjects
 
-pytestmark = [
-    pytest.mark.interop,
-    pytest.mark.skip(reason="fails for some generated subjects; whose fault is not known yet"),
-]
+pytestmark = pytest.mark.interop
 
 PROGRAM = Path(__file__).with_name("DistinguishedNames.java")
 
@@ -35,21 +31,23 @@ def names_by_java(names: list[bytes]) -> list[str | None]:
 
 def test_a_name_is_written_as_java_writes_it_or_refused(authority: Authority) -> None:
     template = ssl.PEM_cert_to_DER_cert(authority.certificate.read_text())
+    names: list[bytes] = []
+
+    @settings(max_examples=1000, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
+    @given(subjects)
+    def collect(name: bytes) -> None:
+        names.append(name)
+
+    collect()
     compared = 0
-
-    @settings(max_examples=3, deadline=None, suppress_health_check=list(HealthCheck))
-    @given(st.lists(subjects, min_size=300, max_size=400))
-    def compare(names: list[bytes]) -> None:
-        nonlocal compared
-        for name, expected in zip(names, names_by_java(names), strict=True):
-            try:
-                assert distinguished_name(with_subject(template, name)) == expected
-                compared += 1
-            except CertificateWrong:
-                pass
-
-    compare()
-    # One of the lists may hold empty names alone, which are refused.
+    # One Java for all of them; nothing is to be shrunk, a name is small.
+    for name, expected in zip(names, names_by_java(names), strict=True):
+        try:
+            ours = distinguished_name(with_subject(template, name))
+        except CertificateWrong:
+            continue
+        assert ours == expected, f"the subject {name.hex()}"
+        compared += 1
     assert compared
 
 

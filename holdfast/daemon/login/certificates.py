@@ -53,6 +53,16 @@ class _Name(core.SequenceOf):  # type: ignore[misc]  # as above
     _child_spec = _Relative
 
 
+class _Signed(core.Sequence):  # type: ignore[misc]  # as above
+    """What an authority signed, its subject in the bytes it has: asn1crypto's own encodes a name anew, not always as it was."""
+
+    _fields: ClassVar = [("subject", _Name) if each[0] == "subject" else each for each in x509.TbsCertificate._fields]
+
+
+class _Certificate(core.Sequence):  # type: ignore[misc]  # as above
+    _fields: ClassVar = [("signed", _Signed), ("signature_algorithm", core.Any), ("signature_value", core.Any)]
+
+
 def distinguished_name(der: bytes) -> str:
     """Return the name of a certificate's subject, such as `CN=alice,OU=Nodes,O=Kelp`.
 
@@ -60,8 +70,8 @@ def distinguished_name(der: bytes) -> str:
         CertificateWrong: the bytes are no certificate, or it has no subject, or one that Java reads in another way.
     """
     try:
-        relative = list(_Name.load(x509.Certificate.load(der)["tbs_certificate"]["subject"].dump(), strict=True))
-        name = ",".join("+".join(map(_show, each)) for each in reversed(relative))
+        relative = _Certificate.load(der, strict=True)["signed"]["subject"]
+        name = ",".join("+".join(map(_show, each)) for each in reversed(list(relative)))
     except _MALFORMED as error:
         raise CertificateWrong(f"the certificate cannot be read: {error or type(error).__name__}") from None
     if not name:

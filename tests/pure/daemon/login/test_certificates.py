@@ -16,7 +16,7 @@ from holdfast.daemon.login.certificates import CertificateWrong, distinguished_n
 from holdfast.daemon.login.tls import TlsFilesWrong, load_tls
 from holdfast.daemon.server.entrance import tls_files
 from holdfast.daemon.settings.components.listener import SecuritySettings
-from tests.world.identity.certificates import Authority, Pair, encode, with_subject
+from tests.world.identity.certificates import Authority, Pair, elements, encode, with_subject
 from tests.world.identity.subjects import make_subject, subjects
 
 
@@ -54,7 +54,8 @@ def test_the_name_in_a_certificate_is_written_as_java_does(authority: Authority,
     assert distinguished_name(ssl.PEM_cert_to_DER_cert(pair.certificate.read_text())) == expected
 
 
-CN, OU, BMP_STRING = "2.5.4.3", "2.5.4.11", 30
+CN, OU, E_MAIL = "2.5.4.3", "2.5.4.11", "1.2.840.113549.1.9.1"
+SEQUENCE, BMP_STRING = 16, 30
 
 
 @pytest.mark.parametrize(
@@ -63,10 +64,19 @@ CN, OU, BMP_STRING = "2.5.4.3", "2.5.4.11", 30
         (make_subject({CN: "alice", OU: "Nodes"}, {OU: "Kelp"}), "OU=Kelp,CN=alice+OU=Nodes"),
         (make_subject({CN: ""}), "CN="),
         (make_subject({CN: "Zoë"}, {"2.5.4.5": "7"}), "2.5.4.5=#0c0137,CN=Zoë"),
+        # An e-mail address that is no IA5String keeps its bytes, in a subject of 128 bytes, too.
+        (make_subject(*[{CN: "", E_MAIL: "000000"}] * 4), ",".join([f"CN=+{E_MAIL}=#0c06303030303030"] * 4)),
     ],
 )
 def test_a_name_of_an_unusual_shape_is_written_as_java_does(der: bytes, subject: bytes, expected: str) -> None:
     assert distinguished_name(with_subject(der, subject)) == expected
+
+
+def test_a_certificate_of_version_1_has_a_name_too(der: bytes) -> None:
+    signed, *others = elements(with_subject(der, make_subject({CN: "alice"})))
+    without_version_and_extensions = encode(SEQUENCE, b"".join(elements(signed)[1:7]))
+    first = encode(SEQUENCE, without_version_and_extensions + b"".join(others))
+    assert distinguished_name(first) == "CN=alice"
 
 
 @pytest.mark.parametrize(
