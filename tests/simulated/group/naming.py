@@ -25,12 +25,19 @@ class NamingWatch:
         #: The map that was shown last, and when it was new.
         self._map: object = None
         self._adopted_ms = 0
+        #: The generation of the newest map it had, though it may have dropped it since.
+        self._learned = 0
         #: By log partition, by the clock of this process: since when a former owner is named that does not serve, ...
         self._empty_ms: dict[int, int] = {}
         #: ... and who serves, within reach, while somebody is named that does not.
         self._missed_ms: dict[int, tuple[Place, int]] = {}
         #: Since when each node serves each log partition, as often as this process looks.
         self._served_ms: dict[tuple[Place, int], int] = {}
+
+    @property
+    def learned(self) -> int:
+        """The generation of the newest map that this process has had; 0: none."""
+        return self._learned
 
     def check(self, now_ms: int, ran_ms: int) -> None:
         """Look at all log partitions.
@@ -42,6 +49,8 @@ class NamingWatch:
         member, divided = self._member, self._member.view.map
         if divided is not self._map:
             self._map, self._adopted_ms = divided, now_ms
+        if divided is not None:
+            self._learned = divided.generation
         bound_ms = member.word_age_max_ms + 2 * member.world.time_slice_ms + SLACK_MS
         is_watched = divided is not None and not member.view.is_stale
         is_open = now_ms - self._adopted_ms < member.handover_ms
@@ -82,7 +91,7 @@ class NamingWatch:
             member
             for each in divided.members
             if (member := world.members[chr(each.node.node_id)]).node.is_running
-            and (member.view.map is None or member.view.map.generation <= told[each.member_id])
+            and member.watch.naming.learned <= told[each.member_id]
         ]
         for index in range(len(world.topic.partitions)):
             serving = self._serving(index)
