@@ -146,6 +146,10 @@ class GroupNode(Node):
         self.world.count("superseded")
         self.partitions.superseded(partition, winner, offset)
 
+    def waiting(self) -> set[int]:
+        """Return the log partitions whose turn to load has not come."""
+        return self.partitions._queue.waiting()
+
     # ---- what the log partitions report (PartitionsHost) ---------------------------------------------------------------
 
     def all_loaded(self, is_all_loaded: bool) -> None:

@@ -306,10 +306,13 @@ class MemberWatch:
 
     def _check_work(self, now_ms: int) -> None:
         assigned = () if self._assigned is None else self._assigned.work.tasks
+        # One that failed may load again by itself, under what it had, before it is its turn; this node is its owner in both.
+        waiting = self._member.node.waiting()
         for index, partition in self._member.node.runtime.partitions.items():
             if partition.state not in (State.ACTIVE, State.LOADING):
                 continue
-            if index in self._begun and index in assigned and partition.generation != self._begun_generation:
+            is_due = index in self._begun and index in assigned and index not in waiting
+            if is_due and partition.generation != self._begun_generation:
                 text = f"has {index} under {partition.generation}, not {self._begun_generation}"
                 self._fail(Invariant.WORK_IS_ASSIGNED, text)
             if index in assigned:
