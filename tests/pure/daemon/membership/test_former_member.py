@@ -16,7 +16,7 @@ from holdfast.metrics.registry import Counter
 from tests.waiting import PATIENCE_MS
 
 #: What a node is called whose place is at this address.
-US = "holdfast-node-1-h:9001"
+US = "holdfast-node-1-h:9001-kelp-0a1b2c3d"
 BUGS = Counter()
 
 
@@ -62,9 +62,10 @@ NEW = member("new")
 @pytest.mark.parametrize(
     ("others", "found"),
     [
-        ((member("a"), member("b", "holdfast-node-2-h:9002"), member("c")), ["a", "c"]),
-        ((member("same id, elsewhere", "holdfast-node-1-h:9002"),), []),
-        ((member("another id, same address", "holdfast-node-2-h:9001"),), []),
+        ((member("a"), member("b", "holdfast-node-2-h:9002-kelp-0a1b2c3d"), member("c")), ["a", "c"]),
+        ((member("same id, elsewhere", "holdfast-node-1-h:9002-kelp-0a1b2c3d"),), []),
+        ((member("another id, same address", "holdfast-node-2-h:9001-kelp-0a1b2c3d"),), []),
+        ((member("on another machine behind our address translation", "holdfast-node-1-h:9001-kelp-4d5e6f7a"),), []),
         ((member("on another host, where a loopback address leads to it", host="/i"),), []),
         ((member("static", instance_id="first"),), []),
         ((), []),
