@@ -33,6 +33,8 @@ class OldBroker:
     def __init__(self) -> None:
         #: API key and version of each request.
         self.requests: list[tuple[int, int]] = []
+        #: Of those requests.
+        self.client_ids: set[str] = set()
         self.port = 0
         self.serving: set[asyncio.Task[None]] = set()
 
@@ -45,6 +47,8 @@ class OldBroker:
                 frame = await reader.readexactly(int.from_bytes(await reader.readexactly(4), "big"))
                 api_key, version, correlation_id = _HEAD.unpack_from(frame)
                 self.requests.append((api_key, version))
+                length = int.from_bytes(frame[_HEAD.size : _HEAD.size + 2], "big")
+                self.client_ids.add(frame[_HEAD.size + 2 :][:length].decode())
                 answer = correlation_id.to_bytes(4, "big") + self._answer(api_key, version)
                 writer.write(len(answer).to_bytes(4, "big") + answer)
         except (asyncio.IncompleteReadError, ConnectionResetError):

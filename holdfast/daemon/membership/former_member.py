@@ -13,6 +13,9 @@ from typing import Final, Protocol
 import structlog
 
 from holdfast.daemon.internal_errors import InternalErrors
+from holdfast.daemon.membership.division.machine import this_machine
+from holdfast.daemon.server.cluster_view import Node
+from holdfast.kafka.addresses import format_address
 from holdfast.kafka.discovery.group_calls import Described, Dismissal, Dismissed, Member
 from holdfast.kafka.protocol.error_codes import error_name
 
@@ -35,8 +38,8 @@ class GroupCalls(Protocol):
 class FormerMember:
     """Whoever is in the group under this node's client id, and has come from the same host by the word of the broker.
 
-    The client id names node and address, where nobody else can listen; the host tells nodes of several hosts apart that advertise one
-    loopback address. It has one member at most as a rule, and more where this node was killed several times within a session.
+    The client id is that of `name_place`. The host is what the broker sees, and one for all machines behind an address translation.
+    It has one member at most as a rule, and more where this node was killed several times within a session.
     """
 
     def __init__(
@@ -105,6 +108,15 @@ class FormerMember:
             else:
                 _log.info("former_member_dismissed", group=self._group, member=member_id)
         return True
+
+
+def name_place(client_id: str, node: Node) -> str:
+    """Return the client id of a node's member, by which it is known after a kill: members show no metadata while their group rebalances.
+
+    It names the node's id and address, and the machine: nodes on two machines may have one address each for itself, or by mistake.
+    """
+    machine = this_machine().replace(" ", "-")  # people and their tools split lists of members at blanks
+    return f"{client_id}-node-{node.node_id}-{format_address(node.host, node.port)}-{machine}"
 
 
 def _is_former(member: Member, ours: Member) -> bool:

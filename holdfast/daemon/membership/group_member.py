@@ -18,7 +18,7 @@ from holdfast.daemon.internal_errors import InternalErrors
 from holdfast.daemon.membership.coordinator import ConfigSource, NodeCoordinator, NodeProtocolConfig
 from holdfast.daemon.membership.division.machine import find_machine
 from holdfast.daemon.membership.duties import Duties
-from holdfast.daemon.membership.former_member import FormerMember
+from holdfast.daemon.membership.former_member import FormerMember, name_place
 from holdfast.daemon.membership.handover.former_owners import FormerOwners
 from holdfast.daemon.membership.handover.node_queries import NodeQueries
 from holdfast.daemon.membership.handover.polls import Polls
@@ -33,7 +33,6 @@ from holdfast.daemon.partitions.partitions import LogPlace, Partitions
 from holdfast.daemon.server.cluster_view import Node
 from holdfast.daemon.settings.by_name import configure
 from holdfast.daemon.settings.models import Settings
-from holdfast.kafka.addresses import format_address
 from holdfast.kafka.discovery.broker_links import broker_links
 from holdfast.kafka.discovery.groups import Groups
 from holdfast.metrics.registry import Registry
@@ -150,11 +149,9 @@ class GroupMember:
             now_ms=now_ms,
             refused=lambda why: refused(why, True),
         )
-        # By it a node that was killed is known in its group, where metadata is empty while the group rebalances.
-        name = f"{log.connection.client_id}-node-{this_node.node_id}-{format_address(*this_node[1:])}"
         self._member = Member(
             self._coordinator,
-            replace(log.connection, client_id=name),
+            replace(log.connection, client_id=name_place(log.connection.client_id, this_node)),
             configure(
                 MembershipSettings,
                 members,

@@ -1,4 +1,4 @@
-"""Which machine a node runs on, where its address does not say so."""
+"""Which machine a node runs on."""
 
 import socket
 from pathlib import Path
@@ -13,7 +13,10 @@ _SHOWN_CHARS: Final = 8
 
 def find_machine(host: str) -> str:
     """Return what tells this machine from others where a host leads to another node on each; empty where it does not."""
-    if not is_loopback(host):
-        return ""
+    return this_machine() if is_loopback(host) else ""
+
+
+def this_machine() -> str:
+    """Return what tells this machine from others, for people too."""
     boot_id = _BOOT_ID.read_text(encoding="ascii")[:_SHOWN_CHARS] if _BOOT_ID.exists() else ""
     return f"{socket.gethostname()} {boot_id}".strip()

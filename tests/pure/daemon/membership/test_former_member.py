@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import closing
 
 import pytest
 from structlog.testing import capture_logs
@@ -13,10 +14,11 @@ from holdfast.daemon.membership.former_member import FormerMember
 from holdfast.kafka.discovery.group_calls import Described, Dismissal, Dismissed, Member
 from holdfast.kafka.protocol.error_codes import ErrorCode
 from holdfast.metrics.registry import Counter
+from tests.simulated.virtual_loop import VirtualLoop
 from tests.waiting import PATIENCE_MS
 
 #: What a node is called whose place is at this address.
-US = "holdfast-node-1-h:9001"
+US = "holdfast-node-1-h:9001-kelp-0a1b2c3d"
 BUGS = Counter()
 
 
@@ -31,9 +33,11 @@ class Group:
         self.described = list(described)
         self.codes = list(codes)
         self.dismissals: list[Dismissal] = []
+        self.looks = 0
 
     async def describe(self, groups: Sequence[str]) -> dict[str, Described]:
         assert groups == ["nodes"]
+        self.looks += 1
         return {"nodes": self.described.pop(0) if len(self.described) > 1 else self.described[0]}
 
     async def dismiss(self, dismissals: Sequence[Dismissal]) -> dict[Dismissal, Dismissed]:
@@ -50,10 +54,13 @@ def waiting(*members: Member) -> Described:
     return group_in("PreparingRebalance", *members)
 
 
-def former(group: Group, session_timeout_ms: int = PATIENCE_MS, own_ids: Sequence[str] = ("new",)) -> FormerMember:
+def former(
+    group: Group, session_timeout_ms: int = PATIENCE_MS, own_ids: Sequence[str] = ("new",), pause_ms: int = 0
+) -> FormerMember:
     ids = [*own_ids]
     own_id = lambda: ids.pop(0) if len(ids) > 1 else ids[0]  # noqa: E731
-    return FormerMember(group, "nodes", own_id, InternalErrors(BUGS), session_timeout_ms=session_timeout_ms, pause_ms=0)
+    times = {"session_timeout_ms": session_timeout_ms, "pause_ms": pause_ms}
+    return FormerMember(group, "nodes", own_id, InternalErrors(BUGS), **times)
 
 
 NEW = member("new")
@@ -62,9 +69,10 @@ NEW = member("new")
 @pytest.mark.parametrize(
     ("others", "found"),
     [
-        ((member("a"), member("b", "holdfast-node-2-h:9002"), member("c")), ["a", "c"]),
-        ((member("same id, elsewhere", "holdfast-node-1-h:9002"),), []),
-        ((member("another id, same address", "holdfast-node-2-h:9001"),), []),
+        ((member("a"), member("b", "holdfast-node-2-h:9002-kelp-0a1b2c3d"), member("c")), ["a", "c"]),
+        ((member("same id, elsewhere", "holdfast-node-1-h:9002-kelp-0a1b2c3d"),), []),
+        ((member("another id, same address", "holdfast-node-2-h:9001-kelp-0a1b2c3d"),), []),
+        ((member("on another machine behind our address translation", "holdfast-node-1-h:9001-kelp-4d5e6f7a"),), []),
         ((member("on another host, where a loopback address leads to it", host="/i"),), []),
         ((member("static", instance_id="first"),), []),
         ((), []),
@@ -111,6 +119,16 @@ async def test_it_ends_with_the_session_whatever_fails(described: Described) -> 
         await former(group, session_timeout_ms=1).dismiss()
     events = [line["event"] for line in lines if line["log_level"] != "debug"]
     assert events == (["former_member_expired"] if NEW in described.members else [])
+
+
+@pytest.mark.parametrize("described", [waiting(member("a"), NEW), Described(error_code=ErrorCode.NOT_COORDINATOR)])
+def test_it_looks_once_a_pause_from_when_this_node_has_joined_until_the_session_is_over(described: Described) -> None:
+    group = Group(described, codes=[ErrorCode.COORDINATOR_NOT_AVAILABLE])
+    with closing(VirtualLoop()) as loop:
+        own_ids = ("", "", "", "new")
+        loop.run_until_complete(former(group, session_timeout_ms=1_050, own_ids=own_ids, pause_ms=100).dismiss())
+        assert group.looks == 11
+        assert round(loop.time(), 2) == 3 * 0.1 + 1.05
 
 
 async def test_a_bug_in_it_keeps_no_node_from_starting() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 from structlog.testing import capture_logs
 
 from holdfast.daemon.internal_errors import InternalErrors
+from holdfast.daemon.membership.division.machine import this_machine
 from holdfast.daemon.membership.duties import Duties
 from holdfast.daemon.membership.group_member import GroupMember
 from holdfast.daemon.membership.known_members import KnownMembers
@@ -49,6 +50,9 @@ async def test_a_broker_that_is_too_old_for_members_ends_the_node_with_what_to_c
             member.start()
             why, is_setting_wrong = await in_patience(refusals.get())
             await in_patience(member.stop())
+    # Two nodes with one id and one address, on two machines behind one address translation: neither is the other's former self.
+    (name,) = (each for each in broker.client_ids if "-node-" in each)
+    assert name == f"holdfast-node-1-h:9001-{this_machine().replace(' ', '-')}"
     assert "Apache Kafka 3.2 or newer" in why
     assert is_setting_wrong, "no restart helps"
     assert refusals.empty()
