@@ -138,7 +138,7 @@ class World:
         living = [node for node in self.nodes if not node.is_dead and not node.is_closed]
         # What a group's leader hands out is above all that its members have seen, in assignments and in logs.
         held = [partition for node in living for partition in node.runtime.partitions.values()]
-        seen = [partition.tenancy.highest_generation() for partition in held]
+        seen = [max(each.ownership.generation_max, each.generation or 0) for each in held]
         self.generation = 1 + max(self.generation, *seen, 0)
         owners = {index: self.random.choice(living) for index in range(len(self.topic.partitions))}
         for node in living:
