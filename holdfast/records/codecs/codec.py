@@ -80,16 +80,6 @@ def value_encoder(codec: Codec) -> Callable[[Snapshot | Update], bytes]:
     return avro.encode_value if codec is Codec.AVRO else kafka.encode_value
 
 
-def encode_record(codec: Codec, key: SharePartitionKey, value: Value) -> tuple[bytes, bytes | None]:
-    """Return key and value of a record, the value None for a tombstone.
-
-    Raises:
-        InvalidKey: the group id is too long for the Kafka codec.
-    """
-    kind = Kind.UPDATE if type(value) is Update else Kind.SNAPSHOT
-    return encode_key(codec, key, kind), None if value is None else encode_value(codec, value)
-
-
 def decode_key(key_bytes: bytes | None) -> SharePartitionKey:
     """Return the share partition that a record is about, the same whichever codec wrote it.
 

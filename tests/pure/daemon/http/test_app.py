@@ -68,8 +68,8 @@ class Node:
 
 @asynccontextmanager
 async def serving(node: Node, guard: HttpGuard | None = None) -> AsyncIterator[Callable[..., Any]]:
-    server = HttpServer(make_app(node, guard or OpenGuard()), HttpSettings(listen="127.0.0.1:0"))
-    await server.start()
+    server = HttpServer(make_app(node, guard or OpenGuard()), HttpSettings())
+    await server.start("127.0.0.1", 0)
 
     async def ask(path: str, **given: Any) -> Answer:
         return await get(server.port, path, **given)

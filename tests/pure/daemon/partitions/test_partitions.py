@@ -9,7 +9,7 @@ from structlog.testing import capture_logs
 
 from holdfast.daemon.components import state_batches_max
 from holdfast.records.batches import StateBatch
-from holdfast.records.codecs.codec import Codec, encode_record
+from holdfast.records.codecs.codec import Codec
 from holdfast.records.header import encode_header
 from holdfast.records.keys import SharePartitionKey
 from holdfast.records.values import Snapshot
@@ -19,6 +19,7 @@ from holdfast.runtime.partition.states import State
 from tests.simulated.memory_log import MemoryTopic
 from tests.world.node import PartitionsWorld
 from tests.world.process import Call
+from tests.world.records import encode_record
 from tests.world.samples import TOPIC
 
 KEY = SharePartitionKey("group", TOPIC, 0)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
 from holdfast.daemon.share.decisions import ShareShard
-from holdfast.records.codecs.codec import Codec, Kind, encode_key, encode_record, encode_value
+from holdfast.records.codecs.codec import Codec, Kind, encode_key, encode_value
 from holdfast.records.errors import Undecodable, UnknownVersion
 from holdfast.records.keys import SharePartitionKey
 from holdfast.records.replay import ShareState
@@ -16,6 +16,7 @@ from holdfast.records.values import Snapshot, Update, Value
 from holdfast.runtime.errors import LoadFailed
 from tests.configs import shard_config
 from tests.shards import states_at, summarize
+from tests.world.records import encode_record
 from tests.world.samples import KEY, OTHER_KEY, batch
 from tests.world.shard import LOG_START, World, load, without_counts
 

@@ -18,7 +18,6 @@ from holdfast.records.codecs.codec import (
     decode_key,
     decode_record,
     encode_key,
-    encode_record,
     encode_value,
     peek_kind,
 )
@@ -38,6 +37,7 @@ from tests.pure.records.codecs.samples import (
     UPDATE_KEY_BYTES,
 )
 from tests.pure.records.strategies import keys, values
+from tests.world.records import encode_record
 
 
 @pytest.mark.parametrize(
