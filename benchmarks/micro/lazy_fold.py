@@ -16,7 +16,7 @@ from time import process_time
 from holdfast.daemon.share.load import ShareLoad
 from holdfast.records.batches import StateBatch
 from holdfast.records.checkpoint import CHECKPOINT_KEY, Checkpoint, encode_checkpoint
-from holdfast.records.codecs.codec import Codec, Kind, encode_key, encode_value
+from holdfast.records.codecs.codec import Codec, Kind, encode_key, value_encoder
 from holdfast.records.header import encode_header
 from holdfast.records.keys import SharePartitionKey
 from holdfast.records.redundant_offsets import RedundantOffsetTracker
@@ -55,7 +55,7 @@ def make_log(share_partitions: int) -> list[RawRecord]:
             value = (
                 Update(0, 1, start, 5, batches) if is_update else Snapshot(number, 0, 1, start, 5, 1, 1, batches, 1, 0)
             )
-            raw_key, raw_value = encode_key(Codec.AVRO, key, kind), encode_value(Codec.AVRO, value)
+            raw_key, raw_value = encode_key(Codec.AVRO, key, kind), value_encoder(Codec.AVRO)(value)
             offset = len(records)
             records.append(RawRecord(offset, raw_key, raw_value, encode_header(1, offset)))
     return records

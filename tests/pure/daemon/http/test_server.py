@@ -370,7 +370,7 @@ async def test_a_new_certificate_is_shown_to_new_connections_and_a_wrong_one_is_
         assert await name_shown(at.server.port, authority) == "second"
         writer.write(REQUEST)
         assert parse(await reader.readuntil(b"ok")).body == b"ok", "who is connected stays so"
-        assert 0 < at.registry.snapshot()["holdfast_certificate_days_left{port=http}"] <= 2
+        assert 0 < dict(at.registry.numbers())["holdfast_certificate_days_left{port=http}"] <= 2
         at.shown.write_text("no certificate")
         with capture_logs() as lines:
             at.files.look()

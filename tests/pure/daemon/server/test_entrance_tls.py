@@ -293,12 +293,12 @@ async def test_a_change_while_files_are_read_for_the_first_time_is_not_missed(
     files = Meddled(registry, InternalErrors(Counter()))
     entrance = NodeEntrance(settings, files, registry, AUDIT)
     files.look()
-    assert registry.snapshot()["holdfast_certificate_days_left{port=listener}"] > 8
+    assert dict(registry.numbers())["holdfast_certificate_days_left{port=listener}"] > 8
     with structlog.testing.capture_logs() as lines:
         users.write_text("no users here")
         files.look()
     assert [line["event"] for line in lines] == ["users_refused"]
-    assert "holdfast_file_refusal_age_seconds{setting=listener.users.file}" in registry.snapshot()
+    assert "holdfast_file_refusal_age_seconds{setting=listener.users.file}" in dict(registry.numbers())
     mechanism = next(iter(KEYS))
     assert entrance._users.find("bob", mechanism) == KEYS[mechanism]
     await entrance.stop()
@@ -322,7 +322,7 @@ async def test_a_certificate_that_ends_soon_is_a_metric_and_a_warning(
         registry = Registry()
         with structlog.testing.capture_logs() as lines:
             entrance = NodeEntrance(settings(pair), FileWatch(Registry(), InternalErrors(Counter())), registry, AUDIT)
-        assert days - 0.1 < registry.snapshot()["holdfast_certificate_days_left{port=listener}"] <= days
+        assert days - 0.1 < dict(registry.numbers())["holdfast_certificate_days_left{port=listener}"] <= days
         assert [line["event"] for line in lines] == events
         await entrance.stop()
 

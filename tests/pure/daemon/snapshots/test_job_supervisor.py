@@ -57,7 +57,7 @@ class World:
         )
 
     def metric(self, name: str) -> float:
-        return self.registry.snapshot()[f"holdfast_compaction_{name}"]
+        return dict(self.registry.numbers())[f"holdfast_compaction_{name}"]
 
     def pids(self) -> list[int]:
         lines = self.lives.read_text().splitlines() if self.lives.exists() else []
