@@ -19,7 +19,7 @@ from holdfast.kafka.protocol.scram import KEY_BYTES
 from holdfast.kafka.security import Sasl
 from tests.waiting import PATIENCE_MS, PATIENCE_S, wait_until
 from tests.world.identity.certificates import Authority, Pair
-from tests.world.identity.guarded import CROWD, SESAME, Guarded, crowd, guarded, tls_of
+from tests.world.identity.guarded import CROWD, SESAME, Guarded, crowd, guarded, tls_files, tls_of
 from tests.world.serving import connected, is_cut_off, write_frame
 
 
@@ -53,9 +53,7 @@ async def test_logins_are_in_the_audit_log(tmp_path: Path, authority: Authority,
         async with guarded(
             "SSL",
             tmp_path,
-            ssl_certificate_location=node.certificate,
-            ssl_key_location=node.key,
-            ssl_ca_location=authority.certificate,
+            **tls_files(node, authority),
             ssl_client_auth="required",
             ssl_principal_mapping_rules="RULE:^CN=(alice)$/$1/",
         ) as at:
