@@ -149,7 +149,7 @@ class _Connection(asyncio.Protocol):
         self._inner = inner
         self._timeout_ms = timeout_ms
         self._tls = tls
-        #: The TLS handshake, while that is under way.
+        #: The TLS handshake, until it has ended.
         self._handshake: asyncio.Future[None] | None = None
         self._transport: asyncio.Transport | None = None
         self._is_open = False

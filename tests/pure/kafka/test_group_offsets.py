@@ -179,7 +179,7 @@ async def test_a_coordinator_is_looked_up_once_and_its_connection_stays(monkeypa
         fetched({0: -1}, errors={0: ErrorCode.not_coordinator}),
         Ended(),
     ],
-    ids=["moved", "gone", "moved, as its partitions say", "hung up"],
+    ids=["moved", "gone", "moved, as its partitions say", "disconnected"],
 )
 async def test_the_coordinator_is_looked_up_again_when_it_is_another_or_gone(
     monkeypatch: pytest.MonkeyPatch, step: Step
@@ -201,7 +201,7 @@ async def test_a_coordinator_that_loads_is_not_looked_up_again(monkeypatch: pyte
     assert cluster.asked == [("a", FIND)] + [("b", FETCH)] * 3
 
 
-async def test_a_connection_that_ended_between_two_questions_is_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_connection_that_ended_between_two_queries_is_opened_again(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = Cluster(monkeypatch, a=[coordinator("b")], b=[fetched({0: 1})])
     offsets = cluster.offsets()
     await offsets.fetch_offsets("group", "log", [0])

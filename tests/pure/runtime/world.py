@@ -1,7 +1,7 @@
 """A node, its log and its callers, driven by lines of text: each command returns what it made happen, as lines.
 
 The runtime is the real one; the log, the host and the machines (counters) are told what to do and tell what is asked of them.
-Nothing happens by itself: appends stay in flight until they `land`, records are met when the log is `read`.
+Nothing happens by itself: appends stay in flight until they `land`, records are read back when the log is `read`.
 """
 
 from collections import deque

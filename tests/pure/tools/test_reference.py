@@ -67,7 +67,7 @@ SETTINGS = {
 
 
 def test_what_a_node_learns_from_the_environment_a_command_learns_there_too() -> None:
-    met = set()
+    reached = set()
     for path, command in COMMANDS.items():
         for parameter in command.params:
             if setting := SETTINGS.get(parameter.name or ""):
@@ -80,9 +80,9 @@ def test_what_a_node_learns_from_the_environment_a_command_learns_there_too() ->
                     patch.setenv("HOLDFAST_BOOTSTRAP", "ours")
                     found = parameter.value_from_envvar(context)
                 assert found == ("ours" if parameter.name == "bootstrap_server" else "given")
-                met.add(setting)
-    assert met == set(SETTINGS.values())
-    assert met - {"kafka.bootstrap.servers"} <= KNOWN.keys()
+                reached.add(setting)
+    assert reached == set(SETTINGS.values())
+    assert reached - {"kafka.bootstrap.servers"} <= KNOWN.keys()
 
 
 @pytest.mark.parametrize("path", COMMANDS)

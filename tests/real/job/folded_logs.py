@@ -110,14 +110,14 @@ class FoldedLogs:
         self.logs[number]._put(BROKEN, None)
         self.write()
 
-    def make_again(self) -> None:
+    def recreate(self) -> None:
         """Delete the state topic and make it again, with empty logs."""
         topic, count = self.config.state_topic, len(self.logs)
         self._admin.delete_topics([topic])[topic].result(PATIENCE_S)
         # Between what the controller answers and what the broker does lies a moment, in which records go to the deleted topic and are lost.
         block_until(lambda: topic not in self._admin.list_topics(timeout=PATIENCE_S).topics, "the end of the topic")
         self._admin.create_topics([NewTopic(topic, count, 1)])[topic].result(PATIENCE_S)
-        block_until(lambda: topic in self._admin.list_topics(timeout=PATIENCE_S).topics, "the topic made again")
+        block_until(lambda: topic in self._admin.list_topics(timeout=PATIENCE_S).topics, "the recreated topic")
         self.logs = [LogWriter(Random(f"{topic}/{number}/again")) for number in range(count)]
         self._written = [0] * count
 

@@ -328,7 +328,7 @@ def test_a_state_topic_that_is_recreated_is_folded_from_nothing(new_logs: LogsFa
             if [partition.next_offset for partition in report.partitions] == [len(logs.logs[0].records)]:
                 stop.set()
         elif len(reports) == 1:
-            logs.make_again()
+            logs.recreate()
             logs.grow(10)
 
     # Without a pause between its triggers, Spark looks for records as often as two processors can.

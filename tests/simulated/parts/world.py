@@ -153,8 +153,8 @@ class World:
             self._truths[id(partition)] = Truth(partition, self.shard_config.snapshot_update_records_per_snapshot)
             self._starts[id(partition)] = 0
 
-    def make_topic_again(self) -> None:
-        """Make the topic again under its name."""
+    def recreate_topic(self) -> None:
+        """Recreate the topic under its name."""
         self.topic.make()
         self.alarm_reasons.add(EVERY_PARTITION)
         self.unreadable.clear()

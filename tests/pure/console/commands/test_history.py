@@ -199,13 +199,13 @@ def test_a_gap_that_is_later_than_the_instant_changes_nothing_until_something_fo
 
 def test_the_story_of_an_offset_does_not_go_on_with_what_was_before_a_gap() -> None:
     told = OffsetHistory(105)
-    met: tuple[LogChange | HistoryGap, ...] = (
+    read: tuple[LogChange | HistoryGap, ...] = (
         change(0, SNAPSHOT),
         HistoryGap(LOG_PARTITION, 8, BEGIN_MS),
         change(8, UPDATE),
         change(9, SNAPSHOT._replace(snapshot_epoch=1)),
     )
-    steps = [(step.change.offset, step.text) for each in met for step in told.take(each)]
+    steps = [(step.change.offset, step.text) for each in read for step in told.take(each)]
     assert steps == [(0, "available"), (8, "unknown"), (9, "available")]
 
 

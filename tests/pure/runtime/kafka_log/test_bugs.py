@@ -37,14 +37,14 @@ def brokers() -> FakeBrokers:
     return FakeBrokers({0: 1, 1: 1})
 
 
-def stumble(body: bytes) -> bytes:
+def raise_bug(body: bytes) -> bytes:
     raise TypeError("a bug")
 
 
 async def test_in_a_fetch(brokers: FakeBrokers, metrics: RuntimeMetrics, logged: list[tuple[str, str]]) -> None:
     told = Told()
     brokers.always = lambda _: fetched([])
-    brokers.answers.append(stumble)
+    brokers.answers.append(raise_bug)
     tail = Fetcher(
         "tail",
         fetcher_config(retry_backoff_ms=50),
@@ -67,7 +67,7 @@ async def test_in_a_query_for_offsets(
     brokers: FakeBrokers, metrics: RuntimeMetrics, logged: list[tuple[str, str]]
 ) -> None:
     told: list[tuple[int, dict[int, int | None]]] = []
-    brokers.answers.append(stumble)
+    brokers.answers.append(raise_bug)
     offsets = OffsetQueries(
         brokers,  # type: ignore[arg-type]
         lambda number, found: told.append((number, found)),
@@ -101,11 +101,11 @@ async def test_before_a_batch_is_sent_again(
     )
     refresh = brokers.refresh
 
-    async def stumble_once() -> None:
+    async def raise_once() -> None:
         monkeypatch.setattr(brokers, "refresh", refresh)
         raise TypeError("a bug")
 
-    monkeypatch.setattr(brokers, "refresh", stumble_once)
+    monkeypatch.setattr(brokers, "refresh", raise_once)
     brokers.answers.append(lambda body: produced(body, 6))
     sender.append(0, b"k", b"1", b"h")
     await wait_until(lambda: landed == [0])
@@ -131,5 +131,5 @@ async def test_in_a_task_that_nobody_awaits(logged: list[tuple[str, str]]) -> No
 
 async def test_what_the_wire_does_is_no_bug(logged: list[tuple[str, str]]) -> None:
     count = Counter()
-    assert BugReports(count).explain(ConnectionFailed("it hung up"), "asking failed") == "it hung up"
+    assert BugReports(count).explain(ConnectionFailed("it disconnected"), "asking failed") == "it disconnected"
     assert (logged, count.value) == ([], 0)

@@ -52,7 +52,7 @@ async def test_our_own_batch_that_is_not_taken_is_reported_record_by_record(
     tail.follow(0, 3, 5)
     await answer(silent_brokers, fetched([found(ours)]))
     assert told.lines == ["0 instance 3: 5 a, 6 b", "0 instance 3: stands at 7"]
-    assert not sent, "it was met all the same"
+    assert not sent, "it was read all the same"
 
 
 async def test_control_batch_only_moves_the_place(tail: Fetcher, silent_brokers: FakeBrokers, told: Told) -> None:

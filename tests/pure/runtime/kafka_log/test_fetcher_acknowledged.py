@@ -133,12 +133,12 @@ async def test_an_acknowledgement_of_what_a_fetch_read_first_or_of_what_was_forg
     tail: Fetcher, silent_brokers: FakeBrokers, told: Told, sent: Sent
 ) -> None:
     ours = batch(5, [b"a"])
-    met = SentBatch(ours[BATCH_HEAD_BYTES:], 1, b"h0", b"h0", None)
-    sent.append(met)
+    read_back = SentBatch(ours[BATCH_HEAD_BYTES:], 1, b"h0", b"h0", None)
+    sent.append(read_back)
     tail.follow(0, 3, 5)
     await answer(silent_brokers, fetched([found(ours)]))
-    tail.on_acknowledged(0, met, 5)
-    tail.on_acknowledged(1, met, 5)
+    tail.on_acknowledged(0, read_back, 5)
+    tail.on_acknowledged(1, read_back, 5)
     assert told.lines == ["0 instance 3: 1 own from 5"]
 
 

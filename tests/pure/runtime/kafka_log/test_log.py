@@ -38,7 +38,7 @@ async def test_what_a_dropped_owner_had_to_say_is_never_sent(
     log.start_reading(0, 1)
     await wait_until(lambda: "0 instance 1: caught up at 0" in told.lines)
     cluster.held.add((1, PRODUCE))
-    log.append(0, b"k", b"under way", b"h1")
+    log.append(0, b"k", b"in flight", b"h1")
     await cluster.wait_asked(1, PRODUCE)
     log.append(0, b"k", b"dropped", b"h2")
     log.stop_reading(0)
@@ -47,7 +47,7 @@ async def test_what_a_dropped_owner_had_to_say_is_never_sent(
     cluster.release_answers(1, PRODUCE)
     await cluster.wait_asked(1, PRODUCE, 2)
     await turns()
-    assert cluster.produced == [(1, 0, [b"under way"]), (1, 0, [b"checkpoint"])]
+    assert cluster.produced == [(1, 0, [b"in flight"]), (1, 0, [b"checkpoint"])]
     assert [sent.first_header for sent in log._sent._by_partition[0]] in ([b"h3"], [])
 
 

@@ -120,7 +120,7 @@ def test_a_generation_that_the_group_has_fallen_behind_is_reported_and_a_higher_
     assert partition.generation == OWNER.generation + 1
 
 
-def test_an_owner_that_is_superseded_knows_the_generation_that_it_met() -> None:
+def test_an_owner_that_is_superseded_reports_the_generation_of_the_winner() -> None:
     world = World(3)
     partition = world.load(generation=5)
     world.process.settle()

@@ -58,7 +58,7 @@ async def test_what_a_silent_broker_does_not_take_uses_up_nobody_elses_part_of_t
     for partition in range(4):
         sender.accumulator._queues[partition]  # it is known
     brokers.withhold_answers()
-    for _ in range(2):  # one batch of each is under way, and the rest gathers
+    for _ in range(2):  # one batch of each is in flight, and the rest lingers
         for partition in (0, 1):
             for _ in range(20):
                 sender.append(partition, b"k", b"v", b"h")
@@ -107,7 +107,7 @@ async def test_records_that_waited_for_a_batch_are_in_the_time_of_the_next_one_o
     made = accumulator.make_batch(0)
     assert made is not None
     assert made[1].first_record_s is not None
-    assert accumulator.make_batch(0) is None, "one is under way"
+    assert accumulator.make_batch(0) is None, "one is in flight"
     assert accumulator.append(0, b"k", b"v", b"h") is False, "it need not be sent now"
     assert 0 not in accumulator.ready
     accumulator.end_batch(0)
