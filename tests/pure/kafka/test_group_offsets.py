@@ -319,9 +319,9 @@ async def test_a_throttle_beyond_the_bound_ends_the_query_and_is_kept(monkeypatc
 async def test_offsets_are_committed_for_a_group_without_members(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = Cluster(monkeypatch, a=[coordinator("b")], b=[taken({0: NONE, 3: NONE})])
     await cluster.offsets().commit_offsets("g", "log", {0: 10, 3: 2**40})
-    told = cluster.requests[-1]
-    assert (told.group_id, told.member_id, told.generation_id_or_member_epoch) == ("g", "", -1)
-    assert {each.partition_index: each.committed_offset for each in told.topics[0].partitions} == {0: 10, 3: 2**40}
+    request = cluster.requests[-1]
+    assert (request.group_id, request.member_id, request.generation_id_or_member_epoch) == ("g", "", -1)
+    assert {each.partition_index: each.committed_offset for each in request.topics[0].partitions} == {0: 10, 3: 2**40}
 
 
 async def test_a_commit_is_tried_again_where_the_coordinator_moved(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -354,8 +354,8 @@ class World:
     # ---- the runtime tells the host --------------------------------------------------------------------------------
 
     def note(self, level: str, event: str, fields: dict[str, object]) -> None:
-        told = ", ".join(f"{name}={value}" for name, value in fields.items() if name not in ORIGIN)
-        self.told.append(f"{level}: {event}" + (f" ({told})" if told else ""))
+        text = ", ".join(f"{name}={value}" for name, value in fields.items() if name not in ORIGIN)
+        self.told.append(f"{level}: {event}" + (f" ({text})" if text else ""))
 
     def continue_soon(self, task: Callable[[], None]) -> None:
         self.told.append("asks for a turn")

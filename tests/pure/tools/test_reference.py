@@ -40,10 +40,10 @@ def test_a_list_of_commands_has_whole_sentences(width: int) -> None:
     for path, command in COMMANDS.items():
         if isinstance(command, click.Group):
             context = click.Context(command, info_name=path, terminal_width=width, max_content_width=width)
-            told = " ".join(command.get_help(context).split())
+            text = " ".join(command.get_help(context).split())
             for inner in command.commands.values():
                 assert inner.short_help, inner.name
-                assert inner.short_help in told, f"{path} at {width} columns"
+                assert inner.short_help in text, f"{path} at {width} columns"
 
 
 def test_what_the_page_says_of_completion_completes() -> None:

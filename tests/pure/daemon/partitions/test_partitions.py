@@ -412,8 +412,8 @@ async def test_failures_of_many_partitions_are_reported_of_some_and_alarms_and_b
             world.partitions.note("error", "log_partition_failed", {"partition": index, "is_alarm": True})
             world.partitions.note("error", "tick_failed", {"exc_info": RuntimeError("a bug")})
             world.partitions.note("info", "log_partition_loaded", {"partition": index})
-    told = Counter((line["event"], line.get("is_alarm")) for line in lines)
-    assert told == {
+    reports = Counter((line["event"], line.get("is_alarm")) for line in lines)
+    assert reports == {
         ("log_partition_failed", False): 3,
         ("log_partition_failed", True): 50,
         ("tick_failed", None): 50,

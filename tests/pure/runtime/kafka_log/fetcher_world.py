@@ -22,8 +22,8 @@ class Told:
         self.at_records: Callable[[], object] = lambda: None
 
     def records_read(self, partition: int, instance: int, records: list[LogRecord]) -> None:
-        told = ", ".join(f"{record.offset} {(record.value or b'').decode()}" for record in records)
-        self.lines.append(f"{partition} instance {instance}: {told}")
+        answered = ", ".join(f"{record.offset} {(record.value or b'').decode()}" for record in records)
+        self.lines.append(f"{partition} instance {instance}: {answered}")
         self.at_records()
 
     def own_records_read(

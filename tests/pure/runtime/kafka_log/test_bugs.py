@@ -42,22 +42,22 @@ def raise_bug(body: bytes) -> bytes:
 
 
 async def test_in_a_fetch(brokers: FakeBrokers, metrics: RuntimeMetrics, logged: list[tuple[str, str]]) -> None:
-    told = Told()
+    reports = Told()
     brokers.always = lambda _: fetched([])
     brokers.answers.append(raise_bug)
     tail = Fetcher(
         "tail",
         fetcher_config(retry_backoff_ms=50),
         brokers,  # type: ignore[arg-type]
-        lambda: told,  # type: ignore[arg-type,return-value]
+        lambda: reports,  # type: ignore[arg-type,return-value]
         SentBatches(),
         metrics,
-        told.ended,
+        reports.ended,
     )
     tail.follow(0, 3, 5)
     tail.follow(1, 4, 5)
-    await wait_until(lambda: len(told.lines) == 2)
-    assert told.lines == ["0 instance 3: failed, TypeError('a bug')", "1 instance 4: failed, TypeError('a bug')"]
+    await wait_until(lambda: len(reports.lines) == 2)
+    assert reports.lines == ["0 instance 3: failed, TypeError('a bug')", "1 instance 4: failed, TypeError('a bug')"]
     assert logged == [(f"reading partition {number} failed", "TypeError('a bug')") for number in (0, 1)]
     assert metrics.internal_errors.value == 2
     await tail.close()
@@ -66,17 +66,17 @@ async def test_in_a_fetch(brokers: FakeBrokers, metrics: RuntimeMetrics, logged:
 async def test_in_a_query_for_offsets(
     brokers: FakeBrokers, metrics: RuntimeMetrics, logged: list[tuple[str, str]]
 ) -> None:
-    told: list[tuple[int, dict[int, int | None]]] = []
+    reports: list[tuple[int, dict[int, int | None]]] = []
     brokers.answers.append(raise_bug)
     offsets = OffsetQueries(
         brokers,  # type: ignore[arg-type]
-        lambda number, found: told.append((number, found)),
+        lambda number, found: reports.append((number, found)),
         metrics,
         **offset_query_bounds(),
     )
     offsets.want_latest(1, [0])
-    await wait_until(lambda: bool(told))
-    assert told == [(1, {0: None})]
+    await wait_until(lambda: bool(reports))
+    assert reports == [(1, {0: None})]
     assert logged == [("querying offsets from broker 1 failed", "TypeError('a bug')")]
     assert metrics.internal_errors.value == 1
     offsets.close()

@@ -231,10 +231,10 @@ async def test_whoever_was_fed_last_is_fetched_last_where_a_broker_keeps_no_sess
 async def test_no_slice_of_a_batch_is_reported_again_when_the_batch_was_appended_meanwhile(
     brokers: FakeBrokers,
 ) -> None:
-    told = Told()
+    reports = Told()
     own = SentBatch(b"as it was before the broker compressed it", 7, b"o0", b"o6", None)
     sent = Sent(own)
-    fetcher = Fetcher("tail", CONFIG, FakeBrokers({}), lambda: told, sent.batches, make_metrics(), told.ended)  # type: ignore[arg-type,return-value]
+    fetcher = Fetcher("tail", CONFIG, FakeBrokers({}), lambda: reports, sent.batches, make_metrics(), reports.ended)  # type: ignore[arg-type,return-value]
     fetcher.follow(0, 1, 0)
     values = [b"%d" % number for number in range(7)]
     answer = batch(0, [b"x", b"y"]) + batch(2, values, header=b"o") + batch(9, [b"next"])
@@ -243,7 +243,7 @@ async def test_no_slice_of_a_batch_is_reported_again_when_the_batch_was_appended
     fetcher.on_acknowledged(0, own, 2)
     for _ in telling:
         pass
-    assert told.lines == [
+    assert reports.lines == [
         "0 instance 1: 0 x, 1 y",
         "0 instance 1: stands at 2",
         "0 instance 1: 7 own from 2",
@@ -256,10 +256,10 @@ async def test_no_slice_of_a_batch_is_reported_again_when_the_batch_was_appended
 
 async def test_a_place_that_a_landing_moved_is_not_given_the_leader_epoch_of_an_older_batch() -> None:
     """With the epoch of an older leader the next fetch would be taken for one of a log that was truncated."""
-    told = Told()
+    reports = Told()
     own, next_own = (SentBatch(b"%d" % number, 3, b"o%d" % number, b"", None) for number in range(2))
     sent = Sent(own, next_own)
-    fetcher = Fetcher("tail", CONFIG, FakeBrokers({}), lambda: told, sent.batches, make_metrics(), told.ended)  # type: ignore[arg-type,return-value]
+    fetcher = Fetcher("tail", CONFIG, FakeBrokers({}), lambda: reports, sent.batches, make_metrics(), reports.ended)  # type: ignore[arg-type,return-value]
     fetcher.follow(0, 1, 0)
     followed = fetcher._partitions[0]
     whole = batch(0, [b"x", b"y"]) + batch(2, [b"a", b"b", b"c"])
