@@ -13,7 +13,7 @@ from tests.pure.kafka.brokers.fake_brokers import FakeBrokers
 CONFIG = fetcher_config()
 
 
-class Told:
+class Reports:
     """Listens, and takes batches as ours or not as it is told to."""
 
     def __init__(self) -> None:

@@ -14,7 +14,7 @@ from holdfast.runtime.kafka_log.sent_batches import SentBatches
 from holdfast.runtime.metrics import RuntimeMetrics
 from tests.configs import accumulator_config, fetcher_config, offset_query_bounds, sender_config
 from tests.pure.kafka.brokers.fake_brokers import FakeBrokers, fetched, produced
-from tests.pure.runtime.kafka_log.fetcher_world import Told
+from tests.pure.runtime.kafka_log.fetcher_world import Reports
 from tests.waiting import PATIENCE_MS, wait_until
 
 
@@ -42,7 +42,7 @@ def raise_bug(body: bytes) -> bytes:
 
 
 async def test_in_a_fetch(brokers: FakeBrokers, metrics: RuntimeMetrics, logged: list[tuple[str, str]]) -> None:
-    reports = Told()
+    reports = Reports()
     brokers.always = lambda _: fetched([])
     brokers.answers.append(raise_bug)
     tail = Fetcher(

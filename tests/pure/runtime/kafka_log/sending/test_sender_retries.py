@@ -155,7 +155,7 @@ async def test_answer_that_cannot_be_read_is_as_good_as_none(
 
 @pytest.mark.parametrize("what", ["landed", "failed"])
 async def test_a_bug_in_telling_one_partition_leaves_no_other_waiting(brokers: FakeBrokers, what: str) -> None:
-    """All four are in one request: told first, landed, refused for good, and refused for now."""
+    """All four are in one request: reported first, landed, refused for good, and refused for now."""
     bugs: list[str] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: bugs.append(str(context["message"])))
     reports: list[tuple[str, int]] = []
