@@ -16,7 +16,7 @@ from benchmarks.client import BenchmarkError
 from benchmarks.share_state import LEADER_EPOCH, STATE_EPOCH, WrittenState
 from holdfast.records.batches import StateBatch
 from holdfast.records.checkpoint import CHECKPOINT_KEY, Checkpoint, encode_checkpoint
-from holdfast.records.codecs.codec import Codec, Kind, encode_key, encode_value
+from holdfast.records.codecs.codec import Codec, Kind, encode_key, value_encoder
 from holdfast.records.header import HEADER_NAME, encode_header
 from holdfast.records.keys import SharePartitionKey, log_partition
 from holdfast.records.values import Snapshot, Update
@@ -154,7 +154,7 @@ def write_history(
     ]
     append = appender.append
     for value in history.values():
-        encoded = encode_value(codec, value)
+        encoded = value_encoder(codec)(value)
         is_update = isinstance(value, Update)
         for partition, snapshot_key, update_key in places:
             append(partition, update_key if is_update else snapshot_key, encoded)

@@ -73,10 +73,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             runs.append(outcomes(report) if report.exists() else {})
             is_bad |= ended.returncode != 0 or not runs[-1]
             counts = Counter(runs[-1].values())
-            told = ", ".join(f"{counts[outcome]} {outcome}" for outcome in ("passed", "failed", "skipped"))
+            text = ", ".join(f"{counts[outcome]} {outcome}" for outcome in ("passed", "failed", "skipped"))
             took_s = time.monotonic() - began_s
             print(
-                f"Run {number} of {options.times} beside {processors} busy loops: {told} in {took_s:.0f} s, exit code {ended.returncode}",
+                f"Run {number} of {options.times} beside {processors} busy loops: {text} in {took_s:.0f} s, exit code {ended.returncode}",
                 flush=True,
             )
     print("\n".join(tally(runs) or ["No test failed."]))

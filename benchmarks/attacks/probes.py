@@ -88,11 +88,11 @@ def _look_ups(version: int, topic_id: bytes, group: str) -> Iterator[bytes]:
 
 async def acl_probes(target: Target) -> str:
     """P1: every call in every version by a client without rights, about a group with state and one without."""
-    told: Counter[str] = Counter()
+    reports: Counter[str] = Counter()
     for group in (SECRET_GROUP, _NO_GROUP):
         for api_key, version, body in calls(target.topic_id, group):
-            told[await _probe(target, api_key, version, body)] += 1
-    return ", ".join(f"{count} {what}" for what, count in sorted(told.items()))
+            reports[await _probe(target, api_key, version, body)] += 1
+    return ", ".join(f"{count} {what}" for what, count in sorted(reports.items()))
 
 
 async def _probe(target: Target, api_key: int, version: int, body: bytes) -> str:
@@ -124,7 +124,7 @@ async def _probe(target: Target, api_key: int, version: int, body: bytes) -> str
 
 async def length_bombs(target: Target) -> str:
     """P2: every call in every version, with a length that is too large at each place of its first fifty bytes."""
-    told: Counter[str] = Counter()
+    reports: Counter[str] = Counter()
     bombs: list[Call] = []
     seen: set[tuple[int, int]] = set()
     for api_key, version, body in calls(target.topic_id, _NO_GROUP):
@@ -145,13 +145,13 @@ async def length_bombs(target: Target) -> str:
                 target.count(caller.send(api_key, version, body, has_tags=has_tags))
                 try:
                     await caller.receive()
-                    told["answered"] += 1
+                    reports["answered"] += 1
                 except LOST:
-                    told["closed"] += 1
+                    reports["closed"] += 1
             caller.close()
 
     await asyncio.gather(*(throw(bombs[first::_AT_ONCE]) for first in range(_AT_ONCE)))
-    return ", ".join(f"{count:,} {what}" for what, count in sorted(told.items()))
+    return ", ".join(f"{count:,} {what}" for what, count in sorted(reports.items()))
 
 
 def armed(body: bytes, places: int = 50) -> Iterator[bytes]:

@@ -16,7 +16,7 @@ from time import process_time
 from holdfast.daemon.share.load import ShareLoad
 from holdfast.records.batches import StateBatch
 from holdfast.records.checkpoint import CHECKPOINT_KEY, Checkpoint, encode_checkpoint
-from holdfast.records.codecs.codec import Codec, encode_record
+from holdfast.records.codecs.codec import Codec, Kind, encode_key, value_encoder
 from holdfast.records.header import encode_header
 from holdfast.records.keys import SharePartitionKey
 from holdfast.records.redundant_offsets import RedundantOffsetTracker
@@ -51,11 +51,13 @@ def make_log(share_partitions: int) -> list[RawRecord]:
         batches = (StateBatch(start, start + 9, 2, 1),)
         for index, key in enumerate(keys):
             is_update = number > 0 and (index + number) % 5 > 0
+            kind = Kind.UPDATE if is_update else Kind.SNAPSHOT
             value = (
                 Update(0, 1, start, 5, batches) if is_update else Snapshot(number, 0, 1, start, 5, 1, 1, batches, 1, 0)
             )
+            raw_key, raw_value = encode_key(Codec.AVRO, key, kind), value_encoder(Codec.AVRO)(value)
             offset = len(records)
-            records.append(RawRecord(offset, *encode_record(Codec.AVRO, key, value), encode_header(1, offset)))
+            records.append(RawRecord(offset, raw_key, raw_value, encode_header(1, offset)))
     return records
 
 

@@ -26,7 +26,7 @@ import fastavro
 from holdfast.records.batches import StateBatch
 from holdfast.records.checkpoint import Checkpoint
 from holdfast.records.codecs import avro
-from holdfast.records.codecs.codec import Codec, Kind, decode_key, decode_record, encode_key, encode_value, peek_kind
+from holdfast.records.codecs.codec import Codec, Kind, decode_key, decode_record, encode_key, peek_kind, value_encoder
 from holdfast.records.combining import combine
 from holdfast.records.fencing import START, step
 from holdfast.records.header import decode_header, encode_header
@@ -59,11 +59,11 @@ def codec_operations(codec: Codec) -> list[Operation]:
     """Return the operations of one codec."""
     name = codec.value
     snapshot_key, update_key = encode_key(codec, KEY, Kind.SNAPSHOT), encode_key(codec, KEY, Kind.UPDATE)
-    snapshot, update = encode_value(codec, SNAPSHOT), encode_value(codec, UPDATE)
+    snapshot, update = value_encoder(codec)(SNAPSHOT), value_encoder(codec)(UPDATE)
     return [
         Operation(f"{name}: encode key", partial(encode_key, codec, KEY, Kind.UPDATE), update_key),
-        Operation(f"{name}: encode update of 3 batches", partial(encode_value, codec, UPDATE), update),
-        Operation(f"{name}: encode snapshot of 3 batches", partial(encode_value, codec, SNAPSHOT), snapshot),
+        Operation(f"{name}: encode update of 3 batches", partial(value_encoder(codec), UPDATE), update),
+        Operation(f"{name}: encode snapshot of 3 batches", partial(value_encoder(codec), SNAPSHOT), snapshot),
         Operation(f"{name}: decode key", partial(decode_key, update_key), KEY),
         Operation(f"{name}: decode record, update", partial(decode_record, update_key, update), (KEY, UPDATE, 0)),
         Operation(

@@ -158,15 +158,12 @@ class Registry:
         """Return all families, in the order in which they were made."""
         return tuple(self._families.values())
 
-    def snapshot(self, **more: object) -> dict[str, float]:
-        """Return every number under its name, with labels and `more` of them as in `holdfast_log_partitions{state=active}`.
+    def numbers(self, **more: object) -> Iterator[tuple[str, float]]:
+        """Yield every number under its name, with labels and `more` of them as in `holdfast_log_partitions{state=active}`.
 
         A histogram has its count and sum, and what its buckets tell of median and 99th percentile since the start.
+        Series may come and go meanwhile.
         """
-        return dict(self.numbers(**more))
-
-    def numbers(self, **more: object) -> Iterator[tuple[str, float]]:
-        """Yield what `snapshot` returns; series may come and go meanwhile."""
         extra = _to_labels(more)
         for name, _, _, divisor, series in self.families():
             for labels, instrument in tuple(series.items()):

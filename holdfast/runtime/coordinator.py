@@ -115,8 +115,7 @@ class CoordinatorRuntime:
     def list_unloaded(self, index: int, why: str | None) -> None:
         """List a log partition that is not to be loaded yet, and say why; None: it may be loaded now."""
         partition = self._find_or_add(index)
-        if partition.state is State.INITIAL:
-            partition.failure = why
+        partition.list_unloaded(why)
 
     def _find_or_add(self, index: int) -> Partition:
         partition = self.partitions.get(index)
@@ -229,7 +228,7 @@ class CoordinatorRuntime:
         """Expect a log of another topic from the next loads on, because it was recreated under its name."""
         self.config = replace(self.config, log=self.config.log._replace(topic_id=topic_id))
         for partition in self.partitions.values():
-            partition.tenancy.config = self.config
+            partition.tenancy.renew_config(self.config)
 
     def trust_log(self) -> None:
         """Let partitions be taken again, with the next tick."""
@@ -396,9 +395,7 @@ class CoordinatorRuntime:
             self._host.end_turn_with(self._begin_round)
 
     def _carry_out(self) -> None:
-        outbox = self._outbox
-        replies, effects = outbox.replies, outbox.effects
-        outbox.replies, outbox.effects = [], []
+        replies, effects = self._outbox.take_all()
         for operation, outcome in replies:
             try:
                 operation.complete(outcome)

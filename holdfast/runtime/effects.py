@@ -117,6 +117,12 @@ class Outbox:
         #: Operations that are done, with their outcomes.
         self.replies: list[tuple[Operation, object]] = []
 
+    def take_all(self) -> tuple[list[tuple[Operation, object]], list[Effect]]:
+        """Remove and return the replies and the effects."""
+        replies, effects = self.replies, self.effects
+        self.replies, self.effects = [], []
+        return replies, effects
+
     def reply(self, operation: Operation, outcome: object) -> None:
         """Complete an operation, unless it is done already."""
         if not operation.is_done:

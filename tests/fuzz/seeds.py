@@ -35,13 +35,14 @@ from holdfast.kafka.protocol.frames import encode_request
 from holdfast.kafka.protocol.sasl_calls import encode_authenticate
 from holdfast.kafka.protocol.scram import SCRAM_SHA_256, Keys
 from holdfast.records.checkpoint import Checkpoint, encode_checkpoint
-from holdfast.records.codecs.codec import Codec, encode_record
+from holdfast.records.codecs.codec import Codec
 from holdfast.records.fencing import Position
 from holdfast.records.header import HEADER_NAME, encode_header
 from holdfast.records.keys import format_key
 from holdfast.records.snapshot_store import entries
 from holdfast.records.values import Snapshot, Update
 from holdfast.runtime.kafka_log.record_batches import BATCH_HEAD_BYTES
+from tests.world.records import encode_record
 from tests.world.samples import KEY, OTHER_TOPIC, TOPIC, batch
 
 BATCHES = (batch(0, 9, 2, 1), batch(10, 12, 0, 2))

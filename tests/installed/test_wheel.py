@@ -56,18 +56,18 @@ def test_what_the_wheel_declares_is_what_the_lock_installs(environment: Environm
 
 
 def test_the_commands_are_the_installed_ones(environment: Environment, build: str) -> None:
-    told = environment.run(
+    output = environment.run(
         "command -v holdfast; holdfast --version; python -c 'import holdfast.runtime.build as b; print(b.BUILD, b.__file__)'"
     )
-    assert str(ROOT) not in told
-    assert f"\n{build} " in told
+    assert str(ROOT) not in output
+    assert f"\n{build} " in output
     assert "No module named" in environment.run("python -c 'import pyspark' 2>&1 || true")
 
 
 def refusal(environment: Environment, script: str) -> tuple[int, str]:
     """Return the exit code of a script that must fail, and what it said."""
-    told = environment.run(f"code=0; {{ {script}; }} 2>&1 >/dev/null || code=$?; echo $code")
-    *said, code = told.splitlines()
+    output = environment.run(f"code=0; {{ {script}; }} 2>&1 >/dev/null || code=$?; echo $code")
+    *said, code = output.splitlines()
     return int(code), "\n".join(said)
 
 

@@ -136,14 +136,14 @@ class Peer:
         topics = [(self._topic_ids[topic], list(partitions)) for topic, partitions in call.topics]
         body = state_requests.encode_request(call.api_key, call.version, StateRequest(group_id, topics))
         frame, offset = await self._connection.request(call.api_key, call.version, body)
-        told = [
+        found = [
             (self._names[topic_id], partition, result)
             for topic_id, results in state_responses.decode_response(call.api_key, call.version, frame, offset)
             for partition, result in results
         ]
-        results = {(topic, partition): (result[0], *result[2:]) for topic, partition, result in told}
-        has_texts = all(bool(result[0]) == (result[1] is not None) for _, _, result in told)
-        return Answer(results, len(results) < len(told), has_texts)
+        results = {(topic, partition): (result[0], *result[2:]) for topic, partition, result in found}
+        has_texts = all(bool(result[0]) == (result[1] is not None) for _, _, result in found)
+        return Answer(results, len(results) < len(found), has_texts)
 
     def close(self) -> None:
         """Hang up."""

@@ -54,7 +54,9 @@ def without_messages(answers: Iterable[Answer]) -> list[Answer]:
     """Return the answers without the texts of errors, which no protocol fixes."""
     return [
         {
-            name: [{key: told for key, told in partition.items() if key != "error_message"} for partition in value]
+            name: [
+                {key: answered for key, answered in partition.items() if key != "error_message"} for partition in value
+            ]
             if name == "partitions"
             else value
             for name, value in answer.items()

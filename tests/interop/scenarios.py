@@ -38,7 +38,7 @@ class Talk:
     def say(self, claim: str, call: str, *pairs: tuple[dict[str, Any], dict[str, Any]]) -> None:
         """Add a call; each pair is a partition as asked and what is told of it."""
         asked = [partition for partition, _ in pairs]
-        expected = [{"topic_id": self.topic_id, "partition": p["partition"], **told} for p, told in pairs]
+        expected = [{"topic_id": self.topic_id, "partition": p["partition"], **answer} for p, answer in pairs]
         self.exchanges.append(
             Exchange(claim=claim, step=step(call, self.group_id, self.topic_id, *asked), expected=expected)
         )
@@ -73,29 +73,29 @@ class Talk:
         self, claim: str, *rows: tuple[int, int, int, int], leader_epoch: int = 1, state_epoch: int = 1, start: int
     ) -> None:
         """Add a Read of partition 0 that succeeds."""
-        told = {
+        answer = {
             "error_code": NONE,
             "state_epoch": state_epoch,
             "start_offset": start,
             "batches": [list(row) for row in rows],
         }
-        self.say(claim, "read", ({"partition": 0, "leaderEpoch": leader_epoch}, told))
+        self.say(claim, "read", ({"partition": 0, "leaderEpoch": leader_epoch}, answer))
 
     def read_refused(self, claim: str, *, leader_epoch: int, error: int) -> None:
         """Add a Read of partition 0 that fails."""
-        told = {"error_code": error, "state_epoch": 0, "start_offset": 0, "batches": []}
-        self.say(claim, "read", ({"partition": 0, "leaderEpoch": leader_epoch}, told))
+        reports = {"error_code": error, "state_epoch": 0, "start_offset": 0, "batches": []}
+        self.say(claim, "read", ({"partition": 0, "leaderEpoch": leader_epoch}, reports))
 
     def summary(self, claim: str, *, state_epoch: int, leader_epoch: int, start: int, complete: int) -> None:
         """Add a ReadSummary of partition 0, asked without an epoch of our own."""
-        told = {
+        answer = {
             "error_code": NONE,
             "state_epoch": state_epoch,
             "leader_epoch": leader_epoch,
             "start_offset": start,
             "delivery_complete_count": complete,
         }
-        self.say(claim, "summary", ({"partition": 0, "leaderEpoch": 0}, told))
+        self.say(claim, "summary", ({"partition": 0, "leaderEpoch": 0}, answer))
 
     def delete(self, claim: str) -> None:
         """Add a Delete of partition 0."""

@@ -212,15 +212,15 @@ def check_readers(pair: Pair, group_ids: Set[str]) -> None:
                     assert not isinstance(entry.value, Checkpoint)
                     found[entry.key] = replay(found.get(entry.key), entry.value, UPDATES_PER_SNAPSHOT)
         for group_id in group_ids - {""}:
-            told = pair.ask(AFTERWARDS[0], group_id)[0].results
+            answer = pair.ask(AFTERWARDS[0], group_id)[0].results
             summed_up = pair.ask(AFTERWARDS[1], group_id)[0].results
             for partition in _ALL:
                 state = found.get(SharePartitionKey(group_id, pair.topic_ids[_KNOWN], partition))
                 place = _KNOWN, partition
                 if state is None:
-                    assert told[place][0] == INVALID_REQUEST
+                    assert answer[place][0] == INVALID_REQUEST
                     continue
-                assert told[place] == (0, state.state_epoch, state.start_offset, state.state_batches)
+                assert answer[place] == (0, state.state_epoch, state.start_offset, state.state_batches)
                 leader_epoch, complete = state.leader_epoch, state.delivery_complete_count
                 assert summed_up[place] == (0, state.state_epoch, leader_epoch, state.start_offset, complete)
 

@@ -148,7 +148,7 @@ def bfs(model: Model, sample: int = 53, states_max: int = 1_000_000, limit_s: fl
 
 
 #: What a step of a random walk is called that should be rare.
-FAULTS = ("crash", "lost", "fail-over", "starts as", "is killed", "loses its state", "wrongly", "made again")
+FAULTS = ("crash", "lost", "fail-over", "starts as", "is killed", "loses its state", "wrongly", "recreated")
 
 
 def weight(label: str) -> float:

@@ -32,7 +32,7 @@ class ManifestModel(Model):
 
     # ---- the job ---------------------------------------------------------------------------------------------------
     def afresh(self, w: World) -> Job:
-        """Start at the log's start: the log is complete from there on, but only at its end has every live key been met."""
+        """Start at the log's start: the log is complete from there on, but only at its end has every live key been read."""
         remembered = frozenset(k for k in range(self.s.keys) if (e := self.newest(w, k)) and e.val is not None)
         return Job(
             topic=w.topic_id,
@@ -293,7 +293,7 @@ class ManifestModel(Model):
         return n._replace(st="read", pos=n.pos + 1)
 
     def step(self, rd: Reader, off: int, rec: Rec, epoch_rule: bool = True) -> tuple[Reader, bool]:
-        if rd.next < 0 and rec.epoch == rd.cur:  # mutant: the next sequence is taken from the first record met
+        if rd.next < 0 and rec.epoch == rd.cur:  # mutant: the next sequence is taken from the first record read
             rd = rd._replace(next=rec.seq)
         return super().step(rd, off, rec, epoch_rule)
 
@@ -344,7 +344,7 @@ class ManifestModel(Model):
                 )
                 ._asdict()
             )
-            yield "the state topic is deleted and made again", partial(World._make, new)
+            yield "the state topic is deleted and recreated", partial(World._make, new)
         if w.left.unclean and w.hw == len(w.log) > w.start:
             lost = spend(w, "unclean")._replace(
                 log=w.log[:-1], hw=w.hw - 1, nodes=(self.idle,) * self.s.nodes, floor=min(w.floor, w.hw - 1)

@@ -222,13 +222,13 @@ class Protocol:
         }
         return winner < 0 or by_generation[self.r.take_by]
 
-    def join(self, w: World, i: int, met: int = 0) -> World:
-        """Rebalance: the leader gives the partition to a node, which may have met a generation in the log and asked for it."""
+    def join(self, w: World, i: int, in_log: int = 0) -> World:
+        """Rebalance: the leader gives the partition to a node, which may have seen a generation in the log and asked for it."""
         if self.r.hands_out == "group":
             w = w._replace(group=w.group + 1)
             return self.put(w, i, w.nodes[i]._replace(generation=w.group))
         seen = max(max(n.generation, n.rd.generation) for n in w.nodes)
-        return self.put(w, i, w.nodes[i]._replace(generation=1 + max(seen, met)))
+        return self.put(w, i, w.nodes[i]._replace(generation=1 + max(seen, in_log)))
 
     def take(self, w: World, i: int, epoch: int, generation: int) -> World:
         """Send a checkpoint that follows the reading (epoch - 1, generation)."""

@@ -100,7 +100,7 @@ class Left(NamedTuple):
     kill: int = 0  # the job is killed before its batch is committed, and folds again from where that began
     null: int = 0  # the owner removes a message of the snapshot topic
     corrupt: int = 0  # a job writes an entry with wrong content
-    again: int = 0  # the state topic is deleted and made again under its name
+    again: int = 0  # the state topic is deleted and recreated under its name
     unclean: int = 0  # a broker loses the last record below the watermark
 
 
@@ -118,7 +118,7 @@ class Scope:
     cold: bool = True  # a node may take its checkpoint before it has read anything
     ignore: str = ""  # "I8": go on after it, to see what else it leads to
     jobs: int = 1
-    direct: bool = False  # an append lands and is met at once, so that nothing is in flight
+    direct: bool = False  # an append lands and is read back at once, so that nothing is in flight
     torn: bool = False  # a load reads the snapshot topic message by message
 
 
@@ -152,7 +152,7 @@ class Reader(NamedTuple):
 
 
 class Parked(NamedTuple):
-    """A record that was sent and not yet met by the tail."""
+    """A record that was sent and not yet read back by the tail."""
 
     rec: Rec
     pred: int  # predicted offset
@@ -201,14 +201,14 @@ class Job(NamedTuple):
     topic: int
     pos: int  # -1: not yet known where the log starts
     rd: Reader
-    waits: frozenset[int]  # keys with an update whose base was not met
+    waits: frozenset[int]  # keys with an update whose base was not read
     covered: tuple[int, ...]  # per key: its last counting record
     o: int  # the last counting record of all
-    complete_at: int  # from here on every live key has been met
-    checkpoints: int  # that count, met so far (rule "checkpoint")
+    complete_at: int  # from here on every live key has been read
+    checkpoints: int  # that count, read so far (rule "checkpoint")
     remembered: frozenset[int]  # keys that the snapshot topic had when the job started afresh (rule "cleaned")
-    queue: tuple[Message, ...] = ()  # of the batch under way
-    saved: "Job | None" = None  # before the batch under way
+    queue: tuple[Message, ...] = ()  # of the batch in flight
+    saved: "Job | None" = None  # before the batch in flight
 
 
 class Node(NamedTuple):

@@ -23,17 +23,19 @@ def test_the_name_and_the_version_are_the_projects() -> None:
 
 @pytest.mark.parametrize("extra", ["history", "broker", "spark"])
 def test_an_extra_is_installed_from_a_wheel_that_is_named(extra: str) -> None:
-    told = how_to_install(extra)
+    advice = how_to_install(extra)
     assert extra in PROJECT["optional-dependencies"]
-    assert told.startswith(f"install the extra [{extra}] of holdfast-kafka, from the wheel that `make wheel` builds: ")
-    assert re.search(rf": pip install 'dist/holdfast_kafka-{re.escape(VERSION)}-\w+-\w+-\w+\.whl\[{extra}\]'$", told)
+    assert advice.startswith(
+        f"install the extra [{extra}] of holdfast-kafka, from the wheel that `make wheel` builds: "
+    )
+    assert re.search(rf": pip install 'dist/holdfast_kafka-{re.escape(VERSION)}-\w+-\w+-\w+\.whl\[{extra}\]'$", advice)
 
 
 def test_the_module_is_the_tool() -> None:
-    told = subprocess.run(
+    output = subprocess.run(
         [sys.executable, "-m", "holdfast", "--version"], capture_output=True, text=True, timeout=PATIENCE_S, check=True
     )
-    assert told.stdout.startswith(f"holdfast {VERSION} (")
+    assert output.stdout.startswith(f"holdfast {VERSION} (")
 
 
 def test_nothing_runs_the_module_of_the_commands_which_does_nothing_by_itself() -> None:

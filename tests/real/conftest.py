@@ -49,7 +49,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Show what the tests print that kill and freeze: how often, and what was found."""
     for report in terminalreporter.getreports("passed"):
         file, _, name = report.nodeid.partition("::")
-        if report.when == "call" and report.capstdout and file.endswith(tuple(f"/{told}.py" for told in TOLD)):
+        if report.when == "call" and report.capstdout and file.endswith(tuple(f"/{answer}.py" for answer in TOLD)):
             terminalreporter.write_sep("-", name)
             terminalreporter.write(report.capstdout)
 

@@ -38,14 +38,14 @@ def shared_kafka(session_dir: Path) -> Iterator[str]:
 
     Who started it owns it, and stops it when no other process uses it any more.
     """
-    told, starting, users = (session_dir / f"kafka.{name}" for name in ("bootstrap", "starting", "users"))
+    answer, starting, users = (session_dir / f"kafka.{name}" for name in ("bootstrap", "starting", "users"))
     with ExitStack() as using:
         with file_lock(starting, timeout_s=WAIT_FOR_OTHERS_S):
-            if told.exists():
+            if answer.exists():
                 using.enter_context(file_lock(users, timeout_s=WAIT_FOR_OTHERS_S, shared=True))
             else:
-                using.enter_context(_owned_kafka(told, starting, users))
-        yield told.read_text()
+                using.enter_context(_owned_kafka(answer, starting, users))
+        yield answer.read_text()
 
 
 @contextmanager

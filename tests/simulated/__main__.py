@@ -48,7 +48,7 @@ def run_lives(kind: str, seeds: Sequence[int]) -> Lives:
         except Violation as violation:
             failures.append((seed, str(violation)))
         except Exception as bug:
-            failures.append((seed, f"the simulation itself stumbled: {bug!r}"))
+            failures.append((seed, f"the simulation itself failed: {bug!r}"))
     return Lives(len(seeds), counts, failures)
 
 

@@ -156,10 +156,10 @@ def _fill_queue(life: Life, node: Node) -> bool:
     return not is_full
 
 
-def _make_topic_again(life: Life, node: Node) -> bool:
+def _recreate_topic(life: Life, node: Node) -> bool:
     if life.world.topic.times_made > 1:
         return False
-    life.world.make_topic_again()
+    life.world.recreate_topic()
     return True
 
 
@@ -258,7 +258,7 @@ FAULTS: dict[str, Callable[[Life, Node], bool]] = {
     "replay planted": _plant_replay,
     "bug in the tail planted": _plant_committed,
     "queue full": _fill_queue,
-    "topic made again": _make_topic_again,
+    "topic recreated": _recreate_topic,
     "twin": _twin,
     "taken by an admin": _take,
     "rebalance": _rebalance,

@@ -290,7 +290,7 @@ class Life:
                 if (partition.is_alarmed or is_unreadable) and (node, index) not in self.accepted:
                     self.accepted.add((node, index))
                     world.count("accept")
-                    node.runtime.accept(index, "the topic was made again")
+                    node.runtime.accept(index, "the topic was recreated")
                     world.settle(node)
 
     def _owner(self, index: int) -> Node | None:

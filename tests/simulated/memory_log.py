@@ -192,7 +192,7 @@ class MemoryLog:
         self._appended: dict[int, int] = {}  #: by partition: how many records were handed over
         self._listener: LogListener | None = None
         self._readers: dict[int, _Reader] = {}
-        self._former: dict[int, _Reader] = {}  #: stopped, with one thing still under way to the listener
+        self._former: dict[int, _Reader] = {}  #: stopped, with one thing still in flight to the listener
         self._asked: deque[tuple[int, list[int]]] = deque()
         self._starts_asked: deque[tuple[int, int]] = deque()
         self._deletions: deque[tuple[int, MemoryPartition, int]] = deque()
@@ -209,7 +209,7 @@ class MemoryLog:
         self._starts_asked.clear()
 
     def reads(self, partition: int) -> MemoryPartition | None:
-        """Return what is being read, which after the topic was made again is not what it has now; None before reading began."""
+        """Return what is being read, which after the topic was recreated is not what it has now; None before reading began."""
         reader = self._readers.get(partition)
         return None if reader is None else reader.log
 
@@ -283,7 +283,7 @@ class MemoryLog:
         if log is None:
             found.append(Move(prefix + "begin", self, partition, partial(self._begin, partition, reader)))
         elif log is not self._topic.partitions[partition]:
-            text = "the topic was made again under its name"
+            text = "the topic was recreated under its name"
             found.append(Move(prefix + "lose", self, partition, partial(self._fail, partition, reader, text, True)))
         elif reader.position < log.log_start_offset:
             text = f"the log starts at {log.log_start_offset} now"

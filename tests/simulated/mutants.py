@@ -332,13 +332,13 @@ def main() -> int:
             by_test = recorded.get(name, [""])[0]
             if caught is not None:
                 recorded[name] = list(caught)
-                told = f"{caught.invariant:<28} {caught.kind} {caught.seed + 1:>5} seeds"
+                caught_by = f"{caught.invariant:<28} {caught.kind} {caught.seed + 1:>5} seeds"
             elif str(by_test).startswith(TESTS) and run_test(name, str(by_test)):
-                told = f"by no life, but by {by_test}"
+                caught_by = f"by no life, but by {by_test}"
             else:
                 escaped += 1
-                told = "NOT CAUGHT"
-            print(f"{name:<{width}}  {told}  {took_s:.1f} s", flush=True)
+                caught_by = "NOT CAUGHT"
+            print(f"{name:<{width}}  {caught_by}  {took_s:.1f} s", flush=True)
     print(f"{len(names)} mutants, {len(names) - escaped} caught")
     if options.record:
         _record(recorded)

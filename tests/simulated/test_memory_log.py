@@ -36,11 +36,11 @@ def topic() -> MemoryTopic:
 
 
 def open_log(topic: MemoryTopic, queue_records_max: int = 10) -> tuple[MemoryLog, Told]:
-    log, told = topic.open_log(queue_records_max), Told()
-    listener: LogListener = told
+    log, reports = topic.open_log(queue_records_max), Told()
+    listener: LogListener = reports
     log.start(listener)
     _: Log = log
-    return log, told
+    return log, reports
 
 
 def kinds(topic: MemoryTopic) -> list[str]:
@@ -67,24 +67,24 @@ def read_keys(call: tuple[Any, ...]) -> list[bytes]:
 
 
 def test_nothing_happens_by_itself(topic: MemoryTopic) -> None:
-    log, told = open_log(topic)
+    log, reports = open_log(topic)
     append(log, b"a")
     log.start_reading(0, 1)
     log.query_latest_offsets(1, [0])
-    assert told.take() == []
+    assert reports.take() == []
     assert kinds(topic) == ["land", "look up", "begin"]
     make(topic, "begin", "catch up", "land")
-    assert told.take() == [("read_started", 0, 1, 0, 0), ("caught_up", 0, 1, 0)]
+    assert reports.take() == [("read_started", 0, 1, 0, 0), ("caught_up", 0, 1, 0)]
     assert "read" not in kinds(topic), "what is above the high watermark was offered to a reader"
     make(topic, "commit", "read")
-    own, call, reached = told.take()
+    own, call, reached = reports.take()
     assert own == ("own_records_read", 0, 1, 0, 1, b"header a")
     assert read_keys(call) == [b"a"], "what was not taken as its own was not told record by record"
     assert reached == ("position_reached", 0, 1, 1)
 
 
 def test_a_load_catches_up_once_with_the_end_that_it_saw_first(topic: MemoryTopic) -> None:
-    log, told = open_log(topic)
+    log, reports = open_log(topic)
     append(log, b"a", b"b")
     topic.run_until_quiet()
     log.start_reading(0, 7)
@@ -95,7 +95,7 @@ def test_a_load_catches_up_once_with_the_end_that_it_saw_first(topic: MemoryTopi
     assert kinds(topic) == ["read"]
     log.read(0, 1)
     make(topic, "catch up", "read")
-    assert [call[0] for call in told.take()] == [
+    assert [call[0] for call in reports.take()] == [
         "read_started",
         *READ_ONE,
         *READ_ONE,
@@ -106,11 +106,11 @@ def test_a_load_catches_up_once_with_the_end_that_it_saw_first(topic: MemoryTopi
 
 
 def test_runs_of_own_records_are_reported_as_such(topic: MemoryTopic) -> None:
-    log, told = open_log(topic)
+    log, reports = open_log(topic)
     other, _ = open_log(topic)
     log.start_reading(0, 1)
     topic.run_until_quiet()
-    told.take()
+    reports.take()
     append(log, b"a", b"b", b"c")
     append(other, b"x")
     log.land(0)
@@ -118,15 +118,15 @@ def test_runs_of_own_records_are_reported_as_such(topic: MemoryTopic) -> None:
     other.land(0)
     topic.write_hole(0)
     topic.commit(0)
-    told.takes_own = True
+    reports.takes_own = True
     make(topic, "read")
-    first, second, third = told.take()
+    first, second, third = reports.take()
     assert first == ("own_records_read", 0, 1, 0, 2, b"header a")
     assert read_keys(second) == [b"x"]
     assert third == ("position_reached", 0, 1, 4)
-    told.takes_own = False
+    reports.takes_own = False
     make(topic, "land", "land", "commit", "read")
-    own, again, reached = told.take()
+    own, again, reached = reports.take()
     assert own == ("own_records_read", 0, 1, 4, 2, b"header b"), (
         "a second copy is offered too; the listener knows better"
     )
@@ -135,7 +135,7 @@ def test_runs_of_own_records_are_reported_as_such(topic: MemoryTopic) -> None:
 
 
 def test_a_test_may_take_records_and_report_them_in_a_way_of_its_own(topic: MemoryTopic) -> None:
-    log, told = open_log(topic)
+    log, reports = open_log(topic)
     append(log, b"a", b"b", b"c")
     make(topic, "land", "land", "land")
     topic.commit(0, 2)
@@ -143,17 +143,17 @@ def test_a_test_may_take_records_and_report_them_in_a_way_of_its_own(topic: Memo
     make(topic, "begin")
     log.start_reading(0, 2)
     make(topic, "begin")
-    told.take()
+    reports.take()
     assert [record.key for record in log.take(0, 2, 1)] == [b"a"]
     assert [record.key for record in log.take(0, 2, 9)] == [b"b"], "what is above the high watermark was read"
     assert [record.key for record in log.take(0, 1, 9)] == [b"a", b"b"], "an earlier instance reads for itself"
-    assert told.take() == []
+    assert reports.take() == []
     make(topic, "commit", "read")
-    assert [call[0] for call in told.take()] == list(READ_ONE)
+    assert [call[0] for call in reports.take()] == list(READ_ONE)
 
 
 def test_a_latest_offset_is_that_of_the_moment_it_was_looked_up(topic: MemoryTopic) -> None:
-    log, told = open_log(topic)
+    log, reports = open_log(topic)
     log.query_latest_offsets(1, [0])
     log.query_latest_offsets(2, [0])
     make(topic, "look up")
@@ -161,7 +161,7 @@ def test_a_latest_offset_is_that_of_the_moment_it_was_looked_up(topic: MemoryTop
     make(topic, "land", "commit")
     log.look_up(is_known=False)
     make(topic, "tell", "tell")
-    assert told.take() == [("latest_offsets", 1, {0: 0}), ("latest_offsets", 2, {0: None})]
+    assert reports.take() == [("latest_offsets", 1, {0: 0}), ("latest_offsets", 2, {0: None})]
 
 
 def test_appends_are_refused_by_size_and_by_number(topic: MemoryTopic) -> None:
@@ -178,12 +178,12 @@ def test_appends_are_refused_by_size_and_by_number(topic: MemoryTopic) -> None:
 
 
 def test_an_append_that_was_reported_as_failed_may_still_be_appended_or_not(topic: MemoryTopic) -> None:
-    log, told = open_log(topic)
+    log, reports = open_log(topic)
     append(log, b"a", b"b", b"c")
     log.report_failed(0)
     log.report_failed(0)
     make(topic, "tell", "tell")
-    assert told.take() == [
+    assert reports.take() == [
         ("append_failed", 0, b"header a", "it timed out"),
         ("append_failed", 0, b"header b", "it timed out"),
     ]
@@ -214,7 +214,7 @@ def test_what_is_above_the_watermark_can_be_lost_and_what_is_below_cannot(topic:
 
 
 def test_a_cut_is_reported_and_a_reader_below_it_fails_without_an_alarm(topic: MemoryTopic) -> None:
-    log, told = open_log(topic)
+    log, reports = open_log(topic)
     append(log, b"a", b"b")
     topic.run_until_quiet()
     log.start_reading(0, 1)
@@ -224,7 +224,7 @@ def test_a_cut_is_reported_and_a_reader_below_it_fails_without_an_alarm(topic: M
     make(topic, "delete", "tell")
     log.delete(is_refused=True)
     make(topic, "tell", "miss")
-    assert [call[:3] for call in told.take()] == [
+    assert [call[:3] for call in reports.take()] == [
         ("read_started", 0, 1),
         ("records_deleted", 0, 2),
         ("records_deleted", 0, None),
@@ -232,11 +232,11 @@ def test_a_cut_is_reported_and_a_reader_below_it_fails_without_an_alarm(topic: M
     ]
     log.start_reading(0, 2)
     make(topic, "begin")
-    assert told.take() == [("read_started", 0, 2, 2, 2)]
+    assert reports.take() == [("read_started", 0, 2, 2, 2)]
 
 
 def test_a_recreated_topic_has_another_id_and_fails_its_readers_with_an_alarm(topic: MemoryTopic) -> None:
-    log, told = open_log(topic)
+    log, reports = open_log(topic)
     append(log, b"a", b"b")
     make(topic, "land", "commit")
     log.start_reading(0, 1)
@@ -246,12 +246,12 @@ def test_a_recreated_topic_has_another_id_and_fails_its_readers_with_an_alarm(to
     assert topic.identity != before
     make(topic, "land", "lose")
     assert [record.key for record in topic.partitions[0].records] == [b"b"], "what was in flight lands by the name"
-    assert told.take()[-1][0] == "read_failed"
+    assert reports.take()[-1][0] == "read_failed"
     assert kinds(topic) == ["commit"]
 
 
 def test_one_thing_of_an_earlier_instance_may_still_be_reported(topic: MemoryTopic) -> None:
-    log, told = open_log(topic)
+    log, reports = open_log(topic)
     append(log, b"a")
     topic.run_until_quiet()
     log.start_reading(0, 1)
@@ -260,11 +260,11 @@ def test_one_thing_of_an_earlier_instance_may_still_be_reported(topic: MemoryTop
     assert kinds(topic) == ["begin", "late read"]
     make(topic, "late read")
     assert kinds(topic) == ["begin"]
-    assert [call[:3] for call in told.take()[-3:]] == [(kind, 0, 1) for kind in READ_ONE]
+    assert [call[:3] for call in reports.take()[-3:]] == [(kind, 0, 1) for kind in READ_ONE]
 
 
 def test_nothing_is_reported_to_a_frozen_process_and_never_again_to_a_crashed_one(topic: MemoryTopic) -> None:
-    log, told = open_log(topic)
+    log, reports = open_log(topic)
     append(log, b"a", b"b")
     log.report_failed(0)
     log.start_reading(0, 1)
@@ -275,7 +275,7 @@ def test_nothing_is_reported_to_a_frozen_process_and_never_again_to_a_crashed_on
     log.crash()
     topic.run_until_quiet()
     assert [record.key for record in topic.partitions[0].records] == [b"a", b"b"]
-    assert told.take() == []
+    assert reports.take() == []
 
 
 def test_other_programs_write_what_they_like(topic: MemoryTopic) -> None:
@@ -284,9 +284,9 @@ def test_other_programs_write_what_they_like(topic: MemoryTopic) -> None:
 
 
 def test_a_dying_producer_and_a_failing_reader_are_reported(topic: MemoryTopic) -> None:
-    log, told = open_log(topic)
+    log, reports = open_log(topic)
     log.start_reading(0, 1)
     log.replace_producer()
     topic.run_until_quiet()
     log.fail_reading(0)
-    assert [call[0] for call in told.take()] == ["append_failed", "read_started", "caught_up", "read_failed"]
+    assert [call[0] for call in reports.take()] == ["append_failed", "read_started", "caught_up", "read_failed"]

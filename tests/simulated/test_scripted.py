@@ -57,7 +57,7 @@ def test_a_node_that_was_told_to_take_what_it_serves_can_still_be_superseded() -
 
 
 def test_a_refresh_does_not_pass_the_bound_on_what_waits() -> None:
-    """Every refresh that was not met yet waited beside as many writes as the setting allows."""
+    """Every refresh that was not read back yet waited beside as many writes as the setting allows."""
     world = make_world(is_static=True)
     world.parked_writes_max = 2
     node = world.start("a")
@@ -68,7 +68,7 @@ def test_a_refresh_does_not_pass_the_bound_on_what_waits() -> None:
 
 
 def test_appends_lost_without_a_word_do_not_stop_a_partition_for_ever() -> None:
-    """Where as many waited as may wait, nothing more was appended, so no gap was ever met."""
+    """Where as many waited as may wait, nothing more was appended, so no gap was ever found."""
     world = make_world(is_static=True)
     world.parked_writes_max = 1
     node = world.start("a")
@@ -106,7 +106,7 @@ def test_an_accepted_log_is_taken_whatever_generation_is_in_it(is_static: bool) 
     run_until_quiet(world)
     assert held.state is State.FAILED
     assert held.is_alarmed
-    node.runtime.accept(0, "the topic was made again")
+    node.runtime.accept(0, "the topic was recreated")
     run_until_quiet(world)
     assert node.serves(0)
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from holdfast.daemon.share.decisions import ShareShard
 from holdfast.kafka.protocol.error_codes import ErrorCode
-from holdfast.records.codecs.codec import Codec, decode_record, encode_record
+from holdfast.records.codecs.codec import Codec, decode_record
 from holdfast.records.keys import SharePartitionKey, format_topic_id, parse_topic_id
 from holdfast.records.values import Snapshot, Update, Value
 from holdfast.runtime.state_machine import Decision
@@ -18,6 +18,7 @@ from tests.configs import shard_config
 from tests.vectors.cases import take_value
 from tests.vectors.fields import Fields, Mismatch, check
 from tests.vectors.parity import decide_cold_snapshots, last_redundant_offset
+from tests.world.records import encode_record
 
 
 class Image(dict[bytes, int]):

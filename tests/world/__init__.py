@@ -6,6 +6,7 @@ reaches the runtime, which a log would only carry later. A listener has no shard
 | Module        | Holds                                                                                   |
 |---------------|-----------------------------------------------------------------------------------------|
 | `samples`     | topics, share partitions, state batches and metadata images that tests of all rooms use |
+| `records`     | records of a log of share state, as the log has them                                     |
 | `process`     | one process over the log in memory: the real runtime with whatever machines it is given |
 | `share_calls` | operations on the share partitions of a process                                         |
 | `pruning`     | a process with one log partition, and its pruner                                        |

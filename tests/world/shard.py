@@ -8,13 +8,14 @@ from typing import Any
 from holdfast.daemon.share.config import ShardConfig
 from holdfast.daemon.share.decisions import ShareShard
 from holdfast.records.batches import StateBatch
-from holdfast.records.codecs.codec import Codec, decode_record, encode_record
+from holdfast.records.codecs.codec import Codec, decode_record
 from holdfast.records.keys import SharePartitionKey
 from holdfast.records.replay import ShareState
 from holdfast.records.values import Snapshot, Update
 from holdfast.runtime.state_machine import Decision
 from tests.configs import shard_config
 from tests.shards import states_at
+from tests.world.records import encode_record
 from tests.world.samples import KEY, OTHER_TOPIC, TOPIC, Image
 
 #: Offset of the log's first record; nothing may depend on a log that begins at 0.

@@ -55,12 +55,11 @@ class GroupSeries:
             yield
         for pair, each in numbers.items():
             for name, more, value in _values(each):
+                source = partial(self._age_ms, each.oldest_ms) if name == _AGE else None
                 gauge = self._registry.gauge(
-                    name, _DESCRIPTIONS[name], None, group=pair.group, topic=each.topic, **more
+                    name, _DESCRIPTIONS[name], source, group=pair.group, topic=each.topic, **more
                 )
                 gauge.value = value
-                if name == _AGE:
-                    gauge.source = partial(self._age_ms, each.oldest_ms)
             yield
 
     def _age_ms(self, written_ms: int | None) -> int:

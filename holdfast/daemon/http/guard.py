@@ -5,7 +5,7 @@ from __future__ import annotations
 import hmac
 import os
 import ssl
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from ipaddress import ip_address
 from typing import Final, Protocol
 
@@ -161,7 +161,6 @@ class HostCheck:
         return True
 
 
-def own_names(settings: HttpSettings) -> Collection[str]:
-    """Return the names by which requests may call the port."""
-    assert settings.listen_address is not None
-    return ("localhost", settings.listen_address[0], *settings.allowed_hosts)
+def own_names(host: str, allowed_hosts: Iterable[str]) -> Collection[str]:
+    """Return the names by which requests may call the port: that of the host that it is bound to is one."""
+    return ("localhost", host, *allowed_hosts)

@@ -23,13 +23,15 @@ async def open_http_port(node: NodeView, settings: Settings, files: FileWatch) -
         GuardRefused: a file that guards the port cannot be used.
     """
     http = settings.http
-    if not http.listen:
+    address = http.listen_address
+    if address is None:
         return None
+    host, port = address
     app = make_app(node, make_guard(http, is_listener_open=is_open(settings)))
     named = tls_files(http)
     if named is None:
         # With TLS no other name can be meant: the certificate would not have it.
-        server = HttpServer(HostCheck(app, own_names(http)), http)
+        server = HttpServer(HostCheck(app, own_names(host, http.allowed_hosts)), http)
     else:
         try:
             tls = FollowedTls("http", named, files, node.registry, settings.security.certificate_days_left_min)
@@ -37,12 +39,12 @@ async def open_http_port(node: NodeView, settings: Settings, files: FileWatch) -
             raise GuardRefused(str(error)) from None
         server = HttpServer(app, http, tls)
     try:
-        await server.start()
+        await server.start(host, port)
     except CannotListenHttp as refusal:
         if not http.may_move:
             raise
         # Another node of this host has the default port, which should not keep this one from serving.
-        await server.start(any_port=True)
+        await server.start(host, 0)
         _log.warning("http_port_moved", port=server.port, why=str(refusal))
     _log.info("http_listening", address=http.listen, port=server.port, is_tls=server.is_tls)
     return server

@@ -20,6 +20,7 @@ from holdfast.daemon.server.sockets import CannotListen, listen
 from holdfast.daemon.server.wire.admission import Admission
 from holdfast.daemon.server.wire.entrance import accept_encrypted, encrypt
 from holdfast.daemon.settings.components.http import HttpSettings
+from holdfast.kafka.addresses import format_address
 
 
 class CannotListenHttp(Exception):
@@ -74,20 +75,17 @@ class HttpServer:
         """Whether clients are to speak TLS."""
         return self._tls is not None
 
-    async def start(self, *, any_port: bool = False) -> None:
-        """Listen, from now on until `stop`; with `any_port` at a free one.
+    async def start(self, host: str, port: int) -> None:
+        """Listen, from now on until `stop`; port 0 is any free one.
 
         Raises:
             CannotListenHttp: the address is in use or not ours.
         """
-        address = self._settings.listen_address
-        assert address is not None
-        host, port = address
         backlog = self._settings.connections_max
         try:
-            self._sockets = listen(host, 0 if any_port else port, backlog)
+            self._sockets = listen(host, port, backlog)
         except CannotListen as error:
-            raise CannotListenHttp(self._settings.listen, error.why) from error
+            raise CannotListenHttp(format_address(host, port), error.why) from error
         self._config.load()
         loop = asyncio.get_running_loop()
         for each in self._sockets:
@@ -151,7 +149,7 @@ class _Connection(asyncio.Protocol):
         self._inner = inner
         self._timeout_ms = timeout_ms
         self._tls = tls
-        #: The TLS handshake, while that is under way.
+        #: The TLS handshake, until it has ended.
         self._handshake: asyncio.Future[None] | None = None
         self._transport: asyncio.Transport | None = None
         self._is_open = False

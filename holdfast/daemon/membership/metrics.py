@@ -9,15 +9,21 @@ class AssignmentMetrics:
 
     def __init__(self, registry: Registry, holdings: Holdings) -> None:
         """Measure what the node holds whenever it is read."""
-        gauge = registry.gauge
-        tasks = gauge("assigned_tasks", "Log partitions that the group has assigned to this node, and it has begun.")
-        duties = gauge("assigned_duties", "Duties that the group has assigned to this node, and it has begun.")
-        released = gauge(
-            "released_tasks", "Log partitions that this node serves until another member takes them. Healthy near 0."
+        registry.gauge(
+            "assigned_tasks",
+            "Log partitions that the group has assigned to this node, and it has begun.",
+            lambda: len(holdings.tasks),
         )
-        tasks.source = lambda: len(holdings.tasks)
-        duties.source = lambda: len(holdings.duties)
-        released.source = lambda: len(holdings.released)
+        registry.gauge(
+            "assigned_duties",
+            "Duties that the group has assigned to this node, and it has begun.",
+            lambda: len(holdings.duties),
+        )
+        registry.gauge(
+            "released_tasks",
+            "Log partitions that this node serves until another member takes them. Healthy near 0.",
+            lambda: len(holdings.released),
+        )
         self.rebalance_alarms = registry.counter(
             "rebalance_alarms",
             "Times that the group has rebalanced more often than `rebalances_max` in ten minutes.",

@@ -193,7 +193,7 @@ class Partitions:
     def note_served_elsewhere(self, indexes: Collection[int]) -> None:
         """Take in which log partitions another node serves until they are loaded here; callers are sent on, and do not wait."""
         for partition in self.runtime.partitions.values():
-            partition.tenancy.is_served_elsewhere = partition.index in indexes
+            partition.tenancy.note_served_elsewhere(partition.index in indexes)
 
     def unload(self, indexes: Collection[int]) -> None:
         """Give log partitions up now; what is parked is answered NOT_COORDINATOR."""
@@ -207,8 +207,8 @@ class Partitions:
     def load_again_soon(self) -> None:
         """Let failed partitions load again at the next tick, because what they failed for is over; those with an alarm wait."""
         for partition in self:
-            if partition.state is State.FAILED and not partition.is_alarmed and partition.retry_at_ms is not None:
-                partition.retry_at_ms = self.runtime.now_ms()
+            if not partition.is_alarmed:
+                partition.retry_soon(self.runtime.now_ms())
 
     async def stop(self, timeout_ms: int) -> bool:
         """Give every partition up and close the log; returns whether all of it ended in time."""

@@ -179,14 +179,16 @@ class _Answers:
     def __init__(self, request: Request, respond: Respond) -> None:
         self._request = request
         self._respond = respond
-        self._parts: list[StateResponse | None] = []
+        self._part_count = 0
+        #: By the number of the part.
+        self._parts: dict[int, StateResponse] = {}
         #: Answers that are missing, and one for the parts to come.
         self._missing = 1
 
     def expect(self) -> Callable[[StateResponse], None]:
         """Return what takes the answer of the next part."""
-        index = len(self._parts)
-        self._parts.append(None)
+        index = self._part_count
+        self._part_count += 1
         self._missing += 1
         return partial(self._take, index)
 
@@ -209,21 +211,21 @@ class _Answers:
             self._request.wake()
 
     def _finish(self) -> None:
-        request, parts, self._parts = self._request, self._parts, []
+        request, parts, self._parts = self._request, self._parts, {}
         body: Body = b""
         if request.is_wanted:
-            body = _encode(request.api_key, request.api_version, parts)
+            in_order = [parts[index] for index in range(self._part_count)]
+            body = _encode(request.api_key, request.api_version, in_order)
         self._respond(body)
 
 
-def _encode(api_key: int, version: int, parts: list[StateResponse | None]) -> Iterator[bytes]:
+def _encode(api_key: int, version: int, parts: list[StateResponse]) -> Iterator[bytes]:
     """Make one answer of those of the parts, in steps.
 
     A share partition that the request names more than once has the first error, or the last result when all succeeded.
     """
     merged: dict[bytes, dict[int, PartitionResult]] = {}
     for part in parts:
-        assert part is not None
         for topic_id, results in part:
             entries = merged.setdefault(topic_id, {})
             for partition, result in results:

@@ -251,17 +251,18 @@ class ClusterMetadata:
                 whole.pass_over(part)  # refused for its own sake: no answer is no evidence, and the others go on
             raise
         self._query_size = min(2 * size, self._settings.metadata_topics_per_request_max)
-        self._show(merge(self.image, answers))
+        image = merge(self.image, answers)
+        self._show(image)
         if len(self._recent) + len(query) <= self._settings.metadata_topics_max:
             self._recent.update({topic.topic_id for topic in answers.topics} & query.keys())
         if query:
-            self._notify(answers, query, is_full=False)
+            self._notify(image, answers, query, is_full=False)
         for look_up in self._look_ups.answered(query):
             self._finish(look_up)
         if whole is not None:
             whole.learn(part, answers)
             if not whole.left:
-                self._complete(whole, answers.cluster_id)
+                self._complete(image, whole, answers.cluster_id)
 
     def _check_cluster(self, answers: TopicAnswers) -> None:
         if self.image is not None and answers.cluster_id != self.image.cluster_id:
@@ -275,16 +276,17 @@ class ClusterMetadata:
         self.image = image
         self._has_image.set()
 
-    def _complete(self, whole: "_Round", cluster_id: str) -> None:
+    def _complete(self, image: MetadataImage, whole: "_Round", cluster_id: str) -> None:
         """End a full refresh: topics that were not wanted since it began, and that it did not query, are forgotten."""
-        assert self.image is not None
-        self._show(keep_only(self.image, whole.requested | self._recent))
-        self._notify(whole.answers(cluster_id), whole.requested, is_full=True)
+        kept = keep_only(image, whole.requested | self._recent)
+        self._show(kept)
+        self._notify(kept, whole.answers(cluster_id), whole.requested, is_full=True)
         self._round = None
         self._source.move_on()  # a broker that is cut off answers with the past, again and again
 
-    def _notify(self, answers: TopicAnswers, requested: Collection[bytes], *, is_full: bool) -> None:
-        assert self.image is not None
+    def _notify(
+        self, image: MetadataImage, answers: TopicAnswers, requested: Collection[bytes], *, is_full: bool
+    ) -> None:
         existing = frozenset(topic.topic_id for topic in answers.topics)
         refresh = Refresh(
             at_ms=int(asyncio.get_running_loop().time() * 1_000),
@@ -295,7 +297,7 @@ class ClusterMetadata:
             is_full=is_full,
         )
         for user in self._users:
-            user.refreshed(self.image, refresh)
+            user.refreshed(image, refresh)
 
     def _give_up(self, look_up: LookUp) -> None:
         self._look_ups.remove(look_up)

@@ -55,20 +55,20 @@ class TokenKeeper:
         if isinstance(self._source, TokenFile):
             return self._checked(_read(self._source.path), str(self._source.path))
         with self._lock:
-            if self._kept is None or self._clock_s() >= self._renew_s:
-                self._renew(self._source, timeout_s)
-            assert self._kept is not None
-            return self._kept
+            if self._kept is not None and self._clock_s() < self._renew_s:
+                return self._kept
+            return self._renew(self._source, timeout_s)
 
-    def _renew(self, endpoint: TokenEndpoint, timeout_s: float) -> None:
+    def _renew(self, endpoint: TokenEndpoint, timeout_s: float) -> Token:
         try:
-            kept = self._checked(_fetch(endpoint, timeout_s), endpoint.url)
+            token = self._checked(_fetch(endpoint, timeout_s), endpoint.url)
         except ConnectionFailed:
             if self._kept is None or self._clock_s() >= self._kept.expires_s:
                 raise
-            return  # the one that is there holds for a while yet, and the next connection tries again
+            return self._kept  # it holds for a while yet, and the next connection tries again
         now_s = self._clock_s()
-        self._kept, self._renew_s = kept, now_s + _RENEWED_AT * (kept.expires_s - now_s)
+        self._kept, self._renew_s = token, now_s + _RENEWED_AT * (token.expires_s - now_s)
+        return token
 
     def _checked(self, text: str, place: str) -> Token:
         expires_s = _read_end(text, place)

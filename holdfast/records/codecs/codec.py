@@ -70,24 +70,9 @@ def encode_key(codec: Codec, key: SharePartitionKey, kind: Kind) -> bytes:
     return kafka.encode_key(key, kafka.UPDATE_TYPE if kind is Kind.UPDATE else kafka.SNAPSHOT_TYPE)
 
 
-def encode_value(codec: Codec, value: Snapshot | Update) -> bytes:
-    """Return the value of a record. A tombstone has none."""
-    return value_encoder(codec)(value)
-
-
 def value_encoder(codec: Codec) -> Callable[[Snapshot | Update], bytes]:
-    """Return `encode_value` for one codec, which spares a caller that encodes many a look at it each time."""
+    """Return what encodes the values of records by one codec; a tombstone has none."""
     return avro.encode_value if codec is Codec.AVRO else kafka.encode_value
-
-
-def encode_record(codec: Codec, key: SharePartitionKey, value: Value) -> tuple[bytes, bytes | None]:
-    """Return key and value of a record, the value None for a tombstone.
-
-    Raises:
-        InvalidKey: the group id is too long for the Kafka codec.
-    """
-    kind = Kind.UPDATE if type(value) is Update else Kind.SNAPSHOT
-    return encode_key(codec, key, kind), None if value is None else encode_value(codec, value)
 
 
 def decode_key(key_bytes: bytes | None) -> SharePartitionKey:

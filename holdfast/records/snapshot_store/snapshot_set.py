@@ -66,21 +66,20 @@ class SnapshotSet:
         self._manifests: dict[int, bytes] = {}
         #: Estimate of the memory that the entries take.
         self.size_bytes = 0
-        #: Records of the snapshot topic that are about another state topic or log partition, or that cannot be read.
+        #: Records of the snapshot topic that are about another state topic or log partition.
         self.foreign_records = 0
-        self.undecodable_records = 0
 
     def __len__(self) -> int:
         return sum(map(len, self._entries.values()))
 
     def add(self, key_bytes: bytes | None, value_bytes: bytes | None) -> EntryKey | ManifestKey | None:
         """Take one record in the order of the topic; returns what it is about, None when it is passed over."""
+        if key_bytes is None:
+            return None
         try:
             key = decode_key(key_bytes)
         except RecordError:
-            self.undecodable_records += 1
             return None
-        assert key_bytes is not None
         if key.state_topic_id != self.state_topic_id:
             self.foreign_records += 1
             return None

@@ -3,6 +3,7 @@
 Source: Apache Kafka `AbstractCoordinator.GroupCoordinatorMetrics`, for the names.
 """
 
+from collections.abc import Callable
 from typing import final
 
 from holdfast.metrics.registry import Registry
@@ -13,11 +14,13 @@ from holdfast.runtime.membership.rejoin import RejoinCause
 class MembershipMetrics:
     """The instruments of one member; all are 0 from the start."""
 
-    def __init__(self, registry: Registry) -> None:
+    def __init__(self, registry: Registry, heartbeat_age_s: Callable[[], float] | None = None) -> None:
+        """Make them; the age of the heartbeat is taken from `heartbeat_age_s` at each reading, and stays 0 without."""
         self.heartbeats = registry.counter("heartbeats", "Heartbeats sent to the group coordinator.")
-        self.heartbeat_age = registry.gauge(
+        registry.gauge(
             "heartbeat_age_seconds",
             "Time since the group coordinator answered a heartbeat; 0 outside a group. Healthy below the session time-out.",
+            heartbeat_age_s,
         )
         self.heartbeat_lateness = registry.histogram(
             "heartbeat_lateness_ms",

@@ -64,6 +64,11 @@ class Partition:
         self._backoff_ms = config.retry_backoff_ms
         self._too_large = RepeatedLine()
 
+    def list_unloaded(self, why: str | None) -> None:
+        """Say why the partition is not to be loaded yet, unless it was loaded before; None: it may be loaded now."""
+        if self.state is State.INITIAL:
+            self.failure = why
+
     # ---- ownership -------------------------------------------------------------------------------------------------
 
     def load(self, generation: int | None, now_ms: int) -> bool:
@@ -77,8 +82,7 @@ class Partition:
             if before is not None and not tenancy.is_static and generation <= before:
                 self._note("info", "load_ignored", event_generation=generation)
                 return False
-            tenancy.generation = generation
-            tenancy.is_static = False
+            tenancy.assign(generation)
         if self.state in (State.LOADING, State.ACTIVE):
             self._note("debug", "load_remembered", event_generation=generation)
             return False
@@ -93,11 +97,10 @@ class Partition:
             self._note("info", "unload_ignored", event_generation=generation)
             return False
         if generation is not None:
-            tenancy.generation = generation  # a load of an older one that comes late is ignored
-            tenancy.is_static = False
-        self.retry_at_ms = None
-        tenancy.accept_reason = None
+            tenancy.assign(generation)  # a load of an older one that comes late is ignored
+        tenancy.forget_acceptance()
         if self.state is State.CLOSED:
+            self.phase = Closed(None)
             return False
         self.is_alarmed = False
         owner_epoch = self.ownership.position.owner_epoch
@@ -108,8 +111,7 @@ class Partition:
     def take(self, now_ms: int) -> None:
         """Load again over the owner that won, because an admin says so (static nodes only)."""
         if self.state not in (State.LOADING, State.ACTIVE):
-            self.tenancy.generation = None
-            self.tenancy.takes_over = True
+            self.tenancy.take_over()
             self._start_load(now_ms)
 
     def accept(self, reason: str, now_ms: int) -> None:
@@ -119,7 +121,7 @@ class Partition:
         """
         if self.state is State.ACTIVE:
             return
-        self.tenancy.accept_reason = reason
+        self.tenancy.accept(reason)
         if self.state is not State.LOADING:
             self._start_load(now_ms)
 
@@ -136,12 +138,17 @@ class Partition:
     def log_trust_changed(self, alarm: Alarm | None, now_ms: int) -> None:
         """Learn what is wrong with the log as a whole; None: nothing any more, and the next tick looks at it again."""
         if alarm is None:
-            if self.is_alarmed and self.retry_at_ms is not None:
-                self.retry_at_ms = now_ms
+            if self.is_alarmed:
+                self.retry_soon(now_ms)
         elif self.state in (State.LOADING, State.ACTIVE):
             self.fail(alarm, now_ms)
         elif self.state is State.FAILED:  # whatever it failed for, this is what keeps it from loading now
             self.failure, self.is_alarmed = str(alarm), True
+
+    def retry_soon(self, now_ms: int) -> None:
+        """Let a failed partition load again with the next tick, because what it failed for is over."""
+        if isinstance(self.phase, Failed):
+            self.phase = Failed(now_ms)
 
     def fail(self, error: Exception, now_ms: int) -> None:
         """Enter FAILED: memory and log may disagree; load again from scratch after a back-off."""
@@ -260,7 +267,7 @@ class Partition:
 
     def _start_load(self, now_ms: int) -> None:
         self._enter(State.LOADING)
-        self.retry_at_ms = None
+        self.phase = Closed(None)
         load = self._new_load(now_ms, now_ms, 0)
         log_alarm = self.tenancy.log_alarm()
         if log_alarm is not None:  # all of it would be read in vain
@@ -312,8 +319,7 @@ class Partition:
         self.phase = Serving(tenancy, self._ports, self._outbox, reading, load.machine, self._too_large)
         self.failure = None
         self.is_alarmed = False
-        tenancy.accept_reason = None
-        tenancy.takes_over = False
+        tenancy.serve()
         reading.load_ended_ms = now_ms
         restored: dict[str, object] = {}
         if reading.restored_from_offset >= 0:
@@ -340,7 +346,6 @@ class Partition:
 
     def _lose(self, winner: Checkpoint, offset: int, now_ms: int) -> None:
         tenancy, finding = self.tenancy, self.reading.check.finding
-        tenancy.see_generation(winner.generation)
         if finding is not None:  # the winner is of another log, or the log before it is not whole
             self.fail(finding, now_ms)
             return
@@ -423,11 +428,6 @@ class Partition:
     def retry_at_ms(self) -> int | None:
         """Return when the partition is loaded again by itself; None: it is not."""
         return self.phase.retry_at_ms if isinstance(self.phase, Closed | Failed) else None
-
-    @retry_at_ms.setter
-    def retry_at_ms(self, at_ms: int | None) -> None:
-        if isinstance(self.phase, Closed | Failed):
-            self.phase.retry_at_ms = at_ms
 
     @property
     def generation(self) -> int | None:

@@ -230,7 +230,6 @@ class Load:
 
     def _judge_checkpoint(self, checkpoint: Checkpoint, offset: int) -> None:
         """Judge a checkpoint that counts; the machine learns whether an admin accepted the log, now or in a part that was cut."""
-        self._tenancy.see_generation(checkpoint.generation)
         check = self._reading.check
         was_accepted = check.accepted_reason is not None
         if check.judge_checkpoint(checkpoint, offset) or (check.accepted_reason is not None and not was_accepted):

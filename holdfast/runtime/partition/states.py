@@ -42,8 +42,8 @@ class Closed:
 class Failed:
     """What a partition holds whose load or serving failed."""
 
-    def __init__(self, retry_at_ms: int | None) -> None:
-        #: When it is loaded again; None only while it is unloaded.
+    def __init__(self, retry_at_ms: int) -> None:
+        #: When it is loaded again.
         self.retry_at_ms = retry_at_ms
 
 

@@ -26,8 +26,37 @@ class Tenancy:
         #: Another node serves the partition until this one has loaded it, as far as is known.
         self.is_served_elsewhere = False
         self._trust = trust
-        #: The highest of any checkpoint that counted, over all loads of this process.
-        self._generation_seen = 0
+
+    def assign(self, generation: int) -> None:
+        """Keep the generation under which a group hands the partition out, or takes it back."""
+        self.generation = generation
+        self.is_static = False
+
+    def take_over(self) -> None:
+        """Keep that an admin wants the partition here, whoever serves it; the claim finds its generation in the log."""
+        self.generation = None
+        self.takes_over = True
+
+    def accept(self, reason: str) -> None:
+        """Keep why an admin accepts the log as it is."""
+        self.accept_reason = reason
+
+    def forget_acceptance(self) -> None:
+        """Accept nothing any more: the partition is not to be loaded now."""
+        self.accept_reason = None
+
+    def serve(self) -> None:
+        """End what an admin said for the load that has just ended."""
+        self.accept_reason = None
+        self.takes_over = False
+
+    def note_served_elsewhere(self, is_served_elsewhere: bool) -> None:
+        """Keep whether another node serves the partition until this one has loaded it."""
+        self.is_served_elsewhere = is_served_elsewhere
+
+    def renew_config(self, config: PartitionConfig) -> None:
+        """Follow another configuration from the next load on."""
+        self.config = config
 
     def log_alarm(self) -> Alarm | None:
         """Return why no partition of this log may be taken, unless an admin accepts this one."""
@@ -50,14 +79,6 @@ class Tenancy:
     def may_take(self, winner: Checkpoint | None) -> bool:
         """Tell whether this node may take the partition from the owner of the newest checkpoint."""
         return self.generation is None or may_take(winner, self.generation, self.config.node_id)
-
-    def see_generation(self, generation: int) -> None:
-        """Remember the generation of a checkpoint that counted."""
-        self._generation_seen = max(self._generation_seen, generation)
-
-    def highest_generation(self) -> int:
-        """Return the highest generation that this process was given for the partition, or has seen in its log."""
-        return max(self._generation_seen, self.generation or 0)
 
     def outbid_twin(self, winner: Checkpoint) -> None:
         """Raise our generation over that of a twin under our node id, which would take the partition back for ever."""

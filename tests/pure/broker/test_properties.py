@@ -20,21 +20,21 @@ PORTS = [NodePorts(broker=20_000 + i, controller=21_000 + i) for i in range(1, 4
 
 
 def test_nodes_know_each_other_and_copy_their_topics() -> None:
-    told = node_properties(2, PORTS, Path("/data"), {"num.io.threads": "3"})
-    assert told["node.id"] == "2"
-    assert told["controller.quorum.voters"] == "1@127.0.0.1:21001,2@127.0.0.1:21002,3@127.0.0.1:21003"
-    assert told["listeners"] == "PLAINTEXT://127.0.0.1:20002,CONTROLLER://127.0.0.1:21002"
-    assert told["log.dirs"] == "/data"
-    assert told["num.io.threads"] == "3"
+    properties = node_properties(2, PORTS, Path("/data"), {"num.io.threads": "3"})
+    assert properties["node.id"] == "2"
+    assert properties["controller.quorum.voters"] == "1@127.0.0.1:21001,2@127.0.0.1:21002,3@127.0.0.1:21003"
+    assert properties["listeners"] == "PLAINTEXT://127.0.0.1:20002,CONTROLLER://127.0.0.1:21002"
+    assert properties["log.dirs"] == "/data"
+    assert properties["num.io.threads"] == "3"
     for topic in ("share.coordinator.state.topic", "transaction.state.log"):
-        assert (told[f"{topic}.replication.factor"], told[f"{topic}.min.isr"]) == ("3", "2")
+        assert (properties[f"{topic}.replication.factor"], properties[f"{topic}.min.isr"]) == ("3", "2")
 
 
 def test_single_node_keeps_one_copy() -> None:
-    told = node_properties(1, PORTS[:1], Path("/data"), {})
+    properties = node_properties(1, PORTS[:1], Path("/data"), {})
     for topic in ("share.coordinator.state.topic", "transaction.state.log"):
-        assert (told[f"{topic}.replication.factor"], told[f"{topic}.min.isr"]) == ("1", "1")
-    assert told["offsets.topic.replication.factor"] == "1"
+        assert (properties[f"{topic}.replication.factor"], properties[f"{topic}.min.isr"]) == ("1", "1")
+    assert properties["offsets.topic.replication.factor"] == "1"
 
 
 def test_given_properties_win() -> None:
@@ -80,6 +80,6 @@ def test_kafka_uuid_is_sixteen_bytes_of_text_without_a_leading_dash() -> None:
 
 def test_topics_of_groups_are_copied_as_others_and_no_topic_appears_by_itself() -> None:
     for nodes, copies in ((1, "1"), (3, "3")):
-        told = node_properties(1, PORTS[:nodes], Path("/data"), {})
-        assert told["offsets.topic.replication.factor"] == copies
-        assert told["auto.create.topics.enable"] == "false"
+        properties = node_properties(1, PORTS[:nodes], Path("/data"), {})
+        assert properties["offsets.topic.replication.factor"] == copies
+        assert properties["auto.create.topics.enable"] == "false"

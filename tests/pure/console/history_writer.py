@@ -16,13 +16,14 @@ from holdfast.compaction.history import coverage, schema
 from holdfast.console.sources.history_states import LogChange
 from holdfast.records.batches import AVAILABLE, StateBatch
 from holdfast.records.checkpoint import CHECKPOINT_KEY, decode_checkpoint
-from holdfast.records.codecs.codec import Codec, Kind, decode_key, decode_value, encode_record, peek_kind
+from holdfast.records.codecs.codec import Codec, Kind, decode_key, decode_value, peek_kind
 from holdfast.records.fencing import START, step
 from holdfast.records.header import decode_header, encode_header
 from holdfast.records.keys import SharePartitionKey, format_topic_id, parse_topic_id
 from holdfast.records.snapshot_store.folding import RawRecord
 from holdfast.records.values import Snapshot, Value
 from tests.pure.records.logs import KEYS, LogWriter
+from tests.world.records import encode_record
 
 #: 2026-01-31T23:59:00Z, so that logs go over midnight.
 BEGIN_MS: Final = 1_769_903_940_000

@@ -71,7 +71,7 @@ def test_how_long_a_file_is_refused_is_shown_until_it_is_taken_over(tmp_path: Pa
     files.follow("listener.users.file", [path], lambda: path.read_text() == "right")
 
     def refused_s() -> float:
-        return registry.snapshot()["holdfast_file_refusal_age_seconds{setting=listener.users.file}"]
+        return dict(registry.numbers())["holdfast_file_refusal_age_seconds{setting=listener.users.file}"]
 
     assert refused_s() == 0
     for text, then_s in (("wrong", 0), ("wrong again", 5), ("right", 0), ("no", 0)):

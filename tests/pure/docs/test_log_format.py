@@ -17,7 +17,7 @@ from holdfast.daemon.topics.state_topic import FIXED_CONFIG
 from holdfast.records.batches import StateBatch
 from holdfast.records.checkpoint import CHECKPOINT_KEY, Checkpoint, encode_checkpoint
 from holdfast.records.codecs import avro
-from holdfast.records.codecs.codec import Codec, decode_record, encode_record
+from holdfast.records.codecs.codec import Codec, decode_record
 from holdfast.records.codecs.kafka import COUNT_TAG, FENCES_TAG
 from holdfast.records.fencing import START, step
 from holdfast.records.header import encode_header
@@ -28,6 +28,7 @@ from holdfast.records.snapshot_store.entries import DELETED, digest, encode_entr
 from holdfast.records.values import Snapshot, Update, Value
 from tests.pure.docs.pages import DIRECTORIES, ROOT, code_behind, table
 from tests.pure.records.strategies import batch_lists
+from tests.world.records import encode_record
 
 PAGE = (ROOT / "docs" / "log-format.md").read_text()
 EXAMPLE = ROOT / "examples" / "read_state.py"

@@ -66,13 +66,13 @@ async def test_request_has_its_head(connection: BrokerConnection, socket: Socket
 
 @pytest.mark.parametrize("size", [1, 3, 7, 8, 9, 17, 18, 1_000])
 async def test_answers_in_pieces_of_any_size(connection: BrokerConnection, size: int) -> None:
-    told: list[Outcome] = []
+    reports: list[Outcome] = []
     for is_flexible in (False, True, False, False):
-        ask(connection, told, is_flexible=is_flexible)
+        ask(connection, reports, is_flexible=is_flexible)
     data = answer(1, b"first") + answer(2, b"second" * 20, b"\0") + answer(3, b"") + answer(4, b"last")
     for start in range(0, len(data), size):
         connection.data_received(data[start : start + size])
-    assert told == [b"first", b"second" * 20, b"", b"last"]
+    assert reports == [b"first", b"second" * 20, b"", b"last"]
     assert connection.is_open
 
 
@@ -88,10 +88,10 @@ async def test_answer_to_whoever_waits_no_more_is_dropped(connection: BrokerConn
     await asyncio.sleep(0)
     asked.cancel()
     await asyncio.wait([asked])
-    told: list[Outcome] = []
-    ask(connection, told)
+    reports: list[Outcome] = []
+    ask(connection, reports)
     connection.data_received(answer(1, b"late") + answer(2, b"next"))
-    assert told == [b"next"]
+    assert reports == [b"next"]
 
 
 @pytest.mark.parametrize(
@@ -108,19 +108,19 @@ async def test_answer_to_whoever_waits_no_more_is_dropped(connection: BrokerConn
 async def test_whatever_ends_a_connection_fails_what_is_in_flight(
     connection: BrokerConnection, socket: Socket, end: Callable[[BrokerConnection], None], why: str
 ) -> None:
-    told: list[Outcome] = []
+    reports: list[Outcome] = []
     asked = asyncio.ensure_future(connection.exchange(*PRODUCE, b"body"))
     await asyncio.sleep(0)
-    ask(connection, told)
+    ask(connection, reports)
     end(connection)
     with pytest.raises(ConnectionFailed, match=f"^host:9092 did not answer: {why}$"):
         await asked
-    assert [str(outcome) for outcome in told] == [f"host:9092 did not answer: {why}"]
+    assert [str(outcome) for outcome in reports] == [f"host:9092 did not answer: {why}"]
     assert socket.is_closed
     assert not connection.is_open
     written = len(socket.written)
-    ask(connection, told)
-    assert str(told[1]) == "the connection to host:9092 was closed"
+    ask(connection, reports)
+    assert str(reports[1]) == "the connection to host:9092 was closed"
     assert len(socket.written) == written
 
 
@@ -132,12 +132,12 @@ async def test_answer_that_nobody_waits_for_ends_a_connection(connection: Broker
 async def test_a_connection_on_which_an_answer_does_not_come_is_not_used_again(socket: Socket) -> None:
     """The time of each request counts, though one timer serves them all."""
     connection = make_connection(socket, 20)
-    told: list[Outcome] = []
-    ask(connection, told)
+    reports: list[Outcome] = []
+    ask(connection, reports)
     connection.data_received(answer(1, b"in time"))
-    ask(connection, told)
-    await wait_until(lambda: len(told) == 2)
-    assert str(told[1]) == "host:9092 did not answer: no answer within 20 ms"
+    ask(connection, reports)
+    await wait_until(lambda: len(reports) == 2)
+    assert str(reports[1]) == "host:9092 did not answer: no answer within 20 ms"
     assert not connection.is_open
 
 
@@ -155,11 +155,11 @@ async def test_a_transport_that_is_closed_already_fails_all_that_waits(
     connection: BrokerConnection, socket: Socket
 ) -> None:
     """uvloop closes first and tells later, and raises in between."""
-    told: list[Outcome] = []
-    ask(connection, told)
+    reports: list[Outcome] = []
+    ask(connection, reports)
     socket.close()
-    ask(connection, told)
-    assert [str(outcome) for outcome in told] == [
+    ask(connection, reports)
+    assert [str(outcome) for outcome in reports] == [
         "host:9092 did not answer: unable to perform operation; the handler is closed"
     ] * 2
     assert not connection.is_open
@@ -167,21 +167,21 @@ async def test_a_transport_that_is_closed_already_fails_all_that_waits(
 
 async def test_a_broker_that_reads_nothing_for_a_while_is_waited_for_that_much_longer(socket: Socket) -> None:
     connection = make_connection(socket, 20)
-    told: list[Outcome] = []
-    ask(connection, told)
+    reports: list[Outcome] = []
+    ask(connection, reports)
     connection.wait_longer(60_000)
     loop = asyncio.get_running_loop()
     await wait_until(lambda: connection._watch is not None and connection._watch.when() > loop.time() + 1)
     assert connection.is_open
     connection.data_received(answer(1, b"late"))
-    assert told == [b"late"]
+    assert reports == [b"late"]
 
 
 async def test_each_answer_is_noted_with_its_time_and_the_beginning_of_one_is_not(socket: Socket) -> None:
     answers = AnswerTimes()
     connection = BrokerConnection(socket, socket.close, ("host", 9092), "me", {0: (3, 11)}, 10_000, answers)  # type: ignore[arg-type]
-    told: list[Outcome] = []
-    ask(connection, told)
+    reports: list[Outcome] = []
+    ask(connection, reports)
     whole = answer(1, b"body")
     connection.data_received(whole[:-1])
     assert answers.heard_s(("host", 9092)) is None

@@ -179,7 +179,7 @@ async def test_a_coordinator_is_looked_up_once_and_its_connection_stays(monkeypa
         fetched({0: -1}, errors={0: ErrorCode.not_coordinator}),
         Ended(),
     ],
-    ids=["moved", "gone", "moved, as its partitions say", "hung up"],
+    ids=["moved", "gone", "moved, as its partitions say", "disconnected"],
 )
 async def test_the_coordinator_is_looked_up_again_when_it_is_another_or_gone(
     monkeypatch: pytest.MonkeyPatch, step: Step
@@ -201,7 +201,7 @@ async def test_a_coordinator_that_loads_is_not_looked_up_again(monkeypatch: pyte
     assert cluster.asked == [("a", FIND)] + [("b", FETCH)] * 3
 
 
-async def test_a_connection_that_ended_between_two_questions_is_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_connection_that_ended_between_two_queries_is_opened_again(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = Cluster(monkeypatch, a=[coordinator("b")], b=[fetched({0: 1})])
     offsets = cluster.offsets()
     await offsets.fetch_offsets("group", "log", [0])
@@ -319,9 +319,9 @@ async def test_a_throttle_beyond_the_bound_ends_the_query_and_is_kept(monkeypatc
 async def test_offsets_are_committed_for_a_group_without_members(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = Cluster(monkeypatch, a=[coordinator("b")], b=[taken({0: NONE, 3: NONE})])
     await cluster.offsets().commit_offsets("g", "log", {0: 10, 3: 2**40})
-    told = cluster.requests[-1]
-    assert (told.group_id, told.member_id, told.generation_id_or_member_epoch) == ("g", "", -1)
-    assert {each.partition_index: each.committed_offset for each in told.topics[0].partitions} == {0: 10, 3: 2**40}
+    request = cluster.requests[-1]
+    assert (request.group_id, request.member_id, request.generation_id_or_member_epoch) == ("g", "", -1)
+    assert {each.partition_index: each.committed_offset for each in request.topics[0].partitions} == {0: 10, 3: 2**40}
 
 
 async def test_a_commit_is_tried_again_where_the_coordinator_moved(monkeypatch: pytest.MonkeyPatch) -> None:

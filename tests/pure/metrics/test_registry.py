@@ -37,7 +37,7 @@ def test_a_series_is_made_once_and_distinguished_by_its_labels(registry: Registr
     registry.counter("reads", "Reads.", partition=1).value += 2
     registry.counter("reads", "Reads.", partition=1).value += 3
     registry.counter("reads", "Reads.", partition=2).value += 7
-    assert registry.snapshot() == {"holdfast_reads_total{partition=1}": 5, "holdfast_reads_total{partition=2}": 7}
+    assert dict(registry.numbers()) == {"holdfast_reads_total{partition=1}": 5, "holdfast_reads_total{partition=2}": 7}
 
 
 def test_asking_for_a_series_as_another_sort_is_refused(registry: Registry) -> None:
@@ -57,7 +57,7 @@ def test_removing_a_label_removes_its_series_alone(registry: Registry) -> None:
     registry.histogram("load_ms", "Loads.", partition=3, kind="fast")
     registry.counter("keys", "Keys.").value += 1
     registry.remove(partition=3)
-    assert registry.snapshot() == {"holdfast_keys{partition=30}": 0, "holdfast_keys_total": 1}
+    assert dict(registry.numbers()) == {"holdfast_keys{partition=30}": 0, "holdfast_keys_total": 1}
     assert [family.name for family in registry.families()] == ["holdfast_keys", "holdfast_keys_total"]
 
 
@@ -66,9 +66,13 @@ def test_what_has_a_source_is_read_at_each_reading(registry: Registry) -> None:
     registry.gauge("queue", "Length.", lambda: len(queue))
     registry.counter("queued", "Lengths.", lambda: 10 * len(queue))
     registry.gauge("silence_ms", "Silence.", lambda: 250 * len(queue))
-    assert set(registry.snapshot().values()) == {0}
+    assert set(dict(registry.numbers()).values()) == {0}
     queue.append(1)
-    assert registry.snapshot() == {"holdfast_queue": 1, "holdfast_queued_total": 10, "holdfast_silence_seconds": 0.25}
+    assert dict(registry.numbers()) == {
+        "holdfast_queue": 1,
+        "holdfast_queued_total": 10,
+        "holdfast_silence_seconds": 0.25,
+    }
 
 
 def test_a_time_that_is_the_end_of_a_bucket_is_in_it(registry: Registry) -> None:
@@ -95,7 +99,7 @@ def test_a_quantile_is_in_the_bucket_of_the_true_one(values: list[float], share:
 
 def test_a_histogram_without_times_has_quantiles_of_0(registry: Registry) -> None:
     registry.histogram("time_ms", "Time.")
-    assert set(registry.snapshot().values()) == {0}
+    assert set(dict(registry.numbers()).values()) == {0}
 
 
 def test_reading_changes_nothing_and_fits_json(registry: Registry) -> None:
@@ -104,8 +108,8 @@ def test_reading_changes_nothing_and_fits_json(registry: Registry) -> None:
     share.write_recorded(3)
     share.write_latency(1.5)
     share.watch_partition("state", 4, lambda: 120, lambda: 7, lambda: (30, 90))
-    found = json.loads(json.dumps(registry.snapshot()))
-    assert found == registry.snapshot()
+    found = json.loads(json.dumps(dict(registry.numbers())))
+    assert found == dict(registry.numbers())
     assert found["holdfast_writes_total"] == 3
     assert found["holdfast_write_latency_seconds_count"] == 1
     assert found["holdfast_write_latency_seconds_sum"] == 0.0015
@@ -115,7 +119,7 @@ def test_reading_changes_nothing_and_fits_json(registry: Registry) -> None:
 
 def test_more_labels_stand_among_the_others(registry: Registry) -> None:
     registry.gauge("keys", "Keys.", partition=3)
-    assert registry.snapshot(node=1) == {"holdfast_keys{node=1,partition=3}": 0}
+    assert dict(registry.numbers(node=1)) == {"holdfast_keys{node=1,partition=3}": 0}
 
 
 def test_every_family_has_a_description(registry: Registry) -> None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from holdfast.records.batches import StateBatch
 from holdfast.records.checkpoint import CHECKPOINT_KEY, Checkpoint, encode_checkpoint
-from holdfast.records.codecs.codec import Codec, encode_record
+from holdfast.records.codecs.codec import Codec
 from holdfast.records.combining import combine
 from holdfast.records.header import encode_header
 from holdfast.records.keys import SharePartitionKey
@@ -17,6 +17,7 @@ from holdfast.records.replay import ShareState, replay
 from holdfast.records.snapshot_store import folding
 from holdfast.records.snapshot_store.folding import RawRecord
 from holdfast.records.values import Snapshot, Update, Value
+from tests.world.records import encode_record
 
 STATE_TOPIC_ID = bytes(range(16))
 LOG_PARTITION = 3

@@ -6,13 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.records.codecs.codec import Codec, Kind, encode_key, encode_record
+from holdfast.records.codecs.codec import Codec, Kind, encode_key
 from holdfast.records.errors import Undecodable
 from holdfast.records.keys import SharePartitionKey
 from holdfast.records.pending_runs import PendingRuns, Run, Unusable
 from holdfast.records.replay import ShareState, replay
 from holdfast.records.values import Snapshot, Update, Value
 from tests.pure.records.strategies import batch_lists
+from tests.world.records import encode_record
 
 KEYS = [SharePartitionKey("group", bytes(16), partition) for partition in range(3)]
 KEY = KEYS[0]

@@ -16,8 +16,8 @@ def test_all_reads_of_a_turn_share_one_round_of_read_indexes(monkeypatch: pytest
     world.run("given serve")
     world.run("given serve @1")
     monkeypatch.setattr(world, "end_turn_with", ends.append)
-    told = [line for name in ("read a", "read b @1", "read c") for line in world.run(name.replace("read", "write"))]
-    assert told == []
+    output = [line for name in ("read a", "read b @1", "read c") for line in world.run(name.replace("read", "write"))]
+    assert output == []
     (end,) = ends
     end()
     assert world.told == ["ask read index, round 1: [0, 1]"]

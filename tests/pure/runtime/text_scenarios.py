@@ -34,7 +34,7 @@ def play(body: str, world: Runs) -> str:
     for block in body.strip("\n").split("\n\n"):
         commands = block.split("\n----")[0]
         lines = [line for line in commands.split("\n") if line and not line.startswith("#")]
-        happened = [told for line in lines for told in world.run(line)]
+        happened = [event for line in lines for event in world.run(line)]
         played.append("\n".join([commands, "----", *happened]) if lines else commands)
     return "\n\n".join(played)
 

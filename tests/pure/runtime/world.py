@@ -1,7 +1,7 @@
 """A node, its log and its callers, driven by lines of text: each command returns what it made happen, as lines.
 
 The runtime is the real one; the log, the host and the machines (counters) are told what to do and tell what is asked of them.
-Nothing happens by itself: appends stay in flight until they `land`, records are met when the log is `read`.
+Nothing happens by itself: appends stay in flight until they `land`, records are read back when the log is `read`.
 """
 
 from collections import deque
@@ -354,8 +354,8 @@ class World:
     # ---- the runtime tells the host --------------------------------------------------------------------------------
 
     def note(self, level: str, event: str, fields: dict[str, object]) -> None:
-        told = ", ".join(f"{name}={value}" for name, value in fields.items() if name not in ORIGIN)
-        self.told.append(f"{level}: {event}" + (f" ({told})" if told else ""))
+        text = ", ".join(f"{name}={value}" for name, value in fields.items() if name not in ORIGIN)
+        self.told.append(f"{level}: {event}" + (f" ({text})" if text else ""))
 
     def continue_soon(self, task: Callable[[], None]) -> None:
         self.told.append("asks for a turn")

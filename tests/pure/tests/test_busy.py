@@ -65,10 +65,10 @@ def test_each_run_is_counted_and_each_failure_named(tmp_path: Path, run: Run) ->
     (tmp_path / "test_some.py").write_text(TESTS)
     code, lines = run(2)
     assert code == 1
-    told = [line for line in lines if line.startswith("Run ")]
+    found = [line for line in lines if line.startswith("Run ")]
     loops = len(os.sched_getaffinity(0))
-    assert told[0].startswith(f"Run 1 of 2 beside {loops} busy loops: 1 passed, 2 failed, 1 skipped in ")
-    assert told[1].startswith(f"Run 2 of 2 beside {loops} busy loops: 2 passed, 1 failed, 1 skipped in ")
+    assert found[0].startswith(f"Run 1 of 2 beside {loops} busy loops: 1 passed, 2 failed, 1 skipped in ")
+    assert found[1].startswith(f"Run 2 of 2 beside {loops} busy loops: 2 passed, 1 failed, 1 skipped in ")
     assert lines[-2:] == [
         "2 of 2 runs failed: test_some::test_whose_fixture_fails",
         "1 of 2 runs failed: test_some::test_that_fails_once",

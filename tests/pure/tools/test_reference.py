@@ -40,10 +40,10 @@ def test_a_list_of_commands_has_whole_sentences(width: int) -> None:
     for path, command in COMMANDS.items():
         if isinstance(command, click.Group):
             context = click.Context(command, info_name=path, terminal_width=width, max_content_width=width)
-            told = " ".join(command.get_help(context).split())
+            text = " ".join(command.get_help(context).split())
             for inner in command.commands.values():
                 assert inner.short_help, inner.name
-                assert inner.short_help in told, f"{path} at {width} columns"
+                assert inner.short_help in text, f"{path} at {width} columns"
 
 
 def test_what_the_page_says_of_completion_completes() -> None:
@@ -67,7 +67,7 @@ SETTINGS = {
 
 
 def test_what_a_node_learns_from_the_environment_a_command_learns_there_too() -> None:
-    met = set()
+    reached = set()
     for path, command in COMMANDS.items():
         for parameter in command.params:
             if setting := SETTINGS.get(parameter.name or ""):
@@ -80,9 +80,9 @@ def test_what_a_node_learns_from_the_environment_a_command_learns_there_too() ->
                     patch.setenv("HOLDFAST_BOOTSTRAP", "ours")
                     found = parameter.value_from_envvar(context)
                 assert found == ("ours" if parameter.name == "bootstrap_server" else "given")
-                met.add(setting)
-    assert met == set(SETTINGS.values())
-    assert met - {"kafka.bootstrap.servers"} <= KNOWN.keys()
+                reached.add(setting)
+    assert reached == set(SETTINGS.values())
+    assert reached - {"kafka.bootstrap.servers"} <= KNOWN.keys()
 
 
 @pytest.mark.parametrize("path", COMMANDS)

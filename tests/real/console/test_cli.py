@@ -92,9 +92,9 @@ def test_what_is_written_by_hand_is_read_back_and_found_in_the_log(
         ]
         from_log = ("--topic", topic, "--bootstrap-server", kafka)
         assert listed("state", "list", *from_log, "--only-topic", orders) == from_node, "by node or by log"
-        told = run("groups", "describe", "by:hand", *from_log)
-        assert (told.exit_code, told.stderr) == (Exit.DONE, "")
-        assert told.stdout.splitlines()[-1].split() == [orders, "1", "100", "110", "130", "20", "0", "-"]
+        output = run("groups", "describe", "by:hand", *from_log)
+        assert (output.exit_code, output.stderr) == (Exit.DONE, "")
+        assert output.stdout.splitlines()[-1].split() == [orders, "1", "100", "110", "130", "20", "0", "-"]
         assert state("delete").exit_code == Exit.WRONG_USAGE
         assert json.loads(state("delete", "--force", "--json").stdout)["changed"] is True
         assert state("delete").exit_code == Exit.NOT_FOUND

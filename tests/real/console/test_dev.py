@@ -60,11 +60,11 @@ class Dev:
     def ready(self) -> dict[str, object]:
         """Wait until it says that all runs, and return what it says."""
         assert self.process.stdout is not None
-        told: list[str] = []
-        while told[-1:] != ["}\n"]:
-            told.append(self.process.stdout.readline())
-            assert told[-1], self.said()
-        return dict(json.loads("".join(told)))
+        reports: list[str] = []
+        while reports[-1:] != ["}\n"]:
+            reports.append(self.process.stdout.readline())
+            assert reports[-1], self.said()
+        return dict(json.loads("".join(reports)))
 
     def kafka_pid(self) -> int | None:
         try:
@@ -118,8 +118,8 @@ def test_one_command_runs_all_and_whichever_ends_by_itself_ends_the_other(tmp_pa
         made = run("topics", "create", "refunds", "--partitions", "3", *where)
         assert (made.exit_code, made.stderr) == (0, "The topic refunds is made, with 3 partitions.\n")
         again = run("topics", "create", "refunds", *where, "--json")
-        told = json.loads(again.stdout)
-        assert (told["partitions"], told["replication_factor"], told["is_new"]) == (3, 1, False)
+        answer = json.loads(again.stdout)
+        assert (answer["partitions"], answer["replication_factor"], answer["is_new"]) == (3, 1, False)
         assert run("topics", "create", "refunds", "--partitions", "4", *where).exit_code == Exit.DIFFERENT
         assert run("topics", "create", "no name", *where).exit_code == Exit.WRONG_USAGE
         too_many = run("topics", "create", "r", "--replication-factor", "3", *where)

@@ -62,8 +62,8 @@ class Past(NamedTuple):
         asked = ConsumerGroupTopicPartitions(self.group, [TopicPartition(self.state_topic, 0, offset)])
 
         def is_committed() -> bool:
-            told = admin.alter_consumer_group_offsets([asked])[self.group].result(PATIENCE_S).topic_partitions or []
-            return told[0].error is None
+            reports = admin.alter_consumer_group_offsets([asked])[self.group].result(PATIENCE_S).topic_partitions or []
+            return reports[0].error is None
 
         block_until(is_committed, "a broker that has just started and makes the topic of these offsets first")
 
@@ -89,7 +89,7 @@ def live(log: LogWriter) -> dict[str, tuple[str, int | None]]:
 
 
 def test_history_and_log_together_have_every_change_once(past: Past) -> None:
-    assert {key: told for key, told in past.states().items() if told[0] == "live"} == live(past.log)
+    assert {key: answer for key, answer in past.states().items() if answer[0] == "live"} == live(past.log)
     for key, state in past.log.states.items():
         named = (key.group_id, format_topic_id(key.topic_id), str(key.partition))
         (now,) = json.loads(past.run("history", *named).stdout)
@@ -113,7 +113,7 @@ def test_what_is_in_neither_is_said_to_be_lost(past: Past) -> None:
         f"{past.log.log_start}; what was between is lost" in result.stderr
     )
     # What lives has a snapshot in the log, so it is certain all the same.
-    assert {key: told for key, told in past.states().items() if told[0] == "live"} == live(past.log)
+    assert {key: state for key, state in past.states().items() if state[0] == "live"} == live(past.log)
 
 
 def test_a_log_that_is_cut_after_its_start_was_queried_is_named(past: Past, monkeypatch: pytest.MonkeyPatch) -> None:

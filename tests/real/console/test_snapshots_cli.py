@@ -100,9 +100,9 @@ def test_what_a_job_wrote_is_listed_shown_and_true(folded: Folded) -> None:
         "verified": True,
         "why_not": None,
     }
-    told = folded.ask("verify", "0")
-    assert told["differences"] == []
-    assert told["partitions"][0]["compared"] == len(
+    answer = folded.ask("verify", "0")
+    assert answer["differences"] == []
+    assert answer["partitions"][0]["compared"] == len(
         {key.key for key in map(decode_key, folded.written) if isinstance(key, EntryKey)}
     )
 
@@ -128,8 +128,8 @@ def test_an_entry_that_is_not_the_logs_is_found(folded: Folded) -> None:
     assert row["why_not"] == (
         f"{len(folded.log.states) - 1} share partitions are live where the manifest counts {len(folded.log.states)}"
     )
-    told = folded.ask("verify", code=Exit.DIFFERENT)
-    (difference,) = told["differences"]
+    answer = folded.ask("verify", code=Exit.DIFFERENT)
+    (difference,) = answer["differences"]
     assert (difference["subject"], difference["in_topic"]) == (
         format_key(key.key),
         f"at {key.covered_offset}: deleted",
@@ -171,8 +171,8 @@ def test_a_log_that_was_cut_leaves_nothing_to_verify_until_the_job_goes_on(
         False,
         "there is no manifest that the log still reaches",
     )
-    told = folded.ask("verify")
-    assert told["partitions"][0]["open_question"] == row["why_not"]
+    answer = folded.ask("verify")
+    assert answer["partitions"][0]["open_question"] == row["why_not"]
 
 
 def test_what_is_not_there_is_named(kafka: str, folded: Folded) -> None:

@@ -20,14 +20,16 @@ from holdfast.compaction.config import CompactionConfig
 from holdfast.compaction.group import topics_of
 from holdfast.compaction.job import run
 from holdfast.compaction.report import BatchReport
-from holdfast.records.codecs.codec import Codec, encode_record
+from holdfast.records.codecs.codec import Codec
 from holdfast.records.header import HEADER_NAME, find_header
 from holdfast.records.keys import SharePartitionKey
+from holdfast.records.snapshot_store.entries import decode_key
 from holdfast.records.snapshot_store.snapshot_set import SnapshotSet
 from holdfast.records.values import Snapshot
 from tests.pure.records.logs import MOVES, LogWriter
 from tests.real.job.quick_spark import QUICK
 from tests.waiting import PATIENCE_MS, PATIENCE_S, block_until
+from tests.world.records import encode_record
 
 #: No log has it by itself.
 BROKEN = SharePartitionKey("broken", bytes(16), 0)
@@ -108,14 +110,14 @@ class FoldedLogs:
         self.logs[number]._put(BROKEN, None)
         self.write()
 
-    def make_again(self) -> None:
+    def recreate(self) -> None:
         """Delete the state topic and make it again, with empty logs."""
         topic, count = self.config.state_topic, len(self.logs)
         self._admin.delete_topics([topic])[topic].result(PATIENCE_S)
         # Between what the controller answers and what the broker does lies a moment, in which records go to the deleted topic and are lost.
         block_until(lambda: topic not in self._admin.list_topics(timeout=PATIENCE_S).topics, "the end of the topic")
         self._admin.create_topics([NewTopic(topic, count, 1)])[topic].result(PATIENCE_S)
-        block_until(lambda: topic in self._admin.list_topics(timeout=PATIENCE_S).topics, "the topic made again")
+        block_until(lambda: topic in self._admin.list_topics(timeout=PATIENCE_S).topics, "the recreated topic")
         self.logs = [LogWriter(Random(f"{topic}/{number}/again")) for number in range(count)]
         self._written = [0] * count
 
@@ -146,8 +148,8 @@ class FoldedLogs:
         state_topic_id = self.state_topic_id()
         sets = [SnapshotSet(state_topic_id, number) for number in range(len(self.logs))]
         for number, key, value, _ in self._read(self.config.snapshot_topic):
+            decode_key(key)  # which a set passes over where it cannot be read
             sets[number].add(key, value)
-        assert not any(entries.undecodable_records for entries in sets)
         return sets
 
     def history(self) -> dict[int, list[dict[str, Any]]]:

@@ -36,14 +36,14 @@ def make_python_without_us(directory: Path) -> Path:
     own = Path(sysconfig.get_path("purelib", vars={"base": str(directory)}))
     (own / "packages.pth").write_text(sysconfig.get_path("purelib") + "\n")
     python = directory / "bin" / "python"
-    told = subprocess.run(
+    output = subprocess.run(
         [python, "-c", "import pandas, fastavro, pyspark"], cwd=directory, env=environment(), check=False
     )
-    assert told.returncode == 0
-    told = subprocess.run(
+    assert output.returncode == 0
+    output = subprocess.run(
         [python, "-c", "import holdfast"], cwd=directory, env=environment(), capture_output=True, check=False
     )
-    assert b"ModuleNotFoundError" in told.stderr
+    assert b"ModuleNotFoundError" in output.stderr
     return python
 
 

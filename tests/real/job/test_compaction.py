@@ -120,11 +120,11 @@ def assert_history_tells_or_names_what_is_lost(logs: FoldedLogs) -> None:
     """Each change is there once, or lies between a gap and the row before it."""
     history = logs.history()
     for number, log in enumerate(logs.logs):
-        told = [row["offset"] for row in history[number] if row["kind"] != GAP]
+        found = [row["offset"] for row in history[number] if row["kind"] != GAP]
         gaps = [row["offset"] for row in history[number] if row["kind"] == GAP]
-        assert len(told) == len(set(told))
-        lost = set(load(log.records)[2]) - set(told)
-        named = {offset for gap in gaps for offset in range(max((row for row in told if row < gap), default=-1), gap)}
+        assert len(found) == len(set(found))
+        lost = set(load(log.records)[2]) - set(found)
+        named = {offset for gap in gaps for offset in range(max((row for row in found if row < gap), default=-1), gap)}
         assert lost <= named
 
 
@@ -324,11 +324,11 @@ def test_a_state_topic_that_is_recreated_is_folded_from_nothing(new_logs: LogsFa
 
     def on_progress(report: BatchReport) -> None:
         reports.append(report)
-        if len({told.state_topic_id for told in reports}) == 2:
+        if len({found.state_topic_id for found in reports}) == 2:
             if [partition.next_offset for partition in report.partitions] == [len(logs.logs[0].records)]:
                 stop.set()
         elif len(reports) == 1:
-            logs.make_again()
+            logs.recreate()
             logs.grow(10)
 
     # Without a pause between its triggers, Spark looks for records as often as two processors can.

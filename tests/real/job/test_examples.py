@@ -62,7 +62,7 @@ async def run(*command: str, code: int = 0) -> tuple[str, str]:
 
 async def write_something(node: NodeProcess, topic_id: bytes, leader_epoch: int) -> dict[int, dict[str, Any]]:
     """Write to every share partition, forget the last, and return what the node then says of the others."""
-    told: dict[int, dict[str, Any]] = {}
+    reports: dict[int, dict[str, Any]] = {}
     async with connect(node.address) as client:
         for partition in range(PARTITIONS):
             await client.initialize("group", topic_id, partition, state_epoch=leader_epoch, start_offset=0)
@@ -77,7 +77,7 @@ async def write_something(node: NodeProcess, topic_id: bytes, leader_epoch: int)
         for partition in range(PARTITIONS - 1):
             state = await client.read("group", topic_id, partition, leader_epoch=-1)
             summary = await client.read_summary("group", topic_id, partition)
-            told[partition] = {
+            reports[partition] = {
                 "group_id": "group",
                 "topic_id": format_topic_id(topic_id),
                 "partition": partition,
@@ -89,7 +89,7 @@ async def write_something(node: NodeProcess, topic_id: bytes, leader_epoch: int)
                 "leader_epoch_fence": leader_epoch,
                 "state_epoch_fence": leader_epoch,
             }
-    return told
+    return reports
 
 
 async def test_the_example_reads_what_the_daemons_say(
@@ -105,7 +105,7 @@ async def test_the_example_reads_what_the_daemons_say(
         first.kill()
         second = make_node(node_id=2, membership="static")
         await second.start()
-        told = await write_something(second, topic_id, 2)
+        answer = await write_something(second, topic_id, 2)
 
         strays = Producer({"bootstrap.servers": kafka})
         superseded: dict[str, str | bytes | None] = {HEADER_NAME: encode_header(1, 1_000)}
@@ -120,7 +120,7 @@ async def test_the_example_reads_what_the_daemons_say(
     assert {
         partition: {name: value for name, value in line.items() if name not in hidden}
         for partition, line in read.items()
-    } == told
+    } == answer
     assert said == f"{PARTITIONS - 1} share partitions; 2 void records were passed over.\n"
 
 
@@ -146,18 +146,18 @@ async def test_both_examples_read_the_same_snapshots(
     with node_processes(kafka, topic, tmp_path) as make_node:
         node = make_node()
         await node.start()
-        told = await write_something(node, topic_id, 1)
+        answer = await write_something(node, topic_id, 1)
         fold_log(kafka, topic, snapshot_topic)
     options = ("--bootstrap-server", kafka, "--topic", snapshot_topic, "--state-topic", topic)
     plain = (sys.executable, str(EXAMPLES / "read_snapshots.py"), *options)
     spark = (*spark_submit(EXAMPLES / "read_snapshots_spark.py"), *options, "--json")
     read, _ = await run_example(*plain)
     assert {
-        partition: {name: value for name, value in line.items() if name in told[partition]}
+        partition: {name: value for name, value in line.items() if name in answer[partition]}
         for partition, line in read.items()
-    } == told
+    } == answer
     shown, _ = await run_example(*spark)
-    assert shown.keys() == told.keys()
+    assert shown.keys() == answer.keys()
     for partition, line in shown.items():
         batches = json.loads(line.pop("state_batches"))
         assert {**line, "state_batches": batches} == {name: read[partition][name] for name in (*line, "state_batches")}

@@ -23,8 +23,8 @@ PARTITIONS = 30
 def topic_id(kafka: str, new_topic: NewTopicFactory) -> bytes:
     name = new_topic(partitions=PARTITIONS)
     admin = AdminClient({"bootstrap.servers": kafka})
-    told = admin.describe_topics(TopicCollection([name]))[name].result(PATIENCE_S).topic_id
-    halves = (told.get_most_significant_bits(), told.get_least_significant_bits())
+    answer = admin.describe_topics(TopicCollection([name]))[name].result(PATIENCE_S).topic_id
+    halves = (answer.get_most_significant_bits(), answer.get_least_significant_bits())
     return b"".join(half.to_bytes(8, "big", signed=True) for half in halves)
 
 

@@ -11,12 +11,13 @@ from confluent_kafka.admin import AdminClient
 
 from holdfast.records.batches import ACKNOWLEDGED, StateBatch
 from holdfast.records.checkpoint import CHECKPOINT_KEY, Checkpoint, encode_checkpoint
-from holdfast.records.codecs.codec import Codec, encode_record
+from holdfast.records.codecs.codec import Codec
 from holdfast.records.header import HEADER_NAME, encode_header
 from holdfast.records.keys import SharePartitionKey, log_partition
 from holdfast.records.values import Snapshot, Update
 from tests.real.nodes import topic_id_of
 from tests.waiting import PATIENCE_S
+from tests.world.records import encode_record
 
 #: Offsets that one update acknowledges, and by which it moves the start offset.
 _STEP: Final = 10

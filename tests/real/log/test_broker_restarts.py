@@ -242,10 +242,10 @@ async def test_in_an_outage_the_node_says_so_in_few_lines_and_serves_when_it_is_
         else:
             playing.kafka.thaw()
         await playing.serves_again()
-        told = Counter(line["event"] for line in during)
-        print(f"\nlines in {lasted_s:.0f} s of outage: {dict(told)}")
+        reports = Counter(line["event"] for line in during)
+        print(f"\nlines in {lasted_s:.0f} s of outage: {dict(reports)}")
         # A broker that is stopped may say just before its end that nobody leads, which is then the one line.
-        assert 1 <= told["brokers_lost"] + told["leaders_lost"] <= 1 + lasted_s / 60
+        assert 1 <= reports["brokers_lost"] + reports["leaders_lost"] <= 1 + lasted_s / 60
         assert sum(line["level"] != "info" for line in during) <= 1 + lasted_s / 60, during
         assert len({line["since"] for line in during if "since" in line}) == 1
         after = Counter(line["event"] for line in playing.new_lines())

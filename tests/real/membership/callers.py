@@ -33,7 +33,7 @@ WRITES: Final = 0.7
 
 
 class History:
-    """What was called and answered, by share partition; it can be judged while calls are under way."""
+    """What was called and answered, by share partition; it can be judged while calls are in flight."""
 
     def __init__(self) -> None:
         #: By value, from the beginning of each call on.
@@ -119,7 +119,7 @@ class Callers:
         self._tasks = [asyncio.create_task(self._run(number), name=f"caller {number}") for number in range(count)]
 
     async def stop(self) -> None:
-        """Let each caller end after the call that is under way.
+        """Let each caller end after the call that is in flight.
 
         Raises:
             TimeoutError: one waits for ever.

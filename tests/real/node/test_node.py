@@ -268,8 +268,8 @@ async def test_a_log_that_was_cut_by_hand_serves_again_when_an_admin_accepts_it(
             node.client = client
             with pytest.raises(ShareStateError, match="COORDINATOR_NOT_AVAILABLE"):
                 await client.read(GROUP, orders, 0, -1)
-            told = await client.admin("partitions-accept", partition=0, reason="we cut it")
-            assert told == "log partition 0 goes on with the log as it is"
+            answer = await client.admin("partitions-accept", partition=0, reason="we cut it")
+            assert answer == "log partition 0 goes on with the log as it is"
             await node.ready()
             await client.initialize(GROUP, orders, 0, 1, 77)
             assert (await client.read(GROUP, orders, 0, -1)).start_offset == 77

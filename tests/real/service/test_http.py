@@ -42,19 +42,19 @@ async def test_a_node_shows_over_http_what_its_commands_show(
         for name in ("status", "metrics"):  # their numbers change from one moment to the next
             assert (await get(port, PREFIX + name)).json().keys() == (await node.client.admin(name)).keys()
         for name in ("partitions", "readers"):
-            shown, told = (await get(port, PREFIX + name)).json(), await node.client.admin(name)
-            assert [row.keys() for row in shown] == [row.keys() for row in told] != []
+            shown, answer = (await get(port, PREFIX + name)).json(), await node.client.admin(name)
+            assert [row.keys() for row in shown] == [row.keys() for row in answer] != []
         page = (await get(port, f"{PREFIX}share-partitions?group={GROUP}")).json()
         assert [row["start_offset"] for row in page["share_partitions"]] == [3]
         found = text_string_to_metric_families((await get(port, "/metrics")).body.decode())
         values = {sample.name: sample.value for metric in found for sample in metric.samples if not sample.labels}
-        told = await node.client.admin("metrics")
+        answer = await node.client.admin("metrics")
         for name in (
             "holdfast_records_committed_total",
             "holdfast_checkpoints_appended_total",
             "holdfast_parked_writes",
         ):
-            assert values[name] == told[name]
+            assert values[name] == answer[name]
         await measure(node, topic_id, port)
 
 

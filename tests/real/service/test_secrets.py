@@ -60,13 +60,13 @@ async def test_no_bundle_of_a_secured_node_and_no_line_of_it_holds_a_secret(
             async with connect(node.address, PATIENT_CLIENT, node.security) as client:
                 await client.admin("topic-ends", topics={"nonsense": [0]})
         common = ("--command-config", str(files.client_properties))
-        told = ("--address", node.address, "--timeout-ms", str(PATIENCE_MS))
+        options = ("--address", node.address, "--timeout-ms", str(PATIENCE_MS))
         here = tuple(part for name, value in settings.items() for part in ("--set", f"{name}={value}"))
         bootstrap = ("--set", f"kafka.bootstrap.servers={kafka}")
-        by_owner, missing = await asyncio.to_thread(bundle, tmp_path / "a.tar.gz", *common, *bootstrap, *here, *told)
+        by_owner, missing = await asyncio.to_thread(bundle, tmp_path / "a.tar.gz", *common, *bootstrap, *here, *options)
         assert missing == []
         monkeypatch.delenv("HOLDFAST_KAFKA_SASL_PASSWORD")
-        by_other, missing = await asyncio.to_thread(bundle, tmp_path / "b.tar.gz", *common, *bootstrap, *told)
+        by_other, missing = await asyncio.to_thread(bundle, tmp_path / "b.tar.gz", *common, *bootstrap, *options)
         assert missing == []
         unreachable = ("--address", "127.0.0.1:1", "--timeout-ms", "1000")
         by_nobody, _ = await asyncio.to_thread(bundle, tmp_path / "c.tar.gz", *common, *bootstrap, *here, *unreachable)

@@ -51,7 +51,7 @@ async def test_who_has_no_password_or_no_rights_gets_nothing_and_others_are_serv
             INITIALIZE, caller.share_body(INITIALIZE, "healthy", [(orders, [InitializePartition(0, -1, 0)])])
         )
         await healthy.receive()
-        told = {}
+        reports = {}
         for attack in (*STRANGERS, *PROBES):
             target = Target(place, orders, node.pid(), nobody if attack in PROBES else admin)
             idle_mib = peak_mib = memory_mib([node.pid()])
@@ -60,12 +60,12 @@ async def test_who_has_no_password_or_no_rights_gets_nothing_and_others_are_serv
                 await be_served(target, healthy, suffer_offset())
                 peak_mib = max(peak_mib, memory_mib([node.pid()]))
                 await asyncio.wait([running], timeout=0.02)
-            told[attack.__name__] = await running
+            reports[attack.__name__] = await running
             assert peak_mib - idle_mib <= ABOVE_IDLE_MAX_MIB, attack.__name__
-        for name, text in told.items():
+        for name, text in reports.items():
             print(f"{name}: {text}")
             assert not any(word in text for word in ("ANSWERED", "let in", "HOLE")), (name, text)
-        assert "closed" not in told[acl_probes.__name__]
-        assert "again refused" in told["replayed_logins"]
+        assert "closed" not in reports[acl_probes.__name__]
+        assert "again refused" in reports["replayed_logins"]
         healthy.close()
         assert not [line for line in node.events() if line["level"] in ("error", "critical")]

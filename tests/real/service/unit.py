@@ -205,10 +205,10 @@ def _lines_of(text: str) -> Iterator[tuple[str, str]]:
 
 def _groups() -> Mapping[str, set[str]]:
     """Return systemd's names for groups of system calls, each with its calls."""
-    told = subprocess.run(["systemd-analyze", "syscall-filter"], capture_output=True, text=True, check=True).stdout
+    output = subprocess.run(["systemd-analyze", "syscall-filter"], capture_output=True, text=True, check=True).stdout
     found: dict[str, set[str]] = {}
     group = ""
-    for line in told.splitlines():
+    for line in output.splitlines():
         if line.startswith("@"):
             group = line
             found[group] = set()

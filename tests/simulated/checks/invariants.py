@@ -91,7 +91,7 @@ class Invariant(Enum):
     NOBODY_IS_REFUSED = "nobody is refused by its group for good without a reason"
     ASSIGNED_ONCE = "an assignment names every log partition and every duty once, and all members are given one map"
     BALANCED = "no member is assigned two more than another"
-    GENERATIONS_RISE = "an ownership generation is above all that the members have met"
+    GENERATIONS_RISE = "an ownership generation is above all that the members have seen"
     WORK_IS_ASSIGNED = "a node begins what its newest assignment gives it, under that ownership generation"
     BEHIND_WAITS = "nothing begins before the config topic was read as far as its assignment was made for"
     GIVEN_UP_ONCE = "a node gives up what it holds, once"

@@ -30,7 +30,7 @@ class Truth:
     def __init__(self, log: MemoryPartition, updates_per_snapshot: int, start_offset: int = 0) -> None:
         self.log = log
         self.updates_per_snapshot = updates_per_snapshot
-        self.is_judged = True  #: False once the topic was made again, or holds what was meant for its earlier namesake
+        self.is_judged = True  #: False once the topic was recreated, or holds what was meant for its earlier namesake
         self.awaits_load = False  #: it is judged again when somebody loads
         self.start_offset = start_offset
         self.next_offset = start_offset

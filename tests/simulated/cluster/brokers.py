@@ -188,8 +188,8 @@ class Cluster:
                 self.elect(index)
         self.spread()
 
-    def make_topic_again(self) -> None:
-        """Lead a topic that was made again under its name."""
+    def recreate_topic(self) -> None:
+        """Lead a topic that was recreated under its name."""
         for index in range(len(self.topic.partitions)):
             self.elect(index)
         self.spread()

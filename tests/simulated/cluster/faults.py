@@ -234,10 +234,10 @@ def _lose_end(life: ClusterLife, node: ClusterNode) -> bool:
     return True
 
 
-def _make_topic_again(life: ClusterLife, node: ClusterNode) -> bool:
+def _recreate_topic(life: ClusterLife, node: ClusterNode) -> bool:
     if not life.has_disasters or life.world.topic.times_made > 1:
         return False
-    life.world.make_topic_again()
+    life.world.recreate_topic()
     return True
 
 
@@ -297,7 +297,7 @@ FAULTS: dict[str, Fault] = {
     "log start fell back": _fall_back,
     "cut by others": _cut_by_others,
     "end lost": _lose_end,
-    "topic made again": _make_topic_again,
+    "topic recreated": _recreate_topic,
     "process frozen": _freeze_process,
     "crash": _crash,
     "stop and start": _borrowed("stop and start"),

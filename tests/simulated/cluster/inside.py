@@ -11,7 +11,7 @@ from holdfast.runtime.kafka_log.log import KafkaLog
 class Backlog(NamedTuple):
     """What a log holds of one partition on its way out."""
 
-    gathered: int  #: records that are in no batch
+    lingering: int  #: records that are in no batch
     sent: int  #: records in batches that were not read back
     is_busy: bool  #: a batch has no answer
 
@@ -36,7 +36,7 @@ def unfinished(log: KafkaLog) -> dict[str, Any]:
     """Return what a log has begun and not ended, by name, where there is any."""
     sender, accumulator, offsets = log._sender, log._sender.accumulator, log._offsets
     found = {
-        "gathered or sent": {index: each for index, each in backlogs(log).items() if any(each)},
+        "lingering or sent": {index: each for index, each in backlogs(log).items() if any(each)},
         "records counted": accumulator._records,
         "partitions that wait": set(accumulator.ready),
         "requests without an answer": sender._in_flight,

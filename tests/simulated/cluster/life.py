@@ -45,7 +45,7 @@ DRAIN_S = 12.0
 RETRY_S = 0.1
 #: In which a log is cut.
 PRUNING_S = 15.0
-#: What an answer may take beside four messages, their way through the log and gathering.
+#: What an answer may take beside four messages, their way through the log and lingering.
 PROMPT_S = 0.09
 
 

@@ -222,7 +222,7 @@ class Watch:
         log = reading.log
         topic = self._process.cluster.topic
         if topic.partitions[index] is not log or topic.times_made > 1:
-            return  # it lost something, or was made again under its name
+            return  # it lost something, or was recreated under its name
         position = reading.next_offset
         if position >= 0:
             if records is not None and offset < position:
@@ -241,7 +241,7 @@ class Watch:
         """Look at records that are taken for this process's own."""
         log = self._readings[index][1].log
         if log is not self._process.cluster.topic.partitions[index]:
-            return  # it was made again under its name
+            return  # it was recreated under its name
         found = log.origins[base_offset : base_offset + count]
         if (
             len(found) < count
@@ -290,7 +290,7 @@ class Watch:
             partition = node.runtime.partitions.get(index)
             if partition is None:
                 continue
-            held = backlog.gathered + backlog.sent
+            held = backlog.lingering + backlog.sent
             bound = len(partition.parking.records) if partition.state is State.ACTIVE else 0
             if partition.state is State.LOADING:
                 bound = 1

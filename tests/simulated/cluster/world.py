@@ -83,12 +83,12 @@ class ClusterWorld(World):
 
     # ---- what takes away what was committed ------------------------------------------------------------------------
 
-    def make_topic_again(self) -> None:
+    def recreate_topic(self) -> None:
         """Make the topic again under its name."""
-        super().make_topic_again()
+        super().recreate_topic()
         for partition in self.topic.partitions:  # who reads it now may have been told the bounds of its namesake
             self._truths[id(partition)].is_judged = False
-        self.cluster.make_topic_again()
+        self.cluster.recreate_topic()
 
     def move_start_back(self, index: int, log_start: int) -> None:
         """Let a log start where it started before, as after a crash of all its brokers."""

@@ -34,7 +34,7 @@ class ConfigLog:
         self.records: list[LogRecord | None] = []
         #: By offset: what holds behind its record.
         self.holds: list[dict[str, str]] = []
-        #: How often it was made again under its name.
+        #: How often it was recreated under its name.
         self.times_made = 0
 
     @property
@@ -71,7 +71,7 @@ class ConfigLog:
             self.records[record.offset] = None
         return bool(found)
 
-    def make_again(self) -> bool:
+    def recreate(self) -> bool:
         """Lose the topic and all that is in it; another one has its name."""
         was_empty = not self.records
         self.records, self.holds = [], []
@@ -121,7 +121,7 @@ class ConfigReader:
         if not is_read or self._position < 0:
             return is_read
         if self._times_made != log.times_made:
-            self.fail("the topic was made again under its name")
+            self.fail("the topic was recreated under its name")
             return False
         if self._position == log.end and self._has_caught_up:
             return True

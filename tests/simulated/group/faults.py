@@ -163,8 +163,8 @@ def _compact_config(life: GroupLife, node: Node) -> bool:
     return life.world.config.compact()
 
 
-def _make_config_again(life: GroupLife, node: Node) -> bool:
-    return life.world.config.make_again()
+def _recreate_config(life: GroupLife, node: Node) -> bool:
+    return life.world.config.recreate()
 
 
 def _fail_config(life: GroupLife, node: Node) -> bool:
@@ -286,7 +286,7 @@ FAULTS: dict[str, Callable[[GroupLife, Node], bool]] = {
     "broker frozen": _freeze_broker,
     "config written": _write_config,
     "config compacted": _compact_config,
-    "config made again": _make_config_again,
+    "config recreated": _recreate_config,
     "config unreadable": _fail_config,
     "config stalled": _stall_config,
     "prepare planted": _plant("on_join_prepare"),

@@ -278,7 +278,7 @@ class Group:
         )
 
     def _prepare(self) -> None:
-        """Begin a rebalance, or see whether the one under way is complete."""
+        """Begin a rebalance, or see whether the one that goes on is complete."""
         if self.state != PREPARING:
             for place in self.places.values():
                 respond, place.sync = place.sync, None

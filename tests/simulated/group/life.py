@@ -28,11 +28,11 @@ from tests.simulated.parts.requests import GROUP, Clients
 PAUSES_MS = (20, 100, 100, 300, 300, 1_000, 4_000)
 #: In which sessions end that ended in the eyes of one side only.
 SETTLING_MS = 4_000
-#: In which the group converges once faults have stopped: sessions, a rebalance, joins again for what was met in a log.
+#: In which the group converges once faults have stopped: sessions, a rebalance, joins again for what was seen in a log.
 CONVERGENCE_MS = 60_000
 #: For which it must stay as it is.
 REST_MS = 8_000
-#: Members that join, or whose metadata changes, cause one each; a failed load or a generation met in a log some more.
+#: Members that join, or whose metadata changes, cause one each; a failed load or a generation seen in a log some more.
 CALM_REBALANCES_MAX = 40
 MOVES_MAX = 5_000
 #: Of the moves that are possible, one of so many is next.
@@ -138,7 +138,7 @@ class GroupLife:
             truth.epoch + 1,
             self.random.randbytes(16),
             "outside",
-            _generation_met(self.world, index) + self.random.choice((1, 5)),
+            _generation_seen(self.world, index) + self.random.choice((1, 5)),
             identity.cluster_id,
             identity.topic_id,
             identity.partition_count,
@@ -180,7 +180,7 @@ class GroupLife:
                         node.member.beat()
                     if node.is_running:
                         node.tick()
-                if node.has_unloaded or node.stumbles:
+                if node.has_unloaded or node.raised:
                     node.check()
             self._tell_lines()
         for node in world.processes:
@@ -364,8 +364,8 @@ def _go_on(node: Node) -> None:
     node.tasks.popleft()()
 
 
-def _generation_met(world: GroupWorld, index: int) -> int:
-    """Return the highest ownership generation that a node has met in a log partition."""
+def _generation_seen(world: GroupWorld, index: int) -> int:
+    """Return the highest ownership generation that a node has seen in a log partition."""
     held = [node.partition(index) for node in world.processes]
     return max((each.ownership.generation_max for each in held if each is not None), default=0)
 

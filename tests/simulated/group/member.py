@@ -271,8 +271,8 @@ class GroupMember:
         arguments = callback[:2] if isinstance(callback, LeavePrepare) else callback
         result: Mapping[str, bytes] | None = await getattr(self.coordinator, name)(*arguments)
         if isinstance(callback, Perform) and result:
-            told = {each.member_id: decode_metadata(each.metadata).generation for each in callback.members}
-            self.watch.naming.handed_out(decode_assignment(next(iter(result.values()))).map, told)
+            generations = {each.member_id: decode_metadata(each.metadata).generation for each in callback.members}
+            self.watch.naming.handed_out(decode_assignment(next(iter(result.values()))).map, generations)
         return result
 
     # ---- the work (Workplace) ----------------------------------------------------------------------------------------

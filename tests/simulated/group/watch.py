@@ -42,7 +42,7 @@ class MemberWatch:
         self.naming = NamingWatch(member)
         self.running: Callback | None = None
         self.duties: tuple[str, ...] = ()
-        #: The highest ownership generation that it was given, or met in a log.
+        #: The highest ownership generation that it was given, or seen in a log.
         self.generation_seen = 0
         #: The newest that was delivered and good.
         self._assigned: Assignment | None = None
@@ -103,7 +103,7 @@ class MemberWatch:
             self._fail(Invariant.NO_HOT_REJOIN, f"sends more than {JOINS_PER_S_MAX} JoinGroups in a second")
         self._joins_ms.append(now_ms)
         self._has_wish = False
-        member.world.met_at_join[request.protocols] = (self.generation_seen, member.config.offset)
+        member.world.seen_at_join[request.protocols] = (self.generation_seen, member.config.offset)
         is_eager = self._protocol == EAGER and self._assigned is not None and not self._has_failed
         if is_eager and self._begun:
             self._fail(Invariant.EAGER_GIVES_UP_FIRST, f"joins while it holds {sorted(self._begun)}")

@@ -43,8 +43,8 @@ class GroupWorld(World):
         self.brokers = GroupBrokers(random, self.clock_ms, self.handed_in)
         #: The membership of each node's newest process, by name.
         self.members: dict[str, GroupMember] = {}
-        #: By what a JoinGroup says: the highest ownership generation that its member had met, and its config offset.
-        self.met_at_join: dict[tuple[tuple[str, bytes], ...], tuple[int, int]] = {}
+        #: By what a JoinGroup says: the highest ownership generation that its member had seen, and its config offset.
+        self.seen_at_join: dict[tuple[tuple[str, bytes], ...], tuple[int, int]] = {}
         #: Who has sent a JoinGroup that reached a broker after the next process of that name had begun.
         self.late_joins: set[str] = set()
         self.config = ConfigLog(random)
@@ -143,8 +143,8 @@ class GroupWorld(World):
         found = {member_id: decode_assignment(data) for member_id, data in given.items()}
         if set(found) != set(group.places):
             violate(Invariant.ASSIGNED_ONCE, f"assignments of {sorted(found)} for members {sorted(group.places)}")
-        met = [self.met_at_join[place.protocols] for place in group.places.values()]
-        config_offset = max(offset for _, offset in met)
+        seen = [self.seen_at_join[place.protocols] for place in group.places.values()]
+        config_offset = max(offset for _, offset in seen)
         if any(each.error is AssignmentError.CONFIG_MISMATCH for each in found.values()):
             self.count("config mismatch")
             if any(any(each.work) or each.map.members for each in found.values()):
@@ -156,9 +156,9 @@ class GroupWorld(World):
             violate(Invariant.ASSIGNED_ONCE, f"members are given different maps: {found}")
         if any(each.config_offset < config_offset for each in found.values()):
             violate(Invariant.BEHIND_WAITS, f"assigned for less of the config topic than {config_offset}: {found}")
-        generation_met = max(generation for generation, _ in met)
-        if divided.generation <= generation_met:
-            text = f"{divided.generation} is handed out, and a member has met {generation_met}"
+        generation_seen = max(generation for generation, _ in seen)
+        if divided.generation <= generation_seen:
+            text = f"{divided.generation} is handed out, and a member has seen {generation_seen}"
             violate(Invariant.GENERATIONS_RISE, text)
         work = [*(each.work for each in found.values()), *(each.work for each in divided.absent)]
         tasks = [task for each in work for task in each.tasks]

@@ -79,7 +79,7 @@ class Node:
         self.planted_after = 0
         self.states: dict[int, str] = {}
         self.instances: dict[int, int] = {}  #: by log partition, when its state was seen last
-        self.stumbles: list[tuple[int, int]] = []  #: (log partition, instance) that raised since the last check
+        self.raised: list[tuple[int, int]] = []  #: (log partition, instance) that raised since the last check
         self.seen_committed: dict[
             int, int
         ] = {}  #: by log partition, the offset behind the newest record of ours that counted
@@ -295,7 +295,7 @@ class Node:
         if event == "event_handler_failed":
             index = fields["partition"]
             assert isinstance(index, int)
-            self.stumbles.append((index, self.runtime.partitions[index].reading.instance))
+            self.raised.append((index, self.runtime.partitions[index].reading.instance))
         if bug is not None and not isinstance(bug, Fault | AppendRefused):
             violate(Invariant.BUGS_STAY_AT_HOME, f"{event} at {self.name}: {bug!r}")
 
@@ -421,8 +421,8 @@ class Node:
         """Compare each partition with itself and with the truth, and see that no instance that ended kept an operation."""
         for partition in self.runtime.partitions.values():
             judge.check_partition(self, partition)
-        while self.stumbles:
-            index, instance = self.stumbles.pop()
+        while self.raised:
+            index, instance = self.raised.pop()
             held = self.runtime.partitions[index]
             if held.reading.instance == instance and held.state is State.ACTIVE:
                 violate(Invariant.BUGS_FAIL_THEIR_PARTITION, f"{self.name}/{index} goes on")

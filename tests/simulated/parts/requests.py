@@ -37,7 +37,7 @@ class Clients:
         self._writes = 0
         self._state_epoch = 0
         self._leader_epoch = 0
-        self.unanswered: dict[int, Node] = {}  #: requests under way
+        self.unanswered: dict[int, Node] = {}  #: requests in flight
         self._requests = 0
 
     def send(self, node: Node) -> None:

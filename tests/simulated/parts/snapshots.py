@@ -50,7 +50,7 @@ class Job:
         self._times_made = world.topic.times_made
         self._marks: dict[int, Mark] = {}
         self._stores: dict[int, Store] = {}
-        #: (log partition, key, value) of the batch under way, in the order of their writing
+        #: (log partition, key, value) of the batch in flight, in the order of their writing
         self.queue: deque[tuple[int, bytes, bytes]] = deque()
         self._folded: tuple[int, Mark, Store] | None = None
 
@@ -91,7 +91,7 @@ class Job:
         self._folded = None
 
     def is_folding(self) -> bool:
-        """Tell whether a batch is under way."""
+        """Tell whether a batch is in flight."""
         return self._folded is not None
 
     def kill(self) -> None:

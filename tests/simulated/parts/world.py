@@ -138,7 +138,7 @@ class World:
         living = [node for node in self.nodes if not node.is_dead and not node.is_closed]
         # What a group's leader hands out is above all that its members have seen, in assignments and in logs.
         held = [partition for node in living for partition in node.runtime.partitions.values()]
-        seen = [partition.tenancy.highest_generation() for partition in held]
+        seen = [max(each.ownership.generation_max, each.generation or 0) for each in held]
         self.generation = 1 + max(self.generation, *seen, 0)
         owners = {index: self.random.choice(living) for index in range(len(self.topic.partitions))}
         for node in living:
@@ -153,8 +153,8 @@ class World:
             self._truths[id(partition)] = Truth(partition, self.shard_config.snapshot_update_records_per_snapshot)
             self._starts[id(partition)] = 0
 
-    def make_topic_again(self) -> None:
-        """Make the topic again under its name."""
+    def recreate_topic(self) -> None:
+        """Recreate the topic under its name."""
         self.topic.make()
         self.alarm_reasons.add(EVERY_PARTITION)
         self.unreadable.clear()

@@ -55,6 +55,12 @@ class Guarded:
         return self.principals[-1]
 
 
+def tls_files(node: Pair, clients: Authority | None = None) -> dict[str, Any]:
+    """Return the settings of a listener that shows this certificate; clients may have theirs from the authority."""
+    shown = {"ssl_certificate_location": str(node.certificate), "ssl_key_location": str(node.key)}
+    return shown if clients is None else shown | {"ssl_ca_location": str(clients.certificate)}
+
+
 @asynccontextmanager
 async def guarded(
     protocol: Literal["SSL", "SASL_PLAINTEXT", "SASL_SSL"],

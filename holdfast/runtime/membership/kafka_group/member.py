@@ -72,10 +72,9 @@ class Member:
         self._coordinator = coordinator
         self._note = note
         self._loop = asyncio.get_running_loop()
-        metrics = MembershipMetrics(registry or Registry())
+        metrics = MembershipMetrics(registry or Registry(), self._heartbeat_age_s)
         jitter = (random or Random()).random
         self._life = MemberLifecycle(settings, coordinator.metadata, jitter, metrics)
-        metrics.heartbeat_age.source = self._heartbeat_age_s
         self._link = GroupLink(options, settings, coordinator.protocol_type, metrics.throttle_time_ms)
         #: Requests and callbacks; somebody must hold them.
         self._tasks: set[asyncio.Task[None]] = set()

@@ -217,8 +217,8 @@ class World:
     def _begin(self, job: Job) -> None:
         job.is_running, job.keeps_history = True, self.keeps_history
         job.covered_files = CoveredFiles(self.history.files)
-        told = [Interval(0, row.offset, row.offset) for rows in self.history.left for row in rows if not row.is_gap]
-        job.coverage = Coverage(job.covered_files.read() or {}, told)
+        found = [Interval(0, row.offset, row.offset) for rows in self.history.left for row in rows if not row.is_gap]
+        job.coverage = Coverage(job.covered_files.read() or {}, found)
         if any(other.batch is not None for other in self.jobs):
             # What the other one puts in its place from now on is not among these.
             self.shared |= {row.offset for other in self.jobs if other.batch is not None for row in other.batch.rows}
@@ -277,14 +277,14 @@ MOVES = (
 def missing(world: World) -> Iterable[int]:
     """Yield the changes that the history says to tell, and neither tells nor puts into a gap."""
     rows = sorted(world.history.rows)
-    told = {row.offset for row in rows if not row.is_gap}
+    found = {row.offset for row in rows if not row.is_gap}
     gaps = [row.offset for row in rows if row.is_gap]
     for offset in range(world.first or 0, world.covered()):
-        if offset in world.voids or offset in told:
+        if offset in world.voids or offset in found:
             continue
         end = min((gap for gap in gaps if gap > offset), default=None)
         # Lost is what lies behind the row before the gap.
-        if end is None or any(offset < row < end for row in told):
+        if end is None or any(offset < row < end for row in found):
             yield offset
 
 

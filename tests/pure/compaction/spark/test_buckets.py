@@ -67,9 +67,9 @@ def test_a_fold_over_buckets_comes_to_what_it_comes_to_over_a_dictionary(log: Lo
     for start in range(0, len(log.records), size):
         records = log.records[start : start + size]
         store = BucketStore(state, bucket_count)
-        told = fold(STATE_TOPIC_ID, LOG_PARTITION, PARTITION_COUNT, mark, expected, records)
-        assert fold(STATE_TOPIC_ID, LOG_PARTITION, PARTITION_COUNT, mark, store, records) == told
-        mark, bucket_count = told.mark, store.flush(len(expected))
+        folded = fold(STATE_TOPIC_ID, LOG_PARTITION, PARTITION_COUNT, mark, expected, records)
+        assert fold(STATE_TOPIC_ID, LOG_PARTITION, PARTITION_COUNT, mark, store, records) == folded
+        mark, bucket_count = folded.mark, store.flush(len(expected))
 
 
 def test_many_share_partitions_cost_few_calls() -> None:

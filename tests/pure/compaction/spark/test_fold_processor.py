@@ -12,5 +12,5 @@ pytest.importorskip("pyspark")
 
 def test_the_state_is_declared_without_pandas() -> None:
     script = "import sys, holdfast.compaction.spark.fold_processor; print('pandas' in sys.modules)"
-    told = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert told.stdout == "False\n"
+    output = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert output.stdout == "False\n"

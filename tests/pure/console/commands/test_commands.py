@@ -257,8 +257,8 @@ def test_a_decision_is_shown_then_sent_and_with_dry_run_only_shown(
     assert dry.stderr.startswith(f"The node at {node.address} will ")
     assert dry.stderr.splitlines()[1] == f"  state: {node.before['state']} → {node.after['state']}"
     assert dry.stderr.splitlines()[-1] == "Nothing was changed (--dry-run)."
-    told = {"before": node.before, "after": node.after, "changed": False, "dry_run": True, "data_lost": []}
-    assert json.loads(dry.stdout) == told
+    reports = {"before": node.before, "after": node.after, "changed": False, "dry_run": True, "data_lost": []}
+    assert json.loads(dry.stdout) == reports
     done = run(*arguments)
     assert node.asked[:2] == [preview, decision]
     assert done.stderr.splitlines()[-1].startswith("Done: ")
@@ -314,9 +314,9 @@ def test_numbers_are_numbers_and_measured_ones_have_no_digits_that_say_nothing(r
         "holdfast_write_latency_seconds_p99      6",
         "holdfast_writes_total                5015",
     ]
-    told = run("metrics", "--json").stdout
-    assert '"holdfast_write_latency_seconds_p50": 0.18,' in told
-    assert '"holdfast_write_latency_seconds_p99": 6,' in told
+    output = run("metrics", "--json").stdout
+    assert '"holdfast_write_latency_seconds_p50": 0.18,' in output
+    assert '"holdfast_write_latency_seconds_p99": 6,' in output
     assert run("settings").stdout.splitlines() == [
         "setting          value",
         "load_timeout_ms  600000",
@@ -363,12 +363,12 @@ def test_the_status_names_the_node_that_took_over(run: Run, node: Node) -> None:
 
 
 def test_the_readers_of_the_log_are_listed_and_what_their_states_mean(run: Run) -> None:
-    told = run("readers")
-    assert [line.split() for line in told.stdout.splitlines()[1:]] == [
+    output = run("readers")
+    assert [line.split() for line in output.stdout.splitlines()[1:]] == [
         ["audit", "silent", "7", "3600000"],
         ["job", "not", "started", "-", "10"],
     ]
-    assert told.stderr.splitlines() == [
+    assert output.stderr.splitlines() == [
         "audit has records to read and does not move; it holds the log until it does, or `holdfast readers drop` drops it.",
         "job is the job of `holdfast compact`, which a node can do without; it has not run yet, and holds nothing.",
     ]
@@ -382,6 +382,6 @@ def test_the_readers_of_the_log_are_listed_and_what_their_states_mean(run: Run) 
 def test_a_reason_that_cannot_be_kept_is_refused_before_the_node_is_queried(
     run: Run, command: tuple[str, ...], reason: str
 ) -> None:
-    told = run(*command, "--reason", reason)
-    assert told.exit_code == 2
-    assert "--reason" in told.stderr
+    output = run(*command, "--reason", reason)
+    assert output.exit_code == 2
+    assert "--reason" in output.stderr

@@ -297,10 +297,10 @@ def test_the_zip_holds_what_workers_import_and_is_the_same_each_time(tmp_path: P
     CliRunner().invoke(main, ["compact", "--write-py-files", str(path)])
     assert path.read_bytes() == first
     script = f"import sys; sys.path.insert(0, {str(path)!r}); import holdfast.records.snapshot_store.folding as f; print(f.__file__)"
-    told = subprocess.run(
+    output = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=tmp_path
     ).stdout
-    assert told.startswith(str(path))
+    assert output.startswith(str(path))
 
 
 def test_a_zip_that_cannot_be_written_is_named() -> None:

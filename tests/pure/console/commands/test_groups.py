@@ -133,9 +133,13 @@ class Held:
 
     def topic_ends(self, arguments: dict[str, Any]) -> Any:
         def end(partition: int) -> dict[str, Any]:
-            told = self.ends[partition]
-            is_known = isinstance(told, int)
-            return {"first_offset": 0, "end_offset": told if is_known else -1, "problem": None if is_known else told}
+            reported = self.ends[partition]
+            is_known = isinstance(reported, int)
+            return {
+                "first_offset": 0,
+                "end_offset": reported if is_known else -1,
+                "problem": None if is_known else reported,
+            }
 
         return {
             topic_id: {
@@ -165,10 +169,10 @@ def test_groups_are_listed_with_their_sums(run: Run, held: Held) -> None:
     ]
     assert listed.stderr == "The lag of 1 share partition is unknown: the cluster knows no topic of this id.\n"
     assert listed.exit_code == Exit.DONE
-    told = json.loads(run("groups", "list", "--json").stdout)
-    assert (told[0]["lag"], told[0]["lag_known"]) == (None, 0)
-    assert told[0]["lag_unknown"] == {"the cluster knows no topic of this id": 1}
-    assert (told[1]["lag"], told[1]["lag_unknown"]) == (110, {})
+    output = json.loads(run("groups", "list", "--json").stdout)
+    assert (output[0]["lag"], output[0]["lag_known"]) == (None, 0)
+    assert output[0]["lag_unknown"] == {"the cluster knows no topic of this id": 1}
+    assert (output[1]["lag"], output[1]["lag_unknown"]) == (110, {})
 
 
 def test_a_sum_of_which_a_part_is_unknown_says_so(run: Run, held: Held) -> None:
@@ -177,15 +181,15 @@ def test_a_sum_of_which_a_part_is_unknown_says_so(run: Run, held: Held) -> None:
 
 
 def test_a_group_is_described_partition_by_partition(run: Run, held: Held) -> None:
-    told = run("groups", "describe", "workers").stdout.splitlines()
-    assert told[:5] == [
+    output = run("groups", "describe", "workers").stdout.splitlines()
+    assert output[:5] == [
         "group             workers",
         "lag               110",
         "in flight         12",
         "share partitions  2 (1 topic)",
         "owners            1",
     ]
-    assert [line.split() for line in told[7:]] == [
+    assert [line.split() for line in output[7:]] == [
         ["orders", "0", "10", "20", "100", "80", "5", "2", "(5)"],
         ["orders", "1", "10", "20", "50", "30", "7", "2", "(5)"],
     ]
@@ -195,8 +199,8 @@ def test_a_group_is_described_partition_by_partition(run: Run, held: Held) -> No
 
 
 def test_states_are_listed_line_by_line(run: Run, held: Held, node: Node) -> None:
-    told = run("state", "list")
-    assert [line.split()[0] for line in told.stdout.splitlines() if ":" in line] == [
+    output = run("state", "list")
+    assert [line.split()[0] for line in output.stdout.splitlines() if ":" in line] == [
         f"a:b:{format_topic_id(GONE_ID)}:5",
         "workers:orders:0",
         "workers:orders:1",
@@ -210,10 +214,10 @@ def test_states_are_listed_line_by_line(run: Run, held: Held, node: Node) -> Non
 
 def test_what_the_node_does_not_serve_is_missing_and_said_to_be(run: Run, held: Held) -> None:
     held.not_listed = [{"log_partition": 3, "state": "loading", "why": None}]
-    told = run("groups", "list")
-    assert told.exit_code == Exit.FAILED
-    assert "workers" in told.stdout
-    assert "What lies in log partition 3 is missing, because the node does not serve it (3: loading)" in told.stderr
+    output = run("groups", "list")
+    assert output.exit_code == Exit.FAILED
+    assert "workers" in output.stdout
+    assert "What lies in log partition 3 is missing, because the node does not serve it (3: loading)" in output.stderr
 
 
 def test_a_node_that_cannot_query_ends_leaves_the_lag_unknown(run: Run, held: Held, node: Node) -> None:
@@ -221,10 +225,10 @@ def test_a_node_that_cannot_query_ends_leaves_the_lag_unknown(run: Run, held: He
         raise AdminError("Too many others wait.")
 
     node.answers["topic-ends"] = refuse
-    told = run("groups", "describe", "workers")
-    assert told.exit_code == Exit.DONE
-    assert "The lag of 2 share partitions is unknown" in told.stderr
-    assert "Too many others wait." in told.stderr
+    output = run("groups", "describe", "workers")
+    assert output.exit_code == Exit.DONE
+    assert "The lag of 2 share partitions is unknown" in output.stderr
+    assert "Too many others wait." in output.stderr
 
 
 # ---- of a log --------------------------------------------------------------------------------------------------------

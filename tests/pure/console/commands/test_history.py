@@ -198,21 +198,21 @@ def test_a_gap_that_is_later_than_the_instant_changes_nothing_until_something_fo
 
 
 def test_the_story_of_an_offset_does_not_go_on_with_what_was_before_a_gap() -> None:
-    told = OffsetHistory(105)
-    met: tuple[LogChange | HistoryGap, ...] = (
+    history = OffsetHistory(105)
+    read: tuple[LogChange | HistoryGap, ...] = (
         change(0, SNAPSHOT),
         HistoryGap(LOG_PARTITION, 8, BEGIN_MS),
         change(8, UPDATE),
         change(9, SNAPSHOT._replace(snapshot_epoch=1)),
     )
-    steps = [(step.change.offset, step.text) for each in met for step in told.take(each)]
+    steps = [(step.change.offset, step.text) for each in read for step in history.take(each)]
     assert steps == [(0, "available"), (8, "unknown"), (9, "available")]
 
 
 def story(offset: int, *values: Value) -> Iterator[tuple[int, str, int | None]]:
-    told = OffsetHistory(offset)
+    history = OffsetHistory(offset)
     for index, value in enumerate(values):
-        for step in told.take(change(index, value)):
+        for step in history.take(change(index, value)):
             yield step.change.offset, step.text, step.delivery_count
 
 
@@ -313,8 +313,8 @@ def test_the_state_of_a_group_at_an_instant(directory: Path) -> None:
 
 def test_what_happened_to_an_offset(directory: Path) -> None:
     named = ("history", KEY.group_id, TOPIC, str(KEY.partition), "--offset", "105")
-    told = json.loads(run(directory, *named, "--json").stdout)
-    assert told == [
+    output = json.loads(run(directory, *named, "--json").stdout)
+    assert output == [
         {
             "timestamp_ms": BEGIN_MS + 60_000,
             "log_partition": 0,
@@ -336,13 +336,13 @@ def test_what_happened_to_an_offset(directory: Path) -> None:
 
 
 def test_what_changed_between_two_times(directory: Path) -> None:
-    told = json.loads(run(directory, "diff", "--from", at(1), "--to", at(3), "--json").stdout)
-    assert [(row["partition"], row["what"], row["changes"]) for row in told] == [
+    output = json.loads(run(directory, "diff", "--from", at(1), "--to", at(3), "--json").stdout)
+    assert [(row["partition"], row["what"], row["changes"]) for row in output] == [
         (KEY.partition, "changed", 1),
         (7, "created", 1),
     ]
-    assert told[0]["from"]["state"]["start_offset"] == 100
-    assert told[0]["to"]["state"]["start_offset"] == 105
+    assert output[0]["from"]["state"]["start_offset"] == 100
+    assert output[0]["to"]["state"]["start_offset"] == 105
     table = run(directory, "diff", KEY.group_id, "--from", at(2)).stdout.splitlines()
     assert table[1].split() == [format_key(KEY), "changed", "100", "→", "105", "-", "→", "0", "1", "0", "1"]
     assert table[2].split()[1:] == ["deleted", "0", "→", "-", "-", "1", "→", "-", "0", "→", "-", "1"]
@@ -362,12 +362,12 @@ def test_state_story_and_difference_hold_one_rule_where_the_clock_was_set_back(t
         return int(row["log_offset"])
 
     def story(minute: int) -> list[int]:
-        told = json.loads(run(tmp_path, "history", *named, "--offset", "105", "--at", at(minute), "--json").stdout)
-        return [step["log_offset"] for step in told]
+        output = json.loads(run(tmp_path, "history", *named, "--offset", "105", "--at", at(minute), "--json").stdout)
+        return [step["log_offset"] for step in output]
 
     def changes(begin: int, end: int) -> list[int]:
-        told = json.loads(run(tmp_path, "diff", "--from", at(begin), "--to", at(end), "--json").stdout)
-        return [row["changes"] for row in told]
+        output = json.loads(run(tmp_path, "diff", "--from", at(begin), "--to", at(end), "--json").stdout)
+        return [row["changes"] for row in output]
 
     assert [state(minute) for minute in (1, 2, 3, 9)] == [1, 1, 3, 3]
     assert [story(minute) for minute in (1, 2, 3, 9)] == [[1], [1], [1, 2], [1, 2]]

@@ -152,10 +152,10 @@ def test_a_state_is_made_and_in_json_it_is_null_before(holder: Holder, state: Ru
 
 def test_a_dry_run_in_json_changed_nothing(holder: Holder, state: Run) -> None:
     holder.begin()
-    told = json.loads(state("delete", "--dry-run", "--json").stdout)
-    assert (told["changed"], told["dry_run"], told["after"]) == (False, True, None)
-    assert told["before"] == state_data(holder.state)
-    assert len(told["data_lost"]) == 2
+    answer = json.loads(state("delete", "--dry-run", "--json").stdout)
+    assert (answer["changed"], answer["dry_run"], answer["after"]) == (False, True, None)
+    assert answer["before"] == state_data(holder.state)
+    assert len(answer["data_lost"]) == 2
 
 
 def test_a_write_that_loses_against_what_is_there_says_that_nothing_changed_and_is_not_sent(
@@ -170,9 +170,9 @@ def test_a_write_that_loses_against_what_is_there_says_that_nothing_changed_and_
             "Nothing changed: the state is so already, or what is there outweighs it (a higher delivery count or state).",
         ],
     )
-    told = json.loads(lost.stdout)
-    assert told["before"] == told["after"] == state_data(holder.state)
-    assert (told["changed"], WRITE in holder.calls) == (False, False)
+    answer = json.loads(lost.stdout)
+    assert answer["before"] == answer["after"] == state_data(holder.state)
+    assert (answer["changed"], WRITE in holder.calls) == (False, False)
 
 
 # ---- what is not there -----------------------------------------------------------------------------------------------
@@ -185,9 +185,9 @@ def test_a_write_that_loses_against_what_is_there_says_that_nothing_changed_and_
 def test_a_share_partition_without_state_is_exit_code_6_and_what_an_operator_can_do(
     state: Run, arguments: tuple[str, ...]
 ) -> None:
-    told = state(*arguments)
-    assert told.exit_code == Exit.NOT_FOUND
-    assert told.stderr.splitlines()[-1] == (
+    answer = state(*arguments)
+    assert answer.exit_code == Exit.NOT_FOUND
+    assert answer.stderr.splitlines()[-1] == (
         "Error: The share partition g1:orders:0 has no state: see whether group, topic and partition are right; "
         "`holdfast state init` makes a state."
     )

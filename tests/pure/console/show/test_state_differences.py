@@ -70,24 +70,24 @@ def test_the_ranges_that_change_are_those_of_the_single_offsets(
 def test_what_is_lost_is_what_single_offsets_lose(
     before: ShareState | None, after: ShareState | None, first: int, length: int
 ) -> None:
-    told = losses(before, after, (first, first + length))
+    found = losses(before, after, (first, first + length))
     start = -1 if after is None else after.start_offset
     forgotten = {
         offset
         for offset in OFFSETS
         if offset >= start and covering(before, offset) is not None and covering(after, offset) is None
     }
-    assert any("what became of" in loss for loss in told) == bool(forgotten)
+    assert any("what became of" in loss for loss in found) == bool(forgotten)
     begun = -1 if before is None else before.start_offset
-    assert any("is decided again" in loss for loss in told) == (begun != -1 and start == -1)
-    assert any("goes back" in loss for loss in told) == (begun > start >= 0)
+    assert any("is decided again" in loss for loss in found) == (begun != -1 and start == -1)
+    assert any("goes back" in loss for loss in found) == (begun > start >= 0)
     finished = {ACKNOWLEDGED, ARCHIVED}
     passed = {
         offset
         for offset in range(max(begun, first), min(start, first + length))
         if begun != -1 and ((batch := covering(before, offset)) is None or batch[2] not in finished)
     }
-    assert any("passes over" in loss for loss in told) == bool(passed)
+    assert any("passes over" in loss for loss in found) == bool(passed)
 
 
 def test_numbers_are_reported_as_ranges_and_none_as_what_it_means() -> None:

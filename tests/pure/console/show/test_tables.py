@@ -94,8 +94,8 @@ def test_a_row_comes_out_before_the_next_but_those_that_are_measured_is_requeste
 
 def test_a_cell_wider_than_those_measured_moves_its_own_row_and_is_not_cut() -> None:
     rows = [(1, "a", 1, 1, "g:t:0", "x"), (2, "b" * 30, 1, 1, "g:t:0", "x")]
-    told = list(table_lines(COLUMNS, rows, None, rows_measured=1))
-    assert told[2] == f"     2  {'b' * 30}      1         1  g:t:0            x"
+    output = list(table_lines(COLUMNS, rows, None, rows_measured=1))
+    assert output[2] == f"     2  {'b' * 30}      1         1  g:t:0            x"
 
 
 def test_wide_characters_take_two_places() -> None:
@@ -152,10 +152,10 @@ def test_titles_stand_out_on_a_terminal_unless_no_color_is_wanted(no_color: str,
     try:
         environment = os.environ | {"COLUMNS": "40", "TERM": "xterm", "NO_COLOR": no_color}
         subprocess.run([sys.executable, "-c", PRINT_A_TABLE], stdout=terminal, env=environment, check=True)
-        told = b""
-        while b"word" not in told:
-            told += os.read(ours, 10_000)
+        output = b""
+        while b"word" not in output:
+            output += os.read(ours, 10_000)
     finally:
         os.close(terminal)
         os.close(ours)
-    assert told.splitlines()[0] == title
+    assert output.splitlines()[0] == title

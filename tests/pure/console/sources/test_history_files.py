@@ -113,16 +113,16 @@ def test_a_gap_is_reported_once_and_before_what_follows_it(tmp_path: Path, wante
     gap = gap_row(0, 20, DAY_BEGIN_MS + 3 * DAY_MS)
     write_batch(tmp_path, STATE_TOPIC_ID, "a-0", [*day_rows(0, 1, 2), *day_rows(3, 20, 21), gap])
     write_batch(tmp_path, STATE_TOPIC_ID, "b-0", [gap, *day_rows(3, 20, 22)])
-    told = HistoryGap(0, 20, DAY_BEGIN_MS + 3_600_000)
-    assert told_of(tmp_path, wanted) == [1, 2, told, 20, 21, 22]
+    found = HistoryGap(0, 20, DAY_BEGIN_MS + 3_600_000)
+    assert told_of(tmp_path, wanted) == [1, 2, found, 20, 21, 22]
 
 
 def test_the_time_of_a_gap_is_that_of_the_newest_change_of_its_log_partition(tmp_path: Path) -> None:
     """Of whatever share partition."""
     rows = [*day_rows(0, 1), *day_rows(1, 2, 3, key=KEYS[1]), gap_row(0, 9, DAY_BEGIN_MS + 2 * DAY_MS)]
     write_batch(tmp_path, STATE_TOPIC_ID, "a-0", [*rows, gap_row(1, 9, DAY_BEGIN_MS)])
-    told = told_of(tmp_path, KeyFilter(*KEYS[0]))
-    assert told == [1, HistoryGap(1, 9, DAY_BEGIN_MS), HistoryGap(0, 9, DAY_BEGIN_MS + DAY_MS + 3_600_000)]
+    found = told_of(tmp_path, KeyFilter(*KEYS[0]))
+    assert found == [1, HistoryGap(1, 9, DAY_BEGIN_MS), HistoryGap(0, 9, DAY_BEGIN_MS + DAY_MS + 3_600_000)]
 
 
 def test_a_gap_is_reported_however_long_it_is(tmp_path: Path) -> None:

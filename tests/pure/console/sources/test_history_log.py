@@ -80,8 +80,8 @@ def log() -> LogWriter:
 
 
 def rows(log: LogWriter, begin: int, end: int) -> list[dict[str, Any]]:
-    told = rows_of(0, [Stamped(record, BEGIN_MS + record.offset) for record in log.records])
-    return [row for row in told if begin <= row["offset"] < end]
+    rows_found = rows_of(0, [Stamped(record, BEGIN_MS + record.offset) for record in log.records])
+    return [row for row in rows_found if begin <= row["offset"] < end]
 
 
 def diff(monkeypatch: pytest.MonkeyPatch, directory: Path, fake: FakeLog) -> tuple[dict[str, dict[str, Any]], str]:
@@ -110,12 +110,12 @@ def test_what_is_folded_and_cut_off_while_history_and_log_are_queried_is_reporte
         fake.folded = fake.start = log.log_start
 
     fake.on_begin = goes_on
-    told, said = diff(monkeypatch, tmp_path, fake)
+    rows_found, said = diff(monkeypatch, tmp_path, fake)
     expected: dict[str, int] = {}
     for row in rows(log, 0, len(log.records)):
         key = format_key(SharePartitionKey(row["group_id"], parse_topic_id(row["topic_id"]), row["partition"]))
         expected[key] = expected.get(key, 0) + 1
-    assert {key: row["changes"] for key, row in told.items()} == expected
+    assert {key: row["changes"] for key, row in rows_found.items()} == expected
     assert set(expected) >= {format_key(key) for key in log.states}
     assert "lost" not in said
 
@@ -129,10 +129,10 @@ def test_a_gap_that_ends_where_the_log_starts_is_reported_once(
     gap = gap_row(0, start, BEGIN_MS + start)
     write_batch(tmp_path, STATE_TOPIC_ID, "a-0", rows(log, 0, 10))
     write_batch(tmp_path, STATE_TOPIC_ID, "a-1", [gap, *rows(log, start, start + 3)])
-    told, said = diff(monkeypatch, tmp_path, FakeLog(log.records, start, start + 3 if is_committed else 10))
+    rows_found, said = diff(monkeypatch, tmp_path, FakeLog(log.records, start, start + 3 if is_committed else 10))
     assert said.count("lost") == 1
     assert f"Log partition 0: the log was cut before the job had read what lay below {start}" in said
-    assert {row["to"]["status"] for key, row in told.items() if key in map(format_key, log.states)} == {"live"}
+    assert {row["to"]["status"] for key, row in rows_found.items() if key in map(format_key, log.states)} == {"live"}
 
 
 def test_a_gap_that_the_job_notes_between_the_queries_is_reported(

@@ -9,10 +9,11 @@ from holdfast.console.commands.dump import entry_data, entry_text
 from holdfast.console.sources.log_reader import LogEntry, PartitionReading
 from holdfast.records.batches import ACKNOWLEDGED, AVAILABLE, StateBatch
 from holdfast.records.checkpoint import CHECKPOINT_KEY, Checkpoint, encode_checkpoint
-from holdfast.records.codecs.codec import Codec, encode_record
+from holdfast.records.codecs.codec import Codec
 from holdfast.records.header import HEADER_NAME, encode_header
 from holdfast.records.keys import SharePartitionKey
 from holdfast.records.values import Snapshot, Update, Value
+from tests.world.records import encode_record
 
 KEY = SharePartitionKey("g:1", bytes(range(16)), 2)
 BATCHES = (StateBatch(0, 9, ACKNOWLEDGED, 1), StateBatch(10, 10, AVAILABLE, 2))

@@ -99,9 +99,9 @@ class World(PartitionsWorld):
         return {"node_id": self.settings.node_id}
 
     def ask(self, command: str, **arguments: object) -> Any:
-        told = self.table[command](arguments)
+        answer = self.table[command](arguments)
         self.settle()
-        return told
+        return answer
 
     def refusal(self, command: str, **arguments: object) -> str:
         with pytest.raises(AdminError) as refused:
@@ -196,8 +196,8 @@ async def test_a_static_node_takes_back_what_another_took_over() -> None:
     assert (world.partition(0).state, other.partition(0).state) == (State.CLOSED, State.ACTIVE)
     before = {"state": "closed", "owner": "2", "owner_epoch": 2, "failure": world.partition(0).failure}
     after = {"state": "active", "owner": "1", "owner_epoch": 3, "failure": None}
-    told = world.ask("decision-preview", decision="partitions-take", partition=0)
-    assert told == {"before": before, "after": after, "data_lost": [], "run_id": "run-1"}
+    answer = world.ask("decision-preview", decision="partitions-take", partition=0)
+    assert answer == {"before": before, "after": after, "data_lost": [], "run_id": "run-1"}
     assert world.partition(0).state is State.CLOSED
     assert world.refusal("partitions-take", partition=0, run_id="run-2").startswith("Another node showed")
     assert world.partition(0).state is State.CLOSED
@@ -236,12 +236,12 @@ async def test_a_log_that_was_cut_by_hand_serves_again_when_it_is_accepted_and_t
     [row] = world.ask("partitions")
     assert (row["state"], row["is_alarmed"]) == ("failed", True)
     assert "`holdfast partitions accept 0 --reason …`" in row["failure"]
-    told = world.ask("decision-preview", decision="partitions-accept", partition=0, reason="cut by mistake")
-    assert (told["before"]["state"], told["after"]["state"]) == ("failed", "active")
-    assert told["data_lost"] == ["what the log of partition 0 has lost stays lost"]
+    answer = world.ask("decision-preview", decision="partitions-accept", partition=0, reason="cut by mistake")
+    assert (answer["before"]["state"], answer["after"]["state"]) == ("failed", "active")
+    assert answer["data_lost"] == ["what the log of partition 0 has lost stays lost"]
     assert world.partition(0).state is State.FAILED
-    told = world.ask("partitions-accept", partition=0, reason="cut by mistake")
-    assert told == "log partition 0 goes on with the log as it is"
+    answer = world.ask("partitions-accept", partition=0, reason="cut by mistake")
+    assert answer == "log partition 0 goes on with the log as it is"
     assert world.partition(0).state is State.ACTIVE
     assert world.accepted_because(0) == [None, "cut by mistake"]
     successor = World(world.topic, node_id=3)
@@ -299,8 +299,8 @@ async def resolve(world: World, name: object) -> Any:
 
 async def test_a_topics_name_is_resolved_by_the_cluster() -> None:
     world = World(MemoryTopic(1), names=TopicNames(Kafka(), MetadataSettings(), lambda: 0, timeout_ms=60_000))
-    told = await resolve(world, "orders")
-    assert told == {"name": "orders", "topic_id": "AAECAwQFBgcICQoLDA0ODw", "partitions": 8}
+    answer = await resolve(world, "orders")
+    assert answer == {"name": "orders", "topic_id": "AAECAwQFBgcICQoLDA0ODw", "partitions": 8}
     with pytest.raises(AdminError, match="The cluster knows no topic 'other'"):
         await resolve(world, "other")
 
@@ -318,9 +318,9 @@ async def test_in_an_outage_a_name_known_from_before_serves_and_another_says_tha
     world = World(MemoryTopic(1), names=TopicNames(kafka, MetadataSettings(), lambda: 7_000, timeout_ms=60_000))
     await resolve(world, "orders")
     kafka.is_down = True
-    told = await resolve(world, "orders")
-    assert told["topic_id"] == "AAECAwQFBgcICQoLDA0ODw"
-    assert told["warning"].startswith(
+    answer = await resolve(world, "orders")
+    assert answer["topic_id"] == "AAECAwQFBgcICQoLDA0ODw"
+    assert answer["warning"].startswith(
         "Kafka cannot be reached (127.0.0.1:9092 cannot be reached); it resolved orders 0 s"
     )
     with pytest.raises(AdminError, match=r"Kafka cannot be reached .* or give the topic's id\.") as refused:

@@ -52,11 +52,11 @@ class World:
     async def foretold(self, call: str, api_key: int, asked: dict[str, Any], fields: dict[str, Any]) -> None:
         """Preview a call, then make it, and compare."""
         before, decided = self.state, len(self.house.runtime.decisions)
-        told = await self.preview(call, **fields)
+        answer = await self.preview(call, **fields)
         assert self.state == before
         assert self.house.runtime.decisions[decided].records == ()
         self.call(api_key, **asked)
-        assert told == {"before": as_json(before), "after": as_json(self.state), "error": None}
+        assert answer == {"before": as_json(before), "after": as_json(self.state), "error": None}
 
 
 def as_json(state: ShareState | None) -> dict[str, Any] | None:
@@ -101,8 +101,8 @@ async def test_a_preview_counts_as_no_write() -> None:
 async def test_the_error_that_a_call_would_get_is_reported(call: str, fields: dict[str, Any], code: ErrorCode) -> None:
     world = World()
     world.call(INITIALIZE, state_epoch=3)
-    told = await world.preview(call, **fields)
-    assert (told["error"]["code"], told["before"]) == (code, told["after"])
+    answer = await world.preview(call, **fields)
+    assert (answer["error"]["code"], answer["before"]) == (code, answer["after"])
     assert world.state is not None
     assert world.state.state_epoch == 3
 

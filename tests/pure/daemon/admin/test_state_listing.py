@@ -151,9 +151,9 @@ async def test_a_log_partition_that_goes_while_a_page_is_made_is_named() -> None
         while True:
             next(page)
     except StopIteration as end:
-        told = end.value
-    assert listed(told) == [key for number, key in enumerate(ALL) if number % 4 != 1]
-    assert [missing["log_partition"] for missing in told["not_listed"]] == [1]
+        answer = end.value
+    assert listed(answer) == [key for number, key in enumerate(ALL) if number % 4 != 1]
+    assert [missing["log_partition"] for missing in answer["not_listed"]] == [1]
 
 
 async def test_a_large_page_is_made_in_many_steps(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -48,7 +48,7 @@ class World:
         return [line["event"] for line in self.lines]
 
     def gauges(self) -> dict[str, float]:
-        return self.registry.snapshot()
+        return dict(self.registry.numbers())
 
 
 @pytest.fixture

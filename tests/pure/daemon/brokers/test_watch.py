@@ -85,7 +85,7 @@ async def watched(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[World]:
     world = World(monkeypatch)
     world.watch.start()
     try:
-        await wait_until(lambda: len(world.registry.snapshot()) == 2)
+        await wait_until(lambda: len(dict(world.registry.numbers())) == 2)
         yield world
     finally:
         await world.watch.stop()
@@ -93,7 +93,7 @@ async def watched(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[World]:
 
 
 def quiet_ms(world: World, broker: int) -> float:
-    return 1_000 * world.registry.snapshot()[f"holdfast_broker_silence_seconds{{broker={broker}}}"]
+    return 1_000 * dict(world.registry.numbers())[f"holdfast_broker_silence_seconds{{broker={broker}}}"]
 
 
 async def test_brokers_that_nothing_else_queries_are_queried_and_stay_no_problem(
@@ -145,7 +145,7 @@ async def test_leaders_that_moved_are_learned(monkeypatch: pytest.MonkeyPatch) -
     async with watched(monkeypatch) as world:
         world.gone.add("host-2")
         world.leaders = {0: (1, 1), 1: (1, 2)}
-        await wait_until(lambda: set(world.registry.snapshot()) == {"holdfast_broker_silence_seconds{broker=1}"})
+        await wait_until(lambda: set(dict(world.registry.numbers())) == {"holdfast_broker_silence_seconds{broker=1}"})
         assert world.watch.problem == ""
 
 

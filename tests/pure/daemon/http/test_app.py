@@ -68,8 +68,8 @@ class Node:
 
 @asynccontextmanager
 async def serving(node: Node, guard: HttpGuard | None = None) -> AsyncIterator[Callable[..., Any]]:
-    server = HttpServer(make_app(node, guard or OpenGuard()), HttpSettings(listen="127.0.0.1:0"))
-    await server.start()
+    server = HttpServer(make_app(node, guard or OpenGuard()), HttpSettings())
+    await server.start("127.0.0.1", 0)
 
     async def ask(path: str, **given: Any) -> Answer:
         return await get(server.port, path, **given)
@@ -250,8 +250,8 @@ async def test_the_description_names_every_path_and_every_parameter_and_no_other
     paths = describe()["paths"]
     assert {route.path for route in app.routes} == paths.keys()  # type: ignore[attr-defined]
     for name, query in QUERIES.items():
-        told = paths[PREFIX + name]["get"]["parameters"]
-        assert {(each["name"], each["required"]) for each in told} == {
+        listed = paths[PREFIX + name]["get"]["parameters"]
+        assert {(each["name"], each["required"]) for each in listed} == {
             (each.name, each.is_needed) for each in query.parameters
         }
 
@@ -261,10 +261,10 @@ async def test_every_path_answers_as_it_is_described() -> None:
     async with serving(Node()) as ask:
         paths = (await ask("/openapi.json")).json()["paths"]
         assert paths == describe()["paths"]
-        for path, told in paths.items():
-            needed = [each["name"] for each in told["get"].get("parameters", ()) if each["required"]]
+        for path, listed in paths.items():
+            needed = [each["name"] for each in listed["get"].get("parameters", ()) if each["required"]]
             answer = await ask(path + "".join(f"?{name}=1" for name in needed))
-            content = told["get"]["responses"][str(answer.status)]["content"]
+            content = listed["get"]["responses"][str(answer.status)]["content"]
             (media_type, schema) = next(iter(content.items()))
             assert answer.headers["content-type"].startswith(media_type), path
             if media_type == "application/json":

@@ -145,9 +145,9 @@ def test_a_login_that_is_put_off_is_told_to_try_again() -> None:
     choose(ours, "PLAIN")
     assert isinstance(say(ours, b"\0alice\0sesame"), Undecided)
     refused = ours.put_off()
-    told = answer(refused)
-    assert told.error_code == ErrorCode.THROTTLING_QUOTA_EXCEEDED
-    assert "try again" in (told.error_message or "")
+    answered = answer(refused)
+    assert answered.error_code == ErrorCode.THROTTLING_QUOTA_EXCEEDED
+    assert "try again" in (answered.error_message or "")
     assert str(refused) == "PLAIN as user 'alice': too many wait for the check"
 
 

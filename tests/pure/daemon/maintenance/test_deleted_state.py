@@ -97,8 +97,8 @@ async def test_too_large_a_share_stops_with_an_alarm_that_an_admin_ends() -> Non
     assert world.series("holdfast_deleted_topics_alarm") == {"holdfast_deleted_topics_alarm": 1}
     assert world.topics() == {A, B}
     with capture_logs() as lines:
-        told = commands["topics-accept-deleted"]({"reason": "the shop was closed"})
-    assert told == "the state of 1 deleted topics (3 share partitions) may go"
+        answer = commands["topics-accept-deleted"]({"reason": "the shop was closed"})
+    assert answer == "the state of 1 deleted topics (3 share partitions) may go"
     assert [line["reason"] for line in lines] == ["the shop was closed"]
     world.refresh(1)
     assert world.topics() == {B}

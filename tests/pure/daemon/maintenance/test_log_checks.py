@@ -230,8 +230,8 @@ async def test_no_log_partition_serves_where_partitions_were_added_before_the_st
         await world.maintenance.log_checks.look_at_beginnings()
         load_all(world)
     assert states(world) == [State.FAILED] * 3
-    told = [(line["event"], line["log_level"]) for line in lines if line["log_level"] != "debug"]
-    assert told == [("log_distrusted", "error")]
+    found = [(line["event"], line["log_level"]) for line in lines if line["log_level"] != "debug"]
+    assert found == [("log_distrusted", "error")]
     assert {row["failure"] for row in world.partitions.describe()} == {
         world.maintenance.log_checks.problem and world.maintenance.log_checks.problem.text
     }

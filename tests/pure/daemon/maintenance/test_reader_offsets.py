@@ -81,8 +81,8 @@ async def test_an_admin_drops_a_reader(world: World) -> None:
     readers.learn("holdfast-compaction", {0: 1, 1: 1}, {0: 4, 1: 4})
     assert readers.blocking(0, 4) is not None
     with capture_logs() as lines:
-        told = commands["readers-drop"]({"group": "holdfast-compaction", "reason": "switched off"})
-    assert told == "the log is pruned past holdfast-compaction until it commits again"
+        answer = commands["readers-drop"]({"group": "holdfast-compaction", "reason": "switched off"})
+    assert answer == "the log is pruned past holdfast-compaction until it commits again"
     assert [(line["reader"], line["reason"]) for line in lines] == [("holdfast-compaction", "switched off")]
     assert readers.blocking(0, 4) is None
     assert commands["readers"]({})[0]["state"] == "dropped"  # type: ignore[index]

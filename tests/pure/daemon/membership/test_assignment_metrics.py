@@ -12,7 +12,7 @@ async def test_what_is_assigned_is_shown_at_once_and_is_nothing_before_and_after
     AssignmentMetrics(registry, a.holdings)
 
     def shown() -> list[float]:
-        found = registry.snapshot()
+        found = dict(registry.numbers())
         return [found[f"holdfast_{name}"] for name in ("assigned_tasks", "assigned_duties", "released_tasks")]
 
     assert shown() == [0, 0, 0]

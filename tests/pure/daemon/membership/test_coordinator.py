@@ -191,7 +191,7 @@ async def test_a_log_with_a_higher_generation_heals_with_one_more_rebalance(cloc
     assert not a.coordinator.needs_rejoin
 
 
-async def test_a_higher_generation_met_in_a_rebalance_is_looked_at_when_it_ends(clock: Clock, group: Group) -> None:
+async def test_a_higher_generation_seen_in_a_rebalance_is_looked_at_when_it_ends(clock: Clock, group: Group) -> None:
     a, b = Member(1, clock), Member(2, clock)
     await group.rebalance(a, b)
     assert mapped(a) == {1: (1, 3), 2: (0, 2)}
@@ -202,14 +202,14 @@ async def test_a_higher_generation_met_in_a_rebalance_is_looked_at_when_it_ends(
     a.taken(2, 2)
     await a.coordinator.on_join_complete(2, a.id, protocol, assigned[a.id])
     assert not a.coordinator.needs_rejoin
-    for met, wanted in (
+    for seen, wanted in (
         (1, ""),
         # An earlier life of the group gave out the same number, and its owner cannot be outranked by it.
         (2, "log partition 1 was taken under ownership generation 2"),
         (9, "log partition 1 was taken under ownership generation 9"),
     ):
         await a.coordinator.on_join_prepare(2, a.id)
-        a.taken(1, met)
+        a.taken(1, seen)
         clock.now_ms += 60_000
         assert a.coordinator.take_rejoin() == "", "it is joining"
         await a.coordinator.on_join_complete(3, a.id, protocol, assigned[a.id])

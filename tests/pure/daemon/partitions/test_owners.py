@@ -109,8 +109,8 @@ async def test_a_node_is_refused_while_the_owner_serves_which_is_queried_once_fo
 async def test_a_node_starts_where_nobody_answers_or_somebody_who_does_not_serve_this_log(
     topic: MemoryTopic, other: dict[str, Any] | None
 ) -> None:
-    told = {} if other is None else {ADDRESS: serving(topic, **other)}
-    world = await World(topic, 2, told).serve()
+    reports = {} if other is None else {ADDRESS: serving(topic, **other)}
+    world = await World(topic, 2, reports).serve()
     assert (world.refused, world.states(), world.asked) == ([], {State.ACTIVE}, [ADDRESS])
 
 

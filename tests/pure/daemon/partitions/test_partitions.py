@@ -9,7 +9,7 @@ from structlog.testing import capture_logs
 
 from holdfast.daemon.components import state_batches_max
 from holdfast.records.batches import StateBatch
-from holdfast.records.codecs.codec import Codec, encode_record
+from holdfast.records.codecs.codec import Codec
 from holdfast.records.header import encode_header
 from holdfast.records.keys import SharePartitionKey
 from holdfast.records.values import Snapshot
@@ -19,6 +19,7 @@ from holdfast.runtime.partition.states import State
 from tests.simulated.memory_log import MemoryTopic
 from tests.world.node import PartitionsWorld
 from tests.world.process import Call
+from tests.world.records import encode_record
 from tests.world.samples import TOPIC
 
 KEY = SharePartitionKey("group", TOPIC, 0)
@@ -411,8 +412,8 @@ async def test_failures_of_many_partitions_are_reported_of_some_and_alarms_and_b
             world.partitions.note("error", "log_partition_failed", {"partition": index, "is_alarm": True})
             world.partitions.note("error", "tick_failed", {"exc_info": RuntimeError("a bug")})
             world.partitions.note("info", "log_partition_loaded", {"partition": index})
-    told = Counter((line["event"], line.get("is_alarm")) for line in lines)
-    assert told == {
+    reports = Counter((line["event"], line.get("is_alarm")) for line in lines)
+    assert reports == {
         ("log_partition_failed", False): 3,
         ("log_partition_failed", True): 50,
         ("tick_failed", None): 50,

@@ -60,14 +60,14 @@ def request_of(api_key: int, version: int, group: str, count: int = 2) -> bytes:
 
 def call(world: ApiWorld, api_key: int, version: int, group: str) -> list[tuple[int, bool]]:
     """Return error code and whether the text names who lacks what, for each share partition of the answer, which names all requested."""
-    told = f"User:ANONYMOUS may not {GROUP_CALLS[api_key].operation.value} the GROUP: no access rule allows it, or one denies it."
+    answered = f"User:ANONYMOUS may not {GROUP_CALLS[api_key].operation.value} the GROUP: no access rule allows it, or one denies it."
     answer = world.ask_raw(api_key, version, request_of(api_key, version, group))
     response = state_responses.decode_response(api_key, version, answer)
     assert [(topic, [number for number, _ in results]) for topic, results in response] == [
         (TOPIC, [0, 1]),
         (OTHER_TOPIC, [1]),
     ]
-    return [(result.error_code, result.error_message == told) for _, results in response for _, result in results]
+    return [(result.error_code, result.error_message == answered) for _, results in response for _, result in results]
 
 
 FORBIDDEN = [(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, True)] * 3

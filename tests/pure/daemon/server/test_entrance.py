@@ -19,7 +19,7 @@ from holdfast.kafka.protocol.scram import KEY_BYTES
 from holdfast.kafka.security import Sasl
 from tests.waiting import PATIENCE_MS, PATIENCE_S, wait_until
 from tests.world.identity.certificates import Authority, Pair
-from tests.world.identity.guarded import CROWD, SESAME, Guarded, crowd, guarded, tls_of
+from tests.world.identity.guarded import CROWD, SESAME, Guarded, crowd, guarded, tls_files, tls_of
 from tests.world.serving import connected, is_cut_off, write_frame
 
 
@@ -53,9 +53,7 @@ async def test_logins_are_in_the_audit_log(tmp_path: Path, authority: Authority,
         async with guarded(
             "SSL",
             tmp_path,
-            ssl_certificate_location=node.certificate,
-            ssl_key_location=node.key,
-            ssl_ca_location=authority.certificate,
+            **tls_files(node, authority),
             ssl_client_auth="required",
             ssl_principal_mapping_rules="RULE:^CN=(alice)$/$1/",
         ) as at:
@@ -64,9 +62,9 @@ async def test_logins_are_in_the_audit_log(tmp_path: Path, authority: Authority,
                 with pytest.raises(Disconnected):
                     await at.open(context)
             await wait_until(lambda: not len(at.served.server.connections))
-    told = [line for line in lines if line["event"].startswith("login_")]
-    assert all(line["client"].startswith("127.0.0.1:") for line in told)
-    assert [(line["event"], line.get("principal", line.get("claimed_name")), line["mechanism"]) for line in told] == [
+    found = [line for line in lines if line["event"].startswith("login_")]
+    assert all(line["client"].startswith("127.0.0.1:") for line in found)
+    assert [(line["event"], line.get("principal", line.get("claimed_name")), line["mechanism"]) for line in found] == [
         ("login_accepted", "User:alice", "SCRAM-SHA-256"),
         ("login_refused", "alice", "PLAIN"),
         ("login_refused", "mallory", "SCRAM-SHA-512"),
@@ -74,8 +72,8 @@ async def test_logins_are_in_the_audit_log(tmp_path: Path, authority: Authority,
         ("login_refused", "CN=bob", "SSL"),
         ("login_refused", "", "SSL"),
     ]
-    assert told[1]["why"] == "its password is wrong"
-    assert "no rule fits" in told[4]["why"]
+    assert found[1]["why"] == "its password is wrong"
+    assert "no rule fits" in found[4]["why"]
 
 
 async def test_the_answer_to_a_failed_login_is_held_back_and_others_are_not(tmp_path: Path) -> None:
@@ -146,8 +144,8 @@ async def test_hundreds_of_wrong_passwords_of_one_address_delay_another_by_a_che
         for answer in answers:
             second = answer[4 + int.from_bytes(answer[:4], "big") + 4 :]
             _, offset = frames.read_response_header(second, has_tags=True)
-            told = sasl_calls.decode_authenticate_answer(2, second, offset)
-            assert told.error_code == ErrorCode.THROTTLING_QUOTA_EXCEEDED
+            found = sasl_calls.decode_authenticate_answer(2, second, offset)
+            assert found.error_code == ErrorCode.THROTTLING_QUOTA_EXCEEDED
         healthy = asyncio.ensure_future(at.open(sasl=Sasl(mechanism="PLAIN", username="alice", password="sesame")))
         await wait_until(lambda: checks.waiting == places + 1)
         # Who goes takes its password along.
@@ -161,7 +159,7 @@ async def test_hundreds_of_wrong_passwords_of_one_address_delay_another_by_a_che
         connection.close()
         for _, writer in clients:
             writer.transport.abort()
-    metrics = at.registry.snapshot()
+    metrics = dict(at.registry.numbers())
     assert metrics["holdfast_plain_logins_put_off_total"] == crowd - places - 1
 
 

@@ -27,7 +27,7 @@ from holdfast.metrics.registry import Counter, Registry
 from tests.waiting import wait_until
 from tests.world.identity.access import AUDIT
 from tests.world.identity.certificates import Authority, Pair
-from tests.world.identity.guarded import CROWD, KEYS, SECRET, SESAME, VERSIONS, crowd, guarded, tls_of
+from tests.world.identity.guarded import CROWD, KEYS, SECRET, SESAME, VERSIONS, crowd, guarded, tls_files, tls_of
 from tests.world.identity.subjects import make_subject
 from tests.world.serving import clients_of, connected, is_cut_off
 
@@ -48,9 +48,7 @@ def test_over_tls_a_certificate_is_who_a_client_is(tmp_path: Path, authority: Au
         async with guarded(
             "SSL",
             tmp_path,
-            ssl_certificate_location=node.certificate,
-            ssl_key_location=node.key,
-            ssl_ca_location=authority.certificate,
+            **tls_files(node, authority),
             ssl_client_auth="requested",
             ssl_principal_mapping_rules="RULE:^CN=(\\w+),OU=Nodes.*$/$1/L",
         ) as at:
@@ -68,9 +66,7 @@ def test_over_tls_a_certificate_is_who_a_client_is(tmp_path: Path, authority: Au
 @pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
 def test_over_tls_a_login_is_who_a_client_is(tmp_path: Path, authority: Authority, node: Pair, loop: str) -> None:
     async def come_in() -> None:
-        async with guarded(
-            "SASL_SSL", tmp_path, ssl_certificate_location=node.certificate, ssl_key_location=node.key
-        ) as at:
+        async with guarded("SASL_SSL", tmp_path, **tls_files(node)) as at:
             connection = await at.open(tls_of(authority), SESAME)
             assert await at.call(connection) == "User:alice"
             connection.close()
@@ -92,9 +88,7 @@ def test_who_fails_the_handshake_does_not_come_in(
         async with guarded(
             "SSL",
             tmp_path,
-            ssl_certificate_location=node.certificate,
-            ssl_key_location=node.key,
-            ssl_ca_location=authority.certificate,
+            **tls_files(node, authority),
             ssl_client_auth="required",
             ssl_principal_mapping_rules="RULE:^CN=(alice)$/$1/",
         ) as at:
@@ -127,9 +121,7 @@ async def test_a_certificate_of_any_shape_is_a_principal_or_refused(
     async with guarded(
         "SSL",
         tmp_path,
-        ssl_certificate_location=node.certificate,
-        ssl_key_location=node.key,
-        ssl_ca_location=authority.certificate,
+        **tls_files(node, authority),
         ssl_client_auth="required",
         ssl_principal_mapping_rules="RULE:^CN=(\\w*)$/$1/,DEFAULT",
     ) as at:
@@ -164,8 +156,7 @@ def test_hundreds_who_do_not_end_their_handshake_hold_places_for_a_time_only(
         async with guarded(
             "SSL",
             tmp_path,
-            ssl_certificate_location=node.certificate,
-            ssl_key_location=node.key,
+            **tls_files(node),
             login_timeout_ms=2_000,
         ) as at:
             with crowd(at, b"\x16\x03\x01\x02\x00\x01\x00"):
@@ -186,8 +177,7 @@ async def test_the_time_until_a_login_ends_counts_the_handshake_too(
     async with guarded(
         "SASL_SSL",
         tmp_path,
-        ssl_certificate_location=node.certificate,
-        ssl_key_location=node.key,
+        **tls_files(node),
         login_timeout_ms=60_000,
     ) as at:
         connections = at.served.server.connections
@@ -207,7 +197,7 @@ async def test_the_time_until_a_login_ends_counts_the_handshake_too(
 async def test_a_large_answer_and_many_requests_go_through_tls(
     tmp_path: Path, authority: Authority, node: Pair
 ) -> None:
-    async with guarded("SSL", tmp_path, ssl_certificate_location=node.certificate, ssl_key_location=node.key) as at:
+    async with guarded("SSL", tmp_path, **tls_files(node)) as at:
         at.served.server.hand_over(
             lambda request, respond: respond(VERSIONS if request.api_key == API_VERSIONS else request.frame * 100)
         )
@@ -293,12 +283,12 @@ async def test_a_change_while_files_are_read_for_the_first_time_is_not_missed(
     files = Meddled(registry, InternalErrors(Counter()))
     entrance = NodeEntrance(settings, files, registry, AUDIT)
     files.look()
-    assert registry.snapshot()["holdfast_certificate_days_left{port=listener}"] > 8
+    assert dict(registry.numbers())["holdfast_certificate_days_left{port=listener}"] > 8
     with structlog.testing.capture_logs() as lines:
         users.write_text("no users here")
         files.look()
     assert [line["event"] for line in lines] == ["users_refused"]
-    assert "holdfast_file_refusal_age_seconds{setting=listener.users.file}" in registry.snapshot()
+    assert "holdfast_file_refusal_age_seconds{setting=listener.users.file}" in dict(registry.numbers())
     mechanism = next(iter(KEYS))
     assert entrance._users.find("bob", mechanism) == KEYS[mechanism]
     await entrance.stop()
@@ -311,8 +301,7 @@ async def test_a_certificate_that_ends_soon_is_a_metric_and_a_warning(
         return SecuritySettings(
             security_protocol="SSL",
             client_properties_file="unused",
-            ssl_certificate_location=str(pair.certificate),
-            ssl_key_location=str(pair.key),
+            **tls_files(pair),
         )
 
     for pair, days, events in (
@@ -322,7 +311,7 @@ async def test_a_certificate_that_ends_soon_is_a_metric_and_a_warning(
         registry = Registry()
         with structlog.testing.capture_logs() as lines:
             entrance = NodeEntrance(settings(pair), FileWatch(Registry(), InternalErrors(Counter())), registry, AUDIT)
-        assert days - 0.1 < registry.snapshot()["holdfast_certificate_days_left{port=listener}"] <= days
+        assert days - 0.1 < dict(registry.numbers())["holdfast_certificate_days_left{port=listener}"] <= days
         assert [line["event"] for line in lines] == events
         await entrance.stop()
 
@@ -335,7 +324,6 @@ async def test_a_certificate_that_ends_soon_is_a_metric_and_a_warning(
     ],
 )
 async def test_what_cannot_be_used_is_said_at_the_start(node: Pair, given: dict[str, str], why: str) -> None:
-    values: dict[str, Any] = {"ssl_certificate_location": str(node.certificate), "ssl_key_location": str(node.key)}
-    settings = SecuritySettings(security_protocol="SSL", client_properties_file="unused", **values | given)
+    settings = SecuritySettings(security_protocol="SSL", client_properties_file="unused", **tls_files(node) | given)
     with pytest.raises(CannotAdmit, match=why):
         NodeEntrance(settings, FileWatch(Registry(), InternalErrors(Counter())), Registry(), AUDIT)

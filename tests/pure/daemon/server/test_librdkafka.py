@@ -14,11 +14,11 @@ from tests.world.serving import serve
 async def test_it_lists_the_nodes_and_the_state_topic() -> None:
     async with serve() as served:
         admin = AdminClient({"bootstrap.servers": served.address})
-        told = await asyncio.to_thread(admin.list_topics, timeout=PATIENCE_S)
-        assert told.cluster_id == "cluster"
-        assert {broker.id: f"{broker.host}:{broker.port}" for broker in told.brokers.values()} == {1: served.address}
-        topic = told.topics["__holdfast_share_state"]
-        assert list(told.topics) == ["__holdfast_share_state"]
+        answer = await asyncio.to_thread(admin.list_topics, timeout=PATIENCE_S)
+        assert answer.cluster_id == "cluster"
+        assert {broker.id: f"{broker.host}:{broker.port}" for broker in answer.brokers.values()} == {1: served.address}
+        topic = answer.topics["__holdfast_share_state"]
+        assert list(answer.topics) == ["__holdfast_share_state"]
         assert [(p.leader, p.replicas, p.isrs) for p in topic.partitions.values()] == [(1, [1], [1])] * 3
         assert served.reports == []
 

@@ -314,10 +314,10 @@ def test_a_write_whose_own_batches_fit_into_no_record_is_refused_by_name() -> No
     world = World(snapshot_bytes_max=40_000)
     world.initialize(0, 0)
     world.write(batch(0, 1 << 50, 2, 9))
-    told = world.write(*(batch((1 << 49) + 2 * n, (1 << 49) + 2 * n, 2, 1) for n in range(3_000)))
-    assert told.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
-    assert told.error_message is not None
-    assert "is given state batches that take" in told.error_message
+    answer = world.write(*(batch((1 << 49) + 2 * n, (1 << 49) + 2 * n, 2, 1) for n in range(3_000)))
+    assert answer.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+    assert answer.error_message is not None
+    assert "is given state batches that take" in answer.error_message
 
 
 def test_a_state_that_grew_under_a_larger_bound_is_written_as_updates_until_it_has_shrunk() -> None:

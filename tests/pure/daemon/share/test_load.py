@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
 from holdfast.daemon.share.decisions import ShareShard
-from holdfast.records.codecs.codec import Codec, Kind, encode_key, encode_record, encode_value
+from holdfast.records.codecs.codec import Codec, Kind, encode_key, value_encoder
 from holdfast.records.errors import Undecodable, UnknownVersion
 from holdfast.records.keys import SharePartitionKey
 from holdfast.records.replay import ShareState
@@ -16,6 +16,7 @@ from holdfast.records.values import Snapshot, Update, Value
 from holdfast.runtime.errors import LoadFailed
 from tests.configs import shard_config
 from tests.shards import states_at, summarize
+from tests.world.records import encode_record
 from tests.world.samples import KEY, OTHER_KEY, batch
 from tests.world.shard import LOG_START, World, load, without_counts
 
@@ -79,7 +80,7 @@ def test_a_tombstone_in_one_codec_ends_what_another_wrote(first: Codec, second: 
 
 
 def test_a_snapshot_replaces_what_came_before_it_unread() -> None:
-    broken = encode_value(Codec.AVRO, update((1, 2, 0, 1)))[:-1]
+    broken = value_encoder(Codec.AVRO)(update((1, 2, 0, 1)))[:-1]
     log: list[RawRecord] = [
         (encode_key(Codec.AVRO, KEY, Kind.UPDATE), broken),
         encode_record(Codec.AVRO, KEY, snapshot()),
@@ -124,7 +125,7 @@ def test_what_an_admin_accepted_to_lose_is_left_out(is_base_broken: bool) -> Non
         shard.load_record(key, value[:-1], 1)
     shard.load_record(*encode_record(Codec.AVRO, KEY, update()), 2)
     shard.load_record(*encode_record(Codec.AVRO, OTHER_KEY, snapshot()), 3)
-    broken_update = encode_value(Codec.AVRO, update((1, 2, 0, 1)))[:-1]
+    broken_update = value_encoder(Codec.AVRO)(update((1, 2, 0, 1)))[:-1]
     shard.load_record(encode_key(Codec.AVRO, OTHER_KEY, Kind.UPDATE), broken_update, 4)
     shard.on_log_accepted()
     assert not shard.fold_loaded(lambda: True)

@@ -1,4 +1,4 @@
-"""The share service splits, sends, gathers and answers (share-coordinator.md §9), over a runtime that is a dictionary of shards."""
+"""The share service splits, sends, collects and answers (share-coordinator.md §9), over a runtime that is a dictionary of shards."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_duplicates_are_answered_once_while_the_service_is_not_active(house: Hou
     assert codes(response) == [(TOPIC, [(1, 15), (2, 15)])]
 
 
-# ---- split and gather (§9.2) -----------------------------------------------------------------------------------------
+# ---- split and collect (§9.2) -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -57,7 +57,7 @@ class World:
         )
 
     def metric(self, name: str) -> float:
-        return self.registry.snapshot()[f"holdfast_compaction_{name}"]
+        return dict(self.registry.numbers())[f"holdfast_compaction_{name}"]
 
     def pids(self) -> list[int]:
         lines = self.lives.read_text().splitlines() if self.lives.exists() else []
@@ -109,12 +109,12 @@ async def test_a_bug_in_looking_after_a_child_ends_that_child_only(
 ) -> None:
     take, bugs = JobMetrics.take, [RuntimeError("bug"), RuntimeError("bug")]
 
-    def stumble(self: JobMetrics, *arguments: Any) -> None:
+    def raise_bug(self: JobMetrics, *arguments: Any) -> None:
         if bugs:
             raise bugs.pop()
         take(self, *arguments)
 
-    monkeypatch.setattr(JobMetrics, "take", stumble)
+    monkeypatch.setattr(JobMetrics, "take", raise_bug)
     with capture_logs() as lines:
         async with supervised(tmp_path, REPORT + UNTIL_STOPPED) as world:
             await wait_until(lambda: world.metric("records_total") == 100)

@@ -145,14 +145,14 @@ def test_the_tracker_agrees_with_the_rule_read_from_the_whole_history(
 ) -> None:
     """The rule, said of a whole history: seen here, and nothing but UNKNOWN_TOPIC_ID in a last run as long as the grace."""
     topics = DeletedTopics(SETTINGS, OURS)
-    told: dict[bytes, list[tuple[int, str]]] = {A: [], B: []}
+    reports: dict[bytes, list[tuple[int, str]]] = {A: [], B: []}
     now_ms = 0
     for pause_ms, cluster_id, *said in history:
         now_ms += pause_ms
         by_answer: dict[str, list[bytes]] = {"existing": [], "unknown": [], "unclear": [], "not asked": []}
         for topic_id, answer in zip((A, B), said, strict=True):
             by_answer[answer].append(topic_id)
-            told[topic_id].append((now_ms, answer if cluster_id == OURS else "elsewhere"))
+            reports[topic_id].append((now_ms, answer if cluster_id == OURS else "elsewhere"))
         topics.observe(
             refresh(now_ms, by_answer["existing"], by_answer["unknown"], by_answer["unclear"], cluster_id=cluster_id)
         )
@@ -168,7 +168,7 @@ def test_the_tracker_agrees_with_the_rule_read_from_the_whole_history(
 
     decided = topics.decide({A: 1, B: 1, C: 8}, now_ms)
     gone = decided.topic_ids if decided else frozenset()
-    assert gone == {topic_id for topic_id, events in told.items() if is_deleted(events)}
+    assert gone == {topic_id for topic_id, events in reports.items() if is_deleted(events)}
     assert not isinstance(decided, CleanUpStopped), "two of ten keys are less than half"
 
 

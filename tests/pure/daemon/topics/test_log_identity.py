@@ -146,8 +146,8 @@ class Consumer:
         assert [place.partition for place in places] == [0, 1, 2]
 
     def consume(self, count: int, timeout: float) -> list[Any]:
-        told, Consumer.told = Consumer.told[:count], Consumer.told[count:]
-        return told
+        answer, Consumer.told = Consumer.told[:count], Consumer.told[count:]
+        return answer
 
     def pause(self, places: list[Any]) -> None:
         self.paused += [place.partition for place in places]

@@ -278,11 +278,11 @@ async def test_it_reports_a_bug_and_goes_on(cluster: FakeCluster, monkeypatch: p
         async with running(Node(cluster, metadata_reconnect_backoff_max_ms=100)) as node:
             failures = iter([ZeroDivisionError("a bug")])
 
-            def stumble_once(image: MetadataImage, refresh: Refresh) -> None:
+            def raise_once(image: MetadataImage, refresh: Refresh) -> None:
                 if (bug := next(failures, None)) is not None:
                     raise bug
 
-            monkeypatch.setattr(node, "refreshed", stumble_once)
+            monkeypatch.setattr(node, "refreshed", raise_once)
             assert await node.ask(A) == 3
             assert next(failures, None) is None
             await wait_until(lambda: node.metadata.problem == "")

@@ -10,14 +10,7 @@ from hypothesis import strategies as st
 
 from holdfast.records.checkpoint import CHECKPOINT_KEY
 from holdfast.records.codecs import avro, kafka
-from holdfast.records.codecs.codec import (
-    Codec,
-    DecodedRecord,
-    Kind,
-    decode_record,
-    encode_record,
-    peek_kind,
-)
+from holdfast.records.codecs.codec import Codec, DecodedRecord, Kind, decode_record, peek_kind
 from holdfast.records.errors import RecordError, Undecodable, UnknownRecordType, UnknownVersion
 from holdfast.records.keys import SharePartitionKey
 from holdfast.records.single_object import PREFIX_SIZE
@@ -33,6 +26,7 @@ from tests.pure.records.codecs.samples import (
     UPDATE_KEY_BYTES,
 )
 from tests.pure.records.strategies import keys, values
+from tests.world.records import encode_record
 
 AVRO_KEY = avro.encode_key(KEY)
 AVRO_SNAPSHOT = avro.encode_value(SNAPSHOT)

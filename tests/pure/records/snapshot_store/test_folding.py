@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from holdfast.daemon.share.load import ShareLoad
 from holdfast.records.checkpoint import CHECKPOINT_KEY, Checkpoint, decode_checkpoint, encode_checkpoint
-from holdfast.records.codecs.codec import Codec, encode_record
+from holdfast.records.codecs.codec import Codec
 from holdfast.records.fencing import START, Position, step
 from holdfast.records.header import decode_header, encode_header
 from holdfast.records.keys import SharePartitionKey
@@ -31,6 +31,7 @@ from tests.pure.records.logs import (
     logs,
     write_log,
 )
+from tests.world.records import encode_record
 
 
 def fold_some(mark: Mark, store: folding.Store, records: list[RawRecord]) -> Folded:

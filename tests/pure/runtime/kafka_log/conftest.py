@@ -10,7 +10,7 @@ from holdfast.runtime.kafka_log.sender import Sender
 from holdfast.runtime.kafka_log.sent_batches import SentBatch, SentBatches
 from tests.pure.kafka.brokers.fake_brokers import FakeBrokers, fetched
 from tests.pure.runtime.kafka_log.fetcher_world import CONFIG as FETCHER_CONFIG
-from tests.pure.runtime.kafka_log.fetcher_world import Sent, Told, make_metrics
+from tests.pure.runtime.kafka_log.fetcher_world import Reports, Sent, make_metrics
 from tests.pure.runtime.kafka_log.sending.sender_world import CONFIG as SENDER_CONFIG
 from tests.pure.runtime.kafka_log.sending.sender_world import Failures, Landings
 from tests.waiting import PATIENCE_MS
@@ -61,8 +61,8 @@ def silent_brokers() -> FakeBrokers:
 
 
 @pytest.fixture
-def told() -> Told:
-    return Told()
+def reports() -> Reports:
+    return Reports()
 
 
 @pytest.fixture
@@ -71,7 +71,7 @@ def sent() -> Sent:
 
 
 @pytest.fixture
-async def tail(silent_brokers: FakeBrokers, told: Told, sent: Sent) -> AsyncIterator[Fetcher]:
-    tail = Fetcher("tail", FETCHER_CONFIG, silent_brokers, lambda: told, sent.batches, make_metrics(), told.ended)  # type: ignore[arg-type,return-value]
+async def tail(silent_brokers: FakeBrokers, reports: Reports, sent: Sent) -> AsyncIterator[Fetcher]:
+    tail = Fetcher("tail", FETCHER_CONFIG, silent_brokers, lambda: reports, sent.batches, make_metrics(), reports.ended)  # type: ignore[arg-type,return-value]
     yield tail
     await tail.close()

@@ -32,7 +32,7 @@ class FakeCluster:
         self.offsets: dict[tuple[int, int], tuple[int, int]] = {}  #: (broker, partition) to log start and end
         self.records: dict[tuple[int, int], list[tuple[int, bytes]]] = defaultdict(list)  #: batches by their end
         self.produced: list[tuple[int, int, list[bytes | None]]] = []  #: (broker, partition, values)
-        self.base_offset = self.error_code = 0  #: told to every Produce
+        self.base_offset = self.error_code = 0  #: answered to every Produce
         self.cut: list[
             tuple[int, int, int, int]
         ] = []  #: (broker, partition, offset, time-out in ms) of each DeleteRecords
@@ -115,7 +115,7 @@ class FakeCluster:
         return b"".join(parts)
 
     def _delete(self, broker_id: int, body: bytes) -> bytes:
-        """Cut a log, or answer the error that is told to every Produce."""
+        """Cut a log, or answer the error of every Produce."""
         partition, before_offset, timeout_ms = _CUT.unpack_from(body, len(body) - _CUT.size)
         _, end = self.offsets.get((broker_id, partition), (0, 0))
         if not self.error_code:

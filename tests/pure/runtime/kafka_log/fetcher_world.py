@@ -13,7 +13,7 @@ from tests.pure.kafka.brokers.fake_brokers import FakeBrokers
 CONFIG = fetcher_config()
 
 
-class Told:
+class Reports:
     """Listens, and takes batches as ours or not as it is told to."""
 
     def __init__(self) -> None:
@@ -22,8 +22,8 @@ class Told:
         self.at_records: Callable[[], object] = lambda: None
 
     def records_read(self, partition: int, instance: int, records: list[LogRecord]) -> None:
-        told = ", ".join(f"{record.offset} {(record.value or b'').decode()}" for record in records)
-        self.lines.append(f"{partition} instance {instance}: {told}")
+        answered = ", ".join(f"{record.offset} {(record.value or b'').decode()}" for record in records)
+        self.lines.append(f"{partition} instance {instance}: {answered}")
         self.at_records()
 
     def own_records_read(

@@ -7,10 +7,10 @@ from typing import Any
 from holdfast.runtime.kafka_log.log import KafkaLog
 from tests.configs import kafka_log_config
 from tests.pure.runtime.kafka_log.fake_cluster import FakeCluster
-from tests.pure.runtime.kafka_log.fetcher_world import Told, make_metrics
+from tests.pure.runtime.kafka_log.fetcher_world import Reports, make_metrics
 
 
-class Listener(Told):
+class Listener(Reports):
     """Notes what the log tells beside records."""
 
     def __init__(self) -> None:

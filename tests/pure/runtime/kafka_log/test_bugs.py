@@ -14,7 +14,7 @@ from holdfast.runtime.kafka_log.sent_batches import SentBatches
 from holdfast.runtime.metrics import RuntimeMetrics
 from tests.configs import accumulator_config, fetcher_config, offset_query_bounds, sender_config
 from tests.pure.kafka.brokers.fake_brokers import FakeBrokers, fetched, produced
-from tests.pure.runtime.kafka_log.fetcher_world import Told
+from tests.pure.runtime.kafka_log.fetcher_world import Reports
 from tests.waiting import PATIENCE_MS, wait_until
 
 
@@ -37,27 +37,27 @@ def brokers() -> FakeBrokers:
     return FakeBrokers({0: 1, 1: 1})
 
 
-def stumble(body: bytes) -> bytes:
+def raise_bug(body: bytes) -> bytes:
     raise TypeError("a bug")
 
 
 async def test_in_a_fetch(brokers: FakeBrokers, metrics: RuntimeMetrics, logged: list[tuple[str, str]]) -> None:
-    told = Told()
+    reports = Reports()
     brokers.always = lambda _: fetched([])
-    brokers.answers.append(stumble)
+    brokers.answers.append(raise_bug)
     tail = Fetcher(
         "tail",
         fetcher_config(retry_backoff_ms=50),
         brokers,  # type: ignore[arg-type]
-        lambda: told,  # type: ignore[arg-type,return-value]
+        lambda: reports,  # type: ignore[arg-type,return-value]
         SentBatches(),
         metrics,
-        told.ended,
+        reports.ended,
     )
     tail.follow(0, 3, 5)
     tail.follow(1, 4, 5)
-    await wait_until(lambda: len(told.lines) == 2)
-    assert told.lines == ["0 instance 3: failed, TypeError('a bug')", "1 instance 4: failed, TypeError('a bug')"]
+    await wait_until(lambda: len(reports.lines) == 2)
+    assert reports.lines == ["0 instance 3: failed, TypeError('a bug')", "1 instance 4: failed, TypeError('a bug')"]
     assert logged == [(f"reading partition {number} failed", "TypeError('a bug')") for number in (0, 1)]
     assert metrics.internal_errors.value == 2
     await tail.close()
@@ -66,17 +66,17 @@ async def test_in_a_fetch(brokers: FakeBrokers, metrics: RuntimeMetrics, logged:
 async def test_in_a_query_for_offsets(
     brokers: FakeBrokers, metrics: RuntimeMetrics, logged: list[tuple[str, str]]
 ) -> None:
-    told: list[tuple[int, dict[int, int | None]]] = []
-    brokers.answers.append(stumble)
+    reports: list[tuple[int, dict[int, int | None]]] = []
+    brokers.answers.append(raise_bug)
     offsets = OffsetQueries(
         brokers,  # type: ignore[arg-type]
-        lambda number, found: told.append((number, found)),
+        lambda number, found: reports.append((number, found)),
         metrics,
         **offset_query_bounds(),
     )
     offsets.want_latest(1, [0])
-    await wait_until(lambda: bool(told))
-    assert told == [(1, {0: None})]
+    await wait_until(lambda: bool(reports))
+    assert reports == [(1, {0: None})]
     assert logged == [("querying offsets from broker 1 failed", "TypeError('a bug')")]
     assert metrics.internal_errors.value == 1
     offsets.close()
@@ -101,11 +101,11 @@ async def test_before_a_batch_is_sent_again(
     )
     refresh = brokers.refresh
 
-    async def stumble_once() -> None:
+    async def raise_once() -> None:
         monkeypatch.setattr(brokers, "refresh", refresh)
         raise TypeError("a bug")
 
-    monkeypatch.setattr(brokers, "refresh", stumble_once)
+    monkeypatch.setattr(brokers, "refresh", raise_once)
     brokers.answers.append(lambda body: produced(body, 6))
     sender.append(0, b"k", b"1", b"h")
     await wait_until(lambda: landed == [0])
@@ -131,5 +131,5 @@ async def test_in_a_task_that_nobody_awaits(logged: list[tuple[str, str]]) -> No
 
 async def test_what_the_wire_does_is_no_bug(logged: list[tuple[str, str]]) -> None:
     count = Counter()
-    assert BugReports(count).explain(ConnectionFailed("it hung up"), "asking failed") == "it hung up"
+    assert BugReports(count).explain(ConnectionFailed("it disconnected"), "asking failed") == "it disconnected"
     assert (logged, count.value) == ([], 0)

@@ -9,15 +9,15 @@ from holdfast.runtime.kafka_log.fetcher import Fetcher
 from holdfast.runtime.kafka_log.sent_batches import SentBatch
 from tests.configs import fetcher_config
 from tests.pure.kafka.brokers.fake_brokers import FakeBrokers, batch, fetched, sealed, targets_of
-from tests.pure.runtime.kafka_log.fetcher_world import Sent, Told, answer, found, make_metrics
+from tests.pure.runtime.kafka_log.fetcher_world import Reports, Sent, answer, found, make_metrics
 from tests.waiting import wait_until
 
 GOOD = batch(5, [b"a", b"b"])
 CONFIG = fetcher_config()
 
 
-def make_fetcher(brokers: FakeBrokers, told: Told, sent: Sent | None = None) -> Fetcher:
-    return Fetcher("tail", CONFIG, brokers, lambda: told, (sent or Sent()).batches, make_metrics(), told.ended)  # type: ignore[arg-type,return-value]
+def make_fetcher(brokers: FakeBrokers, reports: Reports, sent: Sent | None = None) -> Fetcher:
+    return Fetcher("tail", CONFIG, brokers, lambda: reports, (sent or Sent()).batches, make_metrics(), reports.ended)  # type: ignore[arg-type,return-value]
 
 
 @pytest.fixture
@@ -26,13 +26,13 @@ def brokers() -> FakeBrokers:
 
 
 @pytest.fixture
-def told() -> Told:
-    return Told()
+def reports() -> Reports:
+    return Reports()
 
 
 @pytest.fixture
-async def fetcher(brokers: FakeBrokers, told: Told) -> AsyncIterator[Fetcher]:
-    fetcher = make_fetcher(brokers, told)
+async def fetcher(brokers: FakeBrokers, reports: Reports) -> AsyncIterator[Fetcher]:
+    fetcher = make_fetcher(brokers, reports)
     yield fetcher
     await fetcher.close()
 
@@ -89,28 +89,28 @@ BROKEN: dict[str, bytes] = {
 @pytest.mark.parametrize("damage", BROKEN.values(), ids=BROKEN.keys())
 @pytest.mark.parametrize("order", [(0, 1, 2), (1, 0, 2), (1, 2, 0)], ids=["first", "second", "last"])
 async def test_a_damaged_batch_is_an_alarm_of_its_partition_alone(
-    fetcher: Fetcher, brokers: FakeBrokers, told: Told, damage: bytes, order: tuple[int, ...]
+    fetcher: Fetcher, brokers: FakeBrokers, reports: Reports, damage: bytes, order: tuple[int, ...]
 ) -> None:
     brokers.always = Disk(p0=[(7, damage)], p1=[(7, GOOD)], p2=[(7, GOOD)]).answer
     for partition in order:
         fetcher.follow(partition, 3, 5, 7)
-    await wait_until(lambda: len([line for line in told.lines if "ended" in line or "alarm" in line]) == 3)
+    await wait_until(lambda: len([line for line in reports.lines if "ended" in line or "alarm" in line]) == 3)
     for partition in (1, 2):
-        assert f"{partition} instance 3: 5 a, 6 b" in told.lines
-        assert f"{partition} instance 3: ended at 7" in told.lines
-    (alarm,) = (line for line in told.lines if "alarm" in line)
+        assert f"{partition} instance 3: 5 a, 6 b" in reports.lines
+        assert f"{partition} instance 3: ended at 7" in reports.lines
+    (alarm,) = (line for line in reports.lines if "alarm" in line)
     assert alarm.startswith(("0 instance 3: alarm, the record batch at offset 5 is damaged: ",
                              "0 instance 3: alarm, the record batch at offset 6 is damaged: "))  # fmt: skip
     assert brokers.refreshes, "another broker may lead, whose copy is whole"
 
 
 async def test_a_damaged_batch_behind_others_is_named_with_its_own_offset(
-    fetcher: Fetcher, brokers: FakeBrokers, told: Told
+    fetcher: Fetcher, brokers: FakeBrokers, reports: Reports
 ) -> None:
     brokers.always = Disk(p0=[(7, GOOD), (8, changed(batch(7, [b"c"]), 40, b"x"))]).answer
     fetcher.follow(0, 3, 5)
-    await wait_until(lambda: len(told.lines) == 3)
-    assert told.lines == [
+    await wait_until(lambda: len(reports.lines) == 3)
+    assert reports.lines == [
         "0 instance 3: 5 a, 6 b",
         "0 instance 3: stands at 7",
         "0 instance 3: alarm, the record batch at offset 7 is damaged: its checksum is wrong",
@@ -119,27 +119,27 @@ async def test_a_damaged_batch_behind_others_is_named_with_its_own_offset(
 
 @pytest.mark.parametrize("base_offset", [4, 6])
 async def test_a_batch_that_begins_before_the_end_of_the_one_before_is_damaged(
-    fetcher: Fetcher, brokers: FakeBrokers, told: Told, base_offset: int
+    fetcher: Fetcher, brokers: FakeBrokers, reports: Reports, base_offset: int
 ) -> None:
-    """The base offset is in no checksum, and a record that is told under another offset than its own counts for nobody."""
+    """The base offset is in no checksum, and a record that is reported under another offset than its own counts for nobody."""
     brokers.always = Disk(p0=[(7, GOOD), (9, batch(base_offset, [b"x", b"y", b"z"]))]).answer
     fetcher.follow(0, 3, 5)
-    await wait_until(lambda: len(told.lines) >= 3)
-    assert told.lines[2].startswith("0 instance 3: alarm, the record batch at offset 7 is damaged: its head says ")
+    await wait_until(lambda: len(reports.lines) >= 3)
+    assert reports.lines[2].startswith("0 instance 3: alarm, the record batch at offset 7 is damaged: its head says ")
 
 
 async def test_a_batch_that_a_broker_cannot_read_is_damaged_as_well(
-    fetcher: Fetcher, brokers: FakeBrokers, told: Told
+    fetcher: Fetcher, brokers: FakeBrokers, reports: Reports
 ) -> None:
     brokers.always = lambda _: fetched([found(b"", error_code=2)])
     fetcher.follow(0, 3, 5)
-    await wait_until(lambda: bool(told.lines))
-    assert told.lines == ["0 instance 3: alarm, the record batch at offset 5 is damaged: the broker cannot read it"]
+    await wait_until(lambda: bool(reports.lines))
+    assert reports.lines == ["0 instance 3: alarm, the record batch at offset 5 is damaged: the broker cannot read it"]
     assert len(brokers.requests) == 2
 
 
 async def test_a_batch_that_was_damaged_on_its_way_is_fetched_again_and_reported(
-    fetcher: Fetcher, brokers: FakeBrokers, told: Told
+    fetcher: Fetcher, brokers: FakeBrokers, reports: Reports
 ) -> None:
     brokers.withhold_answers()
     brokers.always = lambda _: fetched([])
@@ -150,7 +150,7 @@ async def test_a_batch_that_was_damaged_on_its_way_is_fetched_again_and_reported
         fetched([found(GOOD + changed(batch(7, [b"c"]), 40, b"x"))]),
         fetched([found(batch(7, [b"c"]))]),
     )
-    assert told.lines == [
+    assert reports.lines == [
         "0 instance 3: 5 a, 6 b",
         "0 instance 3: stands at 7",
         "0 instance 3: 7 c",
@@ -160,25 +160,25 @@ async def test_a_batch_that_was_damaged_on_its_way_is_fetched_again_and_reported
 
 
 async def test_a_batch_that_is_whole_at_another_leader_is_reported(
-    fetcher: Fetcher, brokers: FakeBrokers, told: Told
+    fetcher: Fetcher, brokers: FakeBrokers, reports: Reports
 ) -> None:
     brokers.answers.extend([lambda _: fetched([found(BROKEN["one bit of a record"])])])
     brokers.always = Disk(p0=[(7, GOOD)]).answer
     brokers.elected[1] = {0: (2, 1)}
     fetcher.follow(0, 3, 5, 7)
-    await wait_until(lambda: len(told.lines) == 3)
-    assert told.lines == ["0 instance 3: 5 a, 6 b", "0 instance 3: stands at 7", "0 instance 3: ended at 7"]
+    await wait_until(lambda: len(reports.lines) == 3)
+    assert reports.lines == ["0 instance 3: 5 a, 6 b", "0 instance 3: stands at 7", "0 instance 3: ended at 7"]
     assert [broker_id for broker_id, _, _ in brokers.requests][:2] == [1, 2]
 
 
 async def test_a_damaged_batch_that_is_read_for_a_later_instance_is_fetched_twice_again(
-    fetcher: Fetcher, brokers: FakeBrokers, told: Told
+    fetcher: Fetcher, brokers: FakeBrokers, reports: Reports
 ) -> None:
     brokers.always = lambda _: fetched([found(BROKEN["magic 1"])])
     for instance in (3, 4):
         fetcher.follow(0, instance, 5)
-        await wait_until(lambda: len(told.lines) == instance - 2)  # noqa: B023 - waited for within the turn
-    assert told.lines == [
+        await wait_until(lambda: len(reports.lines) == instance - 2)  # noqa: B023 - waited for within the turn
+    assert reports.lines == [
         f"{0} instance {instance}: alarm, the record batch at offset 5 is damaged: its magic is 1"
         for instance in (3, 4)
     ]
@@ -187,29 +187,29 @@ async def test_a_damaged_batch_that_is_read_for_a_later_instance_is_fetched_twic
 
 @pytest.mark.parametrize("method", ["records_read", "position_reached", "own_records_read"])
 async def test_a_bug_over_one_partition_ends_its_reading_alone(
-    brokers: FakeBrokers, told: Told, monkeypatch: pytest.MonkeyPatch, method: str
+    brokers: FakeBrokers, reports: Reports, monkeypatch: pytest.MonkeyPatch, method: str
 ) -> None:
-    tell: Callable[..., object] = getattr(told, method)
+    tell: Callable[..., object] = getattr(reports, method)
 
     def fail(partition: int, *arguments: object) -> object:
         if partition == 0:
             raise ValueError("a bug")
         return tell(partition, *arguments)
 
-    monkeypatch.setattr(told, method, fail)
+    monkeypatch.setattr(reports, method, fail)
     sent = Sent(SentBatch(GOOD[61:], 2, b"h0", b"h1", None)) if method == "own_records_read" else None
-    fetcher = make_fetcher(brokers, told, sent)
+    fetcher = make_fetcher(brokers, reports, sent)
     brokers.always = Disk(p0=[(7, GOOD)], p1=[(7, GOOD)]).answer
     for partition in (0, 1):
         fetcher.follow(partition, 3, 5, 7)
-    await wait_until(lambda: any("ended" in line for line in told.lines))
-    assert [line for line in told.lines if "failed" in line] == ["0 instance 3: failed, ValueError('a bug')"]
-    assert "1 instance 3: ended at 7" in told.lines
+    await wait_until(lambda: any("ended" in line for line in reports.lines))
+    assert [line for line in reports.lines if "failed" in line] == ["0 instance 3: failed, ValueError('a bug')"]
+    assert "1 instance 3: ended at 7" in reports.lines
     await fetcher.close()
 
 
 async def test_whoever_was_fed_last_is_fetched_last_where_a_broker_keeps_no_session(
-    fetcher: Fetcher, brokers: FakeBrokers, told: Told
+    fetcher: Fetcher, brokers: FakeBrokers, reports: Reports
 ) -> None:
     """A broker without room for a session serves in the order of the request, until the answer is full."""
     asked: list[list[int]] = []
@@ -231,19 +231,19 @@ async def test_whoever_was_fed_last_is_fetched_last_where_a_broker_keeps_no_sess
 async def test_no_slice_of_a_batch_is_reported_again_when_the_batch_was_appended_meanwhile(
     brokers: FakeBrokers,
 ) -> None:
-    told = Told()
+    reports = Reports()
     own = SentBatch(b"as it was before the broker compressed it", 7, b"o0", b"o6", None)
     sent = Sent(own)
-    fetcher = Fetcher("tail", CONFIG, FakeBrokers({}), lambda: told, sent.batches, make_metrics(), told.ended)  # type: ignore[arg-type,return-value]
+    fetcher = Fetcher("tail", CONFIG, FakeBrokers({}), lambda: reports, sent.batches, make_metrics(), reports.ended)  # type: ignore[arg-type,return-value]
     fetcher.follow(0, 1, 0)
     values = [b"%d" % number for number in range(7)]
     answer = batch(0, [b"x", b"y"]) + batch(2, values, header=b"o") + batch(9, [b"next"])
     telling = fetcher.deliver(0, fetcher._partitions[0], Fetched(0, 0, 99, 0, False, answer))
-    next(telling)  # others have their turn before the third record is told
+    next(telling)  # others have their turn before the third record is reported
     fetcher.on_acknowledged(0, own, 2)
     for _ in telling:
         pass
-    assert told.lines == [
+    assert reports.lines == [
         "0 instance 1: 0 x, 1 y",
         "0 instance 1: stands at 2",
         "0 instance 1: 7 own from 2",
@@ -256,10 +256,10 @@ async def test_no_slice_of_a_batch_is_reported_again_when_the_batch_was_appended
 
 async def test_a_place_that_a_landing_moved_is_not_given_the_leader_epoch_of_an_older_batch() -> None:
     """With the epoch of an older leader the next fetch would be taken for one of a log that was truncated."""
-    told = Told()
+    reports = Reports()
     own, next_own = (SentBatch(b"%d" % number, 3, b"o%d" % number, b"", None) for number in range(2))
     sent = Sent(own, next_own)
-    fetcher = Fetcher("tail", CONFIG, FakeBrokers({}), lambda: told, sent.batches, make_metrics(), told.ended)  # type: ignore[arg-type,return-value]
+    fetcher = Fetcher("tail", CONFIG, FakeBrokers({}), lambda: reports, sent.batches, make_metrics(), reports.ended)  # type: ignore[arg-type,return-value]
     fetcher.follow(0, 1, 0)
     followed = fetcher._partitions[0]
     whole = batch(0, [b"x", b"y"]) + batch(2, [b"a", b"b", b"c"])

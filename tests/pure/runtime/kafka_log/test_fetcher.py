@@ -10,16 +10,16 @@ from holdfast.runtime.kafka_log.record_batches import BATCH_HEAD_BYTES
 from holdfast.runtime.kafka_log.sent_batches import SentBatch
 from holdfast.runtime.log_protocol import LogRecord
 from tests.pure.kafka.brokers.fake_brokers import FakeBrokers, batch, fetched, targets_of
-from tests.pure.runtime.kafka_log.fetcher_world import CONFIG, Sent, Told, answer, found, make_metrics
+from tests.pure.runtime.kafka_log.fetcher_world import CONFIG, Reports, Sent, answer, found, make_metrics
 from tests.waiting import wait_until
 
 
 async def test_record_by_record_and_the_next_fetch_goes_on_behind(
-    tail: Fetcher, silent_brokers: FakeBrokers, told: Told
+    tail: Fetcher, silent_brokers: FakeBrokers, reports: Reports
 ) -> None:
     tail.follow(0, 3, 5)
     await answer(silent_brokers, fetched([found(batch(5, [b"a", b"b"]) + batch(9, [b"c"]))]))
-    assert told.lines == [
+    assert reports.lines == [
         "0 instance 3: 5 a, 6 b",
         "0 instance 3: stands at 7",
         "0 instance 3: 9 c",
@@ -29,13 +29,13 @@ async def test_record_by_record_and_the_next_fetch_goes_on_behind(
 
 
 async def test_our_own_batch_is_reported_without_being_taken_apart(
-    tail: Fetcher, silent_brokers: FakeBrokers, told: Told, sent: Sent
+    tail: Fetcher, silent_brokers: FakeBrokers, reports: Reports, sent: Sent
 ) -> None:
     ours = batch(5, [b"a", b"b"])
     sent.append(SentBatch(ours[BATCH_HEAD_BYTES:], 2, b"h0", b"h1", None))
     tail.follow(0, 3, 5)
     await answer(silent_brokers, fetched([found(ours + batch(7, [b"a", b"b"]))]))
-    assert told.lines == [
+    assert reports.lines == [
         "0 instance 3: 2 own from 5",
         "0 instance 3: 7 a, 8 b",
         "0 instance 3: stands at 9",
@@ -44,40 +44,40 @@ async def test_our_own_batch_is_reported_without_being_taken_apart(
 
 
 async def test_our_own_batch_that_is_not_taken_is_reported_record_by_record(
-    tail: Fetcher, silent_brokers: FakeBrokers, told: Told, sent: Sent
+    tail: Fetcher, silent_brokers: FakeBrokers, reports: Reports, sent: Sent
 ) -> None:
     ours = batch(5, [b"a", b"b"])
     sent.append(SentBatch(ours[BATCH_HEAD_BYTES:], 2, b"h0", b"h1", None))
-    told.takes_own = False
+    reports.takes_own = False
     tail.follow(0, 3, 5)
     await answer(silent_brokers, fetched([found(ours)]))
-    assert told.lines == ["0 instance 3: 5 a, 6 b", "0 instance 3: stands at 7"]
-    assert not sent, "it was met all the same"
+    assert reports.lines == ["0 instance 3: 5 a, 6 b", "0 instance 3: stands at 7"]
+    assert not sent, "it was read all the same"
 
 
-async def test_control_batch_only_moves_the_place(tail: Fetcher, silent_brokers: FakeBrokers, told: Told) -> None:
+async def test_control_batch_only_moves_the_place(tail: Fetcher, silent_brokers: FakeBrokers, reports: Reports) -> None:
     tail.follow(0, 3, 5)
     await answer(silent_brokers, fetched([found(batch(5, [b"marker"], attributes=0x20))]))
-    assert told.lines == ["0 instance 3: stands at 6"]
+    assert reports.lines == ["0 instance 3: stands at 6"]
 
 
 async def test_batch_that_begins_below_the_requested_offset_is_reported_from_there(
-    tail: Fetcher, silent_brokers: FakeBrokers, told: Told
+    tail: Fetcher, silent_brokers: FakeBrokers, reports: Reports
 ) -> None:
     tail.follow(0, 3, 6)
     await answer(silent_brokers, fetched([found(batch(5, [b"a", b"b"]))]))
-    assert told.lines == ["0 instance 3: 6 b", "0 instance 3: stands at 7"]
+    assert reports.lines == ["0 instance 3: 6 b", "0 instance 3: stands at 7"]
 
 
-async def test_batch_cut_short_is_fetched_again(tail: Fetcher, silent_brokers: FakeBrokers, told: Told) -> None:
+async def test_batch_cut_short_is_fetched_again(tail: Fetcher, silent_brokers: FakeBrokers, reports: Reports) -> None:
     tail.follow(0, 3, 5)
     await answer(silent_brokers, fetched([found(batch(5, [b"a"]) + batch(6, [b"b"])[:-1])]))
-    assert told.lines == ["0 instance 3: 5 a", "0 instance 3: stands at 6"]
+    assert reports.lines == ["0 instance 3: 5 a", "0 instance 3: stands at 6"]
     assert targets_of(silent_brokers.requests[1][2])[1] == {0: 6}
 
 
 async def test_answer_for_an_earlier_instance_is_not_reported_to_the_next_one(
-    tail: Fetcher, silent_brokers: FakeBrokers, told: Told
+    tail: Fetcher, silent_brokers: FakeBrokers, reports: Reports
 ) -> None:
     """The old fetch began at 50; were it taken for the new instance, 40 to 49 would be skipped."""
     tail.follow(0, 3, 50)
@@ -85,19 +85,19 @@ async def test_answer_for_an_earlier_instance_is_not_reported_to_the_next_one(
     tail.forget(0)
     tail.follow(0, 4, 40)
     await answer(silent_brokers, fetched([found(batch(50, [b"late"]))]), fetched([found(batch(40, [b"first"]))]))
-    assert told.lines == ["0 instance 4: 40 first", "0 instance 4: stands at 41"]
+    assert reports.lines == ["0 instance 4: 40 first", "0 instance 4: stands at 41"]
     assert targets_of(silent_brokers.requests[1][2])[1] == {0: 40}
 
 
 async def test_forgotten_partition_is_left_out_and_reported_no_more(
-    tail: Fetcher, silent_brokers: FakeBrokers, told: Told
+    tail: Fetcher, silent_brokers: FakeBrokers, reports: Reports
 ) -> None:
     tail.follow(0, 3, 5)
     tail.follow(1, 4, 0)
     await silent_brokers.wait_requests(1)
     tail.forget(0)
     await answer(silent_brokers, fetched([found(batch(5, [b"a"])), found(batch(0, [b"b"]), 1)]))
-    assert told.lines == ["1 instance 4: 0 b", "1 instance 4: stands at 1"]
+    assert reports.lines == ["1 instance 4: 0 b", "1 instance 4: stands at 1"]
     assert targets_of(silent_brokers.requests[1][2]) == ((7, 1), {1: 1}, [0])
 
 
@@ -113,18 +113,18 @@ async def test_forgotten_partition_is_left_out_and_reported_no_more(
     ],
 )
 async def test_reading_ends_with_an_error(
-    tail: Fetcher, silent_brokers: FakeBrokers, told: Told, bad: Fetched, line: str
+    tail: Fetcher, silent_brokers: FakeBrokers, reports: Reports, bad: Fetched, line: str
 ) -> None:
     tail.follow(0, 3, 5)
     tail.follow(1, 4, 0)
     await answer(silent_brokers, fetched([bad]))
-    assert told.lines == [line]
+    assert reports.lines == [line]
     assert targets_of(silent_brokers.requests[1][2])[2] == [0]
 
 
 @pytest.mark.parametrize("error_code", [70, 71])
 async def test_session_that_the_broker_lost_begins_anew(
-    tail: Fetcher, silent_brokers: FakeBrokers, told: Told, error_code: int
+    tail: Fetcher, silent_brokers: FakeBrokers, reports: Reports, error_code: int
 ) -> None:
     tail.follow(0, 3, 5)
     await answer(silent_brokers, fetched([]), fetched([], error_code=error_code))
@@ -135,23 +135,23 @@ async def test_session_that_the_broker_lost_begins_anew(
     ]
 
 
-async def test_broken_batch_is_fetched_again(tail: Fetcher, silent_brokers: FakeBrokers, told: Told) -> None:
+async def test_broken_batch_is_fetched_again(tail: Fetcher, silent_brokers: FakeBrokers, reports: Reports) -> None:
     broken = bytearray(batch(5, [b"a"]))
     broken[-1] ^= 1
     tail.follow(0, 3, 5)
     await answer(silent_brokers, fetched([found(bytes(broken))]), fetched([found(batch(5, [b"a"]))]))
-    assert told.lines == ["0 instance 3: 5 a", "0 instance 3: stands at 6"]
+    assert reports.lines == ["0 instance 3: 5 a", "0 instance 3: stands at 6"]
 
 
 async def test_answer_that_cannot_be_read_ends_the_reading_of_its_partitions(
-    tail: Fetcher, silent_brokers: FakeBrokers, told: Told
+    tail: Fetcher, silent_brokers: FakeBrokers, reports: Reports
 ) -> None:
     tail.follow(0, 3, 5)
     await silent_brokers.wait_requests(1)
     silent_brokers.answers.append(lambda _: b"nonsense")
     silent_brokers.answer_one()
-    await wait_until(lambda: bool(told.lines))
-    assert told.lines[0].startswith("0 instance 3: failed, a broker sent an answer that cannot be read: ")
+    await wait_until(lambda: bool(reports.lines))
+    assert reports.lines[0].startswith("0 instance 3: failed, a broker sent an answer that cannot be read: ")
     tail.follow(0, 4, 5)
     await silent_brokers.wait_requests(2)
 
@@ -164,12 +164,12 @@ async def test_close_ends_every_session(tail: Fetcher, silent_brokers: FakeBroke
 
 
 async def test_a_load_is_reported_in_slices_and_ends_where_the_log_ended(
-    tail: Fetcher, silent_brokers: FakeBrokers, told: Told
+    tail: Fetcher, silent_brokers: FakeBrokers, reports: Reports
 ) -> None:
     tail.follow(0, 3, 5, 11)
     tail.follow(1, 3, 0)
     await answer(silent_brokers, fetched([found(batch(5, [b"a", b"b", b"c", b"d", b"e"]) + batch(10, [b"f"]))]))
-    assert told.lines == [
+    assert reports.lines == [
         "0 instance 3: 5 a, 6 b",
         "0 instance 3: 7 c, 8 d",
         "0 instance 3: 9 e",
@@ -180,53 +180,55 @@ async def test_a_load_is_reported_in_slices_and_ends_where_the_log_ended(
     ]
 
 
-async def test_between_slices_a_load_can_be_forgotten(tail: Fetcher, silent_brokers: FakeBrokers, told: Told) -> None:
-    read = told.records_read
+async def test_between_slices_a_load_can_be_forgotten(
+    tail: Fetcher, silent_brokers: FakeBrokers, reports: Reports
+) -> None:
+    read = reports.records_read
 
     def read_and_forget(partition: int, instance: int, records: list[LogRecord]) -> None:
         read(partition, instance, records)
         asyncio.get_running_loop().call_soon(tail.forget, partition)
 
-    told.records_read = read_and_forget  # type: ignore[method-assign]
+    reports.records_read = read_and_forget  # type: ignore[method-assign]
     tail.follow(0, 3, 5, 10)
     tail.follow(1, 3, 0)
     await answer(silent_brokers, fetched([found(batch(5, [b"a", b"b", b"c", b"d", b"e"]))]))
-    assert told.lines == ["0 instance 3: 5 a, 6 b"]
+    assert reports.lines == ["0 instance 3: 5 a, 6 b"]
 
 
 async def test_partition_forgotten_between_slices_is_reported_no_more(
-    tail: Fetcher, silent_brokers: FakeBrokers, told: Told
+    tail: Fetcher, silent_brokers: FakeBrokers, reports: Reports
 ) -> None:
     def follow_anew() -> None:
         tail.forget(0)
         tail.follow(0, 4, 0, 9)
 
-    told.at_records = lambda: asyncio.get_running_loop().call_soon(follow_anew)
+    reports.at_records = lambda: asyncio.get_running_loop().call_soon(follow_anew)
     tail.follow(0, 3, 0, 9)
     await answer(silent_brokers, fetched([found(batch(0, [b"%d" % number for number in range(9)]))]))
-    assert told.lines == ["0 instance 3: 0 0, 1 1"]
+    assert reports.lines == ["0 instance 3: 0 0, 1 1"]
     assert targets_of(silent_brokers.requests[1][2])[1] == {0: 0}
 
 
 async def test_out_of_range_without_bounds_is_reported_without_them(
-    tail: Fetcher, silent_brokers: FakeBrokers, told: Told
+    tail: Fetcher, silent_brokers: FakeBrokers, reports: Reports
 ) -> None:
     tail.follow(0, 3, 5)
     tail.follow(1, 4, 0)
     await answer(silent_brokers, fetched([Fetched(0, 1, -1, -1, False, b"")]))
-    assert told.lines == ["0 instance 3: failed, offset 5 is out of range"]
+    assert reports.lines == ["0 instance 3: failed, offset 5 is out of range"]
 
 
-async def test_each_answer_says_when_its_request_left(silent_brokers: FakeBrokers, told: Told) -> None:
+async def test_each_answer_says_when_its_request_left(silent_brokers: FakeBrokers, reports: Reports) -> None:
     heard: list[tuple[int, float]] = []
     tail = Fetcher(
         "tail",
         CONFIG,
         silent_brokers,  # type: ignore[arg-type]
-        lambda: told,  # type: ignore[arg-type,return-value]
+        lambda: reports,  # type: ignore[arg-type,return-value]
         Sent().batches,
         make_metrics(),
-        told.ended,
+        reports.ended,
         on_heard=lambda broker_id, sent_s: heard.append((broker_id, sent_s)),
     )
     loop = asyncio.get_running_loop()
@@ -255,7 +257,7 @@ async def test_a_broker_that_requests_a_pause_is_fetched_from_when_it_is_over(
 
 
 async def test_while_a_broker_wants_a_pause_it_is_sent_nothing_and_the_rest_of_the_node_goes_on(
-    tail: Fetcher, silent_brokers: FakeBrokers, told: Told
+    tail: Fetcher, silent_brokers: FakeBrokers, reports: Reports
 ) -> None:
     silent_brokers.always = lambda _: (60_000).to_bytes(4, "big") + fetched([])[4:]
     tail.follow(0, 3, 5)

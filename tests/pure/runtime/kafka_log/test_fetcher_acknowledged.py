@@ -9,12 +9,12 @@ from holdfast.runtime.kafka_log.record_batches import BATCH_HEAD_BYTES
 from holdfast.runtime.kafka_log.sent_batches import SentBatch
 from tests.configs import fetcher_config
 from tests.pure.kafka.brokers.fake_brokers import FakeBrokers, batch, fetched, last_epochs_of, targets_of, wait_ms_of
-from tests.pure.runtime.kafka_log.fetcher_world import Sent, Told, answer, found, make_metrics
+from tests.pure.runtime.kafka_log.fetcher_world import Reports, Sent, answer, found, make_metrics
 from tests.waiting import wait_until
 
 
 async def test_batch_that_was_appended_where_the_tail_is_counts_as_read_without_a_fetch(
-    tail: Fetcher, silent_brokers: FakeBrokers, told: Told, sent: Sent
+    tail: Fetcher, silent_brokers: FakeBrokers, reports: Reports, sent: Sent
 ) -> None:
     ours = batch(5, [b"a", b"b"])
     sent.append(SentBatch(ours[BATCH_HEAD_BYTES:], 2, b"h0", b"h1", None))
@@ -23,16 +23,16 @@ async def test_batch_that_was_appended_where_the_tail_is_counts_as_read_without_
     await silent_brokers.wait_requests(1)
     tail.on_acknowledged(0, sent.oldest, 5)
     tail.on_acknowledged(0, sent.oldest, 7)
-    assert told.lines == ["0 instance 3: 2 own from 5", "0 instance 3: 1 own from 7"]
+    assert reports.lines == ["0 instance 3: 2 own from 5", "0 instance 3: 1 own from 7"]
     assert not sent
     await answer(silent_brokers, fetched([found(ours)]))
-    assert told.lines[2:] == [], "a fetch that brings it once more tells nothing"
+    assert reports.lines[2:] == [], "a fetch that brings it once more tells nothing"
     assert targets_of(silent_brokers.requests[1][2])[1] == {0: 8}
 
 
 @pytest.mark.parametrize("is_fetched", [False, True])
 async def test_partition_may_be_given_up_over_a_batch_of_ours(
-    tail: Fetcher, silent_brokers: FakeBrokers, told: Told, sent: Sent, is_fetched: bool
+    tail: Fetcher, silent_brokers: FakeBrokers, reports: Reports, sent: Sent, is_fetched: bool
 ) -> None:
     def give_up() -> None:
         tail.forget(0)
@@ -40,19 +40,19 @@ async def test_partition_may_be_given_up_over_a_batch_of_ours(
 
     ours = batch(5, [b"a"])
     sent.append(SentBatch(ours[BATCH_HEAD_BYTES:], 1, b"h0", b"h0", None))
-    told.at_records = give_up
+    reports.at_records = give_up
     tail.follow(0, 3, 5)
     tail.follow(1, 4, 0)
     await silent_brokers.wait_requests(1)
     if not is_fetched:
         tail.on_acknowledged(0, sent.oldest, 5)
     await answer(silent_brokers, fetched([found(ours + batch(6, [b"b"]))]))
-    assert told.lines == ["0 instance 3: 1 own from 5"]
+    assert reports.lines == ["0 instance 3: 1 own from 5"]
     assert targets_of(silent_brokers.requests[1][2])[2] == [0]
 
 
 async def test_batch_that_was_appended_further_on_waits_for_what_lies_between(
-    tail: Fetcher, silent_brokers: FakeBrokers, told: Told, sent: Sent
+    tail: Fetcher, silent_brokers: FakeBrokers, reports: Reports, sent: Sent
 ) -> None:
     """What lies between may be the checkpoint of a newer owner."""
     ours = batch(6, [b"a"])
@@ -60,22 +60,22 @@ async def test_batch_that_was_appended_further_on_waits_for_what_lies_between(
     tail.follow(0, 3, 5)
     await silent_brokers.wait_requests(1)
     tail.on_acknowledged(0, sent.oldest, 6)
-    assert told.lines == []
+    assert reports.lines == []
     await answer(silent_brokers, fetched([found(batch(5, [b"rival"], header=b"rival ") + ours)]))
-    assert told.lines == ["0 instance 3: 5 rival", "0 instance 3: stands at 6", "0 instance 3: 1 own from 6"]
+    assert reports.lines == ["0 instance 3: 5 rival", "0 instance 3: stands at 6", "0 instance 3: 1 own from 6"]
 
 
 async def test_batch_that_was_appended_and_is_not_taken_is_reported_record_by_record(
-    tail: Fetcher, silent_brokers: FakeBrokers, told: Told, sent: Sent
+    tail: Fetcher, silent_brokers: FakeBrokers, reports: Reports, sent: Sent
 ) -> None:
     ours = batch(5, [b"a"])
     sent.append(SentBatch(ours[BATCH_HEAD_BYTES:], 1, b"h0", b"h0", None))
-    told.takes_own = False
+    reports.takes_own = False
     tail.follow(0, 3, 5)
     await silent_brokers.wait_requests(1)
     tail.on_acknowledged(0, sent.oldest, 5)
     await answer(silent_brokers, fetched([found(ours)]))
-    assert told.lines == ["0 instance 3: 5 a", "0 instance 3: stands at 6"]
+    assert reports.lines == ["0 instance 3: 5 a", "0 instance 3: stands at 6"]
 
 
 async def land_and_move(tail: Fetcher, silent_brokers: FakeBrokers, sent: Sent) -> bytes:
@@ -92,7 +92,7 @@ async def land_and_move(tail: Fetcher, silent_brokers: FakeBrokers, sent: Sent) 
 
 
 async def test_what_was_appended_is_looked_at_when_another_leader_was_elected_and_then_its_leader_epoch_is_known(
-    tail: Fetcher, silent_brokers: FakeBrokers, told: Told, sent: Sent
+    tail: Fetcher, silent_brokers: FakeBrokers, reports: Reports, sent: Sent
 ) -> None:
     ours = await land_and_move(tail, silent_brokers, sent)
     assert (targets_of(silent_brokers.requests[1][2])[1], last_epochs_of(silent_brokers.requests[1][2])) == (
@@ -101,7 +101,7 @@ async def test_what_was_appended_is_looked_at_when_another_leader_was_elected_an
     )
     sent.append(SentBatch(b"next", 1, b"h2", b"h2", None))
     tail.on_acknowledged(0, sent.oldest, 7)
-    assert told.lines == ["0 instance 3: 2 own from 5"], "the log may have lost the batch before"
+    assert reports.lines == ["0 instance 3: 2 own from 5"], "the log may have lost the batch before"
     silent_brokers.answers += [lambda _: fetched([]), lambda _: fetched([found(ours)])]
     silent_brokers.answer_one()
     silent_brokers.answer_one()
@@ -110,47 +110,49 @@ async def test_what_was_appended_is_looked_at_when_another_leader_was_elected_an
         {0: 7},
         {0: 3},
     )
-    assert told.lines == ["0 instance 3: 2 own from 5"]
+    assert reports.lines == ["0 instance 3: 2 own from 5"]
     tail.on_acknowledged(0, sent.oldest, 7)
-    assert told.lines[1:] == ["0 instance 3: 1 own from 7"]
+    assert reports.lines[1:] == ["0 instance 3: 1 own from 7"]
 
 
 @pytest.mark.parametrize(
     "grown", [batch(5, [b"a", b"b"], header=b"other"), batch(6, [b"c", b"d"]), batch(7, [b"c"]), batch(6, [b"c"])]
 )
 async def test_a_log_that_lost_what_was_appended_and_grew_again_is_an_alarm(
-    tail: Fetcher, silent_brokers: FakeBrokers, told: Told, sent: Sent, grown: bytes
+    tail: Fetcher, silent_brokers: FakeBrokers, reports: Reports, sent: Sent, grown: bytes
 ) -> None:
     await land_and_move(tail, silent_brokers, sent)
     silent_brokers.answers += [lambda _: fetched([]), lambda _: fetched([found(grown)])]
     silent_brokers.answer_one()
     silent_brokers.answer_one()
-    await wait_until(lambda: len(told.lines) == 2)
-    assert told.lines[1] == "0 instance 3: alarm, the log was truncated below offset 7"
+    await wait_until(lambda: len(reports.lines) == 2)
+    assert reports.lines[1] == "0 instance 3: alarm, the log was truncated below offset 7"
 
 
 async def test_an_acknowledgement_of_what_a_fetch_read_first_or_of_what_was_forgotten_changes_nothing(
-    tail: Fetcher, silent_brokers: FakeBrokers, told: Told, sent: Sent
+    tail: Fetcher, silent_brokers: FakeBrokers, reports: Reports, sent: Sent
 ) -> None:
     ours = batch(5, [b"a"])
-    met = SentBatch(ours[BATCH_HEAD_BYTES:], 1, b"h0", b"h0", None)
-    sent.append(met)
+    read_back = SentBatch(ours[BATCH_HEAD_BYTES:], 1, b"h0", b"h0", None)
+    sent.append(read_back)
     tail.follow(0, 3, 5)
     await answer(silent_brokers, fetched([found(ours)]))
-    tail.on_acknowledged(0, met, 5)
-    tail.on_acknowledged(1, met, 5)
-    assert told.lines == ["0 instance 3: 1 own from 5"]
+    tail.on_acknowledged(0, read_back, 5)
+    tail.on_acknowledged(1, read_back, 5)
+    assert reports.lines == ["0 instance 3: 1 own from 5"]
 
 
 async def test_batch_that_was_appended_below_what_was_read_shows_a_truncated_log(
-    tail: Fetcher, silent_brokers: FakeBrokers, told: Told, sent: Sent
+    tail: Fetcher, silent_brokers: FakeBrokers, reports: Reports, sent: Sent
 ) -> None:
     sent.append(SentBatch(b"ours", 1, b"h0", b"h0", None))
     tail.follow(0, 3, 5)
     tail.follow(1, 4, 0)
     await silent_brokers.wait_requests(1)
     tail.on_acknowledged(0, sent.oldest, 4)
-    assert told.lines == ["0 instance 3: alarm, what was written now lies at offset 4, below 5: the log was truncated"]
+    assert reports.lines == [
+        "0 instance 3: alarm, what was written now lies at offset 4, below 5: the log was truncated"
+    ]
     await answer(silent_brokers, fetched([]))
     assert targets_of(silent_brokers.requests[1][2])[2] == [0]
 
@@ -167,10 +169,10 @@ async def test_while_batches_are_appended_a_fetch_waits_for_its_time_and_no_brok
 
 
 async def test_while_batches_are_appended_what_an_answer_rests_on_is_fetched_at_once(
-    silent_brokers: FakeBrokers, told: Told, sent: Sent
+    silent_brokers: FakeBrokers, reports: Reports, sent: Sent
 ) -> None:
     config = fetcher_config(fetch_wait_ms=60_000, retry_backoff_ms=50)
-    tail = Fetcher("tail", config, silent_brokers, lambda: told, sent.batches, make_metrics(), told.ended)  # type: ignore[arg-type,return-value]
+    tail = Fetcher("tail", config, silent_brokers, lambda: reports, sent.batches, make_metrics(), reports.ended)  # type: ignore[arg-type,return-value]
     tail.follow(0, 3, 5)
     await silent_brokers.wait_requests(1)
     land(tail, sent, 5)
@@ -194,12 +196,12 @@ def land(tail: Fetcher, sent: Sent, offset: int) -> None:
 
 
 async def test_a_batch_of_ours_that_is_read_in_slices_may_be_acknowledged_meanwhile(
-    tail: Fetcher, silent_brokers: FakeBrokers, told: Told, sent: Sent
+    tail: Fetcher, silent_brokers: FakeBrokers, reports: Reports, sent: Sent
 ) -> None:
     own = SentBatch(b"as it was before the broker wrote it anew", 3, b"h0", b"h2", None)
     sent.append(own)
-    told.at_records = lambda: tail.on_acknowledged(0, own, 5)
+    reports.at_records = lambda: tail.on_acknowledged(0, own, 5)
     tail.follow(0, 3, 5)
     await answer(silent_brokers, fetched([found(batch(5, [b"a", b"b", b"c"]))]))
-    assert told.lines == ["0 instance 3: 5 a, 6 b", "0 instance 3: 7 c", "0 instance 3: stands at 8"]
+    assert reports.lines == ["0 instance 3: 5 a, 6 b", "0 instance 3: 7 c", "0 instance 3: stands at 8"]
     assert not sent

@@ -18,7 +18,7 @@ from tests.waiting import wait_until
 
 _FOUND = Struct(">ihqqi")
 
-Told = list[tuple[int, dict[int, int | None]]]
+Reports = list[tuple[int, dict[int, int | None]]]
 
 
 def answer(found: dict[int, int], error_code: int = 0) -> bytes:
@@ -46,16 +46,16 @@ def brokers() -> FakeBrokers:
 
 
 @pytest.fixture
-def told() -> Told:
+def reports() -> Reports:
     return []
 
 
 @pytest.fixture
-async def offsets(brokers: FakeBrokers, told: Told) -> AsyncIterator[OffsetQueries]:
+async def offsets(brokers: FakeBrokers, reports: Reports) -> AsyncIterator[OffsetQueries]:
     metrics = RuntimeMetrics(Registry())
     offsets = OffsetQueries(
         brokers,  # type: ignore[arg-type]
-        lambda number, found: told.append((number, found)),
+        lambda number, found: reports.append((number, found)),
         metrics,
         **offset_query_bounds(),
     )
@@ -64,7 +64,7 @@ async def offsets(brokers: FakeBrokers, told: Told) -> AsyncIterator[OffsetQueri
 
 
 async def test_one_query_at_a_time_for_each_broker_and_what_is_wanted_meanwhile_goes_with_the_next(
-    offsets: OffsetQueries, brokers: FakeBrokers, told: Told
+    offsets: OffsetQueries, brokers: FakeBrokers, reports: Reports
 ) -> None:
     offsets.want_latest(1, [1])
     await brokers.wait_requests(1)
@@ -78,71 +78,71 @@ async def test_one_query_at_a_time_for_each_broker_and_what_is_wanted_meanwhile_
     # The last question left when round 3 was wanted already, so it answers that one, too.
     brokers.answers.extend([lambda _: answer({0: 4}), lambda _: answer({2: 6})])
     brokers.release_answers()
-    await wait_until(lambda: len(told) == 3)
-    assert told == [(1, {1: 5}), (3, {0: 4}), (3, {2: 6})]
+    await wait_until(lambda: len(reports) == 3)
+    assert reports == [(1, {1: 5}), (3, {0: 4}), (3, {2: 6})]
 
 
 async def test_what_is_wanted_in_one_turn_is_one_query(
-    offsets: OffsetQueries, brokers: FakeBrokers, told: Told
+    offsets: OffsetQueries, brokers: FakeBrokers, reports: Reports
 ) -> None:
     brokers.answers.append(lambda _: answer({1: 5, 2: 6}))
     brokers.release_answers()
     offsets.want_latest(1, [1])
     offsets.want_latest(2, [2])
-    await wait_until(lambda: bool(told))
-    assert told == [(2, {1: 5, 2: 6})]
+    await wait_until(lambda: bool(reports))
+    assert reports == [(2, {1: 5, 2: 6})]
     assert len(brokers.requests) == 1
 
 
 async def test_a_silent_broker_holds_up_only_what_it_leads(
-    offsets: OffsetQueries, brokers: FakeBrokers, told: Told
+    offsets: OffsetQueries, brokers: FakeBrokers, reports: Reports
 ) -> None:
     offsets.want_latest(1, [0, 1, 2])
     await brokers.wait_requests(2)
     silent = brokers._waiting.popleft()
     brokers.answers.append(lambda _: answer({1: 5, 2: 6}))
     brokers.answer_one()
-    await wait_until(lambda: bool(told))
-    assert told == [(1, {1: 5, 2: 6})]
+    await wait_until(lambda: bool(reports))
+    assert reports == [(1, {1: 5, 2: 6})]
     brokers.answers.append(lambda _: answer({0: 4}))
     silent.set_result(None)
-    await wait_until(lambda: len(told) == 2)
-    assert told[1] == (1, {0: 4})
+    await wait_until(lambda: len(reports) == 2)
+    assert reports[1] == (1, {0: 4})
 
 
 async def test_a_broker_that_leads_no_more_is_not_waited_for(
-    offsets: OffsetQueries, brokers: FakeBrokers, told: Told
+    offsets: OffsetQueries, brokers: FakeBrokers, reports: Reports
 ) -> None:
     offsets.want_latest(1, [1, 2])
     await brokers.wait_requests(1)
     offsets.want_latest(2, [2])
     brokers.elected[1] = {2: (1, 8)}
     await brokers.refresh()
-    await wait_until(lambda: bool(told))
-    assert told == [(2, {2: None})]
+    await wait_until(lambda: bool(reports))
+    assert reports == [(2, {2: None})]
     await brokers.wait_requests(2)
     assert asked_of(brokers)[1] == (1, {2: 8})
     # What the old leader says of it comes late and tells the past.
     brokers.answers.append(lambda _: answer({1: 5, 2: 6}))
     brokers.answer_one()
-    await wait_until(lambda: len(told) == 2)
-    assert told[1] == (1, {1: 5})
+    await wait_until(lambda: len(reports) == 2)
+    assert reports[1] == (1, {1: 5})
 
 
 async def test_a_partition_without_an_answer_does_not_hold_up_those_with_one(
-    offsets: OffsetQueries, brokers: FakeBrokers, told: Told
+    offsets: OffsetQueries, brokers: FakeBrokers, reports: Reports
 ) -> None:
     brokers.answers.append(lambda _: answer({1: 5}))
     brokers.release_answers()
     offsets.want_latest(1, [1, 2])
-    await wait_until(lambda: len(told) == 2)
-    assert told == [(1, {1: 5}), (1, {2: None})]
+    await wait_until(lambda: len(reports) == 2)
+    assert reports == [(1, {1: 5}), (1, {2: None})]
     assert brokers.refreshes == 1
 
 
 @pytest.mark.parametrize("refreshes_fail", [False, True])
 async def test_every_failure_is_reported_to_whoever_queries_after_the_leaders_were_looked_up_anew(
-    offsets: OffsetQueries, brokers: FakeBrokers, told: Told, refreshes_fail: bool
+    offsets: OffsetQueries, brokers: FakeBrokers, reports: Reports, refreshes_fail: bool
 ) -> None:
     def fail(_: bytes) -> bytes:
         raise ValueError("a bug")
@@ -152,8 +152,8 @@ async def test_every_failure_is_reported_to_whoever_queries_after_the_leaders_we
     brokers.release_answers()
     for number in (1, 2, 3):
         offsets.want_latest(number, [0])
-        await wait_until(lambda: len(told) == number)  # noqa: B023 - waited for within the turn
-        assert told[-1] == (number, {0: None})
+        await wait_until(lambda: len(reports) == number)  # noqa: B023 - waited for within the turn
+        assert reports[-1] == (number, {0: None})
         await asyncio.sleep(0)
     assert (brokers.refreshes, brokers.failures_left) == ((0, 0) if refreshes_fail else (3, 0))
 
@@ -177,12 +177,12 @@ SILENCE_MS = 30
 
 
 @pytest.fixture
-async def doubting(brokers: FakeBrokers, told: Told) -> AsyncIterator[OffsetQueries]:
+async def doubting(brokers: FakeBrokers, reports: Reports) -> AsyncIterator[OffsetQueries]:
     """Give one that has heard the first broker, which was confirmed then and not since."""
     metrics = RuntimeMetrics(Registry())
     offsets = OffsetQueries(
         brokers,  # type: ignore[arg-type]
-        lambda number, found: told.append((number, found)),
+        lambda number, found: reports.append((number, found)),
         metrics,
         **offset_query_bounds(leader_silence_max_ms=SILENCE_MS, request_timeout_ms=SILENCE_MS),
     )
@@ -194,7 +194,7 @@ async def doubting(brokers: FakeBrokers, told: Told) -> AsyncIterator[OffsetQuer
 
 
 async def test_a_leader_that_was_silent_for_too_long_counts_only_when_another_broker_names_it(
-    doubting: OffsetQueries, brokers: FakeBrokers, told: Told
+    doubting: OffsetQueries, brokers: FakeBrokers, reports: Reports
 ) -> None:
     """It may have been frozen for longer than its session: another broker leads, and it does not know yet."""
     doubting.want_latest(1, [0])
@@ -202,27 +202,27 @@ async def test_a_leader_that_was_silent_for_too_long_counts_only_when_another_br
     await until_silent(asyncio.get_running_loop().time())
     brokers.answers.append(lambda _: answer({0: 4}))
     brokers.answer_one()
-    await wait_until(lambda: bool(told))
-    assert told == [(1, {0: None})]
+    await wait_until(lambda: bool(reports))
+    assert reports == [(1, {0: None})]
     assert brokers.refreshes > 1
     # The next question is answered quickly, and by a broker that may still not know.
     doubting.want_latest(2, [0])
     await brokers.wait_requests(2)
     brokers.answers.append(lambda _: answer({0: 4}))
     brokers.answer_one()
-    await wait_until(lambda: len(told) == 2)
-    assert told[1] == (2, {0: None})
+    await wait_until(lambda: len(reports) == 2)
+    assert reports[1] == (2, {0: None})
     doubting.want_latest(3, [0])
     await brokers.wait_requests(3)
     brokers.witnessed.add(1)
     brokers.answers.append(lambda _: answer({0: 5}))
     brokers.answer_one()
-    await wait_until(lambda: len(told) == 3)
-    assert told[2] == (3, {0: 5})
+    await wait_until(lambda: len(reports) == 3)
+    assert reports[2] == (3, {0: 5})
 
 
 async def test_a_silence_shows_in_the_answer_to_any_request_to_the_broker(
-    doubting: OffsetQueries, brokers: FakeBrokers, told: Told
+    doubting: OffsetQueries, brokers: FakeBrokers, reports: Reports
 ) -> None:
     """Nothing was asked of it while it was frozen, but its tail was."""
     before_s = asyncio.get_running_loop().time()
@@ -231,12 +231,12 @@ async def test_a_silence_shows_in_the_answer_to_any_request_to_the_broker(
     doubting.want_latest(1, [0])
     brokers.answers.append(lambda _: answer({0: 4}))
     brokers.release_answers()
-    await wait_until(lambda: bool(told))
-    assert told == [(1, {0: None})]
+    await wait_until(lambda: bool(reports))
+    assert reports == [(1, {0: None})]
 
 
 async def test_the_leader_that_another_broker_names_after_a_silence_is_the_one_that_counts(
-    doubting: OffsetQueries, brokers: FakeBrokers, told: Told
+    doubting: OffsetQueries, brokers: FakeBrokers, reports: Reports
 ) -> None:
     doubting.want_latest(1, [0])
     await brokers.wait_requests(1)
@@ -245,8 +245,8 @@ async def test_the_leader_that_another_broker_names_after_a_silence_is_the_one_t
     brokers.witnessed.add(1)
     brokers.answers.append(lambda _: answer({0: 4}))
     brokers.answer_one()
-    await wait_until(lambda: bool(told))
-    assert told == [(1, {0: None})]
+    await wait_until(lambda: bool(reports))
+    assert reports == [(1, {0: None})]
 
 
 async def test_a_confirmation_that_was_requested_before_the_answer_came_is_none(
@@ -264,11 +264,11 @@ async def test_a_confirmation_that_was_requested_before_the_answer_came_is_none(
     assert await doubting.query(0, requests.LATEST) == 4
 
 
-async def test_a_broker_that_is_heard_all_the_time_is_queried_once(brokers: FakeBrokers, told: Told) -> None:
+async def test_a_broker_that_is_heard_all_the_time_is_queried_once(brokers: FakeBrokers, reports: Reports) -> None:
     metrics = RuntimeMetrics(Registry())
     offsets = OffsetQueries(
         brokers,  # type: ignore[arg-type]
-        lambda number, found: told.append((number, found)),
+        lambda number, found: reports.append((number, found)),
         metrics,
         **offset_query_bounds(leader_silence_max_ms=60_000),
     )
@@ -279,9 +279,9 @@ async def test_a_broker_that_is_heard_all_the_time_is_queried_once(brokers: Fake
     refreshes = []
     for number in range(1, 6):
         offsets.want_latest(number, [0])
-        await wait_until(lambda: len(told) == number)  # noqa: B023 - waited for within the turn
+        await wait_until(lambda: len(reports) == number)  # noqa: B023 - waited for within the turn
         refreshes.append(brokers.refreshes)
-    assert told == [(number, {0: 4}) for number in range(1, 6)]
+    assert reports == [(number, {0: 4}) for number in range(1, 6)]
     assert refreshes[0] > 0, "nobody had heard this broker before"
     assert refreshes[-1] == refreshes[0]
     offsets.close()
@@ -310,16 +310,16 @@ async def test_of_a_silence_it_counts_when_the_last_answered_request_left_and_no
 
 
 async def test_a_broker_that_requests_a_pause_is_queried_when_it_is_over(
-    offsets: OffsetQueries, brokers: FakeBrokers, told: Told
+    offsets: OffsetQueries, brokers: FakeBrokers, reports: Reports
 ) -> None:
     began_s = asyncio.get_running_loop().time()
     brokers.answers.append(lambda _: (100).to_bytes(4, "big") + answer({0: 4})[4:])
     brokers.always = lambda _: answer({0: 5})
     brokers.release_answers()
     offsets.want_latest(1, [0])
-    await wait_until(lambda: len(told) == 1)
+    await wait_until(lambda: len(reports) == 1)
     assert brokers.longer_ms == [(1, 100)], "what was asked behind it already waits as long"
     offsets.want_latest(2, [0])
-    await wait_until(lambda: len(told) == 2)
+    await wait_until(lambda: len(reports) == 2)
     assert asyncio.get_running_loop().time() - began_s >= 0.1
-    assert told == [(1, {0: 4}), (2, {0: 5})]
+    assert reports == [(1, {0: 4}), (2, {0: 5})]

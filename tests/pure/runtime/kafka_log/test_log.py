@@ -19,26 +19,26 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
 
 
 @pytest.fixture
-def told() -> Listener:
+def reports() -> Listener:
     return Listener()
 
 
 @pytest.fixture
-async def log(cluster: FakeCluster, told: Listener) -> AsyncIterator[KafkaLog]:
+async def log(cluster: FakeCluster, reports: Listener) -> AsyncIterator[KafkaLog]:
     log = make_log(cluster)
-    await log.start(told)
+    await log.start(reports)
     yield log
     await log.close(1)
 
 
 async def test_what_a_dropped_owner_had_to_say_is_never_sent(
-    log: KafkaLog, cluster: FakeCluster, told: Listener
+    log: KafkaLog, cluster: FakeCluster, reports: Listener
 ) -> None:
     """Its callers were told that this node is no coordinator; sent before the new checkpoint, the records would count."""
     log.start_reading(0, 1)
-    await wait_until(lambda: "0 instance 1: caught up at 0" in told.lines)
+    await wait_until(lambda: "0 instance 1: caught up at 0" in reports.lines)
     cluster.held.add((1, PRODUCE))
-    log.append(0, b"k", b"under way", b"h1")
+    log.append(0, b"k", b"in flight", b"h1")
     await cluster.wait_asked(1, PRODUCE)
     log.append(0, b"k", b"dropped", b"h2")
     log.stop_reading(0)
@@ -47,12 +47,12 @@ async def test_what_a_dropped_owner_had_to_say_is_never_sent(
     cluster.release_answers(1, PRODUCE)
     await cluster.wait_asked(1, PRODUCE, 2)
     await turns()
-    assert cluster.produced == [(1, 0, [b"under way"]), (1, 0, [b"checkpoint"])]
+    assert cluster.produced == [(1, 0, [b"in flight"]), (1, 0, [b"checkpoint"])]
     assert [sent.first_header for sent in log._sent._by_partition[0]] in ([b"h3"], [])
 
 
 async def test_what_a_stopped_partition_sent_is_compared_with_nothing_any_more(
-    log: KafkaLog, cluster: FakeCluster, told: Listener
+    log: KafkaLog, cluster: FakeCluster, reports: Listener
 ) -> None:
     """Else its oldest batch is for ever one of the past, and no later one is found by the answer to its Produce."""
     cluster.base_offset = 7  # nothing is found there without a fetch
@@ -63,10 +63,10 @@ async def test_what_a_stopped_partition_sent_is_compared_with_nothing_any_more(
     assert len(log._sent._by_partition[0]) == 1
     log.stop_reading(0)
     log.start_reading(0, 2)
-    await wait_until(lambda: "0 instance 2: caught up at 0" in told.lines)
+    await wait_until(lambda: "0 instance 2: caught up at 0" in reports.lines)
     cluster.base_offset = 0
     log.append(0, b"k", b"checkpoint", b"h2")
-    await wait_until(lambda: "0 instance 2: 1 own from 0" in told.lines)
+    await wait_until(lambda: "0 instance 2: 1 own from 0" in reports.lines)
     assert not log._sent._by_partition[0]
 
 
@@ -87,7 +87,7 @@ async def test_nothing_is_sent_after_a_close(log: KafkaLog, cluster: FakeCluster
 
 @pytest.mark.parametrize("answers_before", [0, 1], ids=["start", "end"])
 async def test_bounds_that_a_leader_of_the_past_returns_late_are_not_believed(
-    log: KafkaLog, cluster: FakeCluster, told: Listener, answers_before: int
+    log: KafkaLog, cluster: FakeCluster, reports: Listener, answers_before: int
 ) -> None:
     """An end of the past would be taken for a log that lost its end, which is an alarm."""
     cluster.offsets = {(1, 0): (0, 5), (2, 0): (2, 9)}
@@ -101,14 +101,14 @@ async def test_bounds_that_a_leader_of_the_past_returns_late_are_not_believed(
     cluster.leaders[0] = (2, 4)
     await log._brokers.refresh()
     cluster.release_answers(1, LIST_OFFSETS)
-    await wait_until(lambda: bool(told.lines))
-    assert told.lines == ["0 instance 1: failed, no broker returned its start and end"]
+    await wait_until(lambda: bool(reports.lines))
+    assert reports.lines == ["0 instance 1: failed, no broker returned its start and end"]
     log.start_reading(0, 2)
-    await wait_until(lambda: "0 instance 2: from 2 to 9" in told.lines)
+    await wait_until(lambda: "0 instance 2: from 2 to 9" in reports.lines)
 
 
 async def test_a_log_that_loses_what_a_load_read_is_noticed_by_the_first_fetch_of_the_tail(
-    log: KafkaLog, cluster: FakeCluster, told: Listener
+    log: KafkaLog, cluster: FakeCluster, reports: Listener
 ) -> None:
     """Source: KIP-320; without the leader epoch of the last batch the leader is not asked whether it still has that batch."""
     cluster.offsets = {(1, 0): (0, 2)}
@@ -117,45 +117,45 @@ async def test_a_log_that_loses_what_a_load_read_is_noticed_by_the_first_fetch_o
     log.start_reading(0, 1)
     await wait_until(lambda: sum(0 in epochs for epochs in cluster.last_epochs) == 2)
     assert [epochs[0] for epochs in cluster.last_epochs if 0 in epochs] == [-1, 3]
-    await wait_until(lambda: len(told.lines) >= 5)
-    assert told.lines[-2:] == [
+    await wait_until(lambda: len(reports.lines) >= 5)
+    assert reports.lines[-2:] == [
         "0 instance 1: caught up at 2",
         "0 instance 1: alarm, the log was truncated below offset 2",
     ]
 
 
 async def test_a_load_that_read_nothing_gives_the_tail_no_leader_epoch(
-    log: KafkaLog, cluster: FakeCluster, told: Listener
+    log: KafkaLog, cluster: FakeCluster, reports: Listener
 ) -> None:
     cluster.offsets = {(1, 0): (4, 4)}
     log.start_reading(0, 1)
-    await wait_until(lambda: "0 instance 1: caught up at 4" in told.lines)
+    await wait_until(lambda: "0 instance 1: caught up at 4" in reports.lines)
     await cluster.wait_asked(1, FETCH)
     await wait_until(lambda: bool(cluster.last_epochs))
     assert cluster.last_epochs[0] == {0: -1}
 
 
 async def test_a_checkpoint_that_is_appended_where_a_load_ended_proves_nothing_of_what_lies_below_it(
-    log: KafkaLog, cluster: FakeCluster, told: Listener
+    log: KafkaLog, cluster: FakeCluster, reports: Listener
 ) -> None:
     """The log may have lost its end and have grown to the same offset again, under others."""
     cluster.offsets = {(1, 0): (0, 2)}
     cluster.records[1, 0].append((2, in_epoch(3, batch(0, [b"a", b"b"]))))
     cluster.diverging.add(0)
     cluster.base_offset = 2
-    told.at_caught_up = lambda: cluster.held.add((1, FETCH))
+    reports.at_caught_up = lambda: cluster.held.add((1, FETCH))
     log.start_reading(0, 1)
-    await wait_until(lambda: "0 instance 1: caught up at 2" in told.lines)
+    await wait_until(lambda: "0 instance 1: caught up at 2" in reports.lines)
     log.append(0, b"k", b"checkpoint", b"h1")
     await cluster.wait_asked(1, PRODUCE)
     await turns()
     cluster.release_answers(1, FETCH)
-    await wait_until(lambda: "caught up" not in told.lines[-1])
-    assert told.lines[-1] == "0 instance 1: alarm, the log was truncated below offset 2"
+    await wait_until(lambda: "caught up" not in reports.lines[-1])
+    assert reports.lines[-1] == "0 instance 1: alarm, the log was truncated below offset 2"
 
 
 async def test_the_log_start_that_a_leader_of_the_past_returns_late_is_not_believed(
-    log: KafkaLog, cluster: FakeCluster, told: Listener
+    log: KafkaLog, cluster: FakeCluster, reports: Listener
 ) -> None:
     cluster.held.add((1, LIST_OFFSETS))
     log.query_log_start(0, 1)
@@ -163,12 +163,12 @@ async def test_the_log_start_that_a_leader_of_the_past_returns_late_is_not_belie
     cluster.leaders[0] = (2, 4)
     await log._brokers.refresh()
     cluster.release_answers(1, LIST_OFFSETS)
-    await wait_until(lambda: bool(told.lines))
-    assert told.lines == ["0 instance 1: log start None"]
+    await wait_until(lambda: bool(reports.lines))
+    assert reports.lines == ["0 instance 1: log start None"]
 
 
 async def test_reading_that_was_stopped_over_its_bounds_never_begins(
-    log: KafkaLog, cluster: FakeCluster, told: Listener
+    log: KafkaLog, cluster: FakeCluster, reports: Listener
 ) -> None:
     cluster.held.add((1, LIST_OFFSETS))
     log.start_reading(0, 1)
@@ -176,34 +176,34 @@ async def test_reading_that_was_stopped_over_its_bounds_never_begins(
     log.stop_reading(0)
     cluster.release_answers(1, LIST_OFFSETS)
     await turns()
-    assert told.lines == []
+    assert reports.lines == []
     assert cluster.asked.count((1, LIST_OFFSETS)) == 1
     assert (1, FETCH) not in cluster.asked
 
 
 async def test_reading_that_is_stopped_by_whoever_gets_its_bounds_never_begins(
-    log: KafkaLog, cluster: FakeCluster, told: Listener, monkeypatch: pytest.MonkeyPatch
+    log: KafkaLog, cluster: FakeCluster, reports: Listener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(told, "read_started", lambda partition, *_: log.stop_reading(partition))
+    monkeypatch.setattr(reports, "read_started", lambda partition, *_: log.stop_reading(partition))
     cluster.offsets = {(1, 0): (0, 5), (2, 1): (5, 5)}
     for partition in (0, 1):
         log.start_reading(partition, 1)
     await cluster.wait_asked(1, LIST_OFFSETS, 2)
     await cluster.wait_asked(2, LIST_OFFSETS, 2)
     await turns()
-    assert told.lines == []
+    assert reports.lines == []
     assert not {(1, FETCH), (2, FETCH)} & {*cluster.asked}
 
 
 async def test_a_load_reads_from_its_offset_and_from_no_earlier_than_the_log_start(
-    log: KafkaLog, cluster: FakeCluster, told: Listener
+    log: KafkaLog, cluster: FakeCluster, reports: Listener
 ) -> None:
     cluster.offsets = {(1, 0): (0, 3), (2, 1): (2, 3)}
     for broker_id, partition in cluster.offsets:
         cluster.records[broker_id, partition] = [(n + 1, batch(n, [b"%d" % n])) for n in range(3)]
         log.start_reading(partition, 1, 1)
-    await wait_until(lambda: len([line for line in told.lines if "caught up at 3" in line]) == 2)
-    assert [line for line in told.lines if line.startswith("0")] == [
+    await wait_until(lambda: len([line for line in reports.lines if "caught up at 3" in line]) == 2)
+    assert [line for line in reports.lines if line.startswith("0")] == [
         "0 instance 1: from 0 to 3",
         "0 instance 1: 1 1",
         "0 instance 1: stands at 2",
@@ -211,19 +211,19 @@ async def test_a_load_reads_from_its_offset_and_from_no_earlier_than_the_log_sta
         "0 instance 1: stands at 3",
         "0 instance 1: caught up at 3",
     ]
-    assert [line for line in told.lines if line.startswith("1")][1] == "1 instance 1: 2 2"
+    assert [line for line in reports.lines if line.startswith("1")][1] == "1 instance 1: 2 2"
 
 
 async def test_a_load_that_is_stopped_over_its_last_record_is_followed_by_no_tail(
-    log: KafkaLog, cluster: FakeCluster, told: Listener
+    log: KafkaLog, cluster: FakeCluster, reports: Listener
 ) -> None:
     cluster.offsets = {(1, 0): (0, 1)}
     cluster.records[1, 0] = [(1, batch(0, [b"a"]))]
-    told.at_records = lambda: log.stop_reading(0)
+    reports.at_records = lambda: log.stop_reading(0)
     log.start_reading(0, 1)
-    await wait_until(lambda: len(told.lines) >= 2)
+    await wait_until(lambda: len(reports.lines) >= 2)
     await turns()
-    assert "0 instance 1: caught up at 1" not in told.lines
+    assert "0 instance 1: caught up at 1" not in reports.lines
     assert not log._tail._partitions
 
 
@@ -235,17 +235,17 @@ async def test_a_partition_is_there_while_somebody_leads_it(log: KafkaLog, clust
     assert not log.has_partition(0)
 
 
-async def test_a_read_index_beyond_the_tail_has_it_fetch_at_once(cluster: FakeCluster, told: Listener) -> None:
+async def test_a_read_index_beyond_the_tail_has_it_fetch_at_once(cluster: FakeCluster, reports: Listener) -> None:
     log = make_log(cluster)
     log._tail._config = log._tail._config._replace(fetch_wait_ms=60_000)
-    await log.start(told)
+    await log.start(reports)
     log.start_reading(0, 1)
-    await wait_until(lambda: "0 instance 1: caught up at 0" in told.lines)
+    await wait_until(lambda: "0 instance 1: caught up at 0" in reports.lines)
     await cluster.wait_asked(1, FETCH)
     cluster.held.add((1, FETCH))
     await cluster.wait_asked(1, FETCH, 2)
     log.append(0, b"k", b"ours", b"h1")
-    await wait_until(lambda: "0 instance 1: 1 own from 0" in told.lines)
+    await wait_until(lambda: "0 instance 1: 1 own from 0" in reports.lines)
     cluster.release_answers(1, FETCH)
     await turns()
     asked = cluster.asked.count((1, FETCH))
@@ -254,14 +254,14 @@ async def test_a_read_index_beyond_the_tail_has_it_fetch_at_once(cluster: FakeCl
     cluster.offsets = {(1, 0): (0, 2)}
     cluster.records[1, 0] = [(2, batch(1, [b"theirs"]))]
     log.query_latest_offsets(1, [0])
-    await wait_until(lambda: "0 instance 1: 1 theirs" in told.lines)
-    assert "round 1: {0: 2}" in told.lines
+    await wait_until(lambda: "0 instance 1: 1 theirs" in reports.lines)
+    assert "round 1: {0: 2}" in reports.lines
     await log.close(1)
 
 
 @pytest.mark.parametrize("end_offset", [0, 9], ids=["tail", "load"])
 async def test_a_partition_that_is_stopped_is_fetched_no_more(
-    log: KafkaLog, cluster: FakeCluster, told: Listener, end_offset: int
+    log: KafkaLog, cluster: FakeCluster, reports: Listener, end_offset: int
 ) -> None:
     cluster.offsets = {(1, 0): (0, end_offset)}
     log.start_reading(0, 1)
@@ -270,18 +270,18 @@ async def test_a_partition_that_is_stopped_is_fetched_no_more(
     log.stop_reading(0)
     log.start_reading(1, 1)  # led by the other broker
     await turns()
-    told.lines.clear()
+    reports.lines.clear()
     cluster.records[1, 0] = [(1, batch(0, [b"too late"]))]
     asked = cluster.asked.count((1, FETCH))
     await cluster.wait_asked(2, FETCH, 5)
     await turns()
     assert cluster.asked.count((1, FETCH)) == asked
-    assert not [line for line in told.lines if line.startswith("0")]
+    assert not [line for line in reports.lines if line.startswith("0")]
 
 
-async def test_what_was_queried_before_a_close_is_never_answered(cluster: FakeCluster, told: Listener) -> None:
+async def test_what_was_queried_before_a_close_is_never_answered(cluster: FakeCluster, reports: Listener) -> None:
     log = make_log(cluster)
-    await log.start(told)
+    await log.start(reports)
     cluster.held |= {(1, LIST_OFFSETS), (2, LIST_OFFSETS)}
     log.start_reading(0, 1)
     log.query_log_start(1, 1)
@@ -292,48 +292,48 @@ async def test_what_was_queried_before_a_close_is_never_answered(cluster: FakeCl
     for broker_id in (1, 2):
         cluster.release_answers(broker_id, LIST_OFFSETS)
     await turns()
-    assert told.lines == []
+    assert reports.lines == []
     assert not {task for task in asyncio.all_tasks() if task.get_name().startswith("holdfast-")}
 
 
-async def test_a_batch_that_is_given_up_is_reported_to_its_owner(cluster: FakeCluster, told: Listener) -> None:
+async def test_a_batch_that_is_given_up_is_reported_to_its_owner(cluster: FakeCluster, reports: Listener) -> None:
     log = make_log(cluster, message_timeout_ms=1)
-    await log.start(told)
+    await log.start(reports)
     cluster.error_code = 7
     log.append(0, b"k", b"v", b"h1")
-    await wait_until(lambda: bool(told.lines))
-    assert told.lines[0].startswith("0: append failed, the broker answered error 7")
+    await wait_until(lambda: bool(reports.lines))
+    assert reports.lines[0].startswith("0: append failed, the broker answered error 7")
     await log.close(1)
 
 
 async def test_the_time_until_a_sampled_record_was_found_in_the_log_is_taken(
-    log: KafkaLog, cluster: FakeCluster, told: Listener
+    log: KafkaLog, cluster: FakeCluster, reports: Listener
 ) -> None:
     log.start_reading(0, 1)
-    await wait_until(lambda: "0 instance 1: caught up at 0" in told.lines)
+    await wait_until(lambda: "0 instance 1: caught up at 0" in reports.lines)
     log.append(0, b"k", b"v", b"h1")
-    await wait_until(lambda: "0 instance 1: 1 own from 0" in told.lines)
+    await wait_until(lambda: "0 instance 1: 1 own from 0" in reports.lines)
     assert log._metrics.event_purgatory_time.count == 1
 
 
 async def test_what_the_tail_hears_of_a_broker_is_a_sign_of_life(
-    log: KafkaLog, cluster: FakeCluster, told: Listener
+    log: KafkaLog, cluster: FakeCluster, reports: Listener
 ) -> None:
     log.start_reading(0, 1)
-    await wait_until(lambda: "0 instance 1: caught up at 0" in told.lines)
+    await wait_until(lambda: "0 instance 1: caught up at 0" in reports.lines)
     before_s = asyncio.get_running_loop().time()
     await wait_until(lambda: log._offsets._alive_s[1] > before_s)
     assert cluster.asked.count((1, LIST_OFFSETS)) == 2, "nothing was asked for but where the load begins and ends"
 
 
 async def test_a_leader_that_was_frozen_is_believed_only_when_another_broker_names_it(
-    cluster: FakeCluster, told: Listener
+    cluster: FakeCluster, reports: Listener
 ) -> None:
     """While it was frozen another broker may have been made leader, and it would tell where the log ended before."""
     log = make_log(cluster, leader_silence_max_ms=100, request_timeout_ms=1_000)
-    await log.start(told)
+    await log.start(reports)
     log.start_reading(0, 1)
-    await wait_until(lambda: "0 instance 1: caught up at 0" in told.lines)
+    await wait_until(lambda: "0 instance 1: caught up at 0" in reports.lines)
     cluster.held |= {(1, FETCH), (2, METADATA)}
     loop = asyncio.get_running_loop()
     await wait_until(lambda: any(place[:2] == (1, FETCH) for place in cluster.waiting))
@@ -341,53 +341,53 @@ async def test_a_leader_that_was_frozen_is_believed_only_when_another_broker_nam
     await wait_until(lambda: loop.time() - frozen_s > 0.1)
     cluster.release_answers(1, FETCH)
     log.query_latest_offsets(1, [0])
-    await wait_until(lambda: "round 1: {0: None}" in told.lines)
+    await wait_until(lambda: "round 1: {0: None}" in reports.lines)
     cluster.release_answers(2, METADATA)
     await log._brokers.refresh()
     number = 1
-    while "{0: 0}" not in told.lines[-1]:
+    while "{0: 0}" not in reports.lines[-1]:
         number += 1
         log.query_latest_offsets(number, [0])
-        await wait_until(lambda: told.lines[-1].startswith(f"round {number}: "))  # noqa: B023 - waited for within the turn
+        await wait_until(lambda: reports.lines[-1].startswith(f"round {number}: "))  # noqa: B023 - waited for within the turn
         assert number < 20
     assert log._brokers.confirmed_s(1) > frozen_s
     await log.close(1)
 
 
 async def test_records_are_deleted_at_the_leader_and_the_new_start_is_reported(
-    cluster: FakeCluster, told: Listener
+    cluster: FakeCluster, reports: Listener
 ) -> None:
     log = make_log(cluster, request_timeout_ms=7_000)
-    await log.start(told)
+    await log.start(reports)
     cluster.offsets = {(1, 0): (0, 50), (2, 1): (0, 50)}
     log.delete_records(1, 30)
-    await wait_until(lambda: bool(told.lines))
-    assert told.lines == ["1: log starts at 30, as asked"]
+    await wait_until(lambda: bool(reports.lines))
+    assert reports.lines == ["1: log starts at 30, as asked"]
     assert cluster.cut == [(2, 1, 30, 7_000)]
     log.query_log_start(1, 1)
-    await wait_until(lambda: len(told.lines) == 2)
-    assert told.lines[1] == "1 instance 1: log start 30"
+    await wait_until(lambda: len(reports.lines) == 2)
+    assert reports.lines[1] == "1 instance 1: log start 30"
     await log.close(1)
 
 
 async def test_a_cut_that_is_refused_or_that_nobody_takes_is_reported_with_its_reason(
-    log: KafkaLog, cluster: FakeCluster, told: Listener
+    log: KafkaLog, cluster: FakeCluster, reports: Listener
 ) -> None:
     """Whoever asked waits for it, and prunes no more before it is told."""
     cluster.error_code = 42
     log.delete_records(0, 30)
-    await wait_until(lambda: bool(told.lines))
-    assert told.lines.pop() == "0: log starts at None, the broker answered error 42"
+    await wait_until(lambda: bool(reports.lines))
+    assert reports.lines.pop() == "0: log starts at None, the broker answered error 42"
     log.delete_records(9, 30)
-    await wait_until(lambda: bool(told.lines))
-    line = told.lines.pop()
+    await wait_until(lambda: bool(reports.lines))
+    line = reports.lines.pop()
     assert line.startswith("9: log starts at None, ")
     assert not line.endswith(("as asked", ", "))
     assert len(cluster.cut) == 1
 
 
 async def test_a_broker_that_knows_no_bounds_is_no_matter_of_a_reading_that_was_stopped(
-    log: KafkaLog, cluster: FakeCluster, told: Listener
+    log: KafkaLog, cluster: FakeCluster, reports: Listener
 ) -> None:
     cluster.held.add((1, LIST_OFFSETS))
     log.start_reading(0, 1)
@@ -397,13 +397,13 @@ async def test_a_broker_that_knows_no_bounds_is_no_matter_of_a_reading_that_was_
     await log._brokers.refresh()
     cluster.release_answers(1, LIST_OFFSETS)
     await wait_until(lambda: not log._tasks)
-    assert told.lines == []
+    assert reports.lines == []
 
 
-async def test_a_close_leaves_nothing_that_goes_on(cluster: FakeCluster, told: Listener) -> None:
+async def test_a_close_leaves_nothing_that_goes_on(cluster: FakeCluster, reports: Listener) -> None:
     before = asyncio.all_tasks()
     log = make_log(cluster)
-    await log.start(told)
+    await log.start(reports)
     cluster.offsets = {(1, 0): (0, 0), (2, 1): (0, 9)}  # a tail, and a load whose end never comes
     for partition in (0, 1):
         log.start_reading(partition, 1)

@@ -162,7 +162,7 @@ class World:
         """Tell what was counted that is not 0."""
         self.told += [
             f"{name} {value:g}"
-            for name, value in self.registry.snapshot().items()
+            for name, value in self.registry.numbers()
             if value and name.endswith(("_total", "}", "_sum"))
         ]
 

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from itertools import count
 
 import pytest
 
-from holdfast.metrics.registry import Registry
 from holdfast.records.checkpoint import CHECKPOINT_KEY, Checkpoint, decode_checkpoint, encode_checkpoint
 from holdfast.records.header import encode_header
-from holdfast.runtime.coordinator import CoordinatorRuntime
-from holdfast.runtime.metrics import RuntimeMetrics
 from holdfast.runtime.partition.lifecycle import Partition
 from holdfast.runtime.partition.states import State
 from tests.configs import partition_config
 from tests.pure.runtime.counter import Bugs, Counter
 from tests.simulated.memory_log import MemoryTopic
+from tests.world.process import Process
 
 OWNER = Checkpoint(1, b"o" * 16, "b", 4, "memory", (1).to_bytes(16, "big"), 1, None)
 
@@ -46,29 +43,18 @@ class World:
     """A log of one partition that another node owns and goes on writing, and a node that is given it."""
 
     def __init__(self, log_records: int) -> None:
-        self.tasks: deque[Callable[[], None]] = deque()
-        self.superseded_by: list[int] = []
         self.topic = MemoryTopic()
         self.topic.write_foreign(0, CHECKPOINT_KEY, encode_checkpoint(OWNER), encode_header(1, 0))
         self.written = 0
         for _ in range(log_records):
             self.write()
-        attempts = count(1)
-        log = self.topic.open_log()
         self.machines: list[Slow] = []
-        self.runtime = CoordinatorRuntime(
-            partition_config(node_id="a", log=self.topic.identity),
-            log,
-            self,
-            self.make_machine,
-            lambda: 0,
-            lambda size: next(attempts).to_bytes(size, "big"),
-            lambda: 1.0,
-            RuntimeMetrics(Registry()),
-            write_timeout_ms=5_000,
-            slice_ms=5,
+        self.process = Process(
+            self.topic, partition_config(node_id="a", log=self.topic.identity), self.make_machine, observer=self
         )
-        log.start(self.runtime)
+        self.tasks, self.runtime = self.process.turns, self.process.runtime
+        self.superseded_by: list[int] = []
+        self.process.start()
 
     def make_machine(self, _: int) -> Slow:
         self.machines.append(Slow(self.is_claimed))
@@ -88,12 +74,6 @@ class World:
         self.topic.run_until_quiet()
         return self.runtime.partitions[0]
 
-    def finish(self) -> None:
-        self.topic.run_until_quiet()
-        while self.tasks:
-            self.tasks.popleft()()
-            self.topic.run_until_quiet()
-
     def claims(self) -> list[str]:
         """Return the node ids of all checkpoints in the log."""
         records = self.topic.partitions[0].records
@@ -101,12 +81,6 @@ class World:
 
     def note(self, level: str, event: str, fields: dict[str, object]) -> None:
         """Listen to nothing."""
-
-    def continue_soon(self, task: Callable[[], None]) -> None:
-        self.tasks.append(task)
-
-    def end_turn_with(self, task: Callable[[], None]) -> None:
-        task()
 
     def partition_changed(self, partition: Partition) -> None:
         """Listen to nothing."""
@@ -119,7 +93,7 @@ class World:
 def test_what_is_folded_between_claim_and_serving_does_not_grow_with_the_log(log_records: int) -> None:
     world = World(log_records)
     partition = world.load(generation=5)
-    for _ in range(log_records // 2):  # the owner writes while the fold is under way, and is read
+    for _ in range(log_records // 2):  # the owner writes while the fold goes on, and is read
         world.tasks.popleft()()
         world.write()
         world.topic.run_until_quiet()
@@ -130,7 +104,7 @@ def test_what_is_folded_between_claim_and_serving_does_not_grow_with_the_log(log
     # What the owner appends before our checkpoint lands counts, and is all that is left.
     for _ in range(3):
         world.write()
-    world.finish()
+    world.process.settle()
     assert (partition.state, machine.value) == (State.ACTIVE, world.written)
     assert machine.folded_after_claim == 3
 
@@ -140,23 +114,22 @@ def test_a_generation_that_the_group_has_fallen_behind_is_reported_and_a_higher_
     world = World(3)
     partition = world.load(generation=1)
     assert (partition.state, world.superseded_by, world.claims()) == (State.CLOSED, [OWNER.generation], ["b"])
-    assert partition.tenancy.highest_generation() == OWNER.generation
-    world.load(partition.tenancy.highest_generation() + 1)
-    world.finish()
+    world.load(world.superseded_by[-1] + 1)
+    world.process.settle()
     assert (partition.state, world.claims()) == (State.ACTIVE, ["b", "a"])
-    assert partition.tenancy.highest_generation() == OWNER.generation + 1
+    assert partition.generation == OWNER.generation + 1
 
 
-def test_an_owner_that_is_superseded_knows_the_generation_that_it_met() -> None:
+def test_an_owner_that_is_superseded_reports_the_generation_of_the_winner() -> None:
     world = World(3)
     partition = world.load(generation=5)
-    world.finish()
+    world.process.settle()
     assert partition.state is State.ACTIVE
     rival = OWNER._replace(owner_epoch=3, attempt_id=b"r" * 16, generation=9)
     world.topic.write_foreign(0, CHECKPOINT_KEY, encode_checkpoint(rival), encode_header(3, 0))
     world.topic.commit(0)
     world.topic.run_until_quiet()
-    assert (partition.state, world.superseded_by, partition.tenancy.highest_generation()) == (State.CLOSED, [9], 9)
+    assert (partition.state, world.superseded_by) == (State.CLOSED, [9])
 
 
 def test_what_a_group_hands_out_is_not_taken_past_it() -> None:
@@ -164,7 +137,7 @@ def test_what_a_group_hands_out_is_not_taken_past_it() -> None:
     world = World(3)
     partition = world.load(generation=1)
     world.runtime.take(0)
-    world.finish()
+    world.process.settle()
     assert (partition.state, world.claims()) == (State.CLOSED, ["b"])
 
 
@@ -174,8 +147,8 @@ def test_what_a_group_has_given_to_another_node_is_not_taken_past_it_either(
 ) -> None:
     world = World(3)
     world.load(None)
-    world.finish()
+    world.process.settle()
     world.runtime.unload(0, generation)
     world.runtime.take(0)
-    world.finish()
+    world.process.settle()
     assert world.claims() == claims

@@ -166,5 +166,5 @@ def test_last_epoch_leaves_room_for_one_higher() -> None:
     ],
 )
 def test_may_take(winner: tuple[str, int] | None, generation: int, node_id: str, may: bool) -> None:
-    met = None if winner is None else checkpoint(1, THEIRS, node_id=winner[0], generation=winner[1])
-    assert may_take(met, generation, node_id) is may
+    found = None if winner is None else checkpoint(1, THEIRS, node_id=winner[0], generation=winner[1])
+    assert may_take(found, generation, node_id) is may

@@ -58,7 +58,7 @@ async def test_what_a_silent_broker_does_not_take_uses_up_nobody_elses_part_of_t
     for partition in range(4):
         sender.accumulator._queues[partition]  # it is known
     brokers.withhold_answers()
-    for _ in range(2):  # one batch of each is under way, and the rest gathers
+    for _ in range(2):  # one batch of each is in flight, and the rest lingers
         for partition in (0, 1):
             for _ in range(20):
                 sender.append(partition, b"k", b"v", b"h")
@@ -107,7 +107,7 @@ async def test_records_that_waited_for_a_batch_are_in_the_time_of_the_next_one_o
     made = accumulator.make_batch(0)
     assert made is not None
     assert made[1].first_record_s is not None
-    assert accumulator.make_batch(0) is None, "one is under way"
+    assert accumulator.make_batch(0) is None, "one is in flight"
     assert accumulator.append(0, b"k", b"v", b"h") is False, "it need not be sent now"
     assert 0 not in accumulator.ready
     accumulator.end_batch(0)
@@ -122,7 +122,7 @@ async def test_records_that_waited_for_a_batch_are_in_the_time_of_the_next_one_o
 
 @pytest.mark.pure_build("compiled, nobody can hand over what cannot be built")
 async def test_a_batch_that_cannot_be_built_fails_its_owner_alone(brokers: FakeBrokers) -> None:
-    told: list[tuple[int, bytes, str]] = []
+    reports: list[tuple[int, bytes, str]] = []
     reported: list[str] = []
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(lambda _, context: reported.append(context["message"]))
@@ -131,15 +131,15 @@ async def test_a_batch_that_cannot_be_built_fails_its_owner_alone(brokers: FakeB
         brokers,  # type: ignore[arg-type]
         SentBatches(),
         lambda *_: None,
-        lambda *failed: told.append(failed),
+        lambda *failed: reports.append(failed),
         lambda: 1_000,
         make_metrics(),
     )
     sender.append(0, b"k", b"good", b"h1")
     sender.append(0, b"k", bytes(20), "no bytes")  # type: ignore[arg-type]
     sender.append(1, b"k", b"other", b"h1")
-    await wait_until(lambda: bool(told))
-    ((partition, header, why),) = told
+    await wait_until(lambda: bool(reports))
+    ((partition, header, why),) = reports
     assert (partition, header) == (0, b"h1")
     assert why.startswith("no batch could be built: ")
     assert reported == ["building a batch of partition 0 failed"]

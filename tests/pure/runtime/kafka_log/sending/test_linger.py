@@ -1,4 +1,4 @@
-"""How long records gather for a broker: as long as its answers usually take, within bounds."""
+"""How long records linger for a broker: as long as its answers usually take, within bounds."""
 
 import pytest
 from hypothesis import given

@@ -116,7 +116,7 @@ async def test_a_broker_waits_for_its_own_answers_only() -> None:
     for _ in range(100):
         sender._slots[1].linger.on_answered(60)
     sender.append(1, b"k", b"1", b"h")
-    await asyncio.sleep(0)  # now it gathers for a minute
+    await asyncio.sleep(0)  # now it lingers for a minute
     sender.append(2, b"k", b"1", b"h")
     await brokers.wait_requests(2)
     sender.append(3, b"k", b"1", b"h")

@@ -80,7 +80,7 @@ async def test_a_batch_sent_again_ends_at_its_time_out_and_its_late_answer_says_
     await brokers.wait_requests(3)
     brokers.answer_one()
     await wait_until(lambda: sender._in_flight == 1)
-    assert sender.accumulator._queues[0].is_in_flight, "the batch of the next attempt is under way"
+    assert sender.accumulator._queues[0].is_in_flight, "the batch of the next attempt is in flight"
     brokers.release_answers()
     await wait_until(lambda: bool(landings))
     assert [header for _, header, _ in landings] == [b"h2"]

@@ -155,13 +155,13 @@ async def test_answer_that_cannot_be_read_is_as_good_as_none(
 
 @pytest.mark.parametrize("what", ["landed", "failed"])
 async def test_a_bug_in_telling_one_partition_leaves_no_other_waiting(brokers: FakeBrokers, what: str) -> None:
-    """All four are in one request: told first, landed, refused for good, and refused for now."""
+    """All four are in one request: reported first, landed, refused for good, and refused for now."""
     bugs: list[str] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: bugs.append(str(context["message"])))
-    told: list[tuple[str, int]] = []
+    reports: list[tuple[str, int]] = []
 
     def tell(name: str, partition: int) -> None:
-        told.append((name, partition))
+        reports.append((name, partition))
         if name == what and partition in (0, 2):
             raise ValueError("a bug")
 
@@ -189,13 +189,13 @@ async def test_a_bug_in_telling_one_partition_leaves_no_other_waiting(brokers: F
     sender._brokers.answers.append(answer)  # type: ignore[attr-defined]
     for partition in errors:
         sender.append(partition, b"k", b"1", b"h")
-    await wait_until(lambda: ("landed", 4) in told)
+    await wait_until(lambda: ("landed", 4) in reports)
     assert not any(sender.accumulator._queues[partition].is_in_flight for partition in errors)
     if what == "landed":
-        assert told == [("landed", 0), ("failed", 0), ("landed", 1), ("failed", 2), ("failed", 3), ("landed", 4)]
+        assert reports == [("landed", 0), ("failed", 0), ("landed", 1), ("failed", 2), ("failed", 3), ("landed", 4)]
         assert bugs == ["reporting to partition 0 what became of a batch failed"]
     else:
-        assert told == [("landed", 0), ("landed", 1), ("failed", 2), ("failed", 3), ("landed", 4)]
+        assert reports == [("landed", 0), ("landed", 1), ("failed", 2), ("failed", 3), ("landed", 4)]
         assert bugs == ["reporting to partition 2 what became of a batch failed"]
     assert await sender.close(5)
 

@@ -248,7 +248,7 @@ async def test_a_wish_wakes_who_waits() -> None:
         world.member.request_rejoin("news")
         while world.program.happened.count("complete") == 1:
             await world.member.poll(PATIENCE_MS)
-        assert world.registry.snapshot()["holdfast_rejoins_total{cause=requested}"] == 1
+        assert dict(world.registry.numbers())["holdfast_rejoins_total{cause=requested}"] == 1
 
 
 async def test_a_final_error_is_raised_again_and_again_and_nothing_is_sent() -> None:
@@ -365,7 +365,7 @@ async def test_callbacks_that_a_program_does_not_have_are_left_out() -> None:
 
 async def test_the_metrics_are_there_before_the_first_join_and_the_age_is_of_the_last_answer() -> None:
     async with made() as world:
-        before = world.registry.snapshot()
+        before = dict(world.registry.numbers())
         assert (
             before["holdfast_heartbeat_age_seconds"]
             == before["holdfast_rebalances_total"]
@@ -373,10 +373,10 @@ async def test_the_metrics_are_there_before_the_first_join_and_the_age_is_of_the
             == 0
         )
         assert await world.member.ensure_active(PATIENCE_MS)
-        await wait_until(lambda: world.registry.snapshot()["holdfast_heartbeats_total"] > 1)
+        await wait_until(lambda: dict(world.registry.numbers())["holdfast_heartbeats_total"] > 1)
         world.link.hold(Heartbeat)
-        await wait_until(lambda: world.registry.snapshot()["holdfast_heartbeat_age_seconds"] > 0)
-        assert world.registry.snapshot()["holdfast_rebalances_total"] == 1
+        await wait_until(lambda: dict(world.registry.numbers())["holdfast_heartbeat_age_seconds"] > 0)
+        assert dict(world.registry.numbers())["holdfast_rebalances_total"] == 1
 
 
 async def test_an_empty_protocol_type_is_refused_at_once() -> None:
