@@ -82,6 +82,9 @@ def _extensions() -> list[Extension]:
         extension.extra_compile_args.append("-g0")
         # All that calls one of our functions by its name is in the same library, so calls need no table and may be inlined.
         extension.extra_compile_args.append("-fno-semantic-interposition")
+    extensions.append(
+        Extension("holdfast.records.native", ["holdfast/records/native.c"], extra_compile_args=["-O2", "-g0"])
+    )
     return extensions
 
 
