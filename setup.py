@@ -1,7 +1,8 @@
 """Compile the hot path into C where COMPILE_HOLDFAST=1; everything else about the package is in pyproject.toml.
 
-mypyc does it, and needs `deploy/requirements-build.lock`, a C compiler, Python's headers, and `--no-build-isolation`, because it reads the
-types of the libraries that we use. Without the variable the package is pure Python, and behaves the same.
+mypyc does it, beside one module that is written in C, and needs `deploy/requirements-build.lock`, a C compiler, Python's headers, and
+`--no-build-isolation`, because it reads the types of the libraries that we use. Without the variable the package is pure Python, and
+behaves the same.
 """
 
 import os
