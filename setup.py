@@ -1,7 +1,8 @@
 """Compile the hot path into C where COMPILE_HOLDFAST=1; everything else about the package is in pyproject.toml.
 
-mypyc does it, and needs `deploy/requirements-build.lock`, a C compiler, Python's headers, and `--no-build-isolation`, because it reads the
-types of the libraries that we use. Without the variable the package is pure Python, and behaves the same.
+mypyc does it, beside one module that is written in C, and needs `deploy/requirements-build.lock`, a C compiler, Python's headers, and
+`--no-build-isolation`, because it reads the types of the libraries that we use. Without the variable the package is pure Python, and
+behaves the same.
 """
 
 import os
@@ -82,6 +83,9 @@ def _extensions() -> list[Extension]:
         extension.extra_compile_args.append("-g0")
         # All that calls one of our functions by its name is in the same library, so calls need no table and may be inlined.
         extension.extra_compile_args.append("-fno-semantic-interposition")
+    extensions.append(
+        Extension("holdfast.records.native", ["holdfast/records/native.c"], extra_compile_args=["-O2", "-g0"])
+    )
     return extensions
 
 

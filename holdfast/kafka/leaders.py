@@ -53,6 +53,8 @@ class Brokers:
         self._topic_id = NO_TOPIC
         #: The highest seen of this topic, by partition.
         self._leader_epochs: dict[int, int] = {}
+        #: By the loop's clock: when the last query for the leaders was answered, or failed.
+        self._answered_s = -inf
         #: Requests for the leaders so far.
         self._requests = 0
         #: By broker.
@@ -147,12 +149,14 @@ class Brokers:
         return connection
 
     async def _look_up(self) -> None:
-        began_s = asyncio.get_running_loop().time()
+        loop = asyncio.get_running_loop()
+        # The pause comes before the next query, not behind this answer: the first callers of a start wait for no pause.
+        await asyncio.sleep(self._answered_s + REFRESH_INTERVAL_S - loop.time())
+        began_s = loop.time()
         try:
             address, answer = await self._first_answer()
-        except Exception:
-            await asyncio.sleep(REFRESH_INTERVAL_S)
-            raise
+        finally:
+            self._answered_s = loop.time()
         if answer.topic_id not in (NO_TOPIC, self._topic_id):
             self._topic_id, self._leader_epochs = answer.topic_id, {}
         self._leader_epochs |= answer.leader_epochs
@@ -164,7 +168,6 @@ class Brokers:
                 self._confirmed_s[broker_id] = began_s
         for listener in self._listeners:
             listener()
-        await asyncio.sleep(REFRESH_INTERVAL_S)
 
     async def _first_answer(self) -> tuple[Address, Leaders]:
         addresses = deque(dict.fromkeys((*self._addresses.values(), *self._options.bootstrap)))

@@ -30,6 +30,11 @@ from typing import Final
 
 from holdfast.records.batches import SettledBatches, StateBatch, make_batch
 
+try:
+    from holdfast.records.native import combine as _combine_in_c
+except ImportError:  # the build without a C compiler
+    _combine_in_c = None  # type: ignore[assignment]
+
 #: How often a batch may on average be cut and put back before `_sweep` takes over; recorded cases need less than 2.
 _PUT_BACK_PER_BATCH_MAX: Final = 16
 #: And how often in all, beside once for each batch, so that a Write of thousands of batches takes no longer than sorting.
@@ -52,6 +57,17 @@ def combine(current: Sequence[StateBatch], incoming: Sequence[StateBatch], start
         incoming: the batches of the write, in any order.
         start_offset: offsets below it are cut off; -1 cuts nothing.
     """
+    if _combine_in_c is not None:
+        combined = _combine_in_c(current, incoming, start_offset)
+        if combined is not None:
+            return combined
+    return combine_in_python(current, incoming, start_offset)
+
+
+def combine_in_python(
+    current: Sequence[StateBatch], incoming: Sequence[StateBatch], start_offset: int
+) -> tuple[StateBatch, ...]:
+    """Answer as `combine` does, in every case."""
     is_settled = type(current) is SettledBatches
     if start_offset != -1:
         if not is_settled:

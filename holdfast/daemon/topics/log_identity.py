@@ -7,11 +7,12 @@ A topic in which no record says that it is ours belongs to another program, and 
 """
 
 from collections.abc import Iterable
+from contextlib import suppress
 from threading import Event
 from time import monotonic
 from typing import Final, NamedTuple
 
-from confluent_kafka import OFFSET_BEGINNING, KafkaError, Message, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, Message, TopicPartition
 
 from holdfast.daemon.brokers.silence import named
 from holdfast.daemon.topics.state_topic import StateTopic, StateTopicError
@@ -25,7 +26,11 @@ from holdfast.runtime.partition.log_check import identity_of, show
 from holdfast.runtime.partition.ownership import Ownership, Verdict
 from holdfast.runtime.settings import LogIdentity
 
-_POLL_S: Final = 0.2
+_POLL_S: Final = 0.05
+#: For what an empty log partition keeps the answer of a broker back; all of them are read once.
+_FETCH_WAIT_MS: Final = 10
+#: At most, for a first look at who leads; where it takes longer, the reading goes on without.
+_LEADERS_S: Final = 1.0
 #: A first checkpoint lies in the first batch; what else a fetch would bring is not needed.
 _FETCH_BYTES: Final = 65_536
 #: No line names more log partitions than that.
@@ -166,13 +171,17 @@ def read_first_records(
             "check.crcs": True,
             "fetch.message.max.bytes": _FETCH_BYTES,
             "queued.min.messages": 1,
-            "fetch.queue.backoff.ms": 10,  # else a log partition with more records to read pauses for a second
-            "fetch.wait.max.ms": 100,  # an empty log partition answers at its end
+            "fetch.queue.backoff.ms": 5,  # else a log partition with more records to read pauses for a second
+            "fetch.wait.max.ms": _FETCH_WAIT_MS,
+            "socket.nagle.disable": True,
         },
     )
     first_records = [FirstRecords(partition, identity) for partition in range(topic.partition_count)]
     deadline = monotonic() + timeout_ms / 1_000
     try:
+        # A log partition whose leader librdkafka does not know yet is looked at again half a second later.
+        with suppress(KafkaException):
+            consumer.list_topics(topic.name, timeout=min(_LEADERS_S, timeout_ms / 1_000))
         consumer.assign(
             [TopicPartition(topic.name, partition, OFFSET_BEGINNING) for partition in range(len(first_records))]
         )

@@ -18,6 +18,11 @@ from holdfast.records.keys import TOPIC_ID_SIZE, SharePartitionKey
 from holdfast.records.single_object import PREFIX_SIZE, SingleObject, prefix_error
 from holdfast.records.values import Snapshot, Update, make_snapshot, make_update
 
+try:
+    from holdfast.records import native as _native
+except ImportError:  # the build without a C compiler
+    _native = None  # type: ignore[assignment]
+
 _KEY: Final = SingleObject("share_partition")
 _SNAPSHOT: Final = SingleObject("share_snapshot")
 _UPDATE: Final = SingleObject("share_update")
@@ -61,6 +66,14 @@ def decode_key(data: bytes) -> SharePartitionKey:
 
 def encode_value(value: Snapshot | Update) -> bytes:
     """Return the bytes of a snapshot or an update, whose numbers are within the range of their fields."""
+    is_update = type(value) is Update
+    if _native is not None:
+        return _native.encode_value(value, 4 if is_update else 7, UPDATE_PREFIX if is_update else SNAPSHOT_PREFIX)
+    return encode_value_in_python(value)
+
+
+def encode_value_in_python(value: Snapshot | Update) -> bytes:
+    """Answer as `encode_value` does."""
     if type(value) is Update:
         numbers = [*value[:4]]
         _flatten(value[4], numbers)
@@ -97,6 +110,12 @@ def decode_value(data: bytes) -> Snapshot | Update:
 
 
 def _decode_update(data: bytes) -> Update:
+    update = None if _native is None else _native.decode_update(data, PREFIX_SIZE)
+    return decode_update_in_python(data) if update is None else update
+
+
+def decode_update_in_python(data: bytes) -> Update:
+    """Return the update that a value holds, whatever its form."""
     numbers = decode_numbers(data[PREFIX_SIZE:])
     batches = _unflatten(numbers[4:])
     if batches is not None:
@@ -106,6 +125,12 @@ def _decode_update(data: bytes) -> Update:
 
 
 def _decode_snapshot(data: bytes) -> Snapshot:
+    snapshot = None if _native is None else _native.decode_snapshot(data, PREFIX_SIZE)
+    return decode_snapshot_in_python(data) if snapshot is None else snapshot
+
+
+def decode_snapshot_in_python(data: bytes) -> Snapshot:
+    """Return the snapshot that a value holds, whatever its form."""
     snapshot = snapshot_of_numbers(decode_numbers(data[PREFIX_SIZE:]))
     return snapshot or snapshot_of_fields(_SNAPSHOT.decode("value", data))
 

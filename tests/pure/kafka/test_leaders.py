@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from math import inf
 from typing import Any
 from uuid import UUID
@@ -10,7 +11,7 @@ import pytest
 
 from holdfast.kafka.connection import BrokerConnection, ConnectionOptions
 from holdfast.kafka.errors import ConnectionFailed
-from holdfast.kafka.leaders import Brokers
+from holdfast.kafka.leaders import REFRESH_INTERVAL_S, Brokers
 from tests.pure.kafka.brokers.metadata_answers import metadata
 from tests.waiting import PATIENCE_S, wait_until
 
@@ -136,6 +137,26 @@ async def test_a_silent_broker_does_not_keep_the_others_from_telling_who_leads(m
         await place.brokers.refresh()
     assert place.brokers.leaders == {0: (7, 3)}
     assert place.asked == ["silent", "talking", "talking closed", "silent closed"]
+
+
+@pytest.mark.parametrize("first", [answer, nonsense])
+async def test_the_pause_comes_before_the_next_query_and_not_behind_an_answer(
+    monkeypatch: pytest.MonkeyPatch, first: Callable[[], Awaitable[bytes]]
+) -> None:
+    place, pauses_s = Place(monkeypatch, broker=first), list[tuple[float, int]]()
+    sleep = asyncio.sleep
+
+    async def note(delay_s: float) -> None:
+        pauses_s.append((delay_s, len(place.asked)))
+        await sleep(delay_s)
+
+    monkeypatch.setattr(asyncio, "sleep", note)
+    for _ in range(2):
+        with suppress(ConnectionFailed):
+            await place.brokers.refresh()
+    (first_s, asked_before_first), (second_s, asked_before_second) = pauses_s
+    assert first_s <= 0 < second_s <= REFRESH_INTERVAL_S
+    assert asked_before_first == 0 < asked_before_second == len(place.asked) // 2
 
 
 async def test_a_broker_that_talks_nonsense_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,7 @@ from threading import Event
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError
+from confluent_kafka import KafkaError, KafkaException
 
 from holdfast.daemon.topics.log_identity import (
     FirstRecords,
@@ -141,8 +141,15 @@ class Consumer:
         assert settings["check.crcs"] is True
         assert settings["fetch.queue.backoff.ms"] < settings["fetch.wait.max.ms"], "no start waits for a full queue"
         self.paused: list[int] = []
+        self.knows_leaders = False
+
+    def list_topics(self, topic: str, timeout: float) -> None:
+        assert 0 < timeout <= 1
+        self.knows_leaders = True
+        raise KafkaException(KafkaError(KafkaError._TRANSPORT))  # as when no broker answers; the reading says so
 
     def assign(self, places: list[Any]) -> None:
+        assert self.knows_leaders, "else librdkafka begins half a second late"
         assert [place.partition for place in places] == [0, 1, 2]
 
     def consume(self, count: int, timeout: float) -> list[Any]:

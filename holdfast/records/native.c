@@ -1,0 +1,531 @@
+/* The inner loops of records, in C: numbers of Avro, values of updates and snapshots, combining, the replay of an update.
+
+   Each function is the twin of one in Python and answers the same; where a case is unusual it answers None, and the caller goes
+   the way in Python. `native.pyi` says what each takes and gives; `tests/pure/records/test_native.py` compares them case by case.
+
+   Batches and states hold numbers and each other only, so they cannot be part of a cycle, and the collector is told not to look. */
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#include <stdint.h>
+#include <string.h>
+
+/* At most so many batches are combined here; more of them are seldom, and go the way in Python. */
+#define BATCHES_MAX 64
+/* A 64-bit zigzag number as a varint. */
+#define NUMBER_BYTES_MAX 10
+/* Longer varints are left to fastavro, as `numbers.decode_numbers` does. */
+#define SHIFT_MAX 49
+#define BATCH_FIELDS 4
+#define STATE_FIELDS 11
+
+typedef struct {
+    int64_t first, last;
+    int64_t state, count;
+} Batch;
+
+static PyTypeObject *state_batch_type, *settled_type, *update_type, *snapshot_type;
+
+/* ---- tuples ------------------------------------------------------------------------------------------------------ */
+
+/* Make an instance of a subclass of tuple without its fields, unknown to the collector. */
+static PyObject *new_tuple(PyTypeObject *type, Py_ssize_t size)
+{
+    PyObject *made = type->tp_alloc(type, size);
+    if (made)
+        PyObject_GC_UnTrack(made);
+    return made;
+}
+
+/* Set a field to a number; false where there is no memory. */
+static int set_number(PyObject *tuple, Py_ssize_t index, int64_t number)
+{
+    PyObject *made = PyLong_FromLongLong(number);
+    PyTuple_SET_ITEM(tuple, index, made);
+    return made != NULL;
+}
+
+static PyObject *make_batch(const Batch *batch)
+{
+    PyObject *made = new_tuple(state_batch_type, BATCH_FIELDS);
+    if (made && set_number(made, 0, batch->first) && set_number(made, 1, batch->last) &&
+        set_number(made, 2, batch->state) && set_number(made, 3, batch->count))
+        return made;
+    Py_XDECREF(made);
+    return NULL;
+}
+
+/* Read a number; false where it is none, or too large, with an exception set. */
+static int read_number(PyObject *object, int64_t *number)
+{
+    *number = PyLong_AsLongLong(object);
+    return *number != -1 || !PyErr_Occurred();
+}
+
+static int read_batch(PyObject *object, Batch *batch)
+{
+    if (!PyTuple_Check(object) || PyTuple_GET_SIZE(object) != BATCH_FIELDS) {
+        PyErr_SetString(PyExc_TypeError, "a state batch is a tuple of four numbers");
+        return 0;
+    }
+    return read_number(PyTuple_GET_ITEM(object, 0), &batch->first) && read_number(PyTuple_GET_ITEM(object, 1), &batch->last) &&
+           read_number(PyTuple_GET_ITEM(object, 2), &batch->state) && read_number(PyTuple_GET_ITEM(object, 3), &batch->count);
+}
+
+/* ---- numbers ----------------------------------------------------------------------------------------------------- */
+
+static uint8_t *put_number(uint8_t *at, int64_t number)
+{
+    uint64_t zigzag = ((uint64_t)number << 1) ^ (uint64_t)(number >> 63);
+    while (zigzag > 0x7F) {
+        *at++ = (uint8_t)(zigzag | 0x80);
+        zigzag >>= 7;
+    }
+    *at++ = (uint8_t)zigzag;
+    return at;
+}
+
+/* Take the next number; NULL where it is cut short or very large. */
+static const uint8_t *take_number(const uint8_t *at, const uint8_t *end, int64_t *number)
+{
+    uint64_t zigzag = 0;
+    for (int shift = 0; at < end && shift <= SHIFT_MAX; shift += 7) {
+        uint8_t byte = *at++;
+        zigzag |= (uint64_t)(byte & 0x7F) << shift;
+        if (byte < 0x80) {
+            *number = (int64_t)(zigzag >> 1) ^ -(int64_t)(zigzag & 1);
+            return at;
+        }
+    }
+    return NULL;
+}
+
+static PyObject *encode_numbers(PyObject *module, PyObject *const *args, Py_ssize_t count)
+{
+    PyObject *prefix = count > 1 ? args[1] : NULL;
+    if (count < 1 || count > 2 || (prefix && !PyBytes_Check(prefix)))
+        return PyErr_Format(PyExc_TypeError, "encode_numbers takes numbers and a prefix of bytes");
+    PyObject *numbers = PySequence_Fast(args[0], "numbers must be a sequence");
+    if (!numbers)
+        return NULL;
+    Py_ssize_t size = PySequence_Fast_GET_SIZE(numbers), prefix_size = prefix ? PyBytes_GET_SIZE(prefix) : 0;
+    PyObject *made = PyBytes_FromStringAndSize(NULL, prefix_size + size * NUMBER_BYTES_MAX);
+    if (made) {
+        uint8_t *begin = (uint8_t *)PyBytes_AS_STRING(made), *at = begin + prefix_size;
+        if (prefix)
+            memcpy(begin, PyBytes_AS_STRING(prefix), prefix_size);
+        for (Py_ssize_t index = 0; index < size; index++) {
+            int64_t number;
+            if (!read_number(PySequence_Fast_GET_ITEM(numbers, index), &number)) {
+                Py_CLEAR(made);
+                break;
+            }
+            at = put_number(at, number);
+        }
+        if (made)
+            _PyBytes_Resize(&made, at - begin);
+    }
+    Py_DECREF(numbers);
+    return made;
+}
+
+static PyObject *decode_numbers(PyObject *module, PyObject *data)
+{
+    Py_buffer view;
+    if (PyObject_GetBuffer(data, &view, PyBUF_SIMPLE) < 0)
+        return NULL;
+    const uint8_t *at = view.buf, *end = at + view.len;
+    PyObject *numbers = PyList_New(0);
+    while (numbers && at < end) {
+        int64_t number;
+        at = take_number(at, end, &number);
+        if (!at) {
+            Py_SETREF(numbers, PyList_New(0));
+            break;
+        }
+        PyObject *made = PyLong_FromLongLong(number);
+        if (!made || PyList_Append(numbers, made) < 0)
+            Py_CLEAR(numbers);
+        Py_XDECREF(made);
+    }
+    PyBuffer_Release(&view);
+    return numbers;
+}
+
+/* ---- values ------------------------------------------------------------------------------------------------------ */
+
+/* Encode the fields of a value, whose batches lie at one place among its numbers. */
+static PyObject *encode_fields(PyObject *value, Py_ssize_t batches_at, PyObject *prefix)
+{
+    if (!PyTuple_Check(value) || PyTuple_GET_SIZE(value) <= batches_at || !PyBytes_Check(prefix) ||
+        !PyTuple_Check(PyTuple_GET_ITEM(value, batches_at)))
+        return PyErr_Format(PyExc_TypeError, "a value is a tuple of numbers and a tuple of batches");
+    PyObject *batches = PyTuple_GET_ITEM(value, batches_at);
+    Py_ssize_t fields = PyTuple_GET_SIZE(value), count = PyTuple_GET_SIZE(batches), prefix_size = PyBytes_GET_SIZE(prefix);
+    /* The count of the batches before them, and the zero behind. */
+    Py_ssize_t numbers_max = fields - 1 + count * BATCH_FIELDS + 2;
+    uint8_t few[512], *begin = few;
+    Py_ssize_t size_max = prefix_size + numbers_max * NUMBER_BYTES_MAX;
+    if (size_max > (Py_ssize_t)sizeof few && !(begin = PyMem_Malloc(size_max)))
+        return PyErr_NoMemory();
+    uint8_t *at = begin + prefix_size;
+    PyObject *made = NULL;
+    memcpy(begin, PyBytes_AS_STRING(prefix), prefix_size);
+    for (Py_ssize_t index = 0; index < fields; index++) {
+        int64_t number;
+        if (index != batches_at) {
+            if (!read_number(PyTuple_GET_ITEM(value, index), &number))
+                goto done;
+            at = put_number(at, number);
+            continue;
+        }
+        if (count)
+            at = put_number(at, count);
+        for (Py_ssize_t place = 0; place < count; place++) {
+            Batch batch;
+            if (!read_batch(PyTuple_GET_ITEM(batches, place), &batch))
+                goto done;
+            at = put_number(put_number(put_number(put_number(at, batch.first), batch.last), batch.state), batch.count);
+        }
+        at = put_number(at, 0);
+    }
+    made = PyBytes_FromStringAndSize((char *)begin, at - begin);
+done:
+    if (begin != few)
+        PyMem_Free(begin);
+    return made;
+}
+
+static PyObject *encode_value(PyObject *module, PyObject *const *args, Py_ssize_t count)
+{
+    if (count != 3)
+        return PyErr_Format(PyExc_TypeError, "encode_value takes a value, where its batches are, and a prefix");
+    Py_ssize_t batches_at = PyLong_AsSsize_t(args[1]);
+    if (batches_at < 0)
+        return PyErr_Occurred() ? NULL : PyErr_Format(PyExc_ValueError, "batches_at is negative");
+    return encode_fields(args[0], batches_at, args[2]);
+}
+
+/* Decode a value of so many numbers, batches, and so many numbers; None where it is not written as `encode_value` does. */
+static PyObject *decode_fields(PyTypeObject *type, const uint8_t *at, const uint8_t *end, Py_ssize_t before, Py_ssize_t behind)
+{
+    int64_t numbers[16], count;
+    for (Py_ssize_t index = 0; index < before; index++)
+        if (!at || !(at = take_number(at, end, &numbers[index])))
+            Py_RETURN_NONE;
+    if (!(at = take_number(at, end, &count)) || count < 0 || count > (end - at) / BATCH_FIELDS)
+        Py_RETURN_NONE;
+    PyObject *batches = PyTuple_New((Py_ssize_t)count), *made = NULL;
+    if (!batches)
+        return NULL;
+    for (Py_ssize_t index = 0; index < count; index++) {
+        Batch batch;
+        if (!(at = take_number(at, end, &batch.first)) || !(at = take_number(at, end, &batch.last)) ||
+            !(at = take_number(at, end, &batch.state)) || !(at = take_number(at, end, &batch.count)))
+            goto unusual;
+        PyObject *each = make_batch(&batch);
+        if (!each)
+            goto failed;
+        PyTuple_SET_ITEM(batches, index, each);
+    }
+    int64_t ended = 0;
+    if (count && (!(at = take_number(at, end, &ended)) || ended))
+        goto unusual;
+    for (Py_ssize_t index = 0; index < behind; index++)
+        if (!(at = take_number(at, end, &numbers[before + index])))
+            goto unusual;
+    if (at != end)
+        goto unusual;
+    if (count)
+        PyObject_GC_UnTrack(batches);
+    made = new_tuple(type, before + 1 + behind);
+    if (!made)
+        goto failed;
+    PyTuple_SET_ITEM(made, before, batches);
+    for (Py_ssize_t index = 0; index < before + behind; index++)
+        if (!set_number(made, index < before ? index : index + 1, numbers[index])) {
+            Py_DECREF(made);
+            return NULL;
+        }
+    return made;
+unusual:
+    Py_DECREF(batches);
+    Py_RETURN_NONE;
+failed:
+    Py_DECREF(batches);
+    return NULL;
+}
+
+static PyObject *decode_value(PyObject *data, PyObject *const *args, Py_ssize_t count, PyTypeObject *type, Py_ssize_t before,
+                              Py_ssize_t behind)
+{
+    if (count != 2 || !PyBytes_Check(args[0]))
+        return PyErr_Format(PyExc_TypeError, "takes bytes and where their numbers begin");
+    Py_ssize_t from = PyLong_AsSsize_t(args[1]), size = PyBytes_GET_SIZE(args[0]);
+    if (from < 0 || from > size)
+        return PyErr_Occurred() ? NULL : PyErr_Format(PyExc_ValueError, "the numbers begin outside of the bytes");
+    const uint8_t *begin = (const uint8_t *)PyBytes_AS_STRING(args[0]);
+    return decode_fields(type, begin + from, begin + size, before, behind);
+}
+
+static PyObject *decode_update(PyObject *module, PyObject *const *args, Py_ssize_t count)
+{
+    return decode_value(module, args, count, update_type, 4, 0);
+}
+
+static PyObject *decode_snapshot(PyObject *module, PyObject *const *args, Py_ssize_t count)
+{
+    return decode_value(module, args, count, snapshot_type, 7, 2);
+}
+
+/* ---- combining --------------------------------------------------------------------------------------------------- */
+
+static int is_before(const Batch *one, const Batch *other)
+{
+    if (one->first != other->first)
+        return one->first < other->first;
+    if (one->last != other->last)
+        return one->last < other->last;
+    return one->count != other->count ? one->count < other->count : one->state < other->state;
+}
+
+static int outranks(const Batch *one, const Batch *other)
+{
+    return one->count != other->count ? one->count > other->count : one->state > other->state;
+}
+
+static int is_same(const Batch *one, const Batch *other)
+{
+    return one->count == other->count && one->state == other->state;
+}
+
+/* Tell whether batches are ascending, free of overlaps and joined where they can be. */
+static int is_settled(const Batch *batches, Py_ssize_t size)
+{
+    for (Py_ssize_t index = 0; index < size; index++) {
+        const Batch *each = &batches[index];
+        if (each->last < each->first)
+            return 0;
+        if (index && (each->first <= each[-1].last || (each->first == each[-1].last + 1 && is_same(each, each - 1))))
+            return 0;
+    }
+    return 1;
+}
+
+/* Put a batch where it belongs among those that wait, which are in descending order, so that the next one is the last. */
+static void insert(Batch *waiting, Py_ssize_t size, Batch batch)
+{
+    Py_ssize_t at = size;
+    while (at && is_before(&waiting[at - 1], &batch)) {
+        waiting[at] = waiting[at - 1];
+        at--;
+    }
+    waiting[at] = batch;
+}
+
+/* Bring batches into the shape that the head of `combining.py` describes; returns how many there are then, -1 for too many steps. */
+static Py_ssize_t settle(const Batch *batches, Py_ssize_t size, Batch *final, Py_ssize_t final_max)
+{
+    Batch waiting[2 * BATCHES_MAX];
+    Py_ssize_t left = 0, made = 0;
+    /* Every step takes one of the waiting or puts one back; so many are allowed that usual cases never end here. */
+    Py_ssize_t steps_left = 8 * size + 8;
+    for (Py_ssize_t index = 0; index < size; index++)
+        if (batches[index].first <= batches[index].last)
+            insert(waiting, left++, batches[index]);
+    if (!left)
+        return 0;
+    Batch lowest = waiting[--left];
+    while (left) {
+        Batch next = waiting[left - 1];
+        int same = is_same(&next, &lowest);
+        if (!steps_left-- || made + 2 > final_max)
+            return -1;
+        left--;
+        /* Behind it, without a gap if it is the same; the last offset there is has none behind. */
+        if (next.first > lowest.last && (!same || next.first - 1 > lowest.last)) {
+            final[made++] = lowest;
+            lowest = next;
+        } else if (same) {
+            if (next.last > lowest.last)
+                lowest.last = next.last;
+        } else if (outranks(&lowest, &next)) {
+            if (next.last > lowest.last) {
+                next.first = lowest.last + 1;
+                insert(waiting, left++, next);
+            }
+        } else {
+            if (next.first > lowest.first)
+                final[made++] = (Batch){lowest.first, next.first - 1, lowest.state, lowest.count};
+            if (lowest.last > next.last)
+                insert(waiting, left++, (Batch){next.last + 1, lowest.last, lowest.state, lowest.count});
+            lowest = next;
+        }
+    }
+    final[made++] = lowest;
+    return made;
+}
+
+/* Read the offset at which the batch at a place begins or ends. */
+static int offset_at(PyObject *batches, Py_ssize_t place, Py_ssize_t field, int64_t *offset)
+{
+    return read_number(PyTuple_GET_ITEM(PyTuple_GET_ITEM(batches, place), field), offset);
+}
+
+/* The first place whose last offset is not below an offset; -1 with an exception set. */
+static Py_ssize_t find_first(PyObject *batches, int64_t offset)
+{
+    Py_ssize_t low = 0, high = PyTuple_GET_SIZE(batches);
+    while (low < high) {
+        Py_ssize_t middle = (low + high) / 2;
+        int64_t last;
+        if (!offset_at(batches, middle, 1, &last))
+            return -1;
+        if (last < offset)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+static PyObject *combine(PyObject *module, PyObject *const *args, Py_ssize_t arguments)
+{
+    if (arguments != 3)
+        return PyErr_Format(PyExc_TypeError, "combine takes batches, batches, and a start offset");
+    PyObject *current = args[0], *incoming = args[1];
+    int64_t start;
+    if (!read_number(args[2], &start))
+        return NULL;
+    /* Whether an empty tuple is settled is no question. */
+    int is_usual = PyTuple_Check(incoming) && PyTuple_GET_SIZE(incoming) <= BATCHES_MAX / 4 && PyTuple_Check(current) &&
+                   (Py_IS_TYPE(current, settled_type) || !PyTuple_GET_SIZE(current));
+    if (!is_usual)
+        Py_RETURN_NONE;
+
+    Batch middle[BATCHES_MAX], final[2 * BATCHES_MAX];
+    Py_ssize_t size = 0, coming = PyTuple_GET_SIZE(incoming), kept = PyTuple_GET_SIZE(current), low = 0, high;
+    int64_t first = INT64_MAX, last = INT64_MIN;
+    int is_cut = 0;
+    for (Py_ssize_t index = 0; index < coming; index++) {
+        Batch *batch = &middle[size];
+        if (!read_batch(PyTuple_GET_ITEM(incoming, index), batch))
+            return NULL;
+        /* What covers no offset is kept or vanishes by rules of its own. */
+        if (batch->last < batch->first || batch->last == INT64_MAX || batch->first < 0)
+            Py_RETURN_NONE;
+        if (start != -1 && batch->last < start)
+            continue;
+        if (start != -1 && batch->first < start)
+            batch->first = start;
+        first = batch->first < first ? batch->first : first;
+        last = batch->last > last ? batch->last : last;
+        size++;
+    }
+    /* What lies below the start offset goes, and one batch may be cut by it. */
+    if (start != -1 && kept) {
+        if ((low = find_first(current, start)) < 0)
+            return NULL;
+        if (low < kept) {
+            int64_t begins;
+            if (!offset_at(current, low, 0, &begins))
+                return NULL;
+            is_cut = begins < start;
+        }
+    }
+    if (!size && !low && !is_cut && Py_IS_TYPE(current, settled_type)) {
+        Py_INCREF(current);
+        return current;
+    }
+    /* What the incoming ones neither overlap nor touch stays what it is. */
+    Py_ssize_t from = size ? find_first(current, first - 1) : kept;
+    if (from < 0)
+        return NULL;
+    from = from < low ? low : from;
+    if (is_cut)
+        from = low;
+    Batch incoming_only[BATCHES_MAX / 4];
+    memcpy(incoming_only, middle, size * sizeof(Batch));
+    Py_ssize_t count = 0;
+    for (high = from; high < kept; high++) {
+        Batch *batch = &middle[count];
+        if (count == BATCHES_MAX - BATCHES_MAX / 4)
+            Py_RETURN_NONE;
+        if (!read_batch(PyTuple_GET_ITEM(current, high), batch))
+            return NULL;
+        int cuts_it = is_cut && high == low;
+        if (!cuts_it && (!size || batch->first > last + 1))
+            break;
+        if (cuts_it)
+            batch->first = start;
+        count++;
+    }
+    memcpy(&middle[count], incoming_only, size * sizeof(Batch));
+    Py_ssize_t made = is_settled(middle, count + size) ? -2 : settle(middle, count + size, final, 2 * BATCHES_MAX);
+    if (made == -1)
+        Py_RETURN_NONE;
+    const Batch *found = made == -2 ? middle : final;
+    if (made == -2)
+        made = count + size;
+    else if (!is_settled(final, made))
+        Py_RETURN_NONE;
+
+    PyObject *combined = new_tuple(settled_type, from - low + made + kept - high);
+    if (!combined)
+        return NULL;
+    Py_ssize_t at = 0;
+    for (Py_ssize_t index = low; index < from; index++) {
+        PyObject *each = PyTuple_GET_ITEM(current, index);
+        Py_INCREF(each);
+        PyTuple_SET_ITEM(combined, at++, each);
+    }
+    for (Py_ssize_t index = 0; index < made; index++) {
+        PyObject *each = make_batch(&found[index]);
+        PyTuple_SET_ITEM(combined, at++, each);
+        if (!each) {
+            Py_DECREF(combined);
+            return NULL;
+        }
+    }
+    for (Py_ssize_t index = high; index < kept; index++) {
+        PyObject *each = PyTuple_GET_ITEM(current, index);
+        Py_INCREF(each);
+        PyTuple_SET_ITEM(combined, at++, each);
+    }
+    return combined;
+}
+
+/* ---- the module -------------------------------------------------------------------------------------------------- */
+
+static PyMethodDef functions[] = {
+    {"encode_numbers", (PyCFunction)(void (*)(void))encode_numbers, METH_FASTCALL, NULL},
+    {"decode_numbers", decode_numbers, METH_O, NULL},
+    {"encode_value", (PyCFunction)(void (*)(void))encode_value, METH_FASTCALL, NULL},
+    {"decode_update", (PyCFunction)(void (*)(void))decode_update, METH_FASTCALL, NULL},
+    {"decode_snapshot", (PyCFunction)(void (*)(void))decode_snapshot, METH_FASTCALL, NULL},
+    {"combine", (PyCFunction)(void (*)(void))combine, METH_FASTCALL, NULL},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyTypeObject *find_type(const char *module, const char *name)
+{
+    PyObject *found = PyImport_ImportModule(module), *type = found ? PyObject_GetAttrString(found, name) : NULL;
+    Py_XDECREF(found);
+    if (type && !(PyType_Check(type) && PyType_IsSubtype((PyTypeObject *)type, &PyTuple_Type))) {
+        PyErr_Format(PyExc_TypeError, "%s is no subclass of tuple", name);
+        Py_CLEAR(type);
+    }
+    return (PyTypeObject *)type;
+}
+
+static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT, "native", NULL, -1, functions, NULL, NULL, NULL, NULL};
+
+PyMODINIT_FUNC PyInit_native(void)
+{
+    if (!(state_batch_type = find_type("holdfast.records.batches", "StateBatch")) ||
+        !(settled_type = find_type("holdfast.records.batches", "SettledBatches")) ||
+        !(update_type = find_type("holdfast.records.values", "Update")) ||
+        !(snapshot_type = find_type("holdfast.records.values", "Snapshot")))
+        return NULL;
+    return PyModule_Create(&definition);
+}

@@ -1,0 +1,29 @@
+"""The twins in C of functions that every write and every load goes through; `native.c` says why each is there.
+
+They are part of the build that ships. Without them the functions in Python that each names serve alone, and answer the same.
+"""
+
+from collections.abc import Sequence
+
+from holdfast.records.batches import SettledBatches, StateBatch
+from holdfast.records.values import Snapshot, Update
+
+def encode_numbers(numbers: Sequence[int], prefix: bytes = b"", /) -> bytes:
+    """Twin of `codecs.numbers.encode_numbers`, for numbers of 64 bits."""
+
+def decode_numbers(data: bytes, /) -> list[int]:
+    """Twin of `codecs.numbers.decode_numbers`."""
+
+def encode_value(value: Snapshot | Update, batches_at: int, prefix: bytes, /) -> bytes:
+    """Twin of `codecs.avro.encode_value`, told where among the fields the batches are."""
+
+def decode_update(data: bytes, numbers_at: int, /) -> Update | None:
+    """Return the update whose numbers begin at a place; None where it is not written as `encode_value` does."""
+
+def decode_snapshot(data: bytes, numbers_at: int, /) -> Snapshot | None:
+    """Return the snapshot whose numbers begin at a place; None where it is not written as `encode_value` does."""
+
+def combine(
+    current: Sequence[StateBatch], incoming: Sequence[StateBatch], start_offset: int, /
+) -> SettledBatches | None:
+    """Twin of `combining.combine`; None where the case is unusual: many batches, or such as cover no offset or do not settle."""

@@ -1,0 +1,144 @@
+"""What is written in C answers as its twin in Python; the build that ships has it, the pure one has not."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.records.batches import SettledBatches, StateBatch
+from holdfast.records.codecs import avro
+from holdfast.records.codecs.numbers import decode_numbers, encode_numbers
+from holdfast.records.combining import combine, combine_in_python
+from holdfast.records.single_object import PREFIX_SIZE
+from holdfast.records.values import Snapshot, Update
+from holdfast.runtime.build import BUILD
+
+try:
+    from holdfast.records import native
+except ImportError:
+    assert BUILD == "pure", "the compiled build lacks what is written in C"
+    pytest.skip("the pure build has nothing in C", allow_module_level=True)
+
+LONGS = st.integers(-(2**63), 2**63 - 1)
+#: Of batches that overlap, touch, are equal, or cover nothing.
+CROWDED = st.builds(
+    lambda first, more, state, count: StateBatch(first, first + more, state, count),
+    st.integers(0, 40),
+    st.integers(-1, 12),
+    st.sampled_from((0, 2, 4)),
+    st.integers(1, 3),
+)
+ANYWHERE = st.builds(StateBatch, LONGS, LONGS, st.integers(-128, 127), st.integers(-32_768, 32_767))
+BATCHES = st.lists(CROWDED, max_size=24).map(tuple) | st.lists(CROWDED | ANYWHERE, max_size=4).map(tuple)
+
+
+@given(BATCHES, BATCHES, st.integers(-1, 50) | LONGS)
+def test_batches_are_combined_as_in_python(
+    before: tuple[StateBatch, ...], incoming: tuple[StateBatch, ...], start_offset: int
+) -> None:
+    for current in (before, combine_in_python((), before, -1)):
+        combined = native.combine(current, incoming, start_offset)
+        expected = combine_in_python(current, incoming, start_offset)
+        if combined is not None:
+            assert combined == expected
+            assert type(combined) is type(expected)
+            assert {type(each) for each in combined} <= {StateBatch}
+        assert combine(current, incoming, start_offset) == expected
+
+
+def test_the_usual_writes_are_combined_in_c() -> None:
+    state = combine_in_python((), [StateBatch(0, 9, 2, 1), StateBatch(20, 29, 0, 1)], 0)
+    for incoming in ((), (StateBatch(20, 29, 2, 1),), (StateBatch(30, 39, 0, 1), StateBatch(20, 29, 2, 1))):
+        assert native.combine(state, incoming, 20) is not None
+
+
+@pytest.mark.parametrize(
+    ("current", "incoming"),
+    [
+        ([StateBatch(0, 9, 2, 1)], ()),
+        ((StateBatch(0, 9, 2, 1),), ()),
+        ((), [StateBatch(0, 9, 2, 1)]),
+        ((), (StateBatch(0, 9, 2, 1),) * 17),
+        ((), (StateBatch(9, 8, 2, 1),)),
+        ((), (StateBatch(0, sys.maxsize, 2, 1),)),
+        (SettledBatches(StateBatch(10 * n, 10 * n + 8, 2, 1) for n in range(99)), (StateBatch(0, 999, 2, 2),)),
+    ],
+)
+def test_unusual_batches_are_left_to_python(current: tuple[StateBatch, ...], incoming: tuple[StateBatch, ...]) -> None:
+    assert native.combine(current, incoming, -1) is None
+
+
+@given(st.lists(LONGS), st.binary(max_size=10))
+def test_numbers_are_written_and_read_as_in_python(numbers: list[int], prefix: bytes) -> None:
+    encoded = encode_numbers(numbers, prefix)
+    assert native.encode_numbers(numbers, prefix) == encoded
+    assert native.decode_numbers(encoded[len(prefix) :]) == decode_numbers(encoded[len(prefix) :])
+
+
+@given(st.binary(max_size=40))
+def test_any_bytes_are_read_as_numbers_as_in_python(data: bytes) -> None:
+    assert native.decode_numbers(data) == decode_numbers(data)
+
+
+UPDATES = st.builds(Update, LONGS, LONGS, LONGS, LONGS, st.lists(ANYWHERE, max_size=30).map(tuple))
+SNAPSHOTS = st.builds(Snapshot, *[LONGS] * 7, st.lists(ANYWHERE, max_size=30).map(tuple), LONGS, LONGS)
+
+
+@given(UPDATES | SNAPSHOTS, st.binary(max_size=3))
+def test_values_are_written_and_read_as_in_python(value: Update | Snapshot, behind: bytes) -> None:
+    encoded = avro.encode_value_in_python(value)
+    is_update = type(value) is Update
+    assert native.encode_value(value, 4 if is_update else 7, encoded[:PREFIX_SIZE]) == encoded
+    read = native.decode_update if is_update else native.decode_snapshot
+    read_in_python = avro.decode_update_in_python if is_update else avro.decode_snapshot_in_python
+    decoded = read(encoded, PREFIX_SIZE)
+    # Numbers of more than 56 bits are left to fastavro.
+    assert decoded is None or (decoded == value == read_in_python(encoded) and type(decoded) is type(value))
+    for end in (len(encoded) - 1, len(encoded)):
+        damaged = encoded[:end] + behind
+        assert (
+            damaged == encoded
+            or read(damaged, PREFIX_SIZE) is None
+            or read_in_python(damaged) == read(damaged, PREFIX_SIZE)
+        )
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: native.combine((), ()),  # type: ignore[call-arg]
+        lambda: native.combine((), ((1, 2, 3),), -1),  # type: ignore[arg-type]
+        lambda: native.combine((), ((1, 2, 3, "4"),), -1),  # type: ignore[arg-type]
+        lambda: native.encode_numbers(("1",)),  # type: ignore[arg-type]
+        lambda: native.encode_numbers(1),  # type: ignore[arg-type]
+        lambda: native.encode_numbers((), "prefix"),  # type: ignore[arg-type]
+        lambda: native.decode_numbers("text"),  # type: ignore[arg-type]
+        lambda: native.encode_value((1, 2), 4, b""),  # type: ignore[arg-type]
+        lambda: native.encode_value((1, 2, ("a",)), 2, b""),  # type: ignore[arg-type]
+        lambda: native.decode_update("text", 0),  # type: ignore[arg-type]
+    ],
+)
+def test_what_is_no_value_is_refused(call: Callable[[], object]) -> None:
+    with pytest.raises(TypeError):
+        call()
+
+
+def test_a_place_outside_of_the_bytes_is_refused() -> None:
+    for place in (-1, 4):
+        with pytest.raises(ValueError, match="outside"):
+            native.decode_update(b"abc", place)
+
+
+@given(BATCHES)
+def test_nothing_is_leaked(batches: tuple[StateBatch, ...]) -> None:
+    key = StateBatch(5, 50, 2, 7)
+    settled = combine_in_python((), batches, -1)
+    before = sys.getrefcount(key)
+    for _ in range(3):
+        native.combine(settled, (key,), 3)
+        native.encode_value(Update(1, 2, 3, 4, (key,)), 4, b"")
+    assert sys.getrefcount(key) == before
