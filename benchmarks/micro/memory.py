@@ -22,9 +22,10 @@ from holdfast.daemon.share.decisions import ShareShard
 from holdfast.daemon.share.state_bounds import StateTotals
 from holdfast.daemon.topics.state_topic import StateTopic
 from holdfast.records.batches import StateBatch
-from holdfast.records.codecs.codec import Codec, encode_record
+from holdfast.records.codecs.codec import Codec
 from holdfast.records.keys import SharePartitionKey
 from holdfast.records.values import Snapshot
+from tests.world.records import encode_record
 
 LOG_PARTITIONS: Final = 50
 BATCHES: Final = 5
