@@ -276,8 +276,8 @@ async def test_a_change_while_files_are_read_for_the_first_time_is_not_missed(
     class Meddled(FileWatch):
         """A file changes in the moment before it is followed."""
 
-        def follow(self, setting: str, paths: Sequence[Path], reload: Callable[[], bool]) -> None:
-            if users in paths:
+        def follow(self, setting: str, paths: Callable[[], Sequence[Path]], reload: Callable[[], bool]) -> None:
+            if users in paths():
                 write_kept(users, KeptUsers({"bob": KEYS}, SECRET))
             else:
                 shown.write_text(texts[1])
@@ -291,7 +291,7 @@ async def test_a_change_while_files_are_read_for_the_first_time_is_not_missed(
     )
     registry = Registry()
     files = Meddled(registry, InternalErrors(Counter()))
-    entrance = NodeEntrance(settings, files, registry, AUDIT)
+    entrance = NodeEntrance(settings, files, registry, AUDIT, InternalErrors(Counter()))
     files.look()
     assert registry.snapshot()["holdfast_certificate_days_left{port=listener}"] > 8
     with structlog.testing.capture_logs() as lines:
@@ -321,7 +321,13 @@ async def test_a_certificate_that_ends_soon_is_a_metric_and_a_warning(
     ):
         registry = Registry()
         with structlog.testing.capture_logs() as lines:
-            entrance = NodeEntrance(settings(pair), FileWatch(Registry(), InternalErrors(Counter())), registry, AUDIT)
+            entrance = NodeEntrance(
+                settings(pair),
+                FileWatch(Registry(), InternalErrors(Counter())),
+                registry,
+                AUDIT,
+                InternalErrors(Counter()),
+            )
         assert days - 0.1 < registry.snapshot()["holdfast_certificate_days_left{port=listener}"] <= days
         assert [line["event"] for line in lines] == events
         await entrance.stop()
@@ -338,4 +344,6 @@ async def test_what_cannot_be_used_is_said_at_the_start(node: Pair, given: dict[
     values: dict[str, Any] = {"ssl_certificate_location": str(node.certificate), "ssl_key_location": str(node.key)}
     settings = SecuritySettings(security_protocol="SSL", client_properties_file="unused", **values | given)
     with pytest.raises(CannotAdmit, match=why):
-        NodeEntrance(settings, FileWatch(Registry(), InternalErrors(Counter())), Registry(), AUDIT)
+        NodeEntrance(
+            settings, FileWatch(Registry(), InternalErrors(Counter())), Registry(), AUDIT, InternalErrors(Counter())
+        )
