@@ -104,6 +104,8 @@ class NodeSettings:
     # ---- inside ----------------------------------------------------------------------------------------------------
 
     def _renew(self) -> bool:
+        if self._wanted == self.kafka.current and not files_of(self._wanted):
+            return True  # nothing can have changed
         is_taken = renew(self.kafka, self._wanted)
         if is_taken:
             kafka = self.current.kafka.model_copy(update={"properties": self._wanted})

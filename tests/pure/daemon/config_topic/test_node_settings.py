@@ -248,6 +248,14 @@ def test_files_that_a_reload_names_are_followed_also_while_they_are_refused(tmp_
     assert [line["event"] for line in lines] == ["kafka_credentials_refused"], "a change of it is seen"
 
 
+def test_a_node_without_certificates_loads_none_at_sighup() -> None:
+    settings, files = NodeSettings(load({}).settings), FileWatch(Registry(), InternalErrors(Counter()))
+    settings.follow_files(files)
+    with capture_logs() as lines:
+        files.reload()
+    assert (lines, settings.kafka.renewals) == ([], 0)
+
+
 def test_a_reload_of_wrong_settings_has_the_files_of_the_former_ones_followed(tmp_path: Path) -> None:
     authority = tmp_path / "named.pem"
     shutil.copy(Authority(tmp_path).certificate, authority)
