@@ -21,10 +21,12 @@ from benchmarks.micro.hot_path import BEHIND, SETTINGS, STATE_EPOCH, STEP, World
 from benchmarks.micro.wire import TOPIC_ID, VERSION
 from holdfast.api import share_state, state_requests
 from holdfast.api.results import InitializePartition, StateRequest, WritePartition
+from holdfast.daemon.internal_errors import InternalErrors
 from holdfast.daemon.server.api_table import APIS
 from holdfast.daemon.server.listener import Server
 from holdfast.daemon.server.wire.connections import Connections
 from holdfast.kafka.protocol import frames
+from holdfast.metrics.registry import Counter
 from holdfast.records.batches import ACKNOWLEDGED, StateBatch
 
 CONNECTIONS, PIPELINE, FRAMES = 64, 64, 200
@@ -50,7 +52,7 @@ def _write(partition: int, number: int) -> bytes:
 def _serve(pipe: Pipe) -> None:
     async def run() -> None:
         world = World(CONNECTIONS + 1)
-        server = Server(Connections(world.handle, APIS, SETTINGS.limits, lambda *_: None))
+        server = Server(Connections(world.handle, APIS, SETTINGS.limits, lambda *_: None, InternalErrors(Counter())))
         await server.start("0.0.0.0", 0)
         pipe.send(server.port)
         # As `holdfast serve` does.

@@ -28,6 +28,7 @@ from benchmarks.micro.wire import TOPIC_ID
 from benchmarks.share_state import KEYS_PER_CONNECTION, ConnectionKeys, check_all
 from holdfast.console.commands.serve import COLLECTOR_THRESHOLDS
 from holdfast.daemon.components import partition_config, shard_config, state_bounds, state_log_config
+from holdfast.daemon.internal_errors import InternalErrors
 from holdfast.daemon.server.api_table import APIS
 from holdfast.daemon.server.listener import Server
 from holdfast.daemon.server.wire.connections import Connections
@@ -39,7 +40,7 @@ from holdfast.kafka.connection import BrokerConnection, connection_options
 from holdfast.kafka.leaders import Brokers
 from holdfast.kafka.protocol import requests
 from holdfast.kafka.protocol.primitives import encode_string, encode_varint, read_string, read_varint
-from holdfast.metrics.registry import Registry
+from holdfast.metrics.registry import Counter, Registry
 from holdfast.runtime.kafka_log import log as kafka_log
 from holdfast.runtime.kafka_log.shell import CoordinatorShell
 from holdfast.runtime.metrics import RuntimeMetrics
@@ -223,7 +224,7 @@ async def serve(workloads: list[Workload], seconds: float) -> None:
     for index in range(LOG_PARTITIONS):
         shell.runtime.load(index, None)
     await observer.all_active.wait()
-    server = Server(Connections(world.handle, APIS, LimitSettings(), lambda *_: None))
+    server = Server(Connections(world.handle, APIS, LimitSettings(), lambda *_: None, InternalErrors(Counter())))
     await server.start("127.0.0.1", 0)
     gc.collect()
     gc.freeze()

@@ -50,7 +50,7 @@ class Topics:
                 return find_topic(admin, topic, self._config.request_timeout_ms)
         except KafkaException as error:
             raise CompactionError(
-                f"Topic {topic} cannot be described: {_why(error.args[0], 'Describe', topic)}."
+                f"Topic {topic} cannot be described: {_why(error.args[0], 'Describe', topic, self._clients.principal)}."
             ) from error
 
     def starts(self, partition_count: int) -> dict[int, int]:
@@ -111,7 +111,9 @@ class Topics:
         producer = self._clients.producer({**IN_ORDER, "linger.ms": 5})
         written = (Record(topic, partition, key, value) for partition, key, value in records)
         if error := write_in_order(producer, written, _PRODUCE_TIMEOUT_MS):
-            raise CompactionError(f"The manifests cannot be written to {topic}: {_why(error, 'Write', topic)}.")
+            raise CompactionError(
+                f"The manifests cannot be written to {topic}: {_why(error, 'Write', topic, self._clients.principal)}."
+            )
 
     def commit(self, next_offsets: Mapping[int, int]) -> None:
         """Commit, for the group, the offset to be folded next of some log partitions.
@@ -131,9 +133,9 @@ class Topics:
                 futures = admin.list_offsets(places, request_timeout=self._timeout_s)
                 return {place.partition: future.result().offset for place, future in futures.items()}
         except KafkaException as error:
-            why = _why(error.args[0], "Describe", self._config.state_topic)
+            why = _why(error.args[0], "Describe", self._config.state_topic, self._clients.principal)
             raise CompactionError(f"The bounds of the log are not known: {why}.") from error
 
 
-def _why(error: KafkaError, operation: str, topic: str) -> str:
-    return f"{error.str().rstrip('.')}{acl_remedy(error.code(), operation, f'topic {topic}')}"
+def _why(error: KafkaError, operation: str, topic: str, principal: str) -> str:
+    return f"{error.str().rstrip('.')}{acl_remedy(error.code(), operation, f'topic {topic}', principal)}"

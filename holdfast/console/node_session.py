@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack, contextmanager
+from pathlib import Path
 from typing import Final, TypeVar
 
 import click
@@ -22,6 +23,8 @@ T = TypeVar("T")
 _SETTINGS: Final = ClientSettings(connect_timeout_ms=5_000, request_timeout_ms=60_000, attempts_max=3)
 #: Under which a command keeps its session.
 _KEY: Final = "holdfast.console.node_session"
+#: Under which it keeps the file by which it reaches nodes otherwise.
+_FILE: Final = "holdfast.console.client_properties_file"
 
 
 class NodeSession:
@@ -80,13 +83,19 @@ def node_session() -> Iterator[NodeSession]:
     yield context.meta[_KEY]
 
 
+def reach_nodes_by(properties_file: str) -> None:
+    """Have the command that runs reach nodes by a file of properties, unless `--command-config` names one; empty: by none."""
+    if properties_file:
+        click.get_current_context().meta[_FILE] = Path(properties_file)
+
+
 def _find_security(context: click.Context) -> Security:
-    """Return what `--command-config` says.
+    """Return what `--command-config` says, or the file of `reach_nodes_by`.
 
     Raises:
         Failure: the file is wrong.
     """
-    path = context.find_root().params.get("command_config")
+    path = context.find_root().params.get("command_config") or context.meta.get(_FILE)
     try:
         return PLAINTEXT if path is None else read_security(path)
     except PropertyRefused as error:

@@ -217,7 +217,10 @@ def query_node(address: str, query: Callable[[Client], Awaitable[T]]) -> T:
     except ValueError as error:
         raise Failure(str(error), Exit.WRONG_USAGE) from None
     except (Disconnected, RequestTimedOut) as error:
-        raise Failure(f"{error} Is the node running? See --address.", Exit.UNREACHABLE) from None
+        raise Failure(
+            f"{error} Is the node running? See --address, and --command-config if it has TLS or logins.",
+            Exit.UNREACHABLE,
+        ) from None
     except ShareStateError as error:
         raise failure_of(error) from None
     except (AdminRefused, ClientError) as error:

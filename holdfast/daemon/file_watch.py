@@ -18,7 +18,7 @@ Look = tuple[int, int, int] | None
 class _Followed:
     """Files that are read together, and what reads them again."""
 
-    def __init__(self, setting: str, paths: Sequence[Path], reload: Callable[[], bool]) -> None:
+    def __init__(self, setting: str, paths: Callable[[], Sequence[Path]], reload: Callable[[], bool]) -> None:
         self.setting = setting
         self.paths = paths
         self.reload = reload
@@ -26,9 +26,9 @@ class _Followed:
         #: When they were first refused since they were last taken over; None: they were taken over.
         self.refused_ms: int | None = None
 
-    def look(self) -> list[Look]:
-        """Return what the files look like."""
-        return [look_at(path) for path in self.paths]
+    def look(self) -> list[tuple[Path, Look]]:
+        """Return which files they are by now, and what they look like."""
+        return [(path, look_at(path)) for path in self.paths()]
 
 
 class FileWatch:
@@ -46,12 +46,12 @@ class FileWatch:
         self._clock_ms = clock_ms
         self._followed: list[_Followed] = []
 
-    def follow(self, setting: str, paths: Sequence[Path], reload: Callable[[], bool]) -> None:
+    def follow(self, setting: str, paths: Callable[[], Sequence[Path]], reload: Callable[[], bool]) -> None:
         """Have files read again when one of them changes; to be called before they are read for the first time.
 
         Args:
             setting: that names the first of them.
-            paths: of the files that are read together.
+            paths: returns those of the files that are read together, by now: a reload may name others.
             reload: reads them, and returns whether it took them over; if not, it keeps what was read before, and logs why.
         """
         # A change between the look and the first read is read twice; the other way round it would be missed.

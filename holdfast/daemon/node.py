@@ -354,9 +354,9 @@ class Node:
         authorizer = make_authorizer(settings, audit, self.files)
         handler = ApiHandler(share_calls, StartingView(find_this_node), admin, authorizer, settings.limits)
         report = ClientLines(settings.logging.client_lines_per_minute_max)
-        entrance = NodeEntrance(settings.security, self.files, self.registry, audit)
+        entrance = NodeEntrance(settings.security, self.files, self.registry, audit, bugs)
         at_exit("logins", entrance.stop)
-        server = Server(Connections(handler, APIS, settings.limits, report, entrance=entrance), self._sockets)
+        server = Server(Connections(handler, APIS, settings.limits, report, bugs, entrance=entrance), self._sockets)
         await server.start(*settings.listener.listen_address)
         if self._sockets:  # of whoever accepts there, clients expect to hear who serves what, or soon that nobody knows
             server.accept_shared_when(self._knows_work, settings.host.worker_accept_timeout_ms)

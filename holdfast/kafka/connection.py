@@ -17,7 +17,7 @@ from holdfast.kafka.aiokafka_parts import open_transport
 from holdfast.kafka.errors import ConnectionFailed, VersionUnsupported
 from holdfast.kafka.oauth.sources import Bearer
 from holdfast.kafka.oauth.tokens import TokenKeeper
-from holdfast.kafka.security import Sasl, Security, make_ssl_context, parse_security, wrong_value
+from holdfast.kafka.security import Sasl, Security, make_ssl_context, parse_security, principal_of, wrong_value
 
 Address = addresses.Address
 
@@ -60,10 +60,16 @@ class ConnectionOptions:
     tokens: TokenKeeper | None = field(default=None, repr=False, compare=False)
     ssl_context: ssl.SSLContext | None = None
     client_id: str = "holdfast"
+    #: Who brokers take us for, see `security.principal_of`.
+    principal: str = "User:ANONYMOUS"
     #: When each broker answered last.
     answers: AnswerTimes = field(default_factory=AnswerTimes, repr=False, compare=False)
     #: Gives what says of security how the next connection is opened; None: these do.
     renewed: "Callable[[], ConnectionOptions] | None" = field(default=None, repr=False, compare=False)
+
+    def who(self) -> str:
+        """Return who brokers take the next connection for."""
+        return self.principal if self.renewed is None else self.renewed().principal
 
 
 #: Of brokers.
@@ -135,6 +141,7 @@ def secured_options(bootstrap: tuple[Address, ...], security: Security, client_i
         tokens=TokenKeeper(sasl) if isinstance(sasl, Bearer) else None,
         ssl_context=None if security.tls is None else make_ssl_context(security.tls),
         client_id=client_id,
+        principal=principal_of(security),
     )
 
 

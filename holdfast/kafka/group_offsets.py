@@ -51,6 +51,7 @@ class GroupOffsets:
         self._timeout_ms = timeout_ms
         self._known_brokers = known_brokers
         self._turn = asyncio.Lock()
+        self._who = options.who
         self._links = broker_links(options, timeout_ms, throttle_time_ms=throttle_time_ms)
         self._coordinators = Coordinators(self._links)
         self._calls = ByCoordinator(self._links, self._coordinators)
@@ -110,7 +111,7 @@ class GroupOffsets:
         code = offsets.error_code()
         # Committing needs Read of both, and fetching Describe of both.
         refused = f"topic {topic}" if code == ErrorCode.TOPIC_AUTHORIZATION_FAILED else f"group {group}"
-        problem = f"{offsets.problem().rstrip('.')}{acl_remedy(code, operation, refused)}"
+        problem = f"{offsets.problem().rstrip('.')}{acl_remedy(code, operation, refused, self._who())}"
         raise GroupRefused(f"Kafka refuses the offsets of group {group}: {problem}.")
 
 

@@ -67,6 +67,8 @@ class Brokers:
         self._refresh: asyncio.Task[None] | None = None
         self._listeners: list[Callable[[], None]] = []
         self._is_closed = False
+        #: Who brokers take us for.
+        self.who = options.who
 
     def on_change(self, listener: Callable[[], None]) -> None:
         """Call a listener after every refresh."""

@@ -19,7 +19,8 @@ from holdfast.kafka.errors import PropertyRefused
 from holdfast.kafka.librdkafka_types import NewTopic, TopicDescription, topic_id_bytes
 from holdfast.kafka.oauth.sources import MECHANISM, TokenFile, parse_bearer
 from holdfast.kafka.oauth.tokens import TokenKeeper
-from holdfast.kafka.security import mechanism_of
+from holdfast.kafka.protocol.denials import UNNAMED
+from holdfast.kafka.security import mechanism_of, parse_security, principal_of
 
 #: Takes a line of librdkafka: its level by Python's numbers, its kind (`FAIL`), the name of the client, and the text.
 Say: TypeAlias = Callable[[int, str, str, str], None]
@@ -48,6 +49,17 @@ class Record(NamedTuple):
     value: bytes | None
 
 
+class NamedAdmin(AdminClient):
+    """A client for topics that knows as whom it logs in."""
+
+    principal = UNNAMED
+
+
+def who(admin: AdminClient) -> str:
+    """Return who brokers take a client for, as far as it is known (`security.principal_of`)."""
+    return admin.principal if isinstance(admin, NamedAdmin) else UNNAMED
+
+
 class KafkaClients:
     """The maker of clients of one cluster."""
 
@@ -70,6 +82,14 @@ class KafkaClients:
         """How often the properties were renewed: a client that was made before has former ones."""
         return self._live.renewals
 
+    @property
+    def principal(self) -> str:
+        """Who brokers take these clients for, as far as it is known."""
+        try:
+            return principal_of(parse_security(self._live.current))
+        except PropertyRefused:  # librdkafka alone may understand it
+            return UNNAMED
+
     def _now(self) -> dict[str, Any]:
         if self._renewals != self._live.renewals:
             self._properties, self._renewals = _with_tokens(self._live.current), self._live.renewals
@@ -82,7 +102,8 @@ class KafkaClients:
         Raises:
             KafkaException: a property is wrong.
         """
-        client = AdminClient(self._now(), logger=self._lines)
+        client = NamedAdmin(self._now(), logger=self._lines)
+        client.principal = self.principal
         try:
             yield client
         finally:

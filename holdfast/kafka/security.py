@@ -163,6 +163,18 @@ def _parse_sasl(properties: Mapping[str, str]) -> Sasl | Bearer:
     return Sasl(mechanism=mechanism, username=properties["sasl.username"], password=properties["sasl.password"])
 
 
+def principal_of(security: Security) -> str:
+    """Return who brokers take a client for, as `User:name`; where they alone know, what leads to it."""
+    if isinstance(security.sasl, Sasl):
+        return f"User:{security.sasl.username}"
+    if isinstance(security.sasl, Bearer):
+        return "this client's principal (User: and the claim `sub` of its token, unless the brokers go by another)"
+    if security.tls is not None and security.tls.certificate_file:
+        shown = f"openssl x509 -noout -subject -nameopt RFC2253 -in {security.tls.certificate_file}"
+        return f"this client's principal (User: and what the brokers' ssl.principal.mapping.rules make of `{shown}`)"
+    return "User:ANONYMOUS"
+
+
 def _parse_tls(properties: Mapping[str, str]) -> Tls:
     algorithm = properties.get("ssl.endpoint.identification.algorithm", "https")
     if algorithm not in ("https", "none"):

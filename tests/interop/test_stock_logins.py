@@ -47,7 +47,9 @@ async def guarded(protocol: Protocol, files: SecuredFiles) -> AsyncIterator[Serv
         client_properties_file="unused",
         sasl_enabled_mechanisms=MECHANISMS,
     )
-    entrance = NodeEntrance(settings, FileWatch(Registry(), InternalErrors(Counter())), Registry(), AUDIT)
+    entrance = NodeEntrance(
+        settings, FileWatch(Registry(), InternalErrors(Counter())), Registry(), AUDIT, InternalErrors(Counter())
+    )
     try:
         async with serve(entrance=entrance) as served:
             yield served

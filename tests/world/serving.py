@@ -160,6 +160,8 @@ class Served:
     service: FakeService
     cluster: FakeCluster
     reports: Reports
+    #: Counts bugs.
+    bugs: Counter
 
     @property
     def address(self) -> str:
@@ -176,19 +178,21 @@ async def serve(
     entrance: Entrance | None = None,
 ) -> AsyncIterator[Served]:
     """Run a server on loopback, and on sockets of others, whose only node is itself."""
+    counted = Counter()
+    bugs = InternalErrors(counted)
     service, cluster, reports, admin = (
         FakeService(),
         FakeCluster(),
         Reports(),
-        Admin(commands or {}, 60_000, InternalErrors(Counter())),
+        Admin(commands or {}, 60_000, bugs),
     )
     handler = handler or ApiHandler(service, cluster, admin, OPEN)
-    server = Server(Connections(handler, APIS, limits or LimitSettings(), reports, clock, entrance), shared)
+    server = Server(Connections(handler, APIS, limits or LimitSettings(), reports, bugs, clock, entrance), shared)
     await server.start("127.0.0.1", 0)
     await server.accept_shared()
     cluster.nodes = [Node(1, "127.0.0.1", server.port)]
     try:
-        yield Served(server, service, cluster, reports)
+        yield Served(server, service, cluster, reports, counted)
     finally:
         for client in clients_of(server.connections):
             if isinstance(client._transport, CountingTransport):

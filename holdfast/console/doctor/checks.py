@@ -8,6 +8,7 @@ from typing import Final
 from holdfast.console.doctor.brokers import check_brokers, check_clock
 from holdfast.console.doctor.certificates import check_certificates
 from holdfast.console.doctor.findings import Check
+from holdfast.console.doctor.logins import check_logins
 from holdfast.console.doctor.machine import check_files, check_java, check_memory, check_versions
 from holdfast.console.doctor.nodes import check_node, check_others
 from holdfast.console.doctor.permissions import check_permissions
@@ -19,6 +20,7 @@ CHECKS: Final[Mapping[str, Check]] = {
     "memory": check_memory,
     "open files": check_files,
     "certificates": check_certificates,
+    "logins and rules": check_logins,
     "brokers": check_brokers,
     "clock": check_clock,
     "ACLs": check_permissions,

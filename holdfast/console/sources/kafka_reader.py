@@ -91,7 +91,7 @@ class KafkaReader:
         except KafkaException as error:
             raise _unreachable(error) from None
         if found.error is not None:
-            if remedy := acl_remedy(found.error.code(), "Describe", f"topic {topic}"):
+            if remedy := acl_remedy(found.error.code(), "Describe", f"topic {topic}", self._clients.principal):
                 raise Failure(f"The topic {topic} cannot be read ({found.error.str()}){remedy}.")
             raise Failure(
                 f"The topic {topic} cannot be read ({found.error.str()}); name a topic of this cluster.",
@@ -235,7 +235,7 @@ class KafkaReader:
                         f"{topic} partition {partition} cannot be read on: the record batch at offset {offset} is damaged "
                         f"({problem.str()}); let another broker lead it, and run the command again."
                     )
-                elif remedy := acl_remedy(problem.code(), "Read", f"topic {topic}"):
+                elif remedy := acl_remedy(problem.code(), "Read", f"topic {topic}", self._clients.principal):
                     raise Failure(f"The topic {topic} cannot be read ({problem.str()}){remedy}.")
                 elif problem.fatal() or not problem.retriable():
                     raise _unreachable(KafkaException(problem))

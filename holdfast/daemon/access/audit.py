@@ -117,8 +117,5 @@ class _LoginLimit(NamedTuple):
     def admit(self, kind: str) -> dict[str, int] | None:
         """See `LineLimit.admit`; what all have too many of is counted for all."""
         own = self.of_each.admit(kind)
-        of_all = None if own is None else self.in_all.admit("")
-        if own is None or of_all is None:
-            return None
-        left_out = sum(each.get("left_out", 0) for each in (own, of_all))
-        return {"left_out": left_out} if left_out else {}
+        # What its own kind has left out goes with the line: if that is left out, it is told by the next one of all.
+        return None if own is None else self.in_all.admit("", own.get("left_out", 0))

@@ -47,7 +47,7 @@ def make_authorizer(settings: Settings, audit: Audit, files: FileWatch) -> Autho
     path, super_users = Path(settings.access.acls_file), settings.access.super_users
     # Its changes are looked for from before it is read on.
     if settings.access.acls_file:
-        files.follow("acls_file", [path], lambda: _reload(path, authorizer))
+        files.follow("acls_file", lambda: [path], lambda: _reload(path, authorizer))
     rules = Rules(read_acls(path) if settings.access.acls_file else (), super_users)
     opened, cached = is_open(settings), settings.access.permissions_cached_max
     authorizer = Authorizer(rules, audit, is_open=opened, permissions_cached_max=cached)

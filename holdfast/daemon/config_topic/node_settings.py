@@ -35,6 +35,8 @@ class NodeSettings:
         self.current = current
         #: How Kafka is reached.
         self.kafka = LiveProperties(current.kafka.properties)
+        #: How it is to be reached, by what was read last; differs from `kafka` while that is refused.
+        self._wanted = current.kafka.properties
         self._load = load or (lambda _: Loaded(current))
         self._is_alone = load is None
         self._topic: ConfigTopic | None = None
@@ -79,12 +81,15 @@ class NodeSettings:
 
     def reload(self) -> None:
         """Read all sources again, and take over what a running node can."""
-        self.current = reload(self.current, self._load_all, self.kafka)
+        if (reloaded := reload(self.current, self._load_all, self.kafka)) is not None:
+            self.current, self._wanted = reloaded
 
     def follow_files(self, files: FileWatch) -> None:
-        """Have new connections to Kafka go by the certificates that the properties name as they are now, when `files` says so."""
-        if named := files_of(self.kafka.current):
-            files.follow("kafka.ssl", named, lambda: renew(self.kafka, self.kafka.current))
+        """Have new connections to Kafka go by the certificates that the properties name as they are now, when `files` says so.
+
+        These are the properties of the last reload, whether it brought files, or they were refused and are there since.
+        """
+        files.follow("kafka.ssl", lambda: files_of(self._wanted), self._renew)
 
     def describe(self) -> dict[str, Any]:
         """Return up to where the config topic was read, and each value in it with what this node makes of it."""
@@ -97,6 +102,15 @@ class NodeSettings:
         return {"offset": self.offset, "settings": rows}
 
     # ---- inside ----------------------------------------------------------------------------------------------------
+
+    def _renew(self) -> bool:
+        if self._wanted == self.kafka.current and not files_of(self._wanted):
+            return True  # nothing can have changed
+        is_taken = renew(self.kafka, self._wanted)
+        if is_taken:
+            kafka = self.current.kafka.model_copy(update={"properties": self._wanted})
+            self.current = self.current.model_copy(update={"kafka": kafka})
+        return is_taken
 
     def _standings(self) -> Callable[[str], str]:
         """Return what says of a value of the config topic whether the node goes by it."""

@@ -20,7 +20,7 @@ from holdfast.daemon.topics.state_topic import (
     why_not_created,
 )
 from holdfast.kafka.errors import ConnectionFailed
-from holdfast.kafka.librdkafka import IN_ORDER, KafkaClients, Record, create_topic, find_topic, write_in_order
+from holdfast.kafka.librdkafka import IN_ORDER, KafkaClients, Record, create_topic, find_topic, who, write_in_order
 from holdfast.kafka.librdkafka_types import NewTopic
 from holdfast.kafka.protocol.denials import acl_remedy
 
@@ -67,7 +67,7 @@ def write_values(clients: KafkaClients, topic: str, values: Mapping[str, str | N
         for name, text in values.items()
     ]
     if error := write_in_order(producer, records, timeout_ms):
-        remedy = acl_remedy(error.code(), "Write", f"topic {topic}")
+        remedy = acl_remedy(error.code(), "Write", f"topic {topic}", clients.principal)
         raise ConfigTopicError(f"The config topic {topic} was not written whole: {error.str()}{remedy}.")
 
 
@@ -90,7 +90,7 @@ def _copies_of(admin: AdminClient, state_topic: str, timeout_ms: int) -> int:
         found = find_topic(admin, state_topic, timeout_ms)
     except KafkaException as error:
         cause: KafkaError = error.args[0]
-        remedy = acl_remedy(cause.code(), "Describe", f"topic {state_topic}")
+        remedy = acl_remedy(cause.code(), "Describe", f"topic {state_topic}", who(admin))
         raise ConnectionFailed(f"the topic {state_topic} cannot be described: {cause.str()}{remedy}") from None
     return _CLUSTERS_DEFAULT if found is None else found.replication_factor
 
@@ -101,4 +101,6 @@ def _make(admin: AdminClient, name: str, replication_factor: int, timeout_ms: in
     )
     refusal = create_topic(admin, topic, timeout_ms)
     if refusal is not None:
-        raise ConfigTopicError(f"The config topic {name} cannot be made: {why_not_created(refusal, topic)}.")
+        raise ConfigTopicError(
+            f"The config topic {name} cannot be made: {why_not_created(refusal, topic, who(admin))}."
+        )

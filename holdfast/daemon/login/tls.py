@@ -79,7 +79,7 @@ class FollowedTls:
         #: Until the certificate is looked at again.
         self._warning: asyncio.TimerHandle | None = None
         named = [Path(each.path) for each in (files.certificate, files.key, files.authority) if each.path]
-        watch.follow(files.certificate.setting, named, self._reload)
+        watch.follow(files.certificate.setting, lambda: named, self._reload)
         self._tls = self._load()
         show_certificate(registry, port, lambda: _days_until(self._tls.valid_until))
 

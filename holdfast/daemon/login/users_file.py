@@ -76,7 +76,8 @@ def read_kept(path: Path, *, may_be_missing: bool = False) -> KeptUsers:
     except FileNotFoundError as error:
         if may_be_missing:
             return KeptUsers({})
-        raise UsersFileWrong(f"The users file {path} cannot be read ({error.strerror}).") from None
+        fix = "`holdfast users add` makes one"
+        raise UsersFileWrong(f"The users file {path} cannot be read ({error.strerror}); {fix}.") from None
     except OSError as error:
         raise UsersFileWrong(f"The users file {path} cannot be read ({error.strerror}).") from None
     except UnicodeDecodeError:

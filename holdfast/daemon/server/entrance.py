@@ -14,6 +14,7 @@ import structlog
 
 from holdfast.daemon.access.audit import Audit
 from holdfast.daemon.file_watch import FileWatch
+from holdfast.daemon.internal_errors import InternalErrors
 from holdfast.daemon.login.certificates import CertificateWrong, distinguished_name
 from holdfast.daemon.login.credentials import KeptUsers, Users
 from holdfast.daemon.login.password_checks import Finding, PasswordCheck, PasswordChecks
@@ -64,7 +65,14 @@ class LoginMetrics:
 class NodeEntrance:
     """How clients come in at a node's listener (`wire.entrance.Entrance`)."""
 
-    def __init__(self, settings: SecuritySettings, files: FileWatch, registry: Registry, audit: Audit) -> None:
+    def __init__(
+        self,
+        settings: SecuritySettings,
+        files: FileWatch,
+        registry: Registry,
+        audit: Audit,
+        internal_errors: InternalErrors,
+    ) -> None:
         """Read the files that the settings name, and read them again when `files` says so; logins are noted in `audit`.
 
         Raises:
@@ -74,6 +82,7 @@ class NodeEntrance:
         self.login_frame_size_bytes_max = settings.login_frame_size_bytes_max
         self._settings = settings
         self._audit = audit
+        self._internal_errors = internal_errors
         self._tls: FollowedTls | None = None
         self._users = Users(KeptUsers({}))
         self._login_rules = LoginRules(
@@ -94,7 +103,7 @@ class NodeEntrance:
                 days_left_min = settings.certificate_days_left_min
                 self._tls = FollowedTls("listener", tls_files(settings), files, registry, days_left_min)
             if settings.has_login:
-                files.follow("listener.users.file", [Path(settings.users_file)], self._reload_users)
+                files.follow("listener.users.file", lambda: [Path(settings.users_file)], self._reload_users)
                 self._load_users()
         except RulesWrong as error:
             raise CannotAdmit(f"ssl.principal.mapping.rules is wrong: {error}.") from None
@@ -151,7 +160,7 @@ class NodeEntrance:
                 return
             bug = found.exception()
             if bug is not None:  # others wait for the end of this check
-                _log.error("password_check_failed", error=repr(bug), exc_info=bug)
+                self._internal_errors.note_bug("password_check_failed", bug)
             done(bug is None and found.result())
 
         asyncio.get_running_loop().run_in_executor(self._checker, check).add_done_callback(take)

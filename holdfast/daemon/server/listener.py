@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Final, cast
 
 import structlog
@@ -21,8 +22,10 @@ _log = structlog.get_logger(__name__)
 
 #: Longest time between two looks for connections whose time is up.
 _SWEEP_INTERVAL_MS_MAX: Final = 1_000
-#: When more looks in a row than these find a connection that waits at a shared socket, nobody accepts any there.
+#: When so many looks in a row find a connection that waits at a shared socket, nobody accepts any there.
 _LOOKS: Final = 5
+#: Before connections are accepted again where a bug ended that.
+_ACCEPT_PAUSE_S: Final = 1.0
 
 
 class Server:
@@ -34,6 +37,8 @@ class Server:
         self._shared = shared
         #: Those of the one address, once it listens.
         self._sockets: list[socket.socket] = []
+        #: At which connections are accepted.
+        self._accepting: set[socket.socket] = set()
         #: What accepts at them.
         self._listeners: list[asyncio.Server | asyncio.Task[None]] = []
         self._sweep: asyncio.TimerHandle | None = None
@@ -64,23 +69,38 @@ class Server:
 
     def accept_shared_when(self, is_due: asyncio.Event, patience_ms: int) -> None:
         """Accept there once the event is set, or a connection has waited there for so long: then nobody else accepts any."""
-        accepting = self._accept_shared_when(is_due, patience_ms)
-        self._listeners.append(asyncio.create_task(accepting, name="holdfast-accept-shared"))
+        self._keep_accepting(lambda: self._accept_shared_when(is_due, patience_ms), "holdfast-accept-shared")
 
     async def _accept_shared_when(self, is_due: asyncio.Event, patience_ms: int) -> None:
         waiting = 0
-        while waiting <= _LOOKS and not await _is_set(is_due, max(1, patience_ms // _LOOKS)):
+        while waiting < _LOOKS and not await _is_set(is_due, max(1, patience_ms // _LOOKS)):
             waiting = waiting + 1 if has_waiting(self._shared) else 0
         await self.accept_shared()
+
+    def _keep_accepting(self, accept: Callable[[], Awaitable[None]], name: str) -> None:
+        """Accept in a task until `drain`; a bug is noted, and does not leave a socket at which nobody accepts."""
+
+        async def keep_accepting() -> None:
+            while True:
+                try:
+                    return await accept()
+                except Exception as bug:
+                    again_in_ms = round(_ACCEPT_PAUSE_S * 1_000)
+                    self.connections.internal_errors.note_bug("accept_ended", bug, again_in_ms=again_in_ms)
+                    await asyncio.sleep(_ACCEPT_PAUSE_S)
+
+        self._listeners.append(asyncio.create_task(keep_accepting(), name=name))
 
     async def _accept(self, sockets: Sequence[socket.socket]) -> None:
         loop, backlog = asyncio.get_running_loop(), self.connections.limits.connections_max
         for each in sockets:
+            if each in self._accepting:  # it is tried again after another one failed
+                continue
             if self.connections.entrance.ssl_context is None:
                 self._listeners.append(await loop.create_server(self._make_protocol, sock=each, backlog=backlog))
             else:
-                accepting = accept_encrypted(each, lambda: ClientProtocol(self.connections))
-                self._listeners.append(asyncio.create_task(accepting, name="holdfast-accept"))
+                self._keep_accepting(partial(accept_encrypted, each, self._make_client), "holdfast-accept")
+            self._accepting.add(each)
 
     async def drain(self, deadline_ms: int) -> int:
         """Stop listening, let requests in flight finish until the deadline, close all connections.
@@ -117,9 +137,12 @@ class Server:
         """Drain, and return whether all requests in flight were answered."""
         return await self.drain(deadline_ms) == 0
 
+    def _make_client(self) -> ClientProtocol:
+        return ClientProtocol(self.connections)
+
     def _make_protocol(self) -> asyncio.Protocol:
         # It has the interface and not the class, which would keep it from being compiled.
-        return cast("asyncio.Protocol", ClientProtocol(self.connections))
+        return cast("asyncio.Protocol", self._make_client())
 
     def _schedule_sweep(self) -> None:
         limits = self.connections.limits

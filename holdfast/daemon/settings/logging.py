@@ -1,7 +1,8 @@
 """What the node says: one line an event, JSON for machines or text for people on a terminal, on stderr.
 
 Events are short sentences; what varies is in named fields. Lines of libraries come out in the same form.
-Fields whose names say that they hold a secret are hidden, and so are the secrets of the settings in any text.
+Fields whose names say that they hold a secret are hidden, and so are the secrets of the settings in any value.
+Names of events and of fields are never rewritten: they are ours, alarms look for them, and a password may be a word of theirs.
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ import os
 import sys
 from collections import deque
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
-from functools import partial
 from io import TextIOWrapper
 from time import monotonic
 from types import MappingProxyType
@@ -25,7 +25,7 @@ from holdfast.daemon.brokers.silence import IsLeftOut, none_left_out
 from holdfast.daemon.settings.declarations import REDACTED, is_secret
 from holdfast.daemon.settings.log_line_limits import TracebackLimit, bound_text
 from holdfast.daemon.settings.models import LoggingSettings
-from holdfast.daemon.settings.secrets import hide
+from holdfast.daemon.settings.secrets import HiddenTexts
 from holdfast.metrics.line_limit import LineLimit
 
 _log = structlog.get_logger(__name__)
@@ -39,6 +39,11 @@ _KEPT_CHARACTERS_MAX: Final = 1_000
 #: The logger of everything that does not use structlog.
 _ROOT_LEVEL: Final = logging.WARNING
 _PRIVATE_MODE: Final = 0o600
+#: Fields that name what a line is about.
+_NAMING: Final = frozenset({"event", "level", "logger", "timestamp"})
+#: Fields of structlog's formatter, which no line shows; the first is False in the lines of libraries, and is not there in ours.
+_IS_OURS: Final = "_from_structlog"
+_OF_STRUCTLOG: Final = frozenset({_IS_OURS, "_record"})
 #: The logger of who did what; `log_level` is not about its lines.
 AUDIT_LOGGER: Final = "audit"
 
@@ -63,8 +68,9 @@ class LastLines:
         return [json.dumps(event, ensure_ascii=False, default=repr)[:_KEPT_CHARACTERS_MAX] for event in self._events]
 
 
-#: As the logging itself, it is of the process.
+#: As the logging itself, these are of the process.
 LAST_LINES: Final = LastLines()
+HIDDEN_TEXTS: Final = HiddenTexts()
 
 
 def configure_logging(
@@ -78,9 +84,11 @@ def configure_logging(
     """Send all lines of this process to `stream` (by default stderr), in the form that the settings name.
 
     Text for people has colours where they may be and `stream` is a terminal.
-    Each line has these fields, unless it has one of that name itself, and none of these secrets, texts of errors included.
+    Each line has these fields, unless it has one of that name itself, and none of these secrets, texts of errors included; `HIDDEN_TEXTS`
+    takes those that come later.
     """
     stream = stream or sys.stderr
+    HIDDEN_TEXTS.replace(secrets)
     people = form_for_people(settings, stream, may_be_coloured=may_be_coloured)
     form: Any = people or structlog.processors.JSONRenderer(ensure_ascii=False)
     shared: list[Any] = [
@@ -93,7 +101,7 @@ def configure_logging(
         _to_text,
         # Not the renderer's, which shows local variables, and with them what must not be shown.
         structlog.processors.format_exc_info,
-        *([partial(_hide_values, secrets)] if secrets else ()),
+        _hide_values,
         bound_text,
     ]
     structlog.configure(
@@ -251,10 +259,14 @@ def _hide_secrets(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMa
     return event
 
 
-def _hide_values(secrets: Sequence[str], _: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:  # noqa: ANN401
+def _hide_values(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:  # noqa: ANN401
     """Hide what may stand in any text, such as that of an error of a library."""
-    hidden: MutableMapping[str, Any] = hide(event, secrets)
-    return hidden
+    for name, value in event.items():
+        # What a library says has its text in the place of an event.
+        is_name = name in _NAMING and not (name == "event" and event.get(_IS_OURS) is False)
+        if not is_name and name not in _OF_STRUCTLOG:
+            event[name] = HIDDEN_TEXTS.hide(value)
+    return event
 
 
 def _hide_inside(value: Any) -> Any:  # noqa: ANN401

@@ -1,19 +1,23 @@
 """Settings read from all their sources again while a node runs: what is taken over, and what is said of it."""
 
 from collections.abc import Callable, Mapping
+from typing import Final, NamedTuple
 
 import structlog
 
 from holdfast.daemon.settings.cluster_wide import TAKEN_OVER_WHILE_RUNNING
 from holdfast.daemon.settings.declarations import redact
 from holdfast.daemon.settings.file_env_flags import ConfigError, Loaded, to_flags
-from holdfast.daemon.settings.logging import set_level
+from holdfast.daemon.settings.logging import HIDDEN_TEXTS, set_level
 from holdfast.daemon.settings.models import Settings
+from holdfast.daemon.settings.secrets import secrets_of
 from holdfast.kafka.connection import LiveProperties
 from holdfast.kafka.errors import PropertyRefused
 from holdfast.kafka.security import RENEWABLE, files_of
 
 _log = structlog.get_logger(__name__)
+
+_KAFKA: Final = "kafka."
 
 
 def take(current: Settings, load: Callable[[], Loaded]) -> Settings:
@@ -27,6 +31,7 @@ def take(current: Settings, load: Callable[[], Loaded]) -> Settings:
     except ConfigError as error:
         _log.error("settings_reload_failed", why=str(error))
         return current
+    HIDDEN_TEXTS.add(secrets_of(loaded.settings))
     set_level(loaded.settings.logging.log_level)
     _log_findings(loaded)
     return loaded.settings
@@ -40,34 +45,52 @@ def _log_findings(loaded: Loaded) -> None:
         _log.warning("cluster_setting_refused", setting=name, why=why)
 
 
-def reload(current: Settings, load: Callable[[], Loaded], kafka: LiveProperties) -> Settings:
-    """Read the settings again, apply those that can be changed while a node runs, and log in one line which they are.
+class Reloaded(NamedTuple):
+    """What reading the settings again has come to."""
+
+    #: Those that hold now: the former ones, but for `log_level` and for how Kafka is logged in to.
+    settings: Settings
+    #: How Kafka is to be logged in to by what was read; if that was refused, `settings` has the former properties.
+    kafka_properties: Mapping[str, str]
+
+
+def reload(current: Settings, load: Callable[[], Loaded], kafka: LiveProperties) -> Reloaded | None:
+    """Read the settings again, apply those that can be changed while a node runs, and log in one line what became of each.
 
     Returns:
-        The settings that hold now: the current ones, but for `log_level` and for how `kafka` logs in.
+        None where a source is wrong, and nothing was changed.
     """
     try:
         loaded = load()
     except ConfigError as error:
         _log.error("settings_reload_failed", why=str(error))
-        return current
+        return None
     found = loaded.settings
+    # Before any line is written by what they make.
+    HIDDEN_TEXTS.add(secrets_of(found))
     before, after = to_flags(current), to_flags(found)
     changed = sorted(name for name in before.keys() | after.keys() if before.get(name) != after.get(name))
     set_level(found.logging.log_level)
-    properties = _renewed(current.kafka.properties, found.kafka.properties)
-    if properties != current.kafka.properties and not renew(kafka, properties):
-        properties = current.kafka.properties
+    wanted = _renewed(current.kafka.properties, found.kafka.properties)
+    is_refused = wanted != current.kafka.properties and not renew(kafka, wanted)
+    properties = current.kafka.properties if is_refused else wanted
+    renewable = {name for name in changed if _is_renewable(name)}
     # A warning, so that it is written whatever the level is.
     _log.warning(
         "settings_reloaded",
-        reloaded=[_shown(name, after) for name in changed if _is_taken_over(name)],
-        need_a_restart=[name for name in changed if not _is_taken_over(name)],
+        reloaded=[
+            _shown(name, after)
+            for name in changed
+            if name in TAKEN_OVER_WHILE_RUNNING or (name in renewable and not is_refused)
+        ],
+        # The line before says why; they are refused together, for they are used together.
+        refused=sorted(renewable) if is_refused else [],
+        need_a_restart=[name for name in changed if name not in TAKEN_OVER_WHILE_RUNNING | renewable],
     )
     _log_findings(loaded)
     logging_settings = current.logging.model_copy(update={"log_level": found.logging.log_level})
     kafka_settings = current.kafka.model_copy(update={"properties": properties})
-    return current.model_copy(update={"logging": logging_settings, "kafka": kafka_settings})
+    return Reloaded(current.model_copy(update={"logging": logging_settings, "kafka": kafka_settings}), wanted)
 
 
 def renew(kafka: LiveProperties, properties: Mapping[str, str]) -> bool:
@@ -86,8 +109,8 @@ def _renewed(current: Mapping[str, str], found: Mapping[str, str]) -> Mapping[st
     return kept | {name: value for name, value in found.items() if name in RENEWABLE}
 
 
-def _is_taken_over(name: str) -> bool:
-    return name in TAKEN_OVER_WHILE_RUNNING or name.removeprefix("kafka.") in RENEWABLE
+def _is_renewable(name: str) -> bool:
+    return name.startswith(_KAFKA) and name.removeprefix(_KAFKA) in RENEWABLE
 
 
 def _shown(name: str, values: Mapping[str, str]) -> str:

@@ -5,6 +5,8 @@ Its standard output carries a JSON object a line, a report of each batch; its st
 All that the job does bears repetition, so it may be killed at any time.
 """
 
+from __future__ import annotations
+
 import asyncio
 import json
 import signal
@@ -22,6 +24,7 @@ from holdfast.compaction.child_lines import ChildLines
 from holdfast.compaction.progress import RunProgress, from_json
 from holdfast.daemon.internal_errors import InternalErrors
 from holdfast.daemon.settings.file_env_flags import to_flags
+from holdfast.daemon.settings.logging import HIDDEN_TEXTS
 from holdfast.daemon.settings.models import KafkaSettings, Settings
 from holdfast.daemon.snapshots.job_metrics import JobMetrics
 
@@ -29,8 +32,11 @@ _log = structlog.get_logger(__name__)
 
 COMMAND: Final = (sys.executable, "-m", "holdfast", "compact", "--supervised")
 
-#: Lines of standard error that are logged when the child ends.
-_STDERR_TAIL_LINES: Final = 5
+#: Lines of standard error that are logged when the child ends; of a longer one, the beginning.
+_STDERR_TAIL_LINES: Final = 20
+_STDERR_LINE_CHARACTERS_MAX: Final = 300
+#: With what a command of ours that fails says why; Java may have more to say after it.
+_ERROR: Final = "Error: "
 #: How long what the child started, Java above all, may keep its pipes open when it has ended itself.
 _PIPES_TIMEOUT_S: Final = 10.0
 #: How long a killed child may take to be gone.
@@ -85,27 +91,29 @@ class Supervisor:
         compaction = self._settings.compaction
         backoff = Backoff(compaction.restart_backoff_ms, compaction.restart_backoff_max_ms, self._jitter)
         while True:
-            progress, stderr_tail = RunProgress(), deque[str](maxlen=_STDERR_TAIL_LINES)
+            progress, last_lines = RunProgress(), _LastLines()
             try:
-                code = await self._run_once(progress, stderr_tail)
+                code = await self._run_once(progress, last_lines)
             except OSError as error:
                 code = None
-                stderr_tail.append(str(error))
+                last_lines.add(f"{_ERROR}{error}")
             except Exception as bug:  # it ends this job, and not the ones that follow
                 code = None
                 # A bug may come back, so the restart is delayed like that of a job without progress.
                 progress = RunProgress()
                 self._internal_errors.note_bug("compaction_supervision_failed", bug)
+                last_lines.add(f"{_ERROR}a bug of ours: {bug!r}")
             if self._is_stopping:
                 return
             if progress.totals.batches:
                 backoff.reset()
             pause_ms = backoff.fail(now_ms())
-            _log.error("compaction_ended", exit_code=code, stderr_tail=list(stderr_tail), again_in_ms=pause_ms)
+            why, tail = last_lines.why(code), last_lines.tail
+            _log.error("compaction_ended", why=why, exit_code=code, stderr_tail=tail, again_in_ms=pause_ms)
             await asyncio.sleep(pause_ms / 1_000)
             self._metrics.restarts.value += 1
 
-    async def _run_once(self, progress: RunProgress, stderr_tail: deque[str]) -> int:
+    async def _run_once(self, progress: RunProgress, last_lines: _LastLines) -> int:
         child = self._child = await Child.start(self._command)
         _log.info("compaction_started", pid=child.pid, master=self._settings.compaction.master)
         self._metrics.running.value = 1
@@ -115,7 +123,7 @@ class Supervisor:
             async with asyncio.TaskGroup() as group:
                 readers = [
                     group.create_task(self._take_reports(child.stdout, progress)),
-                    group.create_task(_forward(child.stderr, stderr_tail)),
+                    group.create_task(_forward(child.stderr, last_lines)),
                 ]
                 code = await child.exit_code()
                 _, unfinished = await asyncio.wait(readers, timeout=_PIPES_TIMEOUT_S)
@@ -144,8 +152,37 @@ class Supervisor:
             self._metrics.take(report, progress)
 
 
-async def _forward(stream: asyncio.StreamReader, stderr_tail: deque[str]) -> None:
+class _LastLines:
+    """What a child wrote to standard error last."""
+
+    def __init__(self) -> None:
+        self._tail = deque[str](maxlen=_STDERR_TAIL_LINES)
+        self._error = ""
+
+    @property
+    def tail(self) -> list[str]:
+        return list(self._tail)
+
+    def add(self, line: str) -> None:
+        if not line.strip():
+            return
+        # Before the cut, which could leave a part of a secret that nobody recognizes.
+        self._tail.append(HIDDEN_TEXTS.hide(line)[:_STDERR_LINE_CHARACTERS_MAX])
+        if line.startswith(_ERROR):
+            self._error = self._tail[-1].removeprefix(_ERROR)
+
+    def why(self, exit_code: int | None) -> str:
+        """Return why the child ended, as far as it is known."""
+        if self._error:
+            return self._error
+        if exit_code is not None and exit_code < 0:
+            by = signal.Signals(-exit_code).name
+            return f"{by} ended it" + (", as the system does where memory is short" if by == "SIGKILL" else "")
+        return self._tail[-1] if self._tail else "it has said nothing"
+
+
+async def _forward(stream: asyncio.StreamReader, last_lines: _LastLines) -> None:
     forward = ChildLines(_log.bind(source="compaction"))
     async for line in lines(stream):
-        stderr_tail.append(line[:300])
+        last_lines.add(line)
         forward(line)

@@ -134,7 +134,7 @@ class Snapshots:
         return True
 
     def _explain(self, error: KafkaError) -> str:
-        return f"{error.str()}{acl_remedy(error.code(), 'Write', f'topic {self._topic}')}"
+        return f"{error.str()}{acl_remedy(error.code(), 'Write', f'topic {self._topic}', self._clients.principal)}"
 
     def _on_removed(self, error: KafkaError | None, message: Message) -> None:
         """Log why a message was not removed, once for as long as the reason is the same; the next owner finds it again."""

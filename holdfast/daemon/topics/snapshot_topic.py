@@ -21,7 +21,7 @@ from holdfast.daemon.topics.state_topic import (
     until_known,
     why_not_created,
 )
-from holdfast.kafka.librdkafka import create_topic
+from holdfast.kafka.librdkafka import create_topic, who
 from holdfast.kafka.librdkafka_types import NewTopic
 
 #: What an entry may take beside the record of the log that it was made of: the topic's id, offsets, counts.
@@ -119,5 +119,5 @@ def _make(admin: AdminClient, state: StateTopic, snapshots: SnapshotSettings, lo
     refusal = create_topic(admin, topic, log.request_timeout_ms)
     if refusal is not None:
         raise SnapshotTopicError(
-            f"The snapshot topic {snapshots.topic} cannot be made: {why_not_created(refusal, topic)}."
+            f"The snapshot topic {snapshots.topic} cannot be made: {why_not_created(refusal, topic, who(admin))}."
         )

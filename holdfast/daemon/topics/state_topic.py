@@ -16,7 +16,7 @@ from tenacity import AsyncRetrying, Retrying, retry_if_exception_type, stop_afte
 
 from holdfast.daemon.settings.components.log import LogSettings
 from holdfast.kafka.errors import ConnectionFailed
-from holdfast.kafka.librdkafka import create_topic, find_topic
+from holdfast.kafka.librdkafka import create_topic, find_topic, who
 from holdfast.kafka.librdkafka_types import ConfigResource, NewTopic, ResourceType
 from holdfast.kafka.metadata import MetadataClient
 from holdfast.kafka.protocol.denials import acl_remedy
@@ -113,12 +113,14 @@ def make_state_topic(admin: AdminClient, settings: LogSettings) -> None:
     if refusal.code() == KafkaError.INVALID_REPLICATION_FACTOR:
         brokers = admin.list_topics(timeout=settings.request_timeout_ms / 1_000).brokers
         raise StateTopicError(_too_few_brokers(len(brokers), settings))
-    raise StateTopicError(f"The state topic {settings.state_topic} cannot be made: {why_not_created(refusal, topic)}.")
+    raise StateTopicError(
+        f"The state topic {settings.state_topic} cannot be made: {why_not_created(refusal, topic, who(admin))}."
+    )
 
 
-def why_not_created(refusal: KafkaError, topic: NewTopic) -> str:
+def why_not_created(refusal: KafkaError, topic: NewTopic, principal: str) -> str:
     """Return why Kafka made no topic, with the ACL to add where it is that; without a full stop."""
-    return f"{refusal.str().rstrip('.')}{acl_remedy(refusal.code(), 'Create', f'topic {topic.topic}')}"
+    return f"{refusal.str().rstrip('.')}{acl_remedy(refusal.code(), 'Create', f'topic {topic.topic}', principal)}"
 
 
 def _too_few_brokers(broker_count: int, settings: LogSettings) -> str:
@@ -158,7 +160,7 @@ def describe_topic(admin: AdminClient, name: str, timeout_ms: int) -> tuple[Stat
         cause: KafkaError = error.args[0]
         if cause.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
             raise TopicMissing(f"There is no topic {name}.") from None
-        remedy = acl_remedy(cause.code(), operation, f"topic {name}")
+        remedy = acl_remedy(cause.code(), operation, f"topic {name}", who(admin))
         raise ConnectionFailed(f"the topic {name} cannot be described: {cause.str().rstrip('.')}{remedy}") from None
     config = {key: entry.value for key, entry in entries.items()}
     topic = StateTopic(

@@ -11,16 +11,19 @@ _DENIALS: Final = frozenset(
         ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
     )
 )
+#: Where it is not known as whom a client logs in.
+UNNAMED: Final = "this client's principal (User: and kafka.sasl.username, or the name in its certificate)"
 
 
-def acl_remedy(error_code: int, operation: str, resource: str) -> str:
+def acl_remedy(error_code: int, operation: str, resource: str, principal: str = UNNAMED) -> str:
     """Return the end of a sentence that names the ACL to add; empty where the error is about something else.
 
     Args:
         error_code: Kafka's.
         operation: the one that it refuses, as `kafka-acls.sh` has it: `DescribeConfigs`.
         resource: its kind and name: `topic orders`.
+        principal: who lacks it, as brokers have it, or how that is found.
     """
     if error_code not in _DENIALS:
         return ""
-    return f"; allow {operation} on {resource} to this client's principal"
+    return f"; allow {operation} on {resource} to {principal}"

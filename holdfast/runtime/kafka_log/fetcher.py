@@ -207,7 +207,7 @@ class Fetcher:
         if fetched.error_code or fetched.is_diverging:
             if fetched.error_code == ErrorCode.CORRUPT_MESSAGE:
                 raise DamagedBatch("the broker cannot read it")
-            self._fail(partition, fetch, _read_error(fetched, fetch.offset, self._brokers.topic))
+            self._fail(partition, fetch, _read_error(fetched, fetch.offset, self._brokers.topic, self._brokers.who()))
             return
         fetch.is_checked |= fetch.requested_offset == fetch.offset
         requested_offset, reported = fetch.requested_offset, 0
@@ -320,13 +320,13 @@ def _ends_with(batch: FetchedBatch, header: bytes, bytes_max: int) -> bool:
     return [record.header for record in last] == [header]
 
 
-def _read_error(fetched: Fetched, offset: int, topic: str) -> ReadError:
+def _read_error(fetched: Fetched, offset: int, topic: str, principal: str) -> ReadError:
     if fetched.is_diverging:
         return _truncated(offset)
     if fetched.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
         # Pruned or lost: the next load compares the log's bounds with what was committed, and knows.
         return ReadError(f"offset {offset} is out of range", is_alarm=False)
-    remedy = acl_remedy(fetched.error_code, "Read", f"topic {topic}")
+    remedy = acl_remedy(fetched.error_code, "Read", f"topic {topic}", principal)
     return ReadError(f"the broker answered error {fetched.error_code}{remedy}", is_alarm=False)
 
 

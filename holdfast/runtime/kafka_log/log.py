@@ -187,7 +187,7 @@ class KafkaLog:
             problem = self._bugs.explain(failure, f"deleting records of partition {partition} failed")
         else:
             if error_code:
-                remedy = acl_remedy(error_code, "Delete", f"topic {config.topic}")
+                remedy = acl_remedy(error_code, "Delete", f"topic {config.topic}", config.connection.who())
                 problem = f"the broker answered error {error_code}{remedy}"
             else:
                 log_start_offset = found
@@ -260,7 +260,7 @@ class KafkaLog:
 
     def _remedy_where_hidden(self) -> str:
         hidden = ErrorCode.TOPIC_AUTHORIZATION_FAILED if self._brokers.is_hidden else ErrorCode.NONE
-        return acl_remedy(hidden, "Describe", f"topic {self._config.topic}")
+        return acl_remedy(hidden, "Describe", f"topic {self._config.topic}", self._config.connection.who())
 
     def _on_read_back(self, batch: SentBatch) -> None:
         if batch.first_record_s is not None:

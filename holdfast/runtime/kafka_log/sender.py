@@ -341,7 +341,7 @@ class Sender:
             if error_code in PRODUCE_RETRIABLE:
                 again.setdefault(error_code, []).append(batch)
             else:
-                remedy = acl_remedy(error_code, "Write", f"topic {self._brokers.topic}")
+                remedy = acl_remedy(error_code, "Write", f"topic {self._brokers.topic}", self._brokers.who())
                 self._give_up(batch, f"the broker answered error {error_code}{' ' * bool(message)}{message}{remedy}")
         for error_code, refused in again.items():
             self._retry(refused, f"the broker answered error {error_code}")

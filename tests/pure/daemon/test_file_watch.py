@@ -27,8 +27,8 @@ def test_a_file_is_read_again_after_each_change_and_when_it_is_told(tmp_path: Pa
     one, two = tmp_path / "one", tmp_path / "two"
     one.write_text("1")
     files, read = FileWatch(Registry(), InternalErrors(Counter())), list[str]()
-    files.follow("one", [one], reader(lambda: read.append("one")))
-    files.follow("two", [two], reader(lambda: read.append("two")))
+    files.follow("one", lambda: [one], reader(lambda: read.append("one")))
+    files.follow("two", lambda: [two], reader(lambda: read.append("two")))
     files.look()
     assert read == []
     two.write_text("there now")
@@ -47,7 +47,7 @@ def test_a_file_is_read_again_after_each_change_and_when_it_is_told(tmp_path: Pa
 def test_a_file_that_is_replaced_by_one_as_long_is_read_again(tmp_path: Path) -> None:
     path, files, read = tmp_path / "file", FileWatch(Registry(), InternalErrors(Counter())), list[str]()
     path.write_text("a")
-    files.follow("file", [path], reader(lambda: read.append(path.read_text())))
+    files.follow("file", lambda: [path], reader(lambda: read.append(path.read_text())))
     (tmp_path / "new").write_text("b")
     (tmp_path / "new").replace(path)
     files.look()
@@ -57,7 +57,7 @@ def test_a_file_that_is_replaced_by_one_as_long_is_read_again(tmp_path: Path) ->
 def test_files_that_are_read_together_are_read_once(tmp_path: Path) -> None:
     pair, read = [tmp_path / "certificate", tmp_path / "key"], list[str]()
     files = FileWatch(Registry(), InternalErrors(Counter()))
-    files.follow("pair", pair, reader(lambda: read.append("pair")))
+    files.follow("pair", lambda: pair, reader(lambda: read.append("pair")))
     for path in pair:
         path.write_text("new")
     files.look()
@@ -68,7 +68,7 @@ def test_files_that_are_read_together_are_read_once(tmp_path: Path) -> None:
 def test_how_long_a_file_is_refused_is_shown_until_it_is_taken_over(tmp_path: Path) -> None:
     path, registry, now_ms = tmp_path / "users", Registry(), [1_000]
     files = FileWatch(registry, InternalErrors(Counter()), lambda: now_ms[0])
-    files.follow("listener.users.file", [path], lambda: path.read_text() == "right")
+    files.follow("listener.users.file", lambda: [path], lambda: path.read_text() == "right")
 
     def refused_s() -> float:
         return dict(registry.numbers())["holdfast_file_refusal_age_seconds{setting=listener.users.file}"]
@@ -91,8 +91,8 @@ def test_a_bug_in_one_reader_does_not_end_the_watch(tmp_path: Path) -> None:
     def fail() -> bool:
         raise RuntimeError("bug")
 
-    files.follow("one", [tmp_path / "one"], fail)
-    files.follow("two", [tmp_path / "two"], reader(lambda: read.append("two")))
+    files.follow("one", lambda: [tmp_path / "one"], fail)
+    files.follow("two", lambda: [tmp_path / "two"], reader(lambda: read.append("two")))
     with capture_logs() as lines:
         files.reload()
     assert read == ["two"]
@@ -102,7 +102,7 @@ def test_a_bug_in_one_reader_does_not_end_the_watch(tmp_path: Path) -> None:
 
 async def test_files_are_looked_at_again_and_again_while_they_are_watched(tmp_path: Path) -> None:
     path, files, read = tmp_path / "file", FileWatch(Registry(), InternalErrors(Counter())), list[str]()
-    files.follow("file", [path], reader(lambda: read.append(path.read_text())))
+    files.follow("file", lambda: [path], reader(lambda: read.append(path.read_text())))
     with files.watched(interval_ms=1):
         for text in ("a", "ab"):
             path.write_text(text)

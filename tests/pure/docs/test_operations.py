@@ -93,7 +93,7 @@ def alarms() -> list[str]:
     return [
         *map(found_by, (cut, lost, foreign, other)),
         *(problem.text for problem in log_problems()),
-        f"reading stopped at offset 9: {_read_error(fetched, 9, 'log').text}",
+        f"reading stopped at offset 9: {_read_error(fetched, 9, 'log', 'User:node').text}",
         f"reading stopped at offset 9: {_damage_error(9, 'its checksum is wrong').text}",
         f"owner epoch {OWNER_EPOCH_MAX} is the last one",
     ]

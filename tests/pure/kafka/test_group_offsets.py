@@ -290,7 +290,7 @@ async def test_what_kafka_refuses_is_reported_at_once(
     cluster = Cluster(monkeypatch, **answers)
     with pytest.raises(GroupRefused) as refused:
         await cluster.offsets().fetch_offsets("g", "log", [0, 1])
-    assert str(refused.value) == f"{text} to this client's principal."
+    assert str(refused.value) == f"{text} to User:ANONYMOUS."
     assert len(cluster.asked) == len(answers)
 
 

@@ -13,6 +13,7 @@ from holdfast.kafka.connection import ConnectionOptions, connection_options
 from holdfast.kafka.errors import ConnectionFailed, PropertyRefused
 from holdfast.kafka.librdkafka import check_properties
 from holdfast.kafka.metadata import MetadataClient
+from holdfast.kafka.security import parse_security, principal_of
 from tests.pure.kafka.brokers.metadata_brokers import METADATA, WITHOUT_METADATA, Broker, listening
 
 BROKERS = {"bootstrap.servers": "broker:9092"}
@@ -230,3 +231,39 @@ async def test_nobody_listens() -> None:
         pass
     with pytest.raises(ConnectionFailed, match=f"127.0.0.1:{port} cannot be reached"):
         await ask(port)
+
+
+@pytest.mark.parametrize(
+    ("properties", "principal"),
+    [
+        ({}, "User:ANONYMOUS"),
+        ({"security.protocol": "ssl"}, "User:ANONYMOUS"),
+        (
+            {
+                "security.protocol": "sasl_ssl",
+                "sasl.mechanism": "SCRAM-SHA-256",
+                "sasl.username": "node",
+                "sasl.password": "x",
+                "ssl.certificate.location": "/own.pem",
+            },
+            "User:node",
+        ),
+        (
+            {"security.protocol": "ssl", "ssl.certificate.location": "/own.pem"},
+            "`openssl x509 -noout -subject -nameopt RFC2253 -in /own.pem`",
+        ),
+        (
+            {
+                "security.protocol": "sasl_plaintext",
+                "sasl.mechanism": "OAUTHBEARER",
+                "sasl.oauthbearer.method": "oidc",
+                "sasl.oauthbearer.token.endpoint.url": "file:///token",
+            },
+            "the claim `sub` of its token",
+        ),
+    ],
+)
+def test_who_brokers_take_a_client_for_is_known_or_is_said_how_to_find(
+    properties: dict[str, str], principal: str
+) -> None:
+    assert principal in principal_of(parse_security(properties))

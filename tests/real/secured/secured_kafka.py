@@ -58,6 +58,8 @@ class SecuredKafka(NamedTuple):
     sasl: str
     #: The same, where a session is over soon.
     short: str
+    #: SASL without TLS.
+    bare: str
     authority: Authority
     #: Of `USER`.
     client: Signed
@@ -79,6 +81,11 @@ class SecuredKafka(NamedTuple):
     ) -> dict[str, str]:
         """Return the properties of a client with a password."""
         return self._by_sasl(mechanism) | {"sasl.username": user, "sasl.password": password}
+
+    def by_bare_password(self, mechanism: str = "SCRAM-SHA-256") -> dict[str, str]:
+        """Return the properties of a client with a password, and without TLS."""
+        others = {name: value for name, value in self.by_password(mechanism).items() if not name.startswith("ssl.")}
+        return others | {"bootstrap.servers": self.bare, "security.protocol": "sasl_plaintext"}
 
     def by_token(self, secret: str = PASSWORD) -> dict[str, str]:
         """Return the properties of a client with tokens of the endpoint."""
@@ -144,10 +151,10 @@ def secured_kafka() -> Iterator[SecuredKafka]:
     client = authority.sign(USER)
     keys = write_key_set(directory)
     own, other, third = choose_ports(3)
-    mtls, sasl, short = other.broker, other.controller, third.broker
+    mtls, sasl, short, bare = other.broker, other.controller, third.broker, third.controller
     node = BrokerNode(1, directory / "node-1")
     properties = _properties(node, own, authority, server, keys)
-    properties["listeners"] += f",MTLS://{HOST}:{mtls},SASL://{HOST}:{sasl},SHORT://{HOST}:{short}"
+    properties["listeners"] += f",MTLS://{HOST}:{mtls},SASL://{HOST}:{sasl},SHORT://{HOST}:{short},BARE://{HOST}:{bare}"
     node.format(new_kafka_uuid())
     node.launch(
         properties,
@@ -155,7 +162,7 @@ def secured_kafka() -> Iterator[SecuredKafka]:
         outlives_us=False,
     )
     try:
-        ports = (own.broker, mtls, sasl, short)
+        ports = (own.broker, mtls, sasl, short, bare)
         block_until(lambda: node.pid() is None or all(map(_accepts, ports)), "the broker listens")
         assert node.pid() is not None, node.failure_line()
         with TokenEndpoint(server, {USER: PASSWORD}) as tokens:
@@ -165,6 +172,7 @@ def secured_kafka() -> Iterator[SecuredKafka]:
                 f"{HOST}:{mtls}",
                 f"{HOST}:{sasl}",
                 f"{HOST}:{short}",
+                f"{HOST}:{bare}",
                 authority,
                 client,
                 tokens,
@@ -179,7 +187,9 @@ def _properties(node: BrokerNode, ports: NodePorts, authority: Authority, server
     store = server.certificate.with_suffix(".store.pem")
     store.write_text(server.key.read_text() + server.certificate.read_text())
     secured = {
-        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,MTLS:SSL,SASL:SASL_SSL,SHORT:SASL_SSL",
+        "listener.security.protocol.map": (
+            "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,MTLS:SSL,SASL:SASL_SSL,SHORT:SASL_SSL,BARE:SASL_PLAINTEXT"
+        ),
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
         "allow.everyone.if.no.acl.found": "false",
         "super.users": "User:ANONYMOUS",
@@ -194,7 +204,7 @@ def _properties(node: BrokerNode, ports: NodePorts, authority: Authority, server
         "sasl.oauthbearer.expected.audience": AUDIENCE,
         "listener.name.short.connections.max.reauth.ms": str(SESSION_MS),
     }
-    for name in ("sasl", "short"):
+    for name in ("sasl", "short", "bare"):
         secured |= {f"listener.name.{name}.{mechanism}.sasl.jaas.config": login for mechanism, login in _LOGIN.items()}
         secured[f"listener.name.{name}.oauthbearer.sasl.server.callback.handler.class"] = (
             f"{_JWT}.OAuthBearerValidatorCallbackHandler"

@@ -80,7 +80,7 @@ class Trial:
         """Take a row away for a while; gives what an error must say of it."""
         acls = acls_of(self._needs[operation, resource], self._settings)
         self._secured.forbid(acls, self._user)
-        yield f"; allow {operation} on {acls[0].kind} {acls[0].name} to this client's principal"
+        yield f"; allow {operation} on {acls[0].kind} {acls[0].name} to "
         self._secured.allow(acls, self._user)
         self._seen.add((operation, resource))
 

@@ -35,6 +35,7 @@ Properties = dict[str, str]
 WAYS: Final[dict[str, Callable[[SecuredKafka, Path], Properties]]] = {
     "certificate": lambda secured, _: secured.by_certificate(),
     "password": lambda secured, _: secured.by_password("SCRAM-SHA-512"),
+    "password without TLS": lambda secured, _: secured.by_bare_password(),
     "token": lambda secured, _: secured.by_token(),
     "token file": lambda secured, directory: secured.by_token_file(written(directory / "a token", "node", 600)),
 }

@@ -44,6 +44,8 @@ class Guarded:
     entrance: NodeEntrance
     files: FileWatch
     registry: Registry
+    #: Counts those of the entrance.
+    bugs: Counter
     principals: list[str] = field(default_factory=list)
 
     async def open(self, tls: ssl.SSLContext | None = None, sasl: Sasl | None = None) -> NodeConnection:
@@ -79,7 +81,8 @@ async def guarded(
         security_protocol=protocol, users_file=str(users), client_properties_file="unused", **values
     )
     registry = Registry()
-    files, principals = FileWatch(registry, InternalErrors(Counter())), list[str]()
+    bugs = Counter()
+    files, principals = FileWatch(registry, InternalErrors(bugs)), list[str]()
 
     def handler(request: Request, respond: Callable[[Body], None]) -> None:
         if request.api_key == API_VERSIONS:
@@ -88,10 +91,10 @@ async def guarded(
             principals.append(request.principal)
             respond(b"done")
 
-    entrance = NodeEntrance(settings, files, registry, AUDIT)
+    entrance = NodeEntrance(settings, files, registry, AUDIT, InternalErrors(bugs))
     try:
         async with serve(limits, handler=handler, entrance=entrance) as served:
-            yield Guarded(served, entrance, files, registry, principals)
+            yield Guarded(served, entrance, files, registry, bugs, principals)
     finally:
         await entrance.stop()
 

@@ -16,6 +16,7 @@ import click
 
 from holdfast.console.commands.diagnosis.doctor import Examined, diagnose, doctor_options, load
 from holdfast.console.doctor.bundle import gather, stacks_text, write
+from holdfast.console.node_session import reach_nodes_by
 from holdfast.console.options import admin, split_assignment
 from holdfast.console.outcomes import Exit, Failure
 from holdfast.console.show.output import print_json, say
@@ -76,6 +77,8 @@ def bundle(
     Example: holdfast debug bundle --output holdfast-bundle.tar.gz
     """
     examined = load(config, dict(split_assignment(text, "--set") for text in assignments), address)
+    if examined.loaded is not None:  # as the node's own properties say, by which the doctor reaches it, too
+        reach_nodes_by(examined.loaded.settings.security.client_properties_file)
     now = datetime.now(UTC)
     path = output or Path(f"holdfast-{now:%Y%m%dT%H%M%SZ}.tar.gz")
     secrets = [] if examined.loaded is None else secrets_of(examined.loaded.settings)

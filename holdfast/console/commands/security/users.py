@@ -95,7 +95,8 @@ def add_user(
     if as_json:
         print_json({"name": name, "mechanisms": list(own), "is_new": is_new, "dry_run": dry_run})
         return
-    what = f"{name} is {'added' if is_new else 'given a new password'}, with {', '.join(own)}"
+    verb = "would be" if dry_run else "is"
+    what = f"{name} {verb} {'added' if is_new else 'given a new password'}, with {', '.join(own)}"
     say(f"{what}: nothing was changed (--dry-run)." if dry_run else f"{what}.")
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from time import monotonic
 from typing import Protocol
 
+from holdfast.daemon.internal_errors import InternalErrors
 from holdfast.daemon.server.wire.accounts import Accounts
 from holdfast.daemon.server.wire.admission import Admission
 from holdfast.daemon.server.wire.buffers import Buffered, Buffers
@@ -70,14 +71,26 @@ class Connections:
         apis: Mapping[int, Api],
         limits: LimitSettings,
         report: ClientReport,
+        internal_errors: InternalErrors,
         clock: Callable[[], float] = monotonic,
         entrance: Entrance | None = None,
     ) -> None:
-        """Begin without a connection; `clock` gives seconds and never goes back, and at no `entrance` nobody logs in."""
+        """Begin without a connection.
+
+        Args:
+            handler: answers requests.
+            apis: that it answers, by API key.
+            limits: of connections, requests and memory.
+            report: logs what clients do.
+            internal_errors: where bugs go.
+            clock: gives seconds and never goes back.
+            entrance: how clients come in; at none nobody logs in.
+        """
         self.handler = handler
         self.apis = apis
         self.limits = limits
         self.report = report
+        self.internal_errors = internal_errors
         self.clock = clock
         self.entrance = entrance or OpenEntrance()
         self.turns = Turns(limits.request_slice_ms, clock)

@@ -123,7 +123,11 @@ async def accept_encrypted(listening: socket.socket, make_client: Callable[[], K
             _log.warning("accept_failed", error=str(error))
             await asyncio.sleep(_ACCEPT_PAUSE_S)
             continue
-        make_client().knock(accepted, peer_name)
+        try:
+            make_client().knock(accepted, peer_name)
+        except Exception:  # a bug of ours is not to cost a file as well
+            accepted.close()
+            raise
 
 
 async def encrypt(

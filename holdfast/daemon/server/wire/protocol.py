@@ -11,8 +11,6 @@ import socket
 from functools import partial
 from typing import Final, cast
 
-import structlog
-
 from holdfast.daemon.server.wire.accounts import Account
 from holdfast.daemon.server.wire.connection import NEED_MEMORY, NEED_QUOTA, Connection
 from holdfast.daemon.server.wire.connections import Connections
@@ -21,8 +19,6 @@ from holdfast.daemon.server.wire.requests import Body, Request, Steps, Violation
 from holdfast.daemon.server.wire.turns import Payer
 from holdfast.kafka.addresses import format_address
 from holdfast.kafka.protocol.primitives import MalformedBody
-
-_log = structlog.get_logger(__name__)
 
 #: While a connection holds more bytes than this of whole requests, it is not read from.
 _READ_AHEAD_BYTES: Final = 65_536
@@ -407,7 +403,7 @@ class ClientProtocol:
         if request is not None:
             request.release()
             name = self._connections.apis[request.api_key].name
-        _log.debug("request_failure_traced", client=self.address, call=name, exc_info=bug)
+        self._connections.internal_errors.trace_bug("request_failure_traced", bug, client=self.address, call=name)
         self.close(Violation("request_failed", f"{name} failed by a bug of ours: {bug!r}"))
 
     def _update_reading(self) -> None:

@@ -231,7 +231,8 @@ class SecuritySettings(Component):
     )
     insecure: bool = setting(
         False,
-        "Listen without TLS on any address; who reaches it reads along. `holdfast serve --insecure` sets it.",
+        "Listen on any address without TLS, so that data, and passwords of PLAIN, can be read on the network. "
+        "`holdfast serve --insecure` sets it.",
     )
     ssl_certificate_location: str = setting(
         "", "PEM file with the certificate of the node and those that lead to its authority."
@@ -240,7 +241,10 @@ class SecuritySettings(Component):
     ssl_key_password: str = setting("", "Password of the private key.", repr=False)
     ssl_ca_location: str = setting("", "PEM file with the authorities that sign the certificates of clients.")
     ssl_client_auth: Literal["none", "requested", "required"] = setting(
-        "none", "Whether clients show a certificate; it is who they are, unless they log in.", kafka="ssl.client.auth"
+        "none",
+        "Whether the node asks clients for a certificate. none: it does not; requested: a client may show one; required: without "
+        "one it is not let in. Under SSL its name becomes the principal, under SASL_SSL the login decides who a client is.",
+        kafka="ssl.client.auth",
     )
     ssl_principal_mapping_rules: str = setting(
         "DEFAULT",
@@ -279,16 +283,19 @@ class SecuritySettings(Component):
         le=MIB,
     )
     sasl_message_bytes_max: int = setting(
-        4_096, "Largest message of a login under its mechanism.", ge=256, le=64 * 1024
+        4_096,
+        "Largest message of PLAIN or SCRAM that a client may send while it logs in; a larger one fails the login.",
+        ge=256,
+        le=64 * 1024,
     )
     plain_logins_waiting_max: int = count(
         500,
-        "Passwords of PLAIN that may wait for their check, which takes milliseconds each. Of one more, the address with most of "
-        "them is told to try again.",
+        "How many logins by PLAIN may wait for the check of their password, which takes milliseconds each. When there are more, "
+        "a login of the address with most of them is told to try again.",
         most=100_000,
     )
     plain_logins_waiting_per_address_max: int = count(
-        100, "Of these, passwords from one address; addresses take turns.", most=100_000
+        100, "How many of these may come from one address; addresses take turns.", most=100_000
     )
     certificate_days_left_min: int = setting(
         14,

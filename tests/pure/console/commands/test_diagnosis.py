@@ -12,9 +12,11 @@ import pytest
 from click.testing import CliRunner, Result
 
 from holdfast.cli import main
+from holdfast.console import node_session
 from holdfast.console.commands.diagnosis import doctor as doctor_module
 from holdfast.console.doctor.findings import Finding, Subject, right, warning, wrong
 from holdfast.console.outcomes import Exit
+from holdfast.kafka.security import Security
 from tests.pure.console.conftest import Node
 
 KAFKA = ("--set", "kafka.bootstrap.servers=127.0.0.1:1")
@@ -137,3 +139,22 @@ def test_a_bundle_of_a_node_that_does_not_answer_says_so_in_each_part(checks: di
     assert "Is the node running?" in files["stacks.txt.missing.txt"]
     assert {"about.json", "doctor.json", "settings-here.json"} <= files.keys()
     assert "Not to be had, and the bundle says why: config-topic.json, log-lines.txt" in result.stderr
+
+
+def test_a_bundle_reaches_the_node_by_the_file_that_its_settings_name_as_the_doctor_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    properties, seen = tmp_path / "client.properties", list[str]()
+    properties.write_text("security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\nsasl.username=a\nsasl.password=b\n")
+
+    class Session(node_session.NodeSession):
+        def __init__(self, security: Security) -> None:
+            seen.append(security.protocol)
+            super().__init__(security)
+
+    monkeypatch.setattr(node_session, "NodeSession", Session)
+    monkeypatch.setattr(doctor_module, "CHECKS", {})
+    flags = ("kafka.bootstrap.servers=127.0.0.1:1", f"listener.client.properties.file={properties}")
+    command = ["debug", "bundle", "--address", "127.0.0.1:1", "--output", str(tmp_path / "b.tar.gz")]
+    done = CliRunner().invoke(main, [*command, *(part for flag in flags for part in ("--set", flag))])
+    assert (done.exit_code, seen) == (0, ["SASL_PLAINTEXT"]), done.output

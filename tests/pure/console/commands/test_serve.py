@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import logging
 import os
@@ -20,11 +21,15 @@ from structlog.testing import capture_logs
 
 from holdfast.console.commands.serve import _open_audit_file
 from holdfast.console.outcomes import Exit, Failure
-from holdfast.daemon.settings.file_env_flags import load_settings
-from holdfast.daemon.settings.reloading import reload, renew
+from holdfast.daemon.settings.file_env_flags import Loaded, load_settings
+from holdfast.daemon.settings.logging import configure_logging
+from holdfast.daemon.settings.models import LoggingSettings, Settings
+from holdfast.daemon.settings.reloading import reload, renew, take
+from holdfast.daemon.settings.secrets import secrets_of
 from holdfast.kafka.connection import LiveProperties
 from tests.processes import is_alive
 from tests.waiting import PATIENCE_MS, PATIENCE_S, block_until
+from tests.world.identity.certificates import Authority
 
 
 def test_exit_codes_are_fixed_because_units_and_scripts_rest_on_them() -> None:
@@ -157,6 +162,12 @@ def test_no_worker_outlives_a_supervisor_that_is_killed() -> None:
 # ---- SIGHUP ----------------------------------------------------------------------------------------------------------
 
 
+def settings_after_reload(settings: Settings, config: Path, kafka: LiveProperties) -> Settings:
+    reloaded = reload(settings, lambda: load_settings(config), kafka)
+    assert reloaded is not None
+    return reloaded.settings
+
+
 def test_a_reload_takes_the_level_of_lines_and_names_what_needs_a_restart(tmp_path: Path) -> None:
     config = tmp_path / "node.toml"
 
@@ -168,12 +179,13 @@ def test_a_reload_takes_the_level_of_lines_and_names_what_needs_a_restart(tmp_pa
     kafka = LiveProperties(settings.kafka.properties)
     write('"client.id" = "new"\n[logging]\nlog_level = "debug"\n[load]\nloads_max = 3\n')
     with capture_logs() as lines:
-        now = reload(settings, lambda: load_settings(config), kafka)
+        now = settings_after_reload(settings, config, kafka)
     assert lines == [
         {
             "event": "settings_reloaded",
             "log_level": "warning",
             "reloaded": ["log_level=debug"],
+            "refused": [],
             "need_a_restart": ["kafka.client.id", "loads_max"],
         }
     ]
@@ -196,12 +208,52 @@ def test_a_reload_takes_how_kafka_is_logged_in_to_and_shows_no_secret(tmp_path: 
     assert options.renewed is not None
     write("changed")
     with capture_logs() as lines:
-        now = reload(settings, lambda: load_settings(config), kafka)
+        now = settings_after_reload(settings, config, kafka)
     assert [line["event"] for line in lines] == ["kafka_credentials_loaded", "settings_reloaded"]
     assert (lines[1]["reloaded"], lines[1]["need_a_restart"]) == (["kafka.sasl.password=(hidden)"], [])
     assert "changed" not in str(lines)
     assert now.kafka.properties == kafka.current
     assert options.renewed().sasl["sasl_plain_password"] == now.kafka.properties["sasl.password"] == "changed"
+
+
+def test_what_is_refused_is_not_named_as_reloaded(tmp_path: Path) -> None:
+    config = tmp_path / "node.toml"
+
+    def write(authority: Path, password: str, level: str) -> None:
+        login = '"security.protocol" = "sasl_ssl"\n"sasl.mechanism" = "PLAIN"\n"sasl.username" = "node"\n'
+        own = f'"sasl.password" = "{password}"\n"ssl.ca.location" = "{authority}"\n'
+        config.write_text(f'[kafka]\n"bootstrap.servers" = "a:1"\n{login}{own}[logging]\nlog_level = "{level}"\n')
+
+    authority = Authority(tmp_path).certificate
+    write(authority, "open sesame", "info")
+    settings = load_settings(config).settings
+    kafka = LiveProperties(settings.kafka.properties)
+    write(tmp_path / "nowhere.pem", "changed", "error")
+    with capture_logs() as lines:
+        now = settings_after_reload(settings, config, kafka)
+    assert [line["event"] for line in lines] == ["kafka_credentials_refused", "settings_reloaded"]
+    assert lines[1]["reloaded"] == ["log_level=error"]
+    assert lines[1]["refused"] == ["kafka.sasl.password", "kafka.ssl.ca.location"]
+    assert lines[1]["need_a_restart"] == []
+    assert now.kafka == settings.kafka
+    assert (kafka.current, kafka.renewals) == (settings.kafka.properties, 0)
+
+
+@pytest.mark.parametrize("is_taken_at_the_start", [False, True])
+def test_a_secret_that_a_reload_brought_stands_in_no_line_nor_does_the_one_before(is_taken_at_the_start: bool) -> None:
+    def with_password(password: str) -> Loaded:
+        return load_settings(flags={"kafka.bootstrap.servers": "a:1", "kafka.sasl.password": password})
+
+    settings = with_password("open sesame").settings
+    stream = io.StringIO()
+    configure_logging(LoggingSettings(), stream, secrets=secrets_of(settings))
+    if is_taken_at_the_start:
+        take(settings, lambda: with_password("tide and kelp"))
+    else:
+        assert reload(settings, lambda: with_password("tide and kelp"), LiveProperties(settings.kafka.properties))
+    logging.getLogger("aiokafka.conn").warning("refused: tide and kelp, and open sesame before")
+    assert "refused: (hidden), and (hidden) before" in stream.getvalue()
+    assert "tide" not in stream.getvalue()
 
 
 @pytest.mark.parametrize("name", ["ssl.ca.location", "ssl.certificate.location"])
@@ -224,7 +276,7 @@ def test_a_reload_of_a_bad_file_says_so_and_changes_nothing(tmp_path: Path, text
     config.write_text(text)
     level = logging.getLogger("holdfast").level
     with capture_logs() as lines:
-        assert reload(settings, lambda: load_settings(config), LiveProperties(settings.kafka.properties)) is settings
+        assert reload(settings, lambda: load_settings(config), LiveProperties(settings.kafka.properties)) is None
     [line] = lines
     assert line["event"] == "settings_reload_failed"
     assert "node.toml" in line["why"]

@@ -51,7 +51,9 @@ def test_a_user_is_added_given_a_new_password_and_removed(tmp_path: Path) -> Non
 
 def test_a_dry_run_changes_nothing(tmp_path: Path) -> None:
     path = tmp_path / "users"
-    assert run(path, "add", "alice", "--password-file", "-", "--dry-run", said="x").exit_code == Exit.DONE
+    tried = run(path, "add", "alice", "--password-file", "-", "--dry-run", said="x")
+    assert tried.exit_code == Exit.DONE
+    assert "alice would be " in tried.output
     assert not path.exists()
     run(path, "add", "alice", "--password-file", "-", said="x")
     before = path.read_text()

@@ -61,3 +61,24 @@ def test_all_addresses_together_have_so_many_and_take_none_of_those_who_come_in(
         audit.login_refused("10.0.0.9:1", "alice", "PLAIN", "wrong")
     assert [line["event"] for line in lines] == ["login_refused"] * 5 + ["login_accepted", "login_refused"]
     assert lines[-1]["left_out"] == 2_995
+
+
+def test_what_an_address_left_out_is_told_by_a_later_line_also_where_all_have_too_many() -> None:
+    audit, attempts = make_audit(of_each=1, in_all=2), 0
+
+    def attempt(address: str, count: int) -> None:
+        nonlocal attempts
+        attempts += count
+        for _ in range(count):
+            audit.login_refused(f"{address}:1", "alice", "PLAIN", "wrong")
+
+    with capture_logs() as lines:
+        attempt("10.0.0.1", 5)
+        NOW_S[0] = 61.0
+        attempt("10.0.0.2", 1)
+        attempt("10.0.0.3", 1)
+        attempt("10.0.0.1", 1)  # its own minute is over, and all have had theirs
+        NOW_S[0] = 122.0
+        attempt("10.0.0.4", 1)
+    assert len(lines) + sum(line.get("left_out", 0) for line in lines) == attempts
+    assert lines[-1]["left_out"] == 5

@@ -215,7 +215,7 @@ def test_a_change_while_the_file_is_read_for_the_first_time_is_not_missed(tmp_pa
     class Meddled(FileWatch):
         """The file changes in the moment before it is followed."""
 
-        def follow(self, setting: str, paths: Sequence[Path], reload: Callable[[], bool]) -> None:
+        def follow(self, setting: str, paths: Callable[[], Sequence[Path]], reload: Callable[[], bool]) -> None:
             write_lines(path, [second])
             super().follow(setting, paths, reload)
 

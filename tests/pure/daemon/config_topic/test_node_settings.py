@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,12 +14,16 @@ from structlog.testing import capture_logs
 
 from holdfast.daemon.config_topic import topic as topic_module
 from holdfast.daemon.config_topic.node_settings import NodeSettings
+from holdfast.daemon.file_watch import FileWatch
+from holdfast.daemon.internal_errors import InternalErrors
 from holdfast.daemon.settings import reloading
 from holdfast.daemon.settings.file_env_flags import ConfigError, Loaded, load_settings
 from holdfast.kafka.errors import ConnectionFailed
+from holdfast.metrics.registry import Counter, Registry
 from holdfast.runtime.kafka_log.log import KafkaLogConfig
 from holdfast.runtime.log_protocol import LogListener, LogRecord, ReadError
 from tests.waiting import PATIENCE_MS, wait_until
+from tests.world.identity.certificates import Authority
 
 FLAGS = {"kafka.bootstrap.servers": "a:1", "tick_ms": 9, "state_topic": "jobs", "config.read.timeout.ms": PATIENCE_MS}
 
@@ -208,3 +214,58 @@ async def test_settings_of_its_own_that_went_wrong_change_nothing_and_are_said(t
             assert settings.current.load.loads_max == 64
             assert on_node(settings)["loads_max"].startswith("the node's own settings are wrong: tick_ms is 0")
     assert [line["event"] for line in lines] == ["config_topic_read", "settings_reload_failed"]
+
+
+def test_files_that_a_reload_names_are_followed_also_while_they_are_refused(tmp_path: Path) -> None:
+    def with_authority(path: Path | None) -> Loaded:
+        named = {} if path is None else {"kafka.ssl.ca.location": str(path)}
+        return load({}, **{"kafka.security.protocol": "ssl"}, **named)
+
+    found = with_authority(None)
+    settings, files = NodeSettings(found.settings, lambda _: found), FileWatch(Registry(), InternalErrors(Counter()))
+    settings.follow_files(files)
+    authority = tmp_path / "named.pem"
+    found = with_authority(authority)
+    with capture_logs() as lines:
+        # What SIGHUP does.
+        settings.reload()
+        files.reload()
+    events = [line["event"] for line in lines]
+    assert events == ["kafka_credentials_refused", "settings_reloaded", "kafka_credentials_refused"]
+    assert settings.current.kafka.properties == settings.kafka.current
+    assert "ssl.ca.location" not in settings.kafka.current
+
+    shutil.copy(Authority(tmp_path).certificate, authority)
+    with capture_logs() as lines:
+        files.look()
+        files.look()
+    assert [line["event"] for line in lines] == ["kafka_credentials_loaded"]
+    assert settings.current.kafka.properties == settings.kafka.current == found.settings.kafka.properties
+
+    authority.write_text("no certificate")
+    with capture_logs() as lines:
+        files.look()
+    assert [line["event"] for line in lines] == ["kafka_credentials_refused"], "a change of it is seen"
+
+
+def test_a_node_without_certificates_loads_none_at_sighup() -> None:
+    settings, files = NodeSettings(load({}).settings), FileWatch(Registry(), InternalErrors(Counter()))
+    settings.follow_files(files)
+    with capture_logs() as lines:
+        files.reload()
+    assert (lines, settings.kafka.renewals) == ([], 0)
+
+
+def test_a_reload_of_wrong_settings_has_the_files_of_the_former_ones_followed(tmp_path: Path) -> None:
+    authority = tmp_path / "named.pem"
+    shutil.copy(Authority(tmp_path).certificate, authority)
+    wrong: dict[str, object] = {}
+    named = {"kafka.security.protocol": "ssl", "kafka.ssl.ca.location": str(authority)}
+    settings = NodeSettings(load({}, **named).settings, lambda _: load({}, **named, **wrong))
+    files = FileWatch(Registry(), InternalErrors(Counter()))
+    settings.follow_files(files)
+    wrong["log_level"] = "loud"
+    with capture_logs() as lines:
+        settings.reload()
+        files.reload()
+    assert [line["event"] for line in lines] == ["settings_reload_failed", "kafka_credentials_loaded"]

@@ -224,3 +224,4 @@ async def test_a_check_that_raises_refuses_and_does_not_hold_the_others(tmp_path
         at.entrance._begin_check(check, found.append)
         await wait_until(lambda: found)
         assert found == [False]
+        assert at.bugs.value == 1

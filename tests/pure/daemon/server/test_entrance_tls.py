@@ -266,8 +266,8 @@ async def test_a_change_while_files_are_read_for_the_first_time_is_not_missed(
     class Meddled(FileWatch):
         """A file changes in the moment before it is followed."""
 
-        def follow(self, setting: str, paths: Sequence[Path], reload: Callable[[], bool]) -> None:
-            if users in paths:
+        def follow(self, setting: str, paths: Callable[[], Sequence[Path]], reload: Callable[[], bool]) -> None:
+            if users in paths():
                 write_kept(users, KeptUsers({"bob": KEYS}, SECRET))
             else:
                 shown.write_text(texts[1])
@@ -281,7 +281,7 @@ async def test_a_change_while_files_are_read_for_the_first_time_is_not_missed(
     )
     registry = Registry()
     files = Meddled(registry, InternalErrors(Counter()))
-    entrance = NodeEntrance(settings, files, registry, AUDIT)
+    entrance = NodeEntrance(settings, files, registry, AUDIT, InternalErrors(Counter()))
     files.look()
     assert dict(registry.numbers())["holdfast_certificate_days_left{port=listener}"] > 8
     with structlog.testing.capture_logs() as lines:
@@ -310,7 +310,13 @@ async def test_a_certificate_that_ends_soon_is_a_metric_and_a_warning(
     ):
         registry = Registry()
         with structlog.testing.capture_logs() as lines:
-            entrance = NodeEntrance(settings(pair), FileWatch(Registry(), InternalErrors(Counter())), registry, AUDIT)
+            entrance = NodeEntrance(
+                settings(pair),
+                FileWatch(Registry(), InternalErrors(Counter())),
+                registry,
+                AUDIT,
+                InternalErrors(Counter()),
+            )
         assert days - 0.1 < dict(registry.numbers())["holdfast_certificate_days_left{port=listener}"] <= days
         assert [line["event"] for line in lines] == events
         await entrance.stop()
@@ -326,4 +332,6 @@ async def test_a_certificate_that_ends_soon_is_a_metric_and_a_warning(
 async def test_what_cannot_be_used_is_said_at_the_start(node: Pair, given: dict[str, str], why: str) -> None:
     settings = SecuritySettings(security_protocol="SSL", client_properties_file="unused", **tls_files(node) | given)
     with pytest.raises(CannotAdmit, match=why):
-        NodeEntrance(settings, FileWatch(Registry(), InternalErrors(Counter())), Registry(), AUDIT)
+        NodeEntrance(
+            settings, FileWatch(Registry(), InternalErrors(Counter())), Registry(), AUDIT, InternalErrors(Counter())
+        )

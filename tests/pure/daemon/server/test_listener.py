@@ -6,20 +6,27 @@ import asyncio
 import gc
 import random
 import socket
+import ssl
 from collections.abc import Callable, Iterator
 
 import pytest
 import uvloop
+from structlog.testing import capture_logs
 
+from holdfast.daemon.internal_errors import InternalErrors
+from holdfast.daemon.server import listener
 from holdfast.daemon.server.api_table import APIS
 from holdfast.daemon.server.listener import Server
 from holdfast.daemon.server.sockets import CannotListen
 from holdfast.daemon.server.wire.connections import Connections
+from holdfast.daemon.server.wire.entrance import OpenEntrance
 from holdfast.daemon.server.wire.protocol import ClientProtocol
 from holdfast.daemon.server.wire.requests import Body, Request
 from holdfast.daemon.settings.components.listener import LimitSettings
 from holdfast.kafka.protocol import frames
+from holdfast.metrics.registry import Counter
 from tests.waiting import wait_until
+from tests.world.identity.certificates import Authority, Pair
 from tests.world.serving import (
     SUCCESS,
     CountingTransport,
@@ -235,6 +242,7 @@ async def test_a_bug_in_a_handler_ends_that_connection_alone() -> None:
         other_writer.write(write_frame(5))
         assert await read_answer(other_reader) == (5, SUCCESS)
         assert served.reports.kinds == ["request_failed"]
+        assert served.bugs.value == 1
         assert "RuntimeError" in served.reports[0][2]
 
 
@@ -306,7 +314,7 @@ async def test_an_answer_that_cannot_be_handed_back_ends_its_connection() -> Non
             async with connected(served) as (reader, writer):
                 writer.write(write_frame(number))
                 assert await is_cut_off(reader)
-        assert served.reports.kinds == ["request_failed"] * 2
+        assert (served.reports.kinds, served.bugs.value) == (["request_failed"] * 2, 2)
         memory = served.server.connections.memory
         assert (memory.work_bytes, memory.answer_bytes) == (0, 0)
         assert await asyncio.wait_for(ask(served, 3), 10) == (3, SUCCESS)
@@ -314,7 +322,9 @@ async def test_an_answer_that_cannot_be_handed_back_ends_its_connection() -> Non
 
 async def test_an_address_in_use_is_one_clear_error() -> None:
     async with serve() as served:
-        second = Server(Connections(lambda request, respond: None, {}, LimitSettings(), Reports()))
+        second = Server(
+            Connections(lambda request, respond: None, {}, LimitSettings(), Reports(), InternalErrors(Counter()))
+        )
         with pytest.raises(
             CannotListen, match=r"Cannot listen on 127\.0\.0\.1:\d+ \(.*\); set another `listen` address"
         ):
@@ -324,7 +334,10 @@ async def test_an_address_in_use_is_one_clear_error() -> None:
 async def test_a_shared_socket_is_left_to_the_others_until_connections_are_accepted_there() -> None:
     shared = socket.create_server(("127.0.0.1", 0))
     shared.setblocking(False)
-    server = Server(Connections(lambda request, respond: None, APIS, LimitSettings(), Reports()), [shared])
+    server = Server(
+        Connections(lambda request, respond: None, APIS, LimitSettings(), Reports(), InternalErrors(Counter())),
+        [shared],
+    )
     await server.start("127.0.0.1", 0)
     _, writer = await asyncio.open_connection(*shared.getsockname())
     loop = asyncio.get_running_loop()
@@ -336,6 +349,79 @@ async def test_a_shared_socket_is_left_to_the_others_until_connections_are_accep
     _, writer = await asyncio.open_connection(*shared.getsockname())
     await wait_until(lambda: len(server.connections) == 1)
     writer.close()
+    await server.drain(deadline_ms=0)
+
+
+async def test_who_waits_at_a_shared_socket_is_accepted_within_the_patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks, intervals_ms = 0, []
+
+    def has_waiting(sockets: object) -> bool:
+        nonlocal looks
+        looks += 1
+        return True
+
+    async def is_set(event: asyncio.Event, timeout_ms: int) -> bool:
+        intervals_ms.append(timeout_ms)
+        return False
+
+    monkeypatch.setattr(listener, "has_waiting", has_waiting)
+    monkeypatch.setattr(listener, "_is_set", is_set)
+    bugs = InternalErrors(Counter())
+    server = Server(Connections(lambda request, respond: None, APIS, LimitSettings(), Reports(), bugs))
+    await server._accept_shared_when(asyncio.Event(), 500)
+    assert looks == len(intervals_ms)
+    assert sum(intervals_ms) == 500
+
+
+@pytest.mark.parametrize("fails", ["accepting", "a client"])
+async def test_a_bug_where_connections_are_accepted_is_noted_and_they_are_accepted_again(
+    monkeypatch: pytest.MonkeyPatch, authority: Authority, node: Pair, fails: str
+) -> None:
+    monkeypatch.setattr(listener, "_ACCEPT_PAUSE_S", 0.0)
+    shared, bugs, due = socket.create_server(("127.0.0.1", 0)), Counter(), asyncio.Event()
+    shared.setblocking(False)
+    entrance = OpenEntrance()
+    entrance.login_timeout_ms = 60_000
+    limits = LimitSettings()
+    connections = Connections(
+        lambda request, respond: None, APIS, limits, Reports(), InternalErrors(bugs), entrance=entrance
+    )
+    server = Server(connections, [shared])
+    failures = iter([RuntimeError("a bug")])
+
+    def fail_once(*_: object) -> None:
+        for failure in failures:
+            raise failure
+
+    if fails == "accepting":
+        really_accept = server.accept_shared
+
+        async def accept_shared() -> None:
+            fail_once()
+            await really_accept()
+
+        monkeypatch.setattr(server, "accept_shared", accept_shared)
+    else:
+        entrance.ssl_context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        entrance.ssl_context.load_cert_chain(node.certificate, node.key)
+        really_make = server._make_client
+
+        def make_client() -> ClientProtocol:
+            fail_once()
+            return really_make()
+
+        monkeypatch.setattr(server, "_make_client", make_client)
+    due.set()
+    with capture_logs() as lines:
+        server.accept_shared_when(due, 500)
+        writers = [(await asyncio.open_connection(*shared.getsockname()))[1]]
+        await wait_until(lambda: bugs.value == 1)
+        writers.append((await asyncio.open_connection(*shared.getsockname()))[1])
+        await wait_until(lambda: len(connections) > 0)
+    assert [(line["event"], line["error"]) for line in lines] == [("accept_ended", "RuntimeError('a bug')")]
+    for writer in writers:
+        writer.transport.abort()
+    await wait_until(lambda: not len(connections))
     await server.drain(deadline_ms=0)
 
 

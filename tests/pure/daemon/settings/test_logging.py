@@ -21,7 +21,7 @@ from holdfast.daemon.settings.logging import (
     open_audit_file,
 )
 from holdfast.daemon.settings.models import LoggingSettings
-from holdfast.daemon.settings.secrets import secrets_of
+from holdfast.daemon.settings.secrets import HiddenTexts, secrets_of
 
 SECRET = "open sesame"
 
@@ -271,3 +271,35 @@ def test_secrets_of_the_settings_stand_in_no_text_whoever_writes_it() -> None:
     shown = describe(settings)
     assert shown["spark.hadoop.fs.s3a.endpoint"] == f"https://{REDACTED}@store.example/x"
     assert shown["kafka.sasl.password"] == REDACTED
+
+
+@pytest.mark.parametrize("secret", ["a", "no", "node", "node_ready", "info", "daemon"])
+def test_a_secret_that_is_a_word_of_ours_is_hidden_in_values_and_leaves_names_alone(secret: str) -> None:
+    settings = load_settings(flags={"kafka.bootstrap.servers": "a:1", "kafka.sasl.password": secret}).settings
+    stream = io.StringIO()
+    configure_logging(LoggingSettings(), stream, secrets=secrets_of(settings))
+    structlog.get_logger("holdfast.daemon.test").info("node_ready", node_id=1, given=secret, tried=[{"node": secret}])
+    logging.getLogger("aiokafka.conn").warning(secret)
+    ours, library = lines_of(stream)
+    assert (ours["event"], ours["level"], ours["logger"]) == ("node_ready", "info", "holdfast.daemon.test")
+    assert (ours["node_id"], ours["given"], ours["tried"]) == (1, REDACTED, [{"node": REDACTED}])
+    assert (library["event"], library["level"]) == (REDACTED, "warning"), "a library has its text there"
+
+
+def test_a_short_secret_is_hidden_as_a_whole_value_alone_and_a_longer_one_in_any_text() -> None:
+    stream = io.StringIO()
+    configure_logging(LoggingSettings(), stream, secrets=["sea", "tide"])
+    structlog.get_logger("holdfast.daemon.test").warning("login_failed", a="sea", b="no search", c="the tides")
+    (line,) = lines_of(stream)
+    assert (line["a"], line["b"], line["c"]) == (REDACTED, "no search", f"the {REDACTED}s")
+
+
+def test_so_many_secrets_are_kept_the_newest_ones() -> None:
+    hidden = HiddenTexts()
+    hidden.add(f"secret-{number:04}" for number in range(1_000))
+    assert hidden.hide(["secret-0000", "secret-0743", "secret-0744", "secret-0999"]) == [
+        "secret-0000",
+        "secret-0743",
+        REDACTED,
+        REDACTED,
+    ]

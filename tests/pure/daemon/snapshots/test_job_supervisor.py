@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import signal
@@ -17,6 +18,8 @@ from structlog.testing import capture_logs
 from holdfast.compaction.progress import to_json
 from holdfast.daemon.internal_errors import InternalErrors
 from holdfast.daemon.settings.file_env_flags import load_settings
+from holdfast.daemon.settings.logging import configure_logging
+from holdfast.daemon.settings.models import LoggingSettings
 from holdfast.daemon.snapshots import job_supervisor
 from holdfast.daemon.snapshots.job_metrics import JobMetrics
 from holdfast.daemon.snapshots.job_supervisor import Supervisor
@@ -32,6 +35,8 @@ life = open(sys.argv[1], "a")
 print(os.getpid(), settings["compaction.checkpoint.dir"], file=life, flush=True)
 """
 REPORT = f"print({json.dumps(json.dumps(to_json(batch())))}, flush=True)\n"
+#: What Java says when it ends.
+NOISE = "for _ in range(18): print('at java.base/' + 'x' * 999, file=sys.stderr)\nsys.exit(1)"
 UNTIL_STOPPED = "sys.stdin.read()\n"
 
 
@@ -100,8 +105,35 @@ async def test_a_child_that_ends_is_started_again_and_the_end_of_its_stderr_is_l
     ends = [line for line in lines if line["event"] == "compaction_ended"]
     assert [end["again_in_ms"] for end in ends[:4]] == [1, 2, 4, 4]
     assert {end["exit_code"] for end in ends} == {1}
-    assert ends[0]["stderr_tail"] == ["Error: no Java"]
+    assert (ends[0]["why"], ends[0]["stderr_tail"]) == ("no Java", ["Error: no Java"])
     assert world.metric("restarts_total") >= 3
+
+
+@pytest.mark.parametrize(
+    ("script", "why"),
+    [
+        ("print('Error: no login with open sesame', file=sys.stderr)\n" + NOISE, "no login with (hidden)"),
+        ("print('Error: ' + 'x' * 287 + 'open sesame', file=sys.stderr)", "x" * 287 + "(hidd"),
+        ("print('Killed', file=sys.stderr, flush=True); os.kill(os.getpid(), 9)", "SIGKILL ended it, as the system"),
+        ("raise RuntimeError('a bug')", "RuntimeError: a bug"),
+        ("os._exit(3)", "it has said nothing"),
+    ],
+)
+async def test_why_a_child_ended_is_said_whatever_came_after_it_and_without_secrets(
+    tmp_path: Path, script: str, why: str
+) -> None:
+    stream = io.StringIO()
+    configure_logging(LoggingSettings(), stream, secrets=["open sesame"])
+    async with supervised(tmp_path, script) as world:
+        await wait_until(lambda: world.metric("restarts_total") >= 1)
+    ended = next(
+        line for line in map(json.loads, stream.getvalue().splitlines()) if line["event"] == "compaction_ended"
+    )
+    assert ended["why"].startswith(why)
+    assert len(ended["stderr_tail"]) <= 20
+    assert max(map(len, ended["stderr_tail"]), default=0) <= 300
+    assert "sesame" not in stream.getvalue()
+    assert "open" not in stream.getvalue()
 
 
 async def test_a_bug_in_looking_after_a_child_ends_that_child_only(

@@ -39,9 +39,12 @@ def full_registry() -> Registry:
     AccessMetrics(registry)
     LoginMetrics(registry).show_waiting(lambda: 0)
     show_certificate(registry, "listener", lambda: 0.0)
-    FileWatch(registry, InternalErrors(Counter())).follow("acls_file", [], lambda: True)
+    FileWatch(registry, InternalErrors(Counter())).follow("acls_file", lambda: [], lambda: True)
     list(GroupSeries(registry, lambda: 0).show({Pair("group", bytes(16)): GroupNumbers("topic")}))
     watch_broker(registry, 1, lambda: 0)
     AccessMetrics(registry)
-    ServerMetrics(registry, Connections(lambda request, respond: None, {}, LimitSettings(), lambda *_: None))
+    ServerMetrics(
+        registry,
+        Connections(lambda request, respond: None, {}, LimitSettings(), lambda *_: None, InternalErrors(Counter())),
+    )
     return registry

@@ -30,7 +30,7 @@ class FakeBrokers:
     """Stands in for `Brokers` and for every connection it gives."""
 
     def __init__(self, leaders: dict[int, int]) -> None:
-        self.topic = "topic"
+        self.topic, self.who = "topic", lambda: "User:node"
         self.leaders = {partition: (broker_id, 0) for partition, broker_id in leaders.items()}
         self.requests: list[tuple[int, int, bytes]] = []  #: (broker, API, body)
         self.answers: deque[Answer] = deque()

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from holdfast.daemon.internal_errors import InternalErrors
 from holdfast.daemon.server.api_table import APIS
 from holdfast.daemon.server.wire.admission import Admission
 from holdfast.daemon.server.wire.connections import Connections
 from holdfast.daemon.server.wire.protocol import ClientProtocol
 from holdfast.daemon.settings.components.listener import LimitSettings, is_loopback
+from holdfast.metrics.registry import Counter
 from tests.world.serving import CountingTransport, Reports, write_frame
 
 LIMITS = LimitSettings(connections_max=10, connections_per_address_max=6, connections_reserved=2)
@@ -67,7 +69,9 @@ def connect(connections: Connections, host: str) -> tuple[ClientProtocol, Counti
 async def test_a_new_connection_takes_the_place_of_the_one_that_is_silent_for_longest() -> None:
     now_s = [0.0]
     reports = Reports()
-    connections = Connections(lambda request, respond: respond(b""), {}, LIMITS, reports, lambda: now_s[0])
+    connections = Connections(
+        lambda request, respond: respond(b""), {}, LIMITS, reports, InternalErrors(Counter()), lambda: now_s[0]
+    )
     opened = []
     for number in range(6):
         now_s[0] = number / 10
@@ -86,7 +90,9 @@ async def test_a_new_connection_takes_the_place_of_the_one_that_is_silent_for_lo
 async def test_a_client_that_waits_for_an_answer_gives_no_place() -> None:
     now_s = [0.0]
     limits = LimitSettings(connections_max=1, connections_per_address_max=1, connections_reserved=0)
-    connections = Connections(lambda request, respond: None, APIS, limits, Reports(), lambda: now_s[0])
+    connections = Connections(
+        lambda request, respond: None, APIS, limits, Reports(), InternalErrors(Counter()), lambda: now_s[0]
+    )
     busy, transport = connect(connections, "10.0.0.1")
     busy.data_received(write_frame(1))
     now_s[0] = 100.0
