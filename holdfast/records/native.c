@@ -299,6 +299,12 @@ static int is_same(const Batch *one, const Batch *other)
     return one->count == other->count && one->state == other->state;
 }
 
+/* Tell whether a batch covers offsets, none of which is at an end of what 64 bits hold; others are kept or vanish by rules of their own. */
+static int is_plain(const Batch *batch)
+{
+    return batch->first >= 0 && batch->first <= batch->last && batch->last < INT64_MAX;
+}
+
 /* Tell whether batches are ascending, free of overlaps and joined where they can be. */
 static int is_settled(const Batch *batches, Py_ssize_t size)
 {
@@ -366,6 +372,68 @@ static Py_ssize_t settle(const Batch *batches, Py_ssize_t size, Batch *final, Py
     return made;
 }
 
+/* Bring settled batches and those of a write together, as `combine` does; returns how many there are then, -1 for an unusual case. */
+static Py_ssize_t combine_arrays(const Batch *current, Py_ssize_t kept, const Batch *incoming, Py_ssize_t coming, int64_t start,
+                                 Batch *combined)
+{
+    Batch middle[BATCHES_MAX], final[2 * BATCHES_MAX];
+    Py_ssize_t low = 0, size = 0, at = 0;
+    int64_t first = INT64_MAX, last = INT64_MIN;
+    for (; start != -1 && low < kept && current[low].last < start; low++)
+        ;
+    for (Py_ssize_t index = 0; index < coming; index++) {
+        const Batch *each = &incoming[index];
+        if (!is_plain(each))
+            return -1;
+        if (start != -1 && each->last < start)
+            continue;
+        first = each->first < first ? each->first : first;
+        last = each->last > last ? each->last : last;
+    }
+    Py_ssize_t from = low, high;
+    while (from < kept && first != INT64_MAX && current[from].last < first - 1)
+        from++;
+    /* The one that the start offset cuts is the first of those that are kept. */
+    int is_cut = start != -1 && low < kept && current[low].first < start;
+    if (is_cut || first == INT64_MAX)
+        from = low;
+    for (high = from; high < kept; high++) {
+        if (!(is_cut && high == low) && (first == INT64_MAX || current[high].first > last + 1))
+            break;
+        if (size == BATCHES_MAX)
+            return -1;
+        middle[size] = current[high];
+        if (is_cut && high == low)
+            middle[size].first = start;
+        size++;
+    }
+    for (Py_ssize_t index = 0; index < coming; index++) {
+        if (start != -1 && incoming[index].last < start)
+            continue;
+        if (size == BATCHES_MAX)
+            return -1;
+        middle[size] = incoming[index];
+        if (start != -1 && middle[size].first < start)
+            middle[size].first = start;
+        size++;
+    }
+    const Batch *found = middle;
+    if (!is_settled(middle, size)) {
+        found = final;
+        if ((size = settle(middle, size, final, 2 * BATCHES_MAX)) < 0 || !is_settled(final, size))
+            return -1;
+    }
+    if (from - low + size + kept - high > BATCHES_MAX)
+        return -1;
+    for (Py_ssize_t index = low; index < from; index++)
+        combined[at++] = current[index];
+    memcpy(&combined[at], found, size * sizeof(Batch));
+    at += size;
+    for (Py_ssize_t index = high; index < kept; index++)
+        combined[at++] = current[index];
+    return at;
+}
+
 /* Read the offset at which the batch at a place begins or ends. */
 static int offset_at(PyObject *batches, Py_ssize_t place, Py_ssize_t field, int64_t *offset)
 {
@@ -411,8 +479,7 @@ static PyObject *combine(PyObject *module, PyObject *const *args, Py_ssize_t arg
         Batch *batch = &middle[size];
         if (!read_batch(PyTuple_GET_ITEM(incoming, index), batch))
             return NULL;
-        /* What covers no offset is kept or vanishes by rules of its own. */
-        if (batch->last < batch->first || batch->last == INT64_MAX || batch->first < 0)
+        if (!is_plain(batch))
             Py_RETURN_NONE;
         if (start != -1 && batch->last < start)
             continue;
@@ -495,6 +562,132 @@ static PyObject *combine(PyObject *module, PyObject *const *args, Py_ssize_t arg
     return combined;
 }
 
+/* ---- folding ----------------------------------------------------------------------------------------------------- */
+
+/* The fields of a state, in its order. */
+enum { SNAPSHOT_EPOCH, STATE_EPOCH, LEADER_EPOCH, START_OFFSET, COMPLETE_COUNT, CREATED_MS, WRITTEN_MS, BATCHES, LEADER_FENCE,
+       STATE_FENCE, UPDATE_COUNT };
+
+/* So many records ahead, what one consists of is fetched into the processor's cache: they lie where they came in the log. */
+#define AHEAD 8
+
+/* Read the update that a value holds into the numbers before its batches, and these; how many they are, -1 for an unusual value. */
+static Py_ssize_t read_update(PyObject *value, PyObject *prefix, int64_t *numbers, Batch *batches)
+{
+    Py_ssize_t prefix_size = PyBytes_GET_SIZE(prefix);
+    if (PyBytes_GET_SIZE(value) < prefix_size || memcmp(PyBytes_AS_STRING(value), PyBytes_AS_STRING(prefix), prefix_size))
+        return -1;
+    const uint8_t *begin = (const uint8_t *)PyBytes_AS_STRING(value), *at = begin + prefix_size, *end = begin + PyBytes_GET_SIZE(value);
+    int64_t count, ended = 0;
+    for (int index = 0; index < 4; index++)
+        if (!(at = take_number(at, end, &numbers[index])))
+            return -1;
+    if (!(at = take_number(at, end, &count)) || count < 0 || count > BATCHES_MAX / 4)
+        return -1;
+    for (Py_ssize_t index = 0; index < count; index++) {
+        Batch *batch = &batches[index];
+        if (!(at = take_number(at, end, &batch->first)) || !(at = take_number(at, end, &batch->last)) ||
+            !(at = take_number(at, end, &batch->state)) || !(at = take_number(at, end, &batch->count)))
+            return -1;
+    }
+    if (count && (!(at = take_number(at, end, &ended)) || ended))
+        return -1;
+    return at == end ? (Py_ssize_t)count : -1;
+}
+
+static PyObject *make_state(PyObject *before, const int64_t *numbers, const Batch *batches, Py_ssize_t size)
+{
+    PyObject *state = new_tuple(Py_TYPE(before), STATE_FIELDS), *settled = new_tuple(settled_type, size);
+    if (!state || !settled)
+        goto failed;
+    for (Py_ssize_t index = 0; index < size; index++) {
+        PyObject *each = make_batch(&batches[index]);
+        PyTuple_SET_ITEM(settled, index, each);
+        if (!each)
+            goto failed;
+    }
+    for (Py_ssize_t index = 0; index < STATE_FIELDS; index++) {
+        if (index == BATCHES)
+            continue;
+        int64_t was = -1;
+        PyObject *number = PyTuple_GET_ITEM(before, index);
+        if (!read_number(number, &was))
+            goto failed;
+        if (was == numbers[index]) {
+            Py_INCREF(number);
+            PyTuple_SET_ITEM(state, index, number);
+        } else if (!set_number(state, index, numbers[index]))
+            goto failed;
+    }
+    PyTuple_SET_ITEM(state, BATCHES, settled);
+    return state;
+failed:
+    Py_XDECREF(state);
+    Py_XDECREF(settled);
+    return NULL;
+}
+
+static PyObject *fold_updates(PyObject *module, PyObject *const *args, Py_ssize_t arguments)
+{
+    if (arguments != 5 || !PyTuple_Check(args[0]) || PyTuple_GET_SIZE(args[0]) != STATE_FIELDS || !PyList_Check(args[1]) ||
+        !PyBytes_Check(args[3]) || !PyBytes_Check(args[4]))
+        return PyErr_Format(PyExc_TypeError, "fold_updates takes a state, records, a place, and two prefixes");
+    PyObject *state = args[0], *records = args[1], *key_prefix = args[3], *value_prefix = args[4];
+    Py_ssize_t at = PyLong_AsSsize_t(args[2]), begin = at, count = PyList_GET_SIZE(records);
+    if (at < 0)
+        return PyErr_Occurred() ? NULL : PyErr_Format(PyExc_ValueError, "the place is negative");
+    PyObject *held = PyTuple_GET_ITEM(state, BATCHES);
+    int64_t numbers[STATE_FIELDS] = {0}, given[4];
+    Batch current[BATCHES_MAX], incoming[BATCHES_MAX / 4], combined[BATCHES_MAX];
+    Py_ssize_t size = PyTuple_Check(held) ? PyTuple_GET_SIZE(held) : BATCHES_MAX + 1;
+    if (size > BATCHES_MAX)
+        return Py_BuildValue("(On)", state, at);
+    for (Py_ssize_t index = 0; index < size; index++)
+        if (!read_batch(PyTuple_GET_ITEM(held, index), &current[index]))
+            return NULL;
+    for (Py_ssize_t index = 0; index < STATE_FIELDS; index++)
+        if (index != BATCHES && !read_number(PyTuple_GET_ITEM(state, index), &numbers[index]))
+            return NULL;
+    if (!is_settled(current, size) || (size && current[size - 1].last == INT64_MAX))
+        return Py_BuildValue("(On)", state, at);
+    for (; at < count; at++) {
+        if (at + 2 * AHEAD < count)
+            __builtin_prefetch(PyList_GET_ITEM(records, at + 2 * AHEAD));
+        if (at + AHEAD < count && PyTuple_Check(PyList_GET_ITEM(records, at + AHEAD)) &&
+            PyTuple_GET_SIZE(PyList_GET_ITEM(records, at + AHEAD)) == 3)
+            __builtin_prefetch(PyTuple_GET_ITEM(PyList_GET_ITEM(records, at + AHEAD), 1));
+        PyObject *record = PyList_GET_ITEM(records, at);
+        if (!PyTuple_Check(record) || PyTuple_GET_SIZE(record) != 3)
+            break;
+        PyObject *key = PyTuple_GET_ITEM(record, 0), *value = PyTuple_GET_ITEM(record, 1);
+        Py_ssize_t key_prefix_size = PyBytes_GET_SIZE(key_prefix);
+        if (!PyBytes_Check(key) || !PyBytes_Check(value) || PyBytes_GET_SIZE(key) < key_prefix_size ||
+            memcmp(PyBytes_AS_STRING(key), PyBytes_AS_STRING(key_prefix), key_prefix_size))
+            break;
+        Py_ssize_t coming = read_update(value, value_prefix, given, incoming);
+        if (coming < 0)
+            break;
+        int64_t start = given[2] == -1 ? numbers[START_OFFSET] : given[2];
+        Py_ssize_t made = combine_arrays(current, size, incoming, coming, start, combined);
+        if (made < 0)
+            break;
+        memcpy(current, combined, made * sizeof(Batch));
+        size = made;
+        if (given[1] != -1) {
+            numbers[LEADER_EPOCH] = given[1];
+            if (given[1] > numbers[LEADER_FENCE])
+                numbers[LEADER_FENCE] = given[1];
+        }
+        numbers[START_OFFSET] = start;
+        numbers[COMPLETE_COUNT] = given[3];
+        numbers[UPDATE_COUNT]++;
+    }
+    if (at == begin)
+        return Py_BuildValue("(On)", state, at);
+    PyObject *made = make_state(state, numbers, current, size);
+    return made ? Py_BuildValue("(Nn)", made, at) : NULL;
+}
+
 /* ---- the module -------------------------------------------------------------------------------------------------- */
 
 static PyMethodDef functions[] = {
@@ -504,6 +697,7 @@ static PyMethodDef functions[] = {
     {"decode_update", (PyCFunction)(void (*)(void))decode_update, METH_FASTCALL, NULL},
     {"decode_snapshot", (PyCFunction)(void (*)(void))decode_snapshot, METH_FASTCALL, NULL},
     {"combine", (PyCFunction)(void (*)(void))combine, METH_FASTCALL, NULL},
+    {"fold_updates", (PyCFunction)(void (*)(void))fold_updates, METH_FASTCALL, NULL},
     {NULL, NULL, 0, NULL},
 };
 

@@ -6,6 +6,7 @@ They are part of the build that ships. Without them the functions in Python that
 from collections.abc import Sequence
 
 from holdfast.records.batches import SettledBatches, StateBatch
+from holdfast.records.replay import ShareState
 from holdfast.records.values import Snapshot, Update
 
 def encode_numbers(numbers: Sequence[int], prefix: bytes = b"", /) -> bytes:
@@ -27,3 +28,17 @@ def combine(
     current: Sequence[StateBatch], incoming: Sequence[StateBatch], start_offset: int, /
 ) -> SettledBatches | None:
     """Twin of `combining.combine`; None where the case is unusual: many batches, or such as cover no offset or do not settle."""
+
+def fold_updates(
+    state: ShareState,
+    records: list[tuple[bytes, bytes, int]],
+    begin: int,
+    key_prefix: bytes,
+    update_prefix: bytes,
+    /,
+) -> tuple[ShareState, int]:
+    """Replay the updates among (raw key, raw value, offset) from a place on, as long as they are usual.
+
+    Returns:
+        The state behind them, and the place of the first record that is left to Python.
+    """

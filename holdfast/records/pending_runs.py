@@ -9,11 +9,17 @@ They share one run, so its records stay in the order of the log.
 
 from __future__ import annotations
 
+from holdfast.records.codecs import avro
 from holdfast.records.codecs.codec import Kind, decode_key, decode_value
 from holdfast.records.errors import RecordError
 from holdfast.records.keys import SharePartitionKey
 from holdfast.records.replay import ShareState, replay
 from holdfast.records.values import Update
+
+try:
+    from holdfast.records.native import fold_updates as _fold_updates
+except ImportError:  # the build without a C compiler
+    _fold_updates = None  # type: ignore[assignment]
 
 
 class Unusable(Exception):
@@ -127,7 +133,14 @@ class PendingRuns:
         Raises:
             Unusable: a record cannot be decoded, or is an update of what is not known.
         """
-        for raw_key, raw_value, offset in run.records:
+        records, at = run.records, 0
+        while at < len(records):
+            if _fold_updates is not None and state is not None:
+                state, at = _fold_updates(state, records, at, avro.KEY_PREFIX, avro.UPDATE_PREFIX)
+                if at == len(records):
+                    break
+            raw_key, raw_value, offset = records[at]
+            at += 1
             try:
                 value, trailing_bytes = decode_value(raw_key, raw_value)
             except RecordError as error:
