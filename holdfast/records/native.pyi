@@ -4,10 +4,13 @@ They are part of the build that ships. Without them the functions in Python that
 """
 
 from collections.abc import Sequence
+from typing import TypeVar
 
 from holdfast.records.batches import SettledBatches, StateBatch
 from holdfast.records.replay import ShareState
 from holdfast.records.values import Snapshot, Update
+
+R = TypeVar("R", bound=tuple[int, bytes | None, bytes | None, bytes | None])
 
 def encode_numbers(numbers: Sequence[int], prefix: bytes = b"", /) -> bytes:
     """Twin of `codecs.numbers.encode_numbers`, for numbers of 64 bits."""
@@ -41,4 +44,19 @@ def fold_updates(
 
     Returns:
         The state behind them, and the place of the first record that is left to Python.
+    """
+
+def decode_records(
+    record_type: type[R],
+    header_name: bytes,
+    batch: bytes,
+    begin: int,
+    count: int,
+    base_offset: int,
+    from_offset: int,
+    /,
+) -> list[R] | None:
+    """Return the records of a batch that is not compressed, each as (offset, key, value, the last header of the name), from an offset on.
+
+    None where anything is unusual; whether the batch is whole is for the caller to know.
     """
