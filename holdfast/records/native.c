@@ -72,6 +72,18 @@ static int read_batch(PyObject *object, Batch *batch)
            read_number(PyTuple_GET_ITEM(object, 2), &batch->state) && read_number(PyTuple_GET_ITEM(object, 3), &batch->count);
 }
 
+static PyObject *untrack(PyObject *module, PyObject *object)
+{
+    if (!PyTuple_Check(object))
+        return PyErr_Format(PyExc_TypeError, "only a tuple may be unknown to the collector");
+    for (Py_ssize_t index = 0; index < PyTuple_GET_SIZE(object); index++)
+        if (PyObject_GC_IsTracked(PyTuple_GET_ITEM(object, index)))
+            Py_RETURN_NONE;
+    if (PyObject_GC_IsTracked(object))
+        PyObject_GC_UnTrack(object);
+    Py_RETURN_NONE;
+}
+
 /* ---- numbers ----------------------------------------------------------------------------------------------------- */
 
 static uint8_t *put_number(uint8_t *at, int64_t number)
@@ -242,11 +254,15 @@ static PyObject *decode_fields(PyTypeObject *type, const uint8_t *at, const uint
     if (!made)
         goto failed;
     PyTuple_SET_ITEM(made, before, batches);
-    for (Py_ssize_t index = 0; index < before + behind; index++)
-        if (!set_number(made, index < before ? index : index + 1, numbers[index])) {
+    for (Py_ssize_t index = 0; index < before + behind; index++) {
+        /* What was written when it was created has one number for both. */
+        if (index && index < before && numbers[index] == numbers[index - 1])
+            PyTuple_SET_ITEM(made, index, Py_NewRef(PyTuple_GET_ITEM(made, index - 1)));
+        else if (!set_number(made, index < before ? index : index + 1, numbers[index])) {
             Py_DECREF(made);
             return NULL;
         }
+    }
     return made;
 unusual:
     Py_DECREF(batches);
@@ -787,6 +803,7 @@ unusual:
 /* ---- the module -------------------------------------------------------------------------------------------------- */
 
 static PyMethodDef functions[] = {
+    {"untrack", untrack, METH_O, NULL},
     {"encode_numbers", (PyCFunction)(void (*)(void))encode_numbers, METH_FASTCALL, NULL},
     {"decode_numbers", decode_numbers, METH_O, NULL},
     {"encode_value", (PyCFunction)(void (*)(void))encode_value, METH_FASTCALL, NULL},

@@ -12,6 +12,9 @@ from holdfast.records.values import Snapshot, Update
 
 R = TypeVar("R", bound=tuple[int, bytes | None, bytes | None, bytes | None])
 
+def untrack(value: tuple[object, ...], /) -> None:
+    """Have Python's collector not look at a tuple, if it looks at none of its items; such a tuple is part of no cycle."""
+
 def encode_numbers(numbers: Sequence[int], prefix: bytes = b"", /) -> bytes:
     """Twin of `codecs.numbers.encode_numbers`, for numbers of 64 bits."""
 

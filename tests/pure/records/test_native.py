@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Callable
 
@@ -148,9 +149,10 @@ def test_nothing_is_leaked(batches: tuple[StateBatch, ...]) -> None:
 
 NUMBERS = st.integers(-1, 60) | st.integers(-(2**55), 2**55 - 1)
 STATES = st.builds(
-    lambda numbers, batches: ShareState(*numbers[:7], combine_in_python((), batches, -1), *numbers[7:]),
-    st.tuples(*[NUMBERS] * 10),
-    st.lists(CROWDED, max_size=12),
+    ShareState,
+    *[NUMBERS] * 7,
+    st.lists(CROWDED, max_size=12).map(lambda batches: combine_in_python((), batches, -1)),
+    *[NUMBERS] * 3,
 )
 CHANGES = st.builds(Update, NUMBERS, NUMBERS, st.integers(-1, 50), NUMBERS, st.lists(CROWDED, max_size=6).map(tuple))
 
@@ -185,3 +187,18 @@ def test_what_is_no_usual_update_is_left_to_python() -> None:
         folded, end = native.fold_updates(state, [usual, usual, each, usual], 0, avro.KEY_PREFIX, avro.UPDATE_PREFIX)
         assert end == 2
         assert folded == ShareState(0, 1, 5, 10, -1, 5, 6, (StateBatch(10, 19, 2, 1),), 7, 8, 11)
+
+
+def test_the_collector_looks_at_no_tuple_of_numbers_and_at_any_that_holds_what_it_looks_at() -> None:
+    batches = (StateBatch(0, 9, 2, 1),)
+    state = ShareState(0, 1, 2, 3, 4, 5, 6, SettledBatches(), 7, 8, 9)
+    odd: tuple[object, ...] = (1, [])
+    for value in (batches[0], batches, SettledBatches(batches), state, odd):
+        native.untrack(value)
+    assert [gc.is_tracked(each) for each in (batches[0], batches, odd)] == [False, False, True]
+    assert gc.is_tracked(state)  # of an empty tuple of batches that was not made known
+    native.untrack(state.state_batches)
+    native.untrack(state)
+    assert not gc.is_tracked(state)
+    with pytest.raises(TypeError):
+        native.untrack([])  # type: ignore[arg-type]
