@@ -72,6 +72,18 @@ static int read_batch(PyObject *object, Batch *batch)
            read_number(PyTuple_GET_ITEM(object, 2), &batch->state) && read_number(PyTuple_GET_ITEM(object, 3), &batch->count);
 }
 
+static PyObject *untrack(PyObject *module, PyObject *object)
+{
+    if (!PyTuple_Check(object))
+        return PyErr_Format(PyExc_TypeError, "only a tuple may be unknown to the collector");
+    for (Py_ssize_t index = 0; index < PyTuple_GET_SIZE(object); index++)
+        if (PyObject_GC_IsTracked(PyTuple_GET_ITEM(object, index)))
+            Py_RETURN_NONE;
+    if (PyObject_GC_IsTracked(object))
+        PyObject_GC_UnTrack(object);
+    Py_RETURN_NONE;
+}
+
 /* ---- numbers ----------------------------------------------------------------------------------------------------- */
 
 static uint8_t *put_number(uint8_t *at, int64_t number)
@@ -242,11 +254,15 @@ static PyObject *decode_fields(PyTypeObject *type, const uint8_t *at, const uint
     if (!made)
         goto failed;
     PyTuple_SET_ITEM(made, before, batches);
-    for (Py_ssize_t index = 0; index < before + behind; index++)
-        if (!set_number(made, index < before ? index : index + 1, numbers[index])) {
+    for (Py_ssize_t index = 0; index < before + behind; index++) {
+        /* What was written when it was created has one number for both. */
+        if (index && index < before && numbers[index] == numbers[index - 1])
+            PyTuple_SET_ITEM(made, index, Py_NewRef(PyTuple_GET_ITEM(made, index - 1)));
+        else if (!set_number(made, index < before ? index : index + 1, numbers[index])) {
             Py_DECREF(made);
             return NULL;
         }
+    }
     return made;
 unusual:
     Py_DECREF(batches);
@@ -297,6 +313,12 @@ static int outranks(const Batch *one, const Batch *other)
 static int is_same(const Batch *one, const Batch *other)
 {
     return one->count == other->count && one->state == other->state;
+}
+
+/* Tell whether a batch covers offsets, none of which is at an end of what 64 bits hold; others are kept or vanish by rules of their own. */
+static int is_plain(const Batch *batch)
+{
+    return batch->first >= 0 && batch->first <= batch->last && batch->last < INT64_MAX;
 }
 
 /* Tell whether batches are ascending, free of overlaps and joined where they can be. */
@@ -366,6 +388,68 @@ static Py_ssize_t settle(const Batch *batches, Py_ssize_t size, Batch *final, Py
     return made;
 }
 
+/* Bring settled batches and those of a write together, as `combine` does; returns how many there are then, -1 for an unusual case. */
+static Py_ssize_t combine_arrays(const Batch *current, Py_ssize_t kept, const Batch *incoming, Py_ssize_t coming, int64_t start,
+                                 Batch *combined)
+{
+    Batch middle[BATCHES_MAX], final[2 * BATCHES_MAX];
+    Py_ssize_t low = 0, size = 0, at = 0;
+    int64_t first = INT64_MAX, last = INT64_MIN;
+    for (; start != -1 && low < kept && current[low].last < start; low++)
+        ;
+    for (Py_ssize_t index = 0; index < coming; index++) {
+        const Batch *each = &incoming[index];
+        if (!is_plain(each))
+            return -1;
+        if (start != -1 && each->last < start)
+            continue;
+        first = each->first < first ? each->first : first;
+        last = each->last > last ? each->last : last;
+    }
+    Py_ssize_t from = low, high;
+    while (from < kept && first != INT64_MAX && current[from].last < first - 1)
+        from++;
+    /* The one that the start offset cuts is the first of those that are kept. */
+    int is_cut = start != -1 && low < kept && current[low].first < start;
+    if (is_cut || first == INT64_MAX)
+        from = low;
+    for (high = from; high < kept; high++) {
+        if (!(is_cut && high == low) && (first == INT64_MAX || current[high].first > last + 1))
+            break;
+        if (size == BATCHES_MAX)
+            return -1;
+        middle[size] = current[high];
+        if (is_cut && high == low)
+            middle[size].first = start;
+        size++;
+    }
+    for (Py_ssize_t index = 0; index < coming; index++) {
+        if (start != -1 && incoming[index].last < start)
+            continue;
+        if (size == BATCHES_MAX)
+            return -1;
+        middle[size] = incoming[index];
+        if (start != -1 && middle[size].first < start)
+            middle[size].first = start;
+        size++;
+    }
+    const Batch *found = middle;
+    if (!is_settled(middle, size)) {
+        found = final;
+        if ((size = settle(middle, size, final, 2 * BATCHES_MAX)) < 0 || !is_settled(final, size))
+            return -1;
+    }
+    if (from - low + size + kept - high > BATCHES_MAX)
+        return -1;
+    for (Py_ssize_t index = low; index < from; index++)
+        combined[at++] = current[index];
+    memcpy(&combined[at], found, size * sizeof(Batch));
+    at += size;
+    for (Py_ssize_t index = high; index < kept; index++)
+        combined[at++] = current[index];
+    return at;
+}
+
 /* Read the offset at which the batch at a place begins or ends. */
 static int offset_at(PyObject *batches, Py_ssize_t place, Py_ssize_t field, int64_t *offset)
 {
@@ -411,8 +495,7 @@ static PyObject *combine(PyObject *module, PyObject *const *args, Py_ssize_t arg
         Batch *batch = &middle[size];
         if (!read_batch(PyTuple_GET_ITEM(incoming, index), batch))
             return NULL;
-        /* What covers no offset is kept or vanishes by rules of its own. */
-        if (batch->last < batch->first || batch->last == INT64_MAX || batch->first < 0)
+        if (!is_plain(batch))
             Py_RETURN_NONE;
         if (start != -1 && batch->last < start)
             continue;
@@ -495,15 +578,240 @@ static PyObject *combine(PyObject *module, PyObject *const *args, Py_ssize_t arg
     return combined;
 }
 
+/* ---- folding ----------------------------------------------------------------------------------------------------- */
+
+/* The fields of a state, in its order. */
+enum { SNAPSHOT_EPOCH, STATE_EPOCH, LEADER_EPOCH, START_OFFSET, COMPLETE_COUNT, CREATED_MS, WRITTEN_MS, BATCHES, LEADER_FENCE,
+       STATE_FENCE, UPDATE_COUNT };
+
+/* So many records ahead, what one consists of is fetched into the processor's cache: they lie where they came in the log. */
+#define AHEAD 8
+
+/* Read the update that a value holds into the numbers before its batches, and these; how many they are, -1 for an unusual value. */
+static Py_ssize_t read_update(PyObject *value, PyObject *prefix, int64_t *numbers, Batch *batches)
+{
+    Py_ssize_t prefix_size = PyBytes_GET_SIZE(prefix);
+    if (PyBytes_GET_SIZE(value) < prefix_size || memcmp(PyBytes_AS_STRING(value), PyBytes_AS_STRING(prefix), prefix_size))
+        return -1;
+    const uint8_t *begin = (const uint8_t *)PyBytes_AS_STRING(value), *at = begin + prefix_size, *end = begin + PyBytes_GET_SIZE(value);
+    int64_t count, ended = 0;
+    for (int index = 0; index < 4; index++)
+        if (!(at = take_number(at, end, &numbers[index])))
+            return -1;
+    if (!(at = take_number(at, end, &count)) || count < 0 || count > BATCHES_MAX / 4)
+        return -1;
+    for (Py_ssize_t index = 0; index < count; index++) {
+        Batch *batch = &batches[index];
+        if (!(at = take_number(at, end, &batch->first)) || !(at = take_number(at, end, &batch->last)) ||
+            !(at = take_number(at, end, &batch->state)) || !(at = take_number(at, end, &batch->count)))
+            return -1;
+    }
+    if (count && (!(at = take_number(at, end, &ended)) || ended))
+        return -1;
+    return at == end ? (Py_ssize_t)count : -1;
+}
+
+static PyObject *make_state(PyObject *before, const int64_t *numbers, const Batch *batches, Py_ssize_t size)
+{
+    PyObject *state = new_tuple(Py_TYPE(before), STATE_FIELDS), *settled = new_tuple(settled_type, size);
+    if (!state || !settled)
+        goto failed;
+    for (Py_ssize_t index = 0; index < size; index++) {
+        PyObject *each = make_batch(&batches[index]);
+        PyTuple_SET_ITEM(settled, index, each);
+        if (!each)
+            goto failed;
+    }
+    for (Py_ssize_t index = 0; index < STATE_FIELDS; index++) {
+        if (index == BATCHES)
+            continue;
+        int64_t was = -1;
+        PyObject *number = PyTuple_GET_ITEM(before, index);
+        if (!read_number(number, &was))
+            goto failed;
+        if (was == numbers[index]) {
+            Py_INCREF(number);
+            PyTuple_SET_ITEM(state, index, number);
+        } else if (!set_number(state, index, numbers[index]))
+            goto failed;
+    }
+    PyTuple_SET_ITEM(state, BATCHES, settled);
+    return state;
+failed:
+    Py_XDECREF(state);
+    Py_XDECREF(settled);
+    return NULL;
+}
+
+static PyObject *fold_updates(PyObject *module, PyObject *const *args, Py_ssize_t arguments)
+{
+    if (arguments != 5 || !PyTuple_Check(args[0]) || PyTuple_GET_SIZE(args[0]) != STATE_FIELDS || !PyList_Check(args[1]) ||
+        !PyBytes_Check(args[3]) || !PyBytes_Check(args[4]))
+        return PyErr_Format(PyExc_TypeError, "fold_updates takes a state, records, a place, and two prefixes");
+    PyObject *state = args[0], *records = args[1], *key_prefix = args[3], *value_prefix = args[4];
+    Py_ssize_t at = PyLong_AsSsize_t(args[2]), begin = at, count = PyList_GET_SIZE(records);
+    if (at < 0)
+        return PyErr_Occurred() ? NULL : PyErr_Format(PyExc_ValueError, "the place is negative");
+    PyObject *held = PyTuple_GET_ITEM(state, BATCHES);
+    int64_t numbers[STATE_FIELDS] = {0}, given[4];
+    Batch current[BATCHES_MAX], incoming[BATCHES_MAX / 4], combined[BATCHES_MAX];
+    Py_ssize_t size = PyTuple_Check(held) ? PyTuple_GET_SIZE(held) : BATCHES_MAX + 1;
+    if (size > BATCHES_MAX)
+        return Py_BuildValue("(On)", state, at);
+    for (Py_ssize_t index = 0; index < size; index++)
+        if (!read_batch(PyTuple_GET_ITEM(held, index), &current[index]))
+            return NULL;
+    for (Py_ssize_t index = 0; index < STATE_FIELDS; index++)
+        if (index != BATCHES && !read_number(PyTuple_GET_ITEM(state, index), &numbers[index]))
+            return NULL;
+    if (!is_settled(current, size) || (size && current[size - 1].last == INT64_MAX))
+        return Py_BuildValue("(On)", state, at);
+    for (; at < count; at++) {
+        if (at + 2 * AHEAD < count)
+            __builtin_prefetch(PyList_GET_ITEM(records, at + 2 * AHEAD));
+        if (at + AHEAD < count && PyTuple_Check(PyList_GET_ITEM(records, at + AHEAD)) &&
+            PyTuple_GET_SIZE(PyList_GET_ITEM(records, at + AHEAD)) == 3)
+            __builtin_prefetch(PyTuple_GET_ITEM(PyList_GET_ITEM(records, at + AHEAD), 1));
+        PyObject *record = PyList_GET_ITEM(records, at);
+        if (!PyTuple_Check(record) || PyTuple_GET_SIZE(record) != 3)
+            break;
+        PyObject *key = PyTuple_GET_ITEM(record, 0), *value = PyTuple_GET_ITEM(record, 1);
+        Py_ssize_t key_prefix_size = PyBytes_GET_SIZE(key_prefix);
+        if (!PyBytes_Check(key) || !PyBytes_Check(value) || PyBytes_GET_SIZE(key) < key_prefix_size ||
+            memcmp(PyBytes_AS_STRING(key), PyBytes_AS_STRING(key_prefix), key_prefix_size))
+            break;
+        Py_ssize_t coming = read_update(value, value_prefix, given, incoming);
+        if (coming < 0)
+            break;
+        int64_t start = given[2] == -1 ? numbers[START_OFFSET] : given[2];
+        Py_ssize_t made = combine_arrays(current, size, incoming, coming, start, combined);
+        if (made < 0)
+            break;
+        memcpy(current, combined, made * sizeof(Batch));
+        size = made;
+        if (given[1] != -1) {
+            numbers[LEADER_EPOCH] = given[1];
+            if (given[1] > numbers[LEADER_FENCE])
+                numbers[LEADER_FENCE] = given[1];
+        }
+        numbers[START_OFFSET] = start;
+        numbers[COMPLETE_COUNT] = given[3];
+        numbers[UPDATE_COUNT]++;
+    }
+    if (at == begin)
+        return Py_BuildValue("(On)", state, at);
+    PyObject *made = make_state(state, numbers, current, size);
+    return made ? Py_BuildValue("(Nn)", made, at) : NULL;
+}
+
+/* ---- records of a batch ------------------------------------------------------------------------------------------ */
+
+/* Take a varint of at most so many bits; NULL where it is cut short or longer. */
+static const uint8_t *take_varint(const uint8_t *at, const uint8_t *end, int bits, int64_t *number)
+{
+    uint64_t zigzag = 0;
+    for (int shift = 0; at < end && shift < bits; shift += 7) {
+        uint8_t byte = *at++;
+        zigzag |= (uint64_t)(byte & 0x7F) << shift;
+        if (byte < 0x80) {
+            *number = (int64_t)(zigzag >> 1) ^ -(int64_t)(zigzag & 1);
+            return at;
+        }
+    }
+    return NULL;
+}
+
+/* Take bytes behind their length, NULL for a length of -1; false where they are cut short. */
+static int take_bytes(const uint8_t **at, const uint8_t *end, const uint8_t **bytes, int64_t *size)
+{
+    if (!(*at = take_varint(*at, end, 32, size)) || *size < -1 || *size > end - *at)
+        return 0;
+    *bytes = *size < 0 ? NULL : *at;
+    *at += *size < 0 ? 0 : *size;
+    return 1;
+}
+
+/* Set a field to bytes, or to None; false where there is no memory. */
+static int set_bytes(PyObject *tuple, Py_ssize_t index, const uint8_t *bytes, int64_t size)
+{
+    PyObject *made = bytes ? PyBytes_FromStringAndSize((const char *)bytes, (Py_ssize_t)size) : Py_NewRef(Py_None);
+    PyTuple_SET_ITEM(tuple, index, made);
+    return made != NULL;
+}
+
+static PyObject *decode_records(PyObject *module, PyObject *const *args, Py_ssize_t arguments)
+{
+    int64_t begin, count, base_offset, from_offset;
+    if (arguments != 7 || !PyType_Check(args[0]) || !PyType_IsSubtype((PyTypeObject *)args[0], &PyTuple_Type) ||
+        !PyBytes_Check(args[1]) || !PyBytes_Check(args[2]))
+        return PyErr_Format(PyExc_TypeError, "decode_records takes a type, a name, bytes, and four numbers");
+    if (!read_number(args[3], &begin) || !read_number(args[4], &count) || !read_number(args[5], &base_offset) ||
+        !read_number(args[6], &from_offset))
+        return NULL;
+    PyTypeObject *type = (PyTypeObject *)args[0];
+    const char *name = PyBytes_AS_STRING(args[1]);
+    Py_ssize_t name_size = PyBytes_GET_SIZE(args[1]), size = PyBytes_GET_SIZE(args[2]);
+    const uint8_t *at = (const uint8_t *)PyBytes_AS_STRING(args[2]), *end = at + size;
+    if (begin < 0 || begin > size || base_offset < 0)
+        Py_RETURN_NONE;
+    at += begin;
+    PyObject *records = PyList_New(0);
+    for (int64_t number = 0; records && number < count; number++) {
+        const uint8_t *key, *value, *header = NULL, *header_name;
+        int64_t length, ignored, delta, key_size, value_size, header_size = -1, name_length, headers, each_size;
+        if (!(at = take_varint(at, end, 32, &length)) || length < 1 || length > end - at)
+            goto unusual;
+        const uint8_t *record_end = at + length;
+        at++; /* attributes, of which there are none */
+        if (!(at = take_varint(at, record_end, 64, &ignored)) || !(at = take_varint(at, record_end, 32, &delta)) || delta < 0 ||
+            !take_bytes(&at, record_end, &key, &key_size) || !take_bytes(&at, record_end, &value, &value_size) ||
+            !(at = take_varint(at, record_end, 32, &headers)) || headers < 0)
+            goto unusual;
+        for (int64_t index = 0; index < headers; index++) {
+            const uint8_t *each;
+            if (!take_bytes(&at, record_end, &header_name, &name_length) || !header_name ||
+                !take_bytes(&at, record_end, &each, &each_size))
+                goto unusual;
+            /* A name that is not UTF-8 is refused by who decodes it. */
+            for (int64_t byte = 0; byte < name_length; byte++)
+                if (header_name[byte] > 0x7F)
+                    goto unusual;
+            if (name_length == name_size && !memcmp(header_name, name, name_size)) {
+                header = each;
+                header_size = each_size;
+            }
+        }
+        if (at != record_end)
+            goto unusual;
+        if (base_offset + delta < from_offset)
+            continue;
+        PyObject *record = new_tuple(type, 4);
+        if (!record || !set_number(record, 0, base_offset + delta) || !set_bytes(record, 1, key, key_size) ||
+            !set_bytes(record, 2, value, value_size) || !set_bytes(record, 3, header, header_size) ||
+            PyList_Append(records, record) < 0)
+            Py_CLEAR(records);
+        Py_XDECREF(record);
+    }
+    if (records && at != end)
+        goto unusual;
+    return records;
+unusual:
+    Py_XDECREF(records);
+    Py_RETURN_NONE;
+}
+
 /* ---- the module -------------------------------------------------------------------------------------------------- */
 
 static PyMethodDef functions[] = {
+    {"untrack", untrack, METH_O, NULL},
     {"encode_numbers", (PyCFunction)(void (*)(void))encode_numbers, METH_FASTCALL, NULL},
     {"decode_numbers", decode_numbers, METH_O, NULL},
     {"encode_value", (PyCFunction)(void (*)(void))encode_value, METH_FASTCALL, NULL},
     {"decode_update", (PyCFunction)(void (*)(void))decode_update, METH_FASTCALL, NULL},
     {"decode_snapshot", (PyCFunction)(void (*)(void))decode_snapshot, METH_FASTCALL, NULL},
     {"combine", (PyCFunction)(void (*)(void))combine, METH_FASTCALL, NULL},
+    {"decode_records", (PyCFunction)(void (*)(void))decode_records, METH_FASTCALL, NULL},
+    {"fold_updates", (PyCFunction)(void (*)(void))fold_updates, METH_FASTCALL, NULL},
     {NULL, NULL, 0, NULL},
 };
 

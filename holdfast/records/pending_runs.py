@@ -9,11 +9,19 @@ They share one run, so its records stay in the order of the log.
 
 from __future__ import annotations
 
+from typing import Any
+
+from holdfast.records.codecs import avro
 from holdfast.records.codecs.codec import Kind, decode_key, decode_value
 from holdfast.records.errors import RecordError
 from holdfast.records.keys import SharePartitionKey
 from holdfast.records.replay import ShareState, replay
 from holdfast.records.values import Update
+
+try:
+    from holdfast.records.native import fold_updates as _fold_updates
+except ImportError:  # the build without a C compiler
+    _fold_updates = None  # type: ignore[assignment]
 
 
 class Unusable(Exception):
@@ -60,6 +68,8 @@ class PendingRuns:
         self._runs: dict[SharePartitionKey, Run] = {}
         #: Raw key to the run of its share partition; what lets a record be filed without decoding its key again.
         self._runs_by_raw_key: dict[bytes, Run] = {}
+        #: Group ids and topic ids, each by itself.
+        self._names: dict[Any, Any] = {}
         #: Up to here an admin accepted the log as it was: what cannot be used of it is left out.
         self.accepted_offset = -1
         #: Records that were left out.
@@ -115,6 +125,7 @@ class PendingRuns:
         runs = list(self._runs.values())
         self._runs.clear()
         self._runs_by_raw_key.clear()
+        self._names.clear()
         return runs
 
     def fold(self, run: Run, state: ShareState | None) -> ShareState | None:
@@ -127,7 +138,14 @@ class PendingRuns:
         Raises:
             Unusable: a record cannot be decoded, or is an update of what is not known.
         """
-        for raw_key, raw_value, offset in run.records:
+        records, at = run.records, 0
+        while at < len(records):
+            if _fold_updates is not None and state is not None:
+                state, at = _fold_updates(state, records, at, avro.KEY_PREFIX, avro.UPDATE_PREFIX)
+                if at == len(records):
+                    break
+            raw_key, raw_value, offset = records[at]
+            at += 1
             try:
                 value, trailing_bytes = decode_value(raw_key, raw_value)
             except RecordError as error:
@@ -146,7 +164,10 @@ class PendingRuns:
         return state
 
     def _find(self, raw_key: bytes) -> Run:
-        key = decode_key(raw_key)
+        group_id, topic_id, partition = decode_key(raw_key)
+        # Each name is kept once, not once for each share partition.
+        names = self._names
+        key = SharePartitionKey(names.setdefault(group_id, group_id), names.setdefault(topic_id, topic_id), partition)
         run = self._runs.get(key)
         if run is None:
             run = self._runs[key] = Run(key)

@@ -15,6 +15,11 @@ from holdfast.records.replay import ShareState, replay
 from holdfast.records.values import Snapshot, Update
 from holdfast.runtime.timeline import TimelineMap
 
+try:
+    from holdfast.records.native import untrack as _untrack
+except ImportError:  # the build without a C compiler
+    _untrack = None  # type: ignore[assignment]
+
 #: Position of everything that was loaded: below all that can be reverted to.
 _LOADED: Final = -1
 
@@ -52,6 +57,10 @@ class ShardState:
 
     def put_loaded(self, key: SharePartitionKey, state: ShareState | None) -> None:
         """Take what a load found of a share partition, None for nothing, in place of what it found before; it cannot be undone."""
+        if _untrack is not None:  # a loaded state may stay for as long as the node
+            _untrack(key)
+            if state is not None:
+                _untrack(state)
         before = self.timeline.current.get(key)
         self.timeline.put(_LOADED, key, state)
         self._account(key, before, state)

@@ -10,9 +10,15 @@ from typing import Final, NamedTuple
 
 from holdfast.kafka.aiokafka_parts import MAGIC, read_batch
 from holdfast.kafka.decompression import decompress
-from holdfast.records.header import find_header
+from holdfast.records.header import HEADER_NAME, find_header
 from holdfast.runtime.log_protocol import LogRecord, make_log_record
 
+try:
+    from holdfast.records import native as _native
+except ImportError:  # the build without a C compiler
+    _native = None  # type: ignore[assignment]
+
+_HEADER_NAME: Final = HEADER_NAME.encode()
 #: base offset, length, leader epoch, magic, crc, attributes, last offset delta, …, record count
 BATCH_HEAD: Final = Struct(">qiibIhiqqqhii")
 BATCH_HEAD_BYTES: Final = 61
@@ -82,7 +88,17 @@ def decode(batch: bytes, from_offset: int, bytes_max: int) -> Iterator[LogRecord
         is_whole = decoded is not None and decoded.validate_crc()
         if is_whole and not head[5] & CONTROL:
             if head[5] & _CODEC:
-                decoded = read_batch(_decompress(batch, head[5], bytes_max))
+                batch = _decompress(batch, head[5], bytes_max)
+                decoded = read_batch(batch)
+            records = (
+                None
+                if _native is None
+                else _native.decode_records(
+                    LogRecord, _HEADER_NAME, batch, BATCH_HEAD_BYTES, head[12], head[0], from_offset
+                )
+            )
+            if records is not None:
+                return iter(records)
             return (
                 make_log_record((record.offset, record.key, record.value, find_header(record.headers)))
                 for record in decoded

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Callable
 
@@ -13,6 +14,7 @@ from holdfast.records.batches import SettledBatches, StateBatch
 from holdfast.records.codecs import avro
 from holdfast.records.codecs.numbers import decode_numbers, encode_numbers
 from holdfast.records.combining import combine, combine_in_python
+from holdfast.records.replay import ShareState, replay
 from holdfast.records.single_object import PREFIX_SIZE
 from holdfast.records.values import Snapshot, Update
 from holdfast.runtime.build import BUILD
@@ -120,6 +122,7 @@ def test_values_are_written_and_read_as_in_python(value: Update | Snapshot, behi
         lambda: native.encode_value((1, 2), 4, b""),  # type: ignore[arg-type]
         lambda: native.encode_value((1, 2, ("a",)), 2, b""),  # type: ignore[arg-type]
         lambda: native.decode_update("text", 0),  # type: ignore[arg-type]
+        lambda: native.fold_updates((), [], 0, b"", b""),  # type: ignore[arg-type]
     ],
 )
 def test_what_is_no_value_is_refused(call: Callable[[], object]) -> None:
@@ -142,3 +145,60 @@ def test_nothing_is_leaked(batches: tuple[StateBatch, ...]) -> None:
         native.combine(settled, (key,), 3)
         native.encode_value(Update(1, 2, 3, 4, (key,)), 4, b"")
     assert sys.getrefcount(key) == before
+
+
+NUMBERS = st.integers(-1, 60) | st.integers(-(2**55), 2**55 - 1)
+STATES = st.builds(
+    ShareState,
+    *[NUMBERS] * 7,
+    st.lists(CROWDED, max_size=12).map(lambda batches: combine_in_python((), batches, -1)),
+    *[NUMBERS] * 3,
+)
+CHANGES = st.builds(Update, NUMBERS, NUMBERS, st.integers(-1, 50), NUMBERS, st.lists(CROWDED, max_size=6).map(tuple))
+
+
+@given(STATES, st.lists(CHANGES | SNAPSHOTS, max_size=12), st.integers(0, 3))
+def test_updates_are_folded_as_they_are_replayed(
+    state: ShareState, values: list[Update | Snapshot], begin: int
+) -> None:
+    begin = min(begin, len(values))
+    records = [(avro.KEY_PREFIX + b"key", avro.encode_value_in_python(each), at) for at, each in enumerate(values)]
+    folded, end = native.fold_updates(state, records, begin, avro.KEY_PREFIX, avro.UPDATE_PREFIX)
+    assert begin <= end <= len(values)
+    expected: ShareState | None = state
+    for each in values[begin:end]:
+        assert type(each) is Update
+        expected = replay(expected, each, 500)
+    assert folded == expected
+    assert type(folded) is ShareState
+    assert end == begin or type(folded.state_batches) is SettledBatches
+
+
+def test_what_is_no_usual_update_is_left_to_python() -> None:
+    state = ShareState(0, 1, 2, 3, 4, 5, 6, SettledBatches(), 7, 8, 9)
+    usual = (avro.KEY_PREFIX, avro.encode_value_in_python(Update(0, 5, 10, -1, (StateBatch(10, 19, 2, 1),))), 7)
+    unusual: list[tuple[bytes, bytes, int]] = [
+        (b"\0\0", usual[1], 8),
+        (usual[0], usual[1][:-1], 8),
+        (usual[0], usual[1] + b"\0", 8),
+        (usual[0], avro.encode_value_in_python(Update(0, 5, 10, -1, (StateBatch(10, 9, 2, 1),))), 8),
+    ]
+    for each in unusual:
+        folded, end = native.fold_updates(state, [usual, usual, each, usual], 0, avro.KEY_PREFIX, avro.UPDATE_PREFIX)
+        assert end == 2
+        assert folded == ShareState(0, 1, 5, 10, -1, 5, 6, (StateBatch(10, 19, 2, 1),), 7, 8, 11)
+
+
+def test_the_collector_looks_at_no_tuple_of_numbers_and_at_any_that_holds_what_it_looks_at() -> None:
+    batches = (StateBatch(0, 9, 2, 1),)
+    state = ShareState(0, 1, 2, 3, 4, 5, 6, SettledBatches(), 7, 8, 9)
+    odd: tuple[object, ...] = (1, [])
+    for value in (batches[0], batches, SettledBatches(batches), state, odd):
+        native.untrack(value)
+    assert [gc.is_tracked(each) for each in (batches[0], batches, odd)] == [False, False, True]
+    assert gc.is_tracked(state)  # of an empty tuple of batches that was not made known
+    native.untrack(state.state_batches)
+    native.untrack(state)
+    assert not gc.is_tracked(state)
+    with pytest.raises(TypeError):
+        native.untrack([])  # type: ignore[arg-type]
