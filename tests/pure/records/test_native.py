@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from contextlib import suppress
+from itertools import combinations, product
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.records.batches import SettledBatches, StateBatch
+from holdfast.records.batches import SettledBatches, StateBatch, make_batch
 from holdfast.records.codecs import avro
 from holdfast.records.codecs.numbers import decode_numbers, encode_numbers
 from holdfast.records.combining import combine, combine_in_python
@@ -47,7 +49,29 @@ def test_batches_are_combined_as_in_python(
             assert combined == expected
             assert type(combined) is type(expected)
             assert {type(each) for each in combined} <= {StateBatch}
+            assert hash(combined) == hash(tuple(map(tuple, expected)))
         assert combine(current, incoming, start_offset) == expected
+
+
+def test_every_small_case_is_combined_as_in_python() -> None:
+    batches = [
+        StateBatch(first, last, *kind)
+        for first in range(4)
+        for last in range(first, 4)
+        for kind in ((0, 1), (2, 1), (0, 2))
+    ]
+    states = {combine_in_python((), pair, -1) for pair in combinations(batches, 2)}
+    for state, batch, start_offset in product(states, batches, (-1, 1, 2)):
+        combined = native.combine(state, (batch,), start_offset)
+        assert combined is None or combined == combine_in_python(state, (batch,), start_offset)
+
+
+@pytest.mark.parametrize("touched", [47, 48, 49, 50])
+def test_as_many_batches_as_there_is_room_for_are_combined_in_c(touched: int) -> None:
+    state = SettledBatches(StateBatch(10 * n, 10 * n + 8, 2, 1) for n in range(touched))
+    incoming = (*(StateBatch(40 * n + 3, 40 * n + 5, 2, 2) for n in range(15)), StateBatch(0, 999, 0, 1))
+    expected = combine_in_python(state, incoming, -1)
+    assert native.combine(state, incoming, -1) in ([expected] if touched <= 48 else [None])
 
 
 def test_the_usual_writes_are_combined_in_c() -> None:
@@ -107,14 +131,34 @@ def test_values_are_written_and_read_as_in_python(value: Update | Snapshot, behi
         )
 
 
+class ActsAsNumber:
+    """Becomes a number by code that empties the list that it is in."""
+
+    def __init__(self, numbers: list[object]) -> None:
+        self.numbers = numbers
+
+    def __index__(self) -> int:
+        self.numbers.clear()
+        return 1
+
+    @classmethod
+    def after(cls, size: int) -> list[object]:
+        numbers: list[object] = []
+        numbers += [cls(numbers), *[2**40] * size]
+        return numbers
+
+
 @pytest.mark.parametrize(
     "call",
     [
         lambda: native.combine((), ()),  # type: ignore[call-arg]
         lambda: native.combine((), ((1, 2, 3),), -1),  # type: ignore[arg-type]
         lambda: native.combine((), ((1, 2, 3, "4"),), -1),  # type: ignore[arg-type]
+        lambda: native.combine(SettledBatches([1, 2]), (), 5),  # type: ignore[list-item]
+        lambda: native.combine(SettledBatches([()]), (StateBatch(0, 9, 2, 1),), -1),  # type: ignore[list-item]
         lambda: native.encode_numbers(("1",)),  # type: ignore[arg-type]
         lambda: native.encode_numbers(1),  # type: ignore[arg-type]
+        lambda: native.encode_numbers(ActsAsNumber.after(99)),  # type: ignore[arg-type]
         lambda: native.encode_numbers((), "prefix"),  # type: ignore[arg-type]
         lambda: native.decode_numbers("text"),  # type: ignore[arg-type]
         lambda: native.encode_value((1, 2), 4, b""),  # type: ignore[arg-type]
@@ -133,12 +177,34 @@ def test_a_place_outside_of_the_bytes_is_refused() -> None:
             native.decode_update(b"abc", place)
 
 
-@given(BATCHES)
-def test_nothing_is_leaked(batches: tuple[StateBatch, ...]) -> None:
-    key = StateBatch(5, 50, 2, 7)
-    settled = combine_in_python((), batches, -1)
-    before = sys.getrefcount(key)
-    for _ in range(3):
-        native.combine(settled, (key,), 3)
-        native.encode_value(Update(1, 2, 3, 4, (key,)), 4, b"")
-    assert sys.getrefcount(key) == before
+SETTLED = SettledBatches(StateBatch(10 * n, 10 * n + 8, 2, 1) for n in range(9))
+ENCODED = avro.encode_value_in_python(Update(1, 2, 3, 4, SETTLED))
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: native.combine(SettledBatches([make_batch(each) for each in SETTLED]), (StateBatch(25, 47, 2, 2),), 12),
+        lambda: native.combine(SettledBatches([make_batch(each) for each in SETTLED]), (), -1),
+        lambda: native.combine(SETTLED, (StateBatch(25, 47, 2, 2), (1, 2, 3)), 12),  # type: ignore[arg-type]
+        lambda: native.encode_numbers([2**40, -(2**40)]),
+        lambda: native.encode_numbers(iter((2**40, "1"))),  # type: ignore[arg-type]
+        lambda: native.decode_numbers(bytes(ENCODED[PREFIX_SIZE:])),
+        lambda: native.decode_numbers(bytes(bytearray(ENCODED)) + b"\xff"),
+        lambda: native.encode_value(Update(1, 2, 3, 4, SETTLED), 4, b""),
+        lambda: native.encode_value(Update(1, 2, 3, 4, (*SETTLED * 9, (1,))), 4, b""),  # type: ignore[arg-type]
+        lambda: native.decode_update(ENCODED, PREFIX_SIZE),
+        lambda: native.decode_update(ENCODED[:-1], PREFIX_SIZE),
+        lambda: native.decode_update(ENCODED + b"0", PREFIX_SIZE),
+    ],
+)
+def test_nothing_is_leaked(call: Callable[[], object]) -> None:
+    def calls() -> None:
+        for _ in range(1_000):
+            with suppress(TypeError):
+                call()
+
+    calls()
+    before = sys.getallocatedblocks()
+    calls()
+    assert sys.getallocatedblocks() - before < 500
