@@ -76,7 +76,8 @@ def test_as_many_batches_as_there_is_room_for_are_combined_in_c(touched: int) ->
 
 def test_the_usual_writes_are_combined_in_c() -> None:
     state = combine_in_python((), [StateBatch(0, 9, 2, 1), StateBatch(20, 29, 0, 1)], 0)
-    for incoming in ((), (StateBatch(20, 29, 2, 1),), (StateBatch(30, 39, 0, 1), StateBatch(20, 29, 2, 1))):
+    joined = (StateBatch(30, 39, 0, 1),)
+    for incoming in ((), joined, (StateBatch(20, 29, 2, 1),), (*joined, StateBatch(20, 29, 2, 1))):
         assert native.combine(state, incoming, 20) is not None
 
 
@@ -162,6 +163,7 @@ class ActsAsNumber:
         lambda: native.encode_numbers((), "prefix"),  # type: ignore[arg-type]
         lambda: native.decode_numbers("text"),  # type: ignore[arg-type]
         lambda: native.encode_value((1, 2), 4, b""),  # type: ignore[arg-type]
+        lambda: native.encode_value((1, 2), 2, b""),  # type: ignore[arg-type]
         lambda: native.encode_value((1, 2, ("a",)), 2, b""),  # type: ignore[arg-type]
         lambda: native.decode_update("text", 0),  # type: ignore[arg-type]
     ],
@@ -169,6 +171,13 @@ class ActsAsNumber:
 def test_what_is_no_value_is_refused(call: Callable[[], object]) -> None:
     with pytest.raises(TypeError):
         call()
+
+
+def test_batches_that_do_not_end_or_are_not_there_are_left_to_fastavro() -> None:
+    numbers = [1, 2, 3, 4, 1, 0, 9, 2, 1]
+    assert native.decode_update(encode_numbers([*numbers, 0]), 0) == Update(1, 2, 3, 4, (StateBatch(0, 9, 2, 1),))
+    assert native.decode_update(encode_numbers([*numbers, 1]), 0) is None
+    assert native.decode_update(encode_numbers([1, 2, 3, 4, 2**50]), 0) is None
 
 
 def test_a_place_outside_of_the_bytes_is_refused() -> None:
