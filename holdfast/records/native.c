@@ -1,9 +1,9 @@
-/* The inner loops of records, in C: numbers of Avro, values of updates and snapshots, combining, the replay of an update.
+/* The inner loops of records, in C: numbers of Avro, values of updates and snapshots, combining.
 
    Each function is the twin of one in Python and answers the same; where a case is unusual it answers None, and the caller goes
    the way in Python. `native.pyi` says what each takes and gives; `tests/pure/records/test_native.py` compares them case by case.
 
-   Batches and states hold numbers and each other only, so they cannot be part of a cycle, and the collector is told not to look. */
+   Batches and values hold numbers and each other only, so they cannot be part of a cycle, and the collector is told not to look. */
 
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
@@ -32,8 +32,13 @@ static PyTypeObject *state_batch_type, *settled_type, *update_type, *snapshot_ty
 static PyObject *new_tuple(PyTypeObject *type, Py_ssize_t size)
 {
     PyObject *made = type->tp_alloc(type, size);
-    if (made)
-        PyObject_GC_UnTrack(made);
+    if (!made)
+        return NULL;
+#if PY_VERSION_HEX >= 0x030E0000
+    /* Since 3.14 a tuple remembers its hash, and the 0 of new memory would be one. */
+    ((PyTupleObject *)made)->ob_hash = -1;
+#endif
+    PyObject_GC_UnTrack(made);
     return made;
 }
 
@@ -58,10 +63,16 @@ static PyObject *make_batch(const Batch *batch)
 /* Read a number; false where it is none, or too large, with an exception set. */
 static int read_number(PyObject *object, int64_t *number)
 {
+    /* What only acts as one would run code in Python, which may change the list that we walk through. */
+    if (!PyLong_Check(object)) {
+        PyErr_Format(PyExc_TypeError, "a number is no %s", Py_TYPE(object)->tp_name);
+        return 0;
+    }
     *number = PyLong_AsLongLong(object);
     return *number != -1 || !PyErr_Occurred();
 }
 
+/* Read a batch; false where it is none, with an exception set. */
 static int read_batch(PyObject *object, Batch *batch)
 {
     if (!PyTuple_Check(object) || PyTuple_GET_SIZE(object) != BATCH_FIELDS) {
@@ -450,22 +461,16 @@ static Py_ssize_t combine_arrays(const Batch *current, Py_ssize_t kept, const Ba
     return at;
 }
 
-/* Read the offset at which the batch at a place begins or ends. */
-static int offset_at(PyObject *batches, Py_ssize_t place, Py_ssize_t field, int64_t *offset)
-{
-    return read_number(PyTuple_GET_ITEM(PyTuple_GET_ITEM(batches, place), field), offset);
-}
-
 /* The first place whose last offset is not below an offset; -1 with an exception set. */
 static Py_ssize_t find_first(PyObject *batches, int64_t offset)
 {
     Py_ssize_t low = 0, high = PyTuple_GET_SIZE(batches);
     while (low < high) {
         Py_ssize_t middle = (low + high) / 2;
-        int64_t last;
-        if (!offset_at(batches, middle, 1, &last))
+        Batch batch;
+        if (!read_batch(PyTuple_GET_ITEM(batches, middle), &batch))
             return -1;
-        if (last < offset)
+        if (batch.last < offset)
             low = middle + 1;
         else
             high = middle;
@@ -510,10 +515,10 @@ static PyObject *combine(PyObject *module, PyObject *const *args, Py_ssize_t arg
         if ((low = find_first(current, start)) < 0)
             return NULL;
         if (low < kept) {
-            int64_t begins;
-            if (!offset_at(current, low, 0, &begins))
+            Batch lowest;
+            if (!read_batch(PyTuple_GET_ITEM(current, low), &lowest))
                 return NULL;
-            is_cut = begins < start;
+            is_cut = lowest.first < start;
         }
     }
     if (!size && !low && !is_cut && Py_IS_TYPE(current, settled_type)) {
@@ -752,7 +757,8 @@ static PyObject *decode_records(PyObject *module, PyObject *const *args, Py_ssiz
     const char *name = PyBytes_AS_STRING(args[1]);
     Py_ssize_t name_size = PyBytes_GET_SIZE(args[1]), size = PyBytes_GET_SIZE(args[2]);
     const uint8_t *at = (const uint8_t *)PyBytes_AS_STRING(args[2]), *end = at + size;
-    if (begin < 0 || begin > size || base_offset < 0)
+    /* A delta has 35 bits at most. */
+    if (begin < 0 || begin > size || base_offset < 0 || base_offset > INT64_MAX - ((int64_t)1 << 35))
         Py_RETURN_NONE;
     at += begin;
     PyObject *records = PyList_New(0);

@@ -5,12 +5,14 @@ from __future__ import annotations
 import gc
 import sys
 from collections.abc import Callable
+from contextlib import suppress
+from itertools import combinations, product
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.records.batches import SettledBatches, StateBatch
+from holdfast.records.batches import SettledBatches, StateBatch, make_batch
 from holdfast.records.codecs import avro
 from holdfast.records.codecs.numbers import decode_numbers, encode_numbers
 from holdfast.records.combining import combine, combine_in_python
@@ -49,12 +51,35 @@ def test_batches_are_combined_as_in_python(
             assert combined == expected
             assert type(combined) is type(expected)
             assert {type(each) for each in combined} <= {StateBatch}
+            assert hash(combined) == hash(tuple(map(tuple, expected)))
         assert combine(current, incoming, start_offset) == expected
+
+
+def test_every_small_case_is_combined_as_in_python() -> None:
+    batches = [
+        StateBatch(first, last, *kind)
+        for first in range(4)
+        for last in range(first, 4)
+        for kind in ((0, 1), (2, 1), (0, 2))
+    ]
+    states = {combine_in_python((), pair, -1) for pair in combinations(batches, 2)}
+    for state, batch, start_offset in product(states, batches, (-1, 1, 2)):
+        combined = native.combine(state, (batch,), start_offset)
+        assert combined is None or combined == combine_in_python(state, (batch,), start_offset)
+
+
+@pytest.mark.parametrize("touched", [47, 48, 49, 50])
+def test_as_many_batches_as_there_is_room_for_are_combined_in_c(touched: int) -> None:
+    state = SettledBatches(StateBatch(10 * n, 10 * n + 8, 2, 1) for n in range(touched))
+    incoming = (*(StateBatch(40 * n + 3, 40 * n + 5, 2, 2) for n in range(15)), StateBatch(0, 999, 0, 1))
+    expected = combine_in_python(state, incoming, -1)
+    assert native.combine(state, incoming, -1) in ([expected] if touched <= 48 else [None])
 
 
 def test_the_usual_writes_are_combined_in_c() -> None:
     state = combine_in_python((), [StateBatch(0, 9, 2, 1), StateBatch(20, 29, 0, 1)], 0)
-    for incoming in ((), (StateBatch(20, 29, 2, 1),), (StateBatch(30, 39, 0, 1), StateBatch(20, 29, 2, 1))):
+    joined = (StateBatch(30, 39, 0, 1),)
+    for incoming in ((), joined, (StateBatch(20, 29, 2, 1),), (*joined, StateBatch(20, 29, 2, 1))):
         assert native.combine(state, incoming, 20) is not None
 
 
@@ -109,17 +134,38 @@ def test_values_are_written_and_read_as_in_python(value: Update | Snapshot, behi
         )
 
 
+class ActsAsNumber:
+    """Becomes a number by code that empties the list that it is in."""
+
+    def __init__(self, numbers: list[object]) -> None:
+        self.numbers = numbers
+
+    def __index__(self) -> int:
+        self.numbers.clear()
+        return 1
+
+    @classmethod
+    def after(cls, size: int) -> list[object]:
+        numbers: list[object] = []
+        numbers += [cls(numbers), *[2**40] * size]
+        return numbers
+
+
 @pytest.mark.parametrize(
     "call",
     [
         lambda: native.combine((), ()),  # type: ignore[call-arg]
         lambda: native.combine((), ((1, 2, 3),), -1),  # type: ignore[arg-type]
         lambda: native.combine((), ((1, 2, 3, "4"),), -1),  # type: ignore[arg-type]
+        lambda: native.combine(SettledBatches([1, 2]), (), 5),  # type: ignore[list-item]
+        lambda: native.combine(SettledBatches([()]), (StateBatch(0, 9, 2, 1),), -1),  # type: ignore[list-item]
         lambda: native.encode_numbers(("1",)),  # type: ignore[arg-type]
         lambda: native.encode_numbers(1),  # type: ignore[arg-type]
+        lambda: native.encode_numbers(ActsAsNumber.after(99)),  # type: ignore[arg-type]
         lambda: native.encode_numbers((), "prefix"),  # type: ignore[arg-type]
         lambda: native.decode_numbers("text"),  # type: ignore[arg-type]
         lambda: native.encode_value((1, 2), 4, b""),  # type: ignore[arg-type]
+        lambda: native.encode_value((1, 2), 2, b""),  # type: ignore[arg-type]
         lambda: native.encode_value((1, 2, ("a",)), 2, b""),  # type: ignore[arg-type]
         lambda: native.decode_update("text", 0),  # type: ignore[arg-type]
         lambda: native.fold_updates((), [], 0, b"", b""),  # type: ignore[arg-type]
@@ -130,21 +176,17 @@ def test_what_is_no_value_is_refused(call: Callable[[], object]) -> None:
         call()
 
 
+def test_batches_that_do_not_end_or_are_not_there_are_left_to_fastavro() -> None:
+    numbers = [1, 2, 3, 4, 1, 0, 9, 2, 1]
+    assert native.decode_update(encode_numbers([*numbers, 0]), 0) == Update(1, 2, 3, 4, (StateBatch(0, 9, 2, 1),))
+    assert native.decode_update(encode_numbers([*numbers, 1]), 0) is None
+    assert native.decode_update(encode_numbers([1, 2, 3, 4, 2**50]), 0) is None
+
+
 def test_a_place_outside_of_the_bytes_is_refused() -> None:
     for place in (-1, 4):
         with pytest.raises(ValueError, match="outside"):
             native.decode_update(b"abc", place)
-
-
-@given(BATCHES)
-def test_nothing_is_leaked(batches: tuple[StateBatch, ...]) -> None:
-    key = StateBatch(5, 50, 2, 7)
-    settled = combine_in_python((), batches, -1)
-    before = sys.getrefcount(key)
-    for _ in range(3):
-        native.combine(settled, (key,), 3)
-        native.encode_value(Update(1, 2, 3, 4, (key,)), 4, b"")
-    assert sys.getrefcount(key) == before
 
 
 NUMBERS = st.integers(-1, 60) | st.integers(-(2**55), 2**55 - 1)
@@ -202,3 +244,46 @@ def test_the_collector_looks_at_no_tuple_of_numbers_and_at_any_that_holds_what_i
     assert not gc.is_tracked(state)
     with pytest.raises(TypeError):
         native.untrack([])  # type: ignore[arg-type]
+
+
+SETTLED = SettledBatches(StateBatch(10 * n, 10 * n + 8, 2, 1) for n in range(9))
+ENCODED = avro.encode_value_in_python(Update(1, 2, 3, 4, SETTLED))
+STATE = ShareState(0, 1, 2, 3, 4, 5, 6, SETTLED, 7, 8, 9)
+USUAL = (avro.KEY_PREFIX, avro.encode_value_in_python(Update(0, 5, 10, -1, (StateBatch(90, 99, 2, 1),))), 7)
+#: Attributes, timestamp, offset, key, value, one header, behind their length.
+RECORD = b"\x1a\0\0\0\x02k\x02v\x02\x04hf\x02h"
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: native.combine(SettledBatches([make_batch(each) for each in SETTLED]), (StateBatch(25, 47, 2, 2),), 12),
+        lambda: native.combine(SettledBatches([make_batch(each) for each in SETTLED]), (), -1),
+        lambda: native.combine(SETTLED, (StateBatch(25, 47, 2, 2), (1, 2, 3)), 12),  # type: ignore[arg-type]
+        lambda: native.encode_numbers([2**40, -(2**40)]),
+        lambda: native.encode_numbers(iter((2**40, "1"))),  # type: ignore[arg-type]
+        lambda: native.decode_numbers(bytes(ENCODED[PREFIX_SIZE:])),
+        lambda: native.decode_numbers(bytes(bytearray(ENCODED)) + b"\xff"),
+        lambda: native.encode_value(Update(1, 2, 3, 4, SETTLED), 4, b""),
+        lambda: native.encode_value(Update(1, 2, 3, 4, (*SETTLED * 9, (1,))), 4, b""),  # type: ignore[arg-type]
+        lambda: native.decode_update(ENCODED, PREFIX_SIZE),
+        lambda: native.fold_updates(STATE, [USUAL, USUAL, (b"", b"", 9)], 0, avro.KEY_PREFIX, avro.UPDATE_PREFIX),
+        lambda: native.fold_updates(STATE, [(b"", b"", 9)], 0, avro.KEY_PREFIX, avro.UPDATE_PREFIX),
+        lambda: native.fold_updates(STATE._replace(state_batches=(1,)), [], 0, b"", b""),  # type: ignore[arg-type]
+        lambda: native.untrack(StateBatch(2**40, 2**41, 2, 1)),
+        lambda: native.decode_records(StateBatch, b"hf", RECORD * 2, 0, 2, 2**40, 0),  # type: ignore[type-var]
+        lambda: native.decode_records(StateBatch, b"hf", RECORD + RECORD[:-1], 0, 2, 2**40, 0),  # type: ignore[type-var]
+        lambda: native.decode_update(ENCODED[:-1], PREFIX_SIZE),
+        lambda: native.decode_update(ENCODED + b"0", PREFIX_SIZE),
+    ],
+)
+def test_nothing_is_leaked(call: Callable[[], object]) -> None:
+    def calls() -> None:
+        for _ in range(1_000):
+            with suppress(TypeError):
+                call()
+
+    calls()
+    before = sys.getallocatedblocks()
+    calls()
+    assert sys.getallocatedblocks() - before < 500
