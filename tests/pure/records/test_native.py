@@ -249,6 +249,7 @@ def test_the_collector_looks_at_no_tuple_of_numbers_and_at_any_that_holds_what_i
 SETTLED = SettledBatches(StateBatch(10 * n, 10 * n + 8, 2, 1) for n in range(9))
 ENCODED = avro.encode_value_in_python(Update(1, 2, 3, 4, SETTLED))
 STATE = ShareState(0, 1, 2, 3, 4, 5, 6, SETTLED, 7, 8, 9)
+ODD_STATE = STATE._replace(state_batches=(1,))  # type: ignore[arg-type]
 USUAL = (avro.KEY_PREFIX, avro.encode_value_in_python(Update(0, 5, 10, -1, (StateBatch(90, 99, 2, 1),))), 7)
 #: Attributes, timestamp, offset, key, value, one header, behind their length.
 RECORD = b"\x1a\0\0\0\x02k\x02v\x02\x04hf\x02h"
@@ -269,7 +270,7 @@ RECORD = b"\x1a\0\0\0\x02k\x02v\x02\x04hf\x02h"
         lambda: native.decode_update(ENCODED, PREFIX_SIZE),
         lambda: native.fold_updates(STATE, [USUAL, USUAL, (b"", b"", 9)], 0, avro.KEY_PREFIX, avro.UPDATE_PREFIX),
         lambda: native.fold_updates(STATE, [(b"", b"", 9)], 0, avro.KEY_PREFIX, avro.UPDATE_PREFIX),
-        lambda: native.fold_updates(STATE._replace(state_batches=(1,)), [], 0, b"", b""),  # type: ignore[arg-type]
+        lambda: native.fold_updates(ODD_STATE, [], 0, b"", b""),
         lambda: native.untrack(StateBatch(2**40, 2**41, 2, 1)),
         lambda: native.decode_records(StateBatch, b"hf", RECORD * 2, 0, 2, 2**40, 0),  # type: ignore[type-var]
         lambda: native.decode_records(StateBatch, b"hf", RECORD + RECORD[:-1], 0, 2, 2**40, 0),  # type: ignore[type-var]
