@@ -36,7 +36,6 @@ CARRIERS: Final = {
     "Note": (1, ""),
     "Violation": (0, "warning"),
     "note_bug": (0, "error"),
-    "trace_bug": (0, "debug"),
     "protocol.report": (0, "warning"),
 }
 #: Where events pass that come from elsewhere, but for private functions that take them as a parameter: `module.function`, the module by
@@ -47,7 +46,6 @@ FORWARDERS: Final = frozenset(
         "topic.note",
         "child_lines.__call__",
         "internal_errors.note_bug",
-        "internal_errors.trace_bug",
         "partition_lines.note",
         "partitions.note",
         "logging.__call__",

@@ -29,9 +29,10 @@ _DROPPED_FIELDS: Final = ("level", "event", "timestamp", "logger")
 class ChildLines:
     """The forwarding of the lines of one stream to a log."""
 
-    def __init__(self, log: Any, clock_s: Callable[[], float] = monotonic) -> None:  # noqa: ANN401
-        """Log the lines through `log`, a logger of structlog."""
+    def __init__(self, log: Any, hide: Callable[[Any], Any], clock_s: Callable[[], float] = monotonic) -> None:  # noqa: ANN401
+        """Log the lines through `log`, a logger of structlog, without the secrets that `hide` hides in texts."""
         self._log = log
+        self._hide = hide
         self._limit = LineLimit(LINES_PER_MINUTE_MAX, clock_s)
         #: Level of the last line of Spark's.
         self._level = "debug"
@@ -55,12 +56,25 @@ class ChildLines:
                 pass
             else:
                 self._level = "debug"
-                ours = {str(name): value for name, value in fields.items() if name not in _DROPPED_FIELDS}
-                return level if level in _OUR_LEVELS else "info", event, ours
+                ours = {name: value for name, value in fields.items() if name not in _DROPPED_FIELDS}
+                return level if level in _OUR_LEVELS else "info", self._hide(event), self._hide_all(ours)
         if (found := _SPARK_LINE.fullmatch(line)) is not None:
             level, logger, text = found.groups()
             self._level = _SPARK_LEVELS.get(level, "debug")
-            return self._level, "spark_line_logged", {"logger_of_spark": logger, "text": text[:_TEXT_MAX]}
+            return self._level, "spark_line_logged", {"logger_of_spark": logger, "text": self._cut(text)}
         if _STACK_TRACE.match(line) is None:
             self._level = "debug"
-        return self._level, "spark_line_logged" if line else "", {"text": line[:_TEXT_MAX]}
+        return self._level, "spark_line_logged" if line else "", {"text": self._cut(line)}
+
+    def _hide_all(self, content: Any) -> Any:  # noqa: ANN401
+        """Hide secrets in names as well as in values: who writes such a line may not be the job, and then the names are not ours."""
+        if isinstance(content, dict):
+            return {self._hide(name): self._hide_all(value) for name, value in content.items()}
+        if isinstance(content, list):
+            return [self._hide_all(each) for each in content]
+        return self._hide(content)
+
+    def _cut(self, text: str) -> str:
+        """Return the beginning of a text; a cut before could leave a part of a secret that nobody recognizes."""
+        beginning: str = self._hide(text)[:_TEXT_MAX]
+        return beginning

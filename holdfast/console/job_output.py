@@ -19,7 +19,7 @@ from rich.live import Live
 from holdfast.compaction.child_lines import ChildLines
 from holdfast.compaction.progress import RunProgress, to_json
 from holdfast.console.show.job_progress import line_of, view_of
-from holdfast.daemon.settings.logging import configure_logging
+from holdfast.daemon.settings.logging import HIDDEN_TEXTS, configure_logging
 from holdfast.daemon.settings.models import Settings
 from holdfast.daemon.settings.secrets import secrets_of
 
@@ -65,7 +65,7 @@ def terminal(settings: Settings, progress: RunProgress) -> Iterator[Show]:
 def _forwarding_stderr(settings: Settings) -> Iterator[IO[str]]:
     """Give standard error, while what Spark's processes write to it is logged by us, line by line."""
     reader, writer = os.pipe()
-    forward = ChildLines(_log)
+    forward = ChildLines(_log, HIDDEN_TEXTS.hide)
 
     def pump() -> None:
         with os.fdopen(reader, errors="replace") as pipe:

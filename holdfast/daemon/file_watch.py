@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -70,10 +70,18 @@ class FileWatch:
             if each.look() != each.seen:
                 self._reload(each)
 
-    def reload(self) -> None:
-        """Have all files read again, changed or not."""
+    def reload(self, but: Collection[str] = ()) -> None:
+        """Have all files read again, changed or not, but for those of the settings `but`, which were read just now."""
         for each in self._followed:
-            self._reload(each)
+            if each.setting not in but:
+                self._reload(each)
+
+    def note(self, setting: str, *, is_taken: bool) -> None:
+        """Take note that the files of a setting were read as they are now, and whether they were taken over."""
+        for each in self._followed:
+            if each.setting == setting:
+                each.seen = each.look()
+                self._judge(each, is_taken=is_taken)
 
     @contextmanager
     def watched(self, interval_ms: int) -> Iterator[None]:
@@ -87,8 +95,10 @@ class FileWatch:
             timer = loop.call_later(interval_ms / 1_000, look_now)
 
         def look_now() -> None:
-            self.look()
-            look_soon()
+            try:
+                self.look()
+            finally:  # a bug must not end the watch
+                look_soon()
 
         look_soon()
         try:
@@ -103,6 +113,9 @@ class FileWatch:
         except Exception as bug:  # one file's reader must not end the watch of the others
             self._internal_errors.note_bug("file_reload_failed", bug, setting=followed.setting)
             is_taken = False
+        self._judge(followed, is_taken=is_taken)
+
+    def _judge(self, followed: _Followed, *, is_taken: bool) -> None:
         if is_taken:
             followed.refused_ms = None
         elif followed.refused_ms is None:
@@ -113,6 +126,6 @@ def look_at(path: Path) -> Look:
     """Return what a file looks like from outside; another file, or another content, looks different."""
     try:
         status = path.stat()
-    except OSError:
+    except (OSError, ValueError):  # ValueError: no path can be that text
         return None
     return status.st_mtime_ns, status.st_size, status.st_ino

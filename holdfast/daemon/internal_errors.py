@@ -14,12 +14,10 @@ class InternalErrors:
         """Count there, as in the metric `internal_errors` of the runtime."""
         self._count = count
 
-    def trace_bug(self, event: str, bug: BaseException, **fields: object) -> None:
-        """Count a bug that clients can cause again and again: its line is a limited one of the caller's, and this one is for debugging."""
-        self._count.value += 1
-        _log.debug(event, **fields, exc_info=bug)
-
     def note_bug(self, event: str, bug: BaseException, **fields: object) -> None:
-        """Count a bug and log it with its traceback; `event` and `fields` say what failed, an `error` among them in more words."""
+        """Count a bug and log it with its traceback; `event` and `fields` say what failed, an `error` among them in more words.
+
+        Clients may cause one again and again: `TracebackLimit` bounds the lines of one event in a minute.
+        """
         self._count.value += 1
         _log.error(event, **{"error": repr(bug)} | fields, exc_info=bug)

@@ -189,8 +189,7 @@ def _serve_node(
 
     async def run(node: Node, watcher: Watcher) -> NodeExit:
         def read_again() -> None:
-            node.node_settings.reload()
-            node.files.reload()
+            node.files.reload(but=node.node_settings.reload())
 
         loop, reload = asyncio.get_running_loop(), partial(watcher.reload, read_again)
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
+from shlex import quote
 from typing import Final
 
 from holdfast.console.doctor.findings import Finding, Level, Subject, right, warning, wrong
@@ -15,6 +18,8 @@ from holdfast.daemon.login.users_file import UsersFileWrong, read_users
 from holdfast.daemon.settings.models import Settings
 
 _LINE: Final = re.compile(r"\bline (\d+)\b")
+#: Why a file that is there cannot be read.
+_UNREADABLE: Final = (errno.EACCES, errno.EISDIR)
 _RULES_RIGHT: Final = "set ssl.principal.mapping.rules as in RULE:^CN=([^,]*).*$/$1/,DEFAULT"
 
 
@@ -69,10 +74,9 @@ def _judge_acls(settings: Settings) -> Finding:
         try:
             rules = len(read_acls(where))
         except AclFileError as error:
-            remove = (
-                f"mend that line, or remove it by sed -i {{line}}d {path}, then `holdfast acls list --acls-file {path}`"
-            )
-            return _refused(str(error), where, remove, add)
+            # It may deny something, so without it somebody may do more than before.
+            edit = f"mend that line and keep it: `vi +{{line}} {quote(path)}`"
+            return _refused(str(error), where, f"{edit}, then `holdfast acls list --acls-file {quote(path)}`", add)
     if not rules and not super_users:
         set_it = "" if path else f", and set acls_file = {where}"
         return warning("there are no access rules and no super users, so nobody may do anything", f"{add}{set_it}")
@@ -92,7 +96,8 @@ def _refused(why: str, path: Path, mend_line: str, make: str) -> Finding:
     why = why.removesuffix(".")
     if found := _LINE.search(why):
         return wrong(why, mend_line.replace("{line}", found[1]))
-    if path.is_dir() or (path.exists() and "Permission denied" in why):
+    # Not by a look at the file: where a directory cannot be searched, there is none.
+    if any(os.strerror(each) in why for each in _UNREADABLE):
         return wrong(why, f"see who may read it by `ls -ld {path}`; the user that the node runs as must")
     return wrong(why, make)
 

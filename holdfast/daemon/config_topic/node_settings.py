@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Mapping
 from contextlib import asynccontextmanager
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import structlog
 
@@ -12,11 +12,14 @@ from holdfast.daemon.config_topic.topic import ConfigTopic
 from holdfast.daemon.file_watch import FileWatch
 from holdfast.daemon.settings.file_env_flags import CONFIG_TOPIC, ConfigError, Loaded, describe
 from holdfast.daemon.settings.models import Settings
-from holdfast.daemon.settings.reloading import reload, renew, take
+from holdfast.daemon.settings.reloading import Reloaded, reload, renew, take
 from holdfast.kafka.connection import LiveProperties
 from holdfast.kafka.security import files_of
 
 _log = structlog.get_logger(__name__)
+
+#: Names the files of how Kafka is logged in to.
+_FILES: Final = "kafka.ssl"
 
 #: Reads all sources and merges them with what the config topic holds, by name of the setting.
 Load: TypeAlias = Callable[[Mapping[str, str]], Loaded]
@@ -40,6 +43,8 @@ class NodeSettings:
         self._load = load or (lambda _: Loaded(current))
         self._is_alone = load is None
         self._topic: ConfigTopic | None = None
+        #: Of these properties.
+        self._files: FileWatch | None = None
         #: The node has taken what the config topic held when it started.
         self._is_taken = False
 
@@ -64,7 +69,8 @@ class NodeSettings:
             if not await wait(topic.start()):
                 read_timeout_ms = self.current.config_topic.read_timeout_ms
                 _log.warning("config_topic_late", read_timeout_ms=read_timeout_ms)
-            self.current = take(self.current, self._load_all)
+            if (taken := take(self._load_all, self.kafka)) is not None:
+                self._hold(taken)
             self._is_taken = True
             yield
         finally:
@@ -79,17 +85,18 @@ class NodeSettings:
         """Read the config topic to its end, and at least to this offset; returns up to which it was read."""
         return -1 if self._topic is None else await self._topic.refresh(offset, timeout_ms)
 
-    def reload(self) -> None:
-        """Read all sources again, and take over what a running node can."""
-        if (reloaded := reload(self.current, self._load_all, self.kafka)) is not None:
-            self.current, self._wanted = reloaded
+    def reload(self) -> Collection[str]:
+        """Read all sources again, and take over what a running node can; returns the settings whose files were read for it."""
+        reloaded = reload(self.current, self._load_all, self.kafka)
+        return () if reloaded is None else self._hold(reloaded)
 
     def follow_files(self, files: FileWatch) -> None:
         """Have new connections to Kafka go by the certificates that the properties name as they are now, when `files` says so.
 
         These are the properties of the last reload, whether it brought files, or they were refused and are there since.
         """
-        files.follow("kafka.ssl", lambda: files_of(self._wanted), self._renew)
+        self._files = files
+        files.follow(_FILES, lambda: files_of(self._wanted), self._renew)
 
     def describe(self) -> dict[str, Any]:
         """Return up to where the config topic was read, and each value in it with what this node makes of it."""
@@ -102,6 +109,18 @@ class NodeSettings:
         return {"offset": self.offset, "settings": rows}
 
     # ---- inside ----------------------------------------------------------------------------------------------------
+
+    def _hold(self, reloaded: Reloaded) -> Collection[str]:
+        """Go by settings that were read; returns what `reload` does."""
+        former = self._wanted
+        self.current, self._wanted, is_renewed = reloaded
+        if is_renewed is None and former != self.kafka.current:  # it was refused, and what is in use is wanted again
+            is_renewed = self._renew()
+        if is_renewed is None:
+            return ()
+        if self._files is not None:
+            self._files.note(_FILES, is_taken=is_renewed)
+        return (_FILES,)
 
     def _renew(self) -> bool:
         if self._wanted == self.kafka.current and not files_of(self._wanted):

@@ -31,13 +31,13 @@ async def open_http_port(node: NodeView, settings: Settings, files: FileWatch) -
     named = tls_files(http)
     if named is None:
         # With TLS no other name can be meant: the certificate would not have it.
-        server = HttpServer(HostCheck(app, own_names(host, http.allowed_hosts)), http)
+        server = HttpServer(HostCheck(app, own_names(host, http.allowed_hosts)), http, node.internal_errors)
     else:
         try:
             tls = FollowedTls("http", named, files, node.registry, settings.security.certificate_days_left_min)
         except TlsFilesWrong as error:
             raise GuardRefused(str(error)) from None
-        server = HttpServer(app, http, tls)
+        server = HttpServer(app, http, node.internal_errors, tls)
     try:
         await server.start(host, port)
     except CannotListenHttp as refusal:

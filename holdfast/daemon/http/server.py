@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from functools import partial
 from typing import cast
 
 from starlette.types import ASGIApp
@@ -15,10 +16,11 @@ from uvicorn import Config
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
+from holdfast.daemon.internal_errors import InternalErrors
 from holdfast.daemon.login.tls import FollowedTls
 from holdfast.daemon.server.sockets import CannotListen, listen
 from holdfast.daemon.server.wire.admission import Admission
-from holdfast.daemon.server.wire.entrance import accept_encrypted, encrypt
+from holdfast.daemon.server.wire.entrance import accept_encrypted, encrypt, keep_accepting
 from holdfast.daemon.settings.components.http import HttpSettings
 from holdfast.kafka.addresses import format_address
 
@@ -35,9 +37,12 @@ class CannotListenHttp(Exception):
 class HttpServer:
     """A server of one application at one address."""
 
-    def __init__(self, app: ASGIApp, settings: HttpSettings, tls: FollowedTls | None = None) -> None:
+    def __init__(
+        self, app: ASGIApp, settings: HttpSettings, internal_errors: InternalErrors, tls: FollowedTls | None = None
+    ) -> None:
         """Prepare a server; its connections are encrypted where there is `tls`, which ends with it."""
         self._settings = settings
+        self._internal_errors = internal_errors
         self._tls = tls
         self._admission = Admission(settings)
         self._config = Config(
@@ -92,7 +97,9 @@ class HttpServer:
             if self._tls is None:
                 self._listeners.append(await loop.create_server(self._make_connection, sock=each, backlog=backlog))
             else:
-                accepting = accept_encrypted(each, self._make_connection)
+                accepting = keep_accepting(
+                    partial(accept_encrypted, each, self._make_connection), self._internal_errors
+                )
                 self._listeners.append(asyncio.create_task(accepting, name="holdfast-http-accept"))
 
     async def stop(self, unread_timeout_ms: int) -> None:

@@ -15,7 +15,7 @@ import structlog
 
 from holdfast.daemon.server.sockets import has_waiting, listen
 from holdfast.daemon.server.wire.connections import Connections, Handler
-from holdfast.daemon.server.wire.entrance import accept_encrypted
+from holdfast.daemon.server.wire.entrance import accept_encrypted, keep_accepting
 from holdfast.daemon.server.wire.protocol import ClientProtocol
 
 _log = structlog.get_logger(__name__)
@@ -23,9 +23,7 @@ _log = structlog.get_logger(__name__)
 #: Longest time between two looks for connections whose time is up.
 _SWEEP_INTERVAL_MS_MAX: Final = 1_000
 #: When so many looks in a row find a connection that waits at a shared socket, nobody accepts any there.
-_LOOKS: Final = 5
-#: Before connections are accepted again where a bug ended that.
-_ACCEPT_PAUSE_S: Final = 1.0
+_LOOKS: Final = 6
 
 
 class Server:
@@ -78,18 +76,9 @@ class Server:
         await self.accept_shared()
 
     def _keep_accepting(self, accept: Callable[[], Awaitable[None]], name: str) -> None:
-        """Accept in a task until `drain`; a bug is noted, and does not leave a socket at which nobody accepts."""
-
-        async def keep_accepting() -> None:
-            while True:
-                try:
-                    return await accept()
-                except Exception as bug:
-                    again_in_ms = round(_ACCEPT_PAUSE_S * 1_000)
-                    self.connections.internal_errors.note_bug("accept_ended", bug, again_in_ms=again_in_ms)
-                    await asyncio.sleep(_ACCEPT_PAUSE_S)
-
-        self._listeners.append(asyncio.create_task(keep_accepting(), name=name))
+        """Accept in a task until `drain`."""
+        accepting = keep_accepting(accept, self.connections.internal_errors)
+        self._listeners.append(asyncio.create_task(accepting, name=name))
 
     async def _accept(self, sockets: Sequence[socket.socket]) -> None:
         loop, backlog = asyncio.get_running_loop(), self.connections.limits.connections_max

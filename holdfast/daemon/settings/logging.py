@@ -2,7 +2,7 @@
 
 Events are short sentences; what varies is in named fields. Lines of libraries come out in the same form.
 Fields whose names say that they hold a secret are hidden, and so are the secrets of the settings in any value.
-Names of events and of fields are never rewritten: they are ours, alarms look for them, and a password may be a word of theirs.
+Names of events and of fields are not rewritten here: they are ours, alarms look for them, and a password may be a word of theirs.
 """
 
 from __future__ import annotations
@@ -222,7 +222,8 @@ class ClientLines:
         """Write one line about what the client at address `client` did, if the kind has not had its share."""
         fields = self._limit.admit(kind)
         if fields is not None:
-            _log.warning(kind, client=client, text=text[:_CLIENT_TEXT_MAX], **fields)
+            # Before the cut, which could leave a part of a secret that nobody recognizes.
+            _log.warning(kind, client=client, text=HIDDEN_TEXTS.hide(text)[:_CLIENT_TEXT_MAX], **fields)
 
 
 class LibraryLines:

@@ -20,23 +20,6 @@ _log = structlog.get_logger(__name__)
 _KAFKA: Final = "kafka."
 
 
-def take(current: Settings, load: Callable[[], Loaded]) -> Settings:
-    """Read the settings before anything is made of them, and log what loses or is refused.
-
-    Returns:
-        What was read; the current ones where a source is wrong.
-    """
-    try:
-        loaded = load()
-    except ConfigError as error:
-        _log.error("settings_reload_failed", why=str(error))
-        return current
-    HIDDEN_TEXTS.add(secrets_of(loaded.settings))
-    set_level(loaded.settings.logging.log_level)
-    _log_findings(loaded)
-    return loaded.settings
-
-
 def _log_findings(loaded: Loaded) -> None:
     """Write a line for each value that loses against another source, and for each of the config topic's that is refused."""
     for name, origin, by in loaded.overruled:
@@ -48,10 +31,31 @@ def _log_findings(loaded: Loaded) -> None:
 class Reloaded(NamedTuple):
     """What reading the settings again has come to."""
 
-    #: Those that hold now: the former ones, but for `log_level` and for how Kafka is logged in to.
+    #: Those that hold now; a running node's are the former ones, but for `log_level` and for how Kafka is logged in to.
     settings: Settings
     #: How Kafka is to be logged in to by what was read; if that was refused, `settings` has the former properties.
     kafka_properties: Mapping[str, str]
+    #: Whether that can be used; None: it is in use already, and was not looked at.
+    is_renewed: bool | None
+
+
+def take(load: Callable[[], Loaded], kafka: LiveProperties) -> Reloaded | None:
+    """Read the settings before anything but the connections to Kafka is made of them, and log what loses or is refused.
+
+    Returns:
+        None where a source is wrong, and nothing was changed.
+    """
+    try:
+        loaded = load()
+    except ConfigError as error:
+        _log.error("settings_reload_failed", why=str(error))
+        return None
+    found = loaded.settings
+    HIDDEN_TEXTS.add(secrets_of(found))
+    set_level(found.logging.log_level)
+    wanted, is_renewed = _renew_changed(kafka, found)
+    _log_findings(loaded)
+    return Reloaded(_with_kafka(found, kafka), wanted, is_renewed)
 
 
 def reload(current: Settings, load: Callable[[], Loaded], kafka: LiveProperties) -> Reloaded | None:
@@ -71,9 +75,8 @@ def reload(current: Settings, load: Callable[[], Loaded], kafka: LiveProperties)
     before, after = to_flags(current), to_flags(found)
     changed = sorted(name for name in before.keys() | after.keys() if before.get(name) != after.get(name))
     set_level(found.logging.log_level)
-    wanted = _renewed(current.kafka.properties, found.kafka.properties)
-    is_refused = wanted != current.kafka.properties and not renew(kafka, wanted)
-    properties = current.kafka.properties if is_refused else wanted
+    wanted, is_renewed = _renew_changed(kafka, found)
+    is_refused = is_renewed is False
     renewable = {name for name in changed if _is_renewable(name)}
     # A warning, so that it is written whatever the level is.
     _log.warning(
@@ -89,8 +92,8 @@ def reload(current: Settings, load: Callable[[], Loaded], kafka: LiveProperties)
     )
     _log_findings(loaded)
     logging_settings = current.logging.model_copy(update={"log_level": found.logging.log_level})
-    kafka_settings = current.kafka.model_copy(update={"properties": properties})
-    return Reloaded(current.model_copy(update={"logging": logging_settings, "kafka": kafka_settings}), wanted)
+    settings = _with_kafka(current.model_copy(update={"logging": logging_settings}), kafka)
+    return Reloaded(settings, wanted, is_renewed)
 
 
 def renew(kafka: LiveProperties, properties: Mapping[str, str]) -> bool:
@@ -102,6 +105,16 @@ def renew(kafka: LiveProperties, properties: Mapping[str, str]) -> bool:
         return False
     _log.info("kafka_credentials_loaded", files=[str(each) for each in files_of(properties)])
     return True
+
+
+def _renew_changed(kafka: LiveProperties, found: Settings) -> tuple[Mapping[str, str], bool | None]:
+    """Have Kafka logged in to as was found, if that differs from how it is now; see `Reloaded`."""
+    wanted = _renewed(kafka.current, found.kafka.properties)
+    return wanted, None if wanted == kafka.current else renew(kafka, wanted)
+
+
+def _with_kafka(settings: Settings, kafka: LiveProperties) -> Settings:
+    return settings.model_copy(update={"kafka": settings.kafka.model_copy(update={"properties": kafka.current})})
 
 
 def _renewed(current: Mapping[str, str], found: Mapping[str, str]) -> Mapping[str, str]:

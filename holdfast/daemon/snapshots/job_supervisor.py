@@ -32,9 +32,10 @@ _log = structlog.get_logger(__name__)
 
 COMMAND: Final = (sys.executable, "-m", "holdfast", "compact", "--supervised")
 
-#: Lines of standard error that are logged when the child ends; of a longer one, the beginning.
+#: Lines of standard error that are logged when the child ends.
 _STDERR_TAIL_LINES: Final = 20
-_STDERR_LINE_CHARACTERS_MAX: Final = 300
+#: Of a longer line of the child's, the beginning is logged.
+_LINE_CHARACTERS_MAX: Final = 300
 #: With what a command of ours that fails says why; Java may have more to say after it.
 _ERROR: Final = "Error: "
 #: How long what the child started, Java above all, may keep its pipes open when it has ended itself.
@@ -146,10 +147,16 @@ class Supervisor:
             try:
                 report = from_json(json.loads(line))
             except (ValueError, TypeError, KeyError, AttributeError) as error:
-                _log.warning("compaction_report_rejected", line=line[:300], why=repr(error))
+                _log.warning("compaction_report_rejected", line=_beginning(line), why=repr(error))
                 continue
             progress.take(report)
             self._metrics.take(report, progress)
+
+
+def _beginning(line: str) -> str:
+    """Return the beginning of a line; secrets are hidden before the cut, which could leave a part of one that nobody recognizes."""
+    text: str = HIDDEN_TEXTS.hide(line)[:_LINE_CHARACTERS_MAX]
+    return text
 
 
 class _LastLines:
@@ -157,7 +164,6 @@ class _LastLines:
 
     def __init__(self) -> None:
         self._tail = deque[str](maxlen=_STDERR_TAIL_LINES)
-        self._error = ""
 
     @property
     def tail(self) -> list[str]:
@@ -166,23 +172,27 @@ class _LastLines:
     def add(self, line: str) -> None:
         if not line.strip():
             return
-        # Before the cut, which could leave a part of a secret that nobody recognizes.
-        self._tail.append(HIDDEN_TEXTS.hide(line)[:_STDERR_LINE_CHARACTERS_MAX])
-        if line.startswith(_ERROR):
-            self._error = self._tail[-1].removeprefix(_ERROR)
+        self._tail.append(_beginning(line))
 
     def why(self, exit_code: int | None) -> str:
         """Return why the child ended, as far as it is known."""
-        if self._error:
-            return self._error
         if exit_code is not None and exit_code < 0:
-            by = signal.Signals(-exit_code).name
+            by = _name_signal(-exit_code)
             return f"{by} ended it" + (", as the system does where memory is short" if by == "SIGKILL" else "")
-        return self._tail[-1] if self._tail else "it has said nothing"
+        # An earlier one was survived.
+        errors = [line.removeprefix(_ERROR) for line in self._tail if line.startswith(_ERROR)]
+        return (errors or list(self._tail) or ["it has said nothing"])[-1]
+
+
+def _name_signal(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # of those for real time, Python names the first and the last
+        return f"signal {number}"
 
 
 async def _forward(stream: asyncio.StreamReader, last_lines: _LastLines) -> None:
-    forward = ChildLines(_log.bind(source="compaction"))
+    forward = ChildLines(_log.bind(source="compaction"), HIDDEN_TEXTS.hide)
     async for line in lines(stream):
         last_lines.add(line)
         forward(line)

@@ -192,7 +192,7 @@ def read_first_records(
                 place = message.partition()
                 if place is None or not 0 <= place < len(first_records) or first_records[place].is_known:
                     continue
-                if _read(first_records[place], message, clients.principal):
+                if _read(first_records[place], message, clients):
                     deadline = monotonic() + timeout_ms / 1_000
                 if first_records[place].is_known:
                     consumer.pause([TopicPartition(topic.name, place)])
@@ -201,7 +201,7 @@ def read_first_records(
     return first_records
 
 
-def _read(first: FirstRecords, message: Message, principal: str) -> bool:
+def _read(first: FirstRecords, message: Message, clients: KafkaClients) -> bool:
     """Take what the client reports of a log partition; return whether it made progress."""
     error, offset = message.error(), message.offset()
     if error is None:
@@ -212,7 +212,7 @@ def _read(first: FirstRecords, message: Message, principal: str) -> bool:
     elif error.code() in DAMAGE:
         first.is_known, first.is_empty = True, False
     else:
-        remedy = acl_remedy(error.code(), "Read", f"topic {message.topic()}", principal)
+        remedy = acl_remedy(error.code(), "Read", f"topic {message.topic()}", clients.principal)
         first.why_unread = f"{error.str()}{remedy}"
         return False
     return True

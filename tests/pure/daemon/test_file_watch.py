@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from pathlib import Path
 
 from structlog.testing import capture_logs
 
-from holdfast.daemon.file_watch import FileWatch
+from holdfast.daemon.file_watch import FileWatch, look_at
 from holdfast.daemon.internal_errors import InternalErrors
 from holdfast.metrics.registry import Counter, Registry
 from tests.waiting import wait_until
@@ -98,6 +99,27 @@ def test_a_bug_in_one_reader_does_not_end_the_watch(tmp_path: Path) -> None:
     assert read == ["two"]
     assert [(line["event"], line["setting"]) for line in lines] == [("file_reload_failed", "one")]
     assert bugs.value == 1
+
+
+def test_a_path_that_can_be_none_is_a_file_that_is_not_there() -> None:
+    assert look_at(Path("a\0b")) is None
+
+
+async def test_a_bug_in_a_look_does_not_end_the_watch() -> None:
+    looks = list[object]()
+
+    def paths() -> list[Path]:
+        looks.append(None)
+        if len(looks) == 2:
+            raise RuntimeError("bug")
+        return []
+
+    files, bugs = FileWatch(Registry(), InternalErrors(Counter())), list[object]()
+    asyncio.get_running_loop().set_exception_handler(lambda _, bug: bugs.append(bug["exception"]))
+    files.follow("file", paths, reader(lambda: None))
+    with files.watched(interval_ms=1):
+        await wait_until(lambda: len(looks) > 2)
+    assert [repr(bug) for bug in bugs] == ["RuntimeError('bug')"]
 
 
 async def test_files_are_looked_at_again_and_again_while_they_are_watched(tmp_path: Path) -> None:

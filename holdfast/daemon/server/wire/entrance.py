@@ -8,16 +8,17 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Final, Protocol, cast
 
 import structlog
 
+from holdfast.daemon.internal_errors import InternalErrors
 from holdfast.daemon.server.wire.requests import ANONYMOUS, Request, Respond, Violation
 
 _log = structlog.get_logger(__name__)
 
-#: Between two attempts to accept connections, where one fails.
+#: Between two attempts to accept connections, where one fails, by a bug or otherwise.
 _ACCEPT_PAUSE_S: Final = 1.0
 
 
@@ -128,6 +129,16 @@ async def accept_encrypted(listening: socket.socket, make_client: Callable[[], K
         except Exception:  # a bug of ours is not to cost a file as well
             accepted.close()
             raise
+
+
+async def keep_accepting(accept: Callable[[], Awaitable[None]], internal_errors: InternalErrors) -> None:
+    """Await what accepts connections; a bug in it is noted, and does not leave a socket at which nobody accepts."""
+    while True:
+        try:
+            return await accept()
+        except Exception as bug:
+            internal_errors.note_bug("accept_ended", bug, again_in_ms=round(_ACCEPT_PAUSE_S * 1_000))
+            await asyncio.sleep(_ACCEPT_PAUSE_S)
 
 
 async def encrypt(

@@ -403,7 +403,7 @@ class ClientProtocol:
         if request is not None:
             request.release()
             name = self._connections.apis[request.api_key].name
-        self._connections.internal_errors.trace_bug("request_failure_traced", bug, client=self.address, call=name)
+        self._connections.internal_errors.note_bug("request_failure_traced", bug, client=self.address, call=name)
         self.close(Violation("request_failed", f"{name} failed by a bug of ours: {bug!r}"))
 
     def _update_reading(self) -> None:

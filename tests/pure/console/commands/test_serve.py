@@ -248,7 +248,7 @@ def test_a_secret_that_a_reload_brought_stands_in_no_line_nor_does_the_one_befor
     stream = io.StringIO()
     configure_logging(LoggingSettings(), stream, secrets=secrets_of(settings))
     if is_taken_at_the_start:
-        take(settings, lambda: with_password("tide and kelp"))
+        assert take(lambda: with_password("tide and kelp"), LiveProperties(settings.kafka.properties))
     else:
         assert reload(settings, lambda: with_password("tide and kelp"), LiveProperties(settings.kafka.properties))
     logging.getLogger("aiokafka.conn").warning("refused: tide and kelp, and open sesame before")

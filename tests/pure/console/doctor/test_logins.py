@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
 
 import pytest
@@ -71,13 +73,26 @@ def test_a_directory_is_no_file_of_users(tmp_path: Path) -> None:
     assert (found.level, found.remedy.startswith("see who may read it by `ls -ld ")) == (Level.WRONG, True)
 
 
+def test_a_directory_that_cannot_be_searched_is_said_without_a_look_at_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: Path, *_: object, **__: object) -> None:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+
+    for name in ("open", "stat"):  # root may search any
+        monkeypatch.setattr(Path, name, refuse)
+    for found in (with_users(tmp_path / "users")[0], judged(acls_file=str(tmp_path / "acls.jsonl"))[0]):
+        assert (found.level, found.remedy.startswith("see who may read it by `ls -ld ")) == (Level.WRONG, True)
+
+
 def test_a_broken_file_of_rules_names_the_line_and_what_to_type(tmp_path: Path) -> None:
     rules = tmp_path / "acls.jsonl"
     rules.write_text(RULE + RULE.replace("ALLOW", "MAYBE"))
     [found] = judged(acls_file=str(rules))
     assert found.level is Level.WRONG
     assert found.text.startswith("acls.jsonl, line 2: permission is 'MAYBE'")
-    assert f"sed -i 2d {rules}" in found.remedy
+    mend = f"mend that line and keep it: `vi +2 {rules}`, then `holdfast acls list --acls-file {rules}`"
+    assert found.remedy == mend, "it may deny something"
     [found] = judged(acls_file=str(tmp_path / "nowhere"))
     assert found.remedy.startswith(f"holdfast acls add --acls-file {tmp_path / 'nowhere'} ")
 

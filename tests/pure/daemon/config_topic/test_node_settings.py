@@ -228,10 +228,9 @@ def test_files_that_a_reload_names_are_followed_also_while_they_are_refused(tmp_
     found = with_authority(authority)
     with capture_logs() as lines:
         # What SIGHUP does.
-        settings.reload()
-        files.reload()
-    events = [line["event"] for line in lines]
-    assert events == ["kafka_credentials_refused", "settings_reloaded", "kafka_credentials_refused"]
+        files.reload(but=settings.reload())
+        files.look()
+    assert [line["event"] for line in lines] == ["kafka_credentials_refused", "settings_reloaded"]
     assert settings.current.kafka.properties == settings.kafka.current
     assert "ssl.ca.location" not in settings.kafka.current
 
@@ -266,6 +265,64 @@ def test_a_reload_of_wrong_settings_has_the_files_of_the_former_ones_followed(tm
     settings.follow_files(files)
     wrong["log_level"] = "loud"
     with capture_logs() as lines:
-        settings.reload()
-        files.reload()
+        files.reload(but=settings.reload())
     assert [line["event"] for line in lines] == ["settings_reload_failed", "kafka_credentials_loaded"]
+
+
+async def test_a_password_that_was_changed_while_the_node_starts_is_used(topic: Topic) -> None:
+    login = {"kafka.security.protocol": "sasl_plaintext", "kafka.sasl.mechanism": "PLAIN", "kafka.sasl.username": "a"}
+    before = load({}, **login, **{"kafka.sasl.password": "before"})
+
+    async def stop(*_: Any) -> None:
+        pass
+
+    changed = {"kafka.sasl.password": "after", "kafka.bootstrap.servers": "b:1"}
+    settings = NodeSettings(before.settings, lambda cluster: load(cluster, **login, **changed))
+    with capture_logs() as lines:
+        async with settings.followed(lambda work: work, stop):
+            assert settings.kafka.current["sasl.password"] == "after"
+            assert settings.kafka.current["bootstrap.servers"] == "a:1", "that needs a restart"
+            assert settings.current.kafka.properties == settings.kafka.current
+            topic.write("log_level", "error")
+            assert settings.kafka.renewals == 1
+    assert [line["event"] for line in lines if "credentials" in line["event"]] == ["kafka_credentials_loaded"]
+    assert lines[-1]["need_a_restart"] == ["kafka.bootstrap.servers"]
+
+
+@pytest.mark.parametrize("is_refused_at_start", [False, True])
+async def test_what_a_change_of_the_topic_refuses_and_heals_is_shown(
+    topic: Topic, tmp_path: Path, is_refused_at_start: bool
+) -> None:
+    authority, now_ms = tmp_path / "named.pem", [0]
+    in_use = {"kafka.security.protocol": "ssl"}
+    wanted = in_use | {"kafka.ssl.ca.location": str(authority)}
+    own = dict(wanted if is_refused_at_start else in_use)
+    registry = Registry()
+    files = FileWatch(registry, InternalErrors(Counter()), lambda: now_ms[0])
+
+    def refused_s() -> float:
+        now_ms[0] += 1_000
+        return dict(registry.numbers())["holdfast_file_refusal_age_seconds{setting=kafka.ssl}"]
+
+    async def stop(*_: Any) -> None:
+        pass
+
+    settings = NodeSettings(load({}, **in_use).settings, lambda cluster: load(cluster, **own))
+    settings.follow_files(files)
+    with capture_logs() as lines:
+        async with settings.followed(lambda work: work, stop):
+            own.update(wanted)
+            if not is_refused_at_start:
+                topic.write("log_level", "error")
+            assert refused_s() == 1
+            files.look()
+            del own["kafka.ssl.ca.location"]
+            topic.write("log_level", "warning")
+            assert refused_s() == 0, "what is in use is wanted again"
+            shutil.copy(Authority(tmp_path).certificate, authority)
+            own.update(wanted)
+            topic.write("log_level", "info")
+            files.look()
+            assert (refused_s(), settings.kafka.current) == (0, settings.current.kafka.properties)
+    credentials = [line["event"] for line in lines if "credentials" in line["event"]]
+    assert credentials == ["kafka_credentials_refused", "kafka_credentials_loaded"]

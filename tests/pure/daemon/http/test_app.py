@@ -68,7 +68,7 @@ class Node:
 
 @asynccontextmanager
 async def serving(node: Node, guard: HttpGuard | None = None) -> AsyncIterator[Callable[..., Any]]:
-    server = HttpServer(make_app(node, guard or OpenGuard()), HttpSettings())
+    server = HttpServer(make_app(node, guard or OpenGuard()), HttpSettings(), node.internal_errors)
     await server.start("127.0.0.1", 0)
 
     async def ask(path: str, **given: Any) -> Answer:

@@ -7,7 +7,7 @@ import socket
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,7 @@ from holdfast.daemon.http.guard import (
 from holdfast.daemon.http.server import CannotListenHttp, HttpServer
 from holdfast.daemon.internal_errors import InternalErrors
 from holdfast.daemon.login.tls import FollowedTls
+from holdfast.daemon.server.wire import entrance
 from holdfast.daemon.settings.components.http import HttpSettings
 from holdfast.metrics.registry import Counter, Registry
 from tests.waiting import PATIENCE_MS, wait_until
@@ -52,7 +53,7 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 @asynccontextmanager
 async def serving(app: App = answer_ok, **settings: Any) -> AsyncIterator[HttpServer]:
-    server = HttpServer(app, HttpSettings(**settings))
+    server = HttpServer(app, HttpSettings(**settings), InternalErrors(Counter()))
     await server.start(HOST, 0)
     try:
         yield server
@@ -194,7 +195,7 @@ async def test_a_stop_waits_for_no_client_longer_than_it_is_told() -> None:
 
 async def test_an_address_in_use_is_refused_by_the_setting() -> None:
     async with serving() as server:
-        second = HttpServer(answer_ok, HttpSettings())
+        second = HttpServer(answer_ok, HttpSettings(), InternalErrors(Counter()))
         with pytest.raises(CannotListenHttp, match=r"ddress already in use\); set another `http.listen`, or an empty"):
             await second.start(HOST, server.port)
 
@@ -325,6 +326,7 @@ class Encrypted:
     files: FileWatch
     registry: Registry
     shown: Path
+    bugs: Counter = field(default_factory=Counter)
 
     def show(self, pair: Pair) -> None:
         """Put a certificate and its key in the place of the server's."""
@@ -341,7 +343,8 @@ async def encrypted(pair: Pair, directory: Path, **given: Any) -> AsyncIterator[
     settings = HttpSettings(tls_certificate_file=str(shown), **given)
     named = tls_files(settings)
     assert named is not None
-    at.server = HttpServer(answer_ok, settings, FollowedTls("http", named, at.files, registry, 14))
+    tls = FollowedTls("http", named, at.files, registry, 14)
+    at.server = HttpServer(answer_ok, settings, InternalErrors(at.bugs), tls)
     await at.server.start(HOST, 0)
     try:
         yield at
@@ -356,6 +359,27 @@ async def name_shown(port: int, authority: Authority) -> str:
     subject = writer.get_extra_info("peercert")["subject"]
     writer.close()
     return str(subject[0][0][1])
+
+
+async def test_a_bug_where_connections_are_accepted_is_noted_and_they_are_accepted_again(
+    monkeypatch: pytest.MonkeyPatch, authority: Authority, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(entrance, "_ACCEPT_PAUSE_S", 0.0)
+    async with encrypted(authority.sign("node", "/CN=node"), tmp_path) as at:
+        really_opened, failures = at.server.opened, iter([RuntimeError("a bug")])
+
+        def opened(connection: Any) -> bool:
+            for failure in failures:
+                raise failure
+            return really_opened(connection)
+
+        monkeypatch.setattr(at.server, "opened", opened)
+        with capture_logs() as lines:
+            with suppress(OSError):
+                await name_shown(at.server.port, authority)
+            await wait_until(lambda: at.bugs.value == 1)
+            assert await name_shown(at.server.port, authority) == "node"
+        assert [(line["event"], line["error"]) for line in lines] == [("accept_ended", "RuntimeError('a bug')")]
 
 
 async def test_a_new_certificate_is_shown_to_new_connections_and_a_wrong_one_is_not(

@@ -18,6 +18,7 @@ from holdfast.daemon.server import listener
 from holdfast.daemon.server.api_table import APIS
 from holdfast.daemon.server.listener import Server
 from holdfast.daemon.server.sockets import CannotListen
+from holdfast.daemon.server.wire import entrance as entrance_module
 from holdfast.daemon.server.wire.connections import Connections
 from holdfast.daemon.server.wire.entrance import OpenEntrance
 from holdfast.daemon.server.wire.protocol import ClientProtocol
@@ -237,8 +238,11 @@ async def test_a_bug_in_a_handler_ends_that_connection_alone() -> None:
 
     async with serve(handler=handler) as served, connected(served) as (other_reader, other_writer):
         async with connected(served) as (reader, writer):
-            writer.write(write_frame(12) + write_frame(13))
-            assert await is_cut_off(reader)
+            with capture_logs() as lines:
+                writer.write(write_frame(12) + write_frame(13))
+                assert await is_cut_off(reader)
+        traced = [(line["event"], line["log_level"], repr(line["exc_info"])) for line in lines if "exc_info" in line]
+        assert traced == [("request_failure_traced", "error", "RuntimeError('a bug')")]
         other_writer.write(write_frame(5))
         assert await read_answer(other_reader) == (5, SUCCESS)
         assert served.reports.kinds == ["request_failed"]
@@ -369,15 +373,15 @@ async def test_who_waits_at_a_shared_socket_is_accepted_within_the_patience(monk
     bugs = InternalErrors(Counter())
     server = Server(Connections(lambda request, respond: None, APIS, LimitSettings(), Reports(), bugs))
     await server._accept_shared_when(asyncio.Event(), 500)
-    assert looks == len(intervals_ms)
-    assert sum(intervals_ms) == 500
+    assert looks == len(intervals_ms) == 6
+    assert 490 < sum(intervals_ms) <= 500
 
 
 @pytest.mark.parametrize("fails", ["accepting", "a client"])
 async def test_a_bug_where_connections_are_accepted_is_noted_and_they_are_accepted_again(
     monkeypatch: pytest.MonkeyPatch, authority: Authority, node: Pair, fails: str
 ) -> None:
-    monkeypatch.setattr(listener, "_ACCEPT_PAUSE_S", 0.0)
+    monkeypatch.setattr(entrance_module, "_ACCEPT_PAUSE_S", 0.0)
     shared, bugs, due = socket.create_server(("127.0.0.1", 0)), Counter(), asyncio.Event()
     shared.setblocking(False)
     entrance = OpenEntrance()

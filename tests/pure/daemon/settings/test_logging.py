@@ -193,6 +193,13 @@ def test_a_client_causes_so_many_lines_of_a_kind_a_minute() -> None:
     assert all(len(str(line["text"])) <= 300 for line in lines_of(stream))
 
 
+def test_what_a_client_sends_is_cut_after_its_secrets_are_hidden() -> None:
+    stream = io.StringIO()
+    configure_logging(LoggingSettings(), stream, secrets=[SECRET])
+    ClientLines(2)("malformed_request_received", "10.0.0.1:99", "x" * 295 + SECRET)
+    assert lines_of(stream)[0]["text"] == "x" * 295 + REDACTED[:5]
+
+
 def forget_audit_files() -> None:
     audit = logging.getLogger(AUDIT_LOGGER)
     for handler in audit.handlers[:]:

@@ -115,6 +115,9 @@ async def test_a_child_that_ends_is_started_again_and_the_end_of_its_stderr_is_l
         ("print('Error: no login with open sesame', file=sys.stderr)\n" + NOISE, "no login with (hidden)"),
         ("print('Error: ' + 'x' * 287 + 'open sesame', file=sys.stderr)", "x" * 287 + "(hidd"),
         ("print('Killed', file=sys.stderr, flush=True); os.kill(os.getpid(), 9)", "SIGKILL ended it, as the system"),
+        ("print('Error: survived', file=sys.stderr, flush=True); os.kill(os.getpid(), 15)", "SIGTERM ended it"),
+        ("os.kill(os.getpid(), signal.SIGRTMIN + 1)", f"signal {signal.SIGRTMIN + 1} ended it"),
+        ("print('Error: survived', file=sys.stderr)\n" + NOISE.replace("18", "20"), "at java.base/"),
         ("raise RuntimeError('a bug')", "RuntimeError: a bug"),
         ("os._exit(3)", "it has said nothing"),
     ],
@@ -250,3 +253,12 @@ async def test_the_childs_lines_are_the_nodes(tmp_path: Path) -> None:
     assert careful["log_level"] == "warning"
     assert careful["partition"] == 3
     assert careful["source"] == "compaction"
+
+
+async def test_a_report_that_is_rejected_is_cut_after_its_secrets_are_hidden(tmp_path: Path) -> None:
+    stream = io.StringIO()
+    configure_logging(LoggingSettings(), stream, secrets=["open sesame"])
+    async with supervised(tmp_path, "print('x' * 295 + 'open sesame', flush=True)\n" + UNTIL_STOPPED):
+        await wait_until(lambda: "compaction_report_rejected" in stream.getvalue())
+    rejected = next(line for line in map(json.loads, stream.getvalue().splitlines()) if "line" in line)
+    assert rejected["line"] == "x" * 295 + "(hidd"
