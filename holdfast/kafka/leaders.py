@@ -2,7 +2,7 @@
 
 A broker that was frozen or cut off names leaders of the past, and such a leader answers with an end of its log of the past.
 So of one topic no leader epoch is taken that is lower than one seen before, and each request goes to another broker first.
-Here it is learned that a leader has moved; in `runtime/kafka_log`, `fetch_loop.py` gives a log partition to the loop of its new
+Here it is learned that a leader has moved; in `runtime/kafka_log`, `fetcher.py` gives a log partition to the loop of its new
 leader, `sender.py` sends to it what the old one refused, and `list_offsets.py` asks it for the ends that are awaited.
 """
 

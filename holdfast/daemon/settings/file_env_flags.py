@@ -1,6 +1,7 @@
 """Where settings come from: defaults, the TOML file, the environment, the config topic, flags; the later wins.
 
 All sources are flattened to the one name of each setting, merged once, and checked once by `settings.Settings`.
+A flag is `--set NAME=VALUE`, for any setting; that and the few with a flag of their own are declared in `cli.py`.
 A wrong value is one line that names the setting, the value, where it came from, and what would be right.
 A wrong value of the config topic keeps no node from its start: the node goes without it.
 Nothing below `daemon` reads the environment, and nothing here does either: it is an argument, as what the config topic holds.

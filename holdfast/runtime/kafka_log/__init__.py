@@ -7,5 +7,5 @@ Out: `log` (the log as the runtime sees it) hands a record to `accumulator`, whi
 In: `fetcher` follows partitions and says what was read; `fetch_loop` fetches from one broker, in a session that `fetch_session` keeps;
 `record_batches` takes batches apart. `list_offsets` finds where logs begin and end.
 
-Around: `shell` gives the runtime its clock and its turns; `bugs` is where errors of ours go, so that they stop nothing else.
+Around: `shell` gives the runtime its clock and its turns; `bug_reports` is where errors of ours go, so that they stop nothing else.
 """

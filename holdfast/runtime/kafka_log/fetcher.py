@@ -1,5 +1,6 @@
 """Follows log partitions on the event loop, by one loop of fetches for each broker (`fetch_loop`), and says what was read.
 
+A log partition whose leader moves goes from the loop of one broker to that of another; `kafka.leaders` knows who leads.
 Two of them work for a node: one for loads, which end where the log ended, and one for tails, which don't; so no load delays a tail.
 A batch that equals, byte for byte, the oldest one we sent and have not read back is reported as ours without being taken apart.
 A leader that says where a batch of ours lies, below the high watermark, says what lies there.
