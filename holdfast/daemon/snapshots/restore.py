@@ -1,7 +1,7 @@
 """Choose, among the manifests of a snapshot topic, the one that a load of a log partition may begin with.
 
-A wrong, late, missing or stale snapshot costs time, never data: the entries must agree with a manifest, and the runtime compares
-the record at its offset with the log before it goes on from there.
+A wrong, late, missing or stale snapshot costs time, never data: the entries must agree with a manifest, and
+`runtime/partition/restore_point.py` compares the record at its offset with the log before a load goes on from there.
 
 Source: `pick` in tests/model/manifests.py.
 """
