@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import gc
 import random
-import socket
-import ssl
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -14,20 +12,15 @@ import uvloop
 from structlog.testing import capture_logs
 
 from holdfast.daemon.internal_errors import InternalErrors
-from holdfast.daemon.server import listener
-from holdfast.daemon.server.api_table import APIS
 from holdfast.daemon.server.listener import Server
 from holdfast.daemon.server.sockets import CannotListen
-from holdfast.daemon.server.wire import entrance as entrance_module
 from holdfast.daemon.server.wire.connections import Connections
-from holdfast.daemon.server.wire.entrance import OpenEntrance
 from holdfast.daemon.server.wire.protocol import ClientProtocol
 from holdfast.daemon.server.wire.requests import Body, Request
 from holdfast.daemon.settings.components.listener import LimitSettings
 from holdfast.kafka.protocol import frames
 from holdfast.metrics.registry import Counter
 from tests.waiting import wait_until
-from tests.world.identity.certificates import Authority, Pair
 from tests.world.serving import (
     SUCCESS,
     CountingTransport,
@@ -333,127 +326,6 @@ async def test_an_address_in_use_is_one_clear_error() -> None:
             CannotListen, match=r"Cannot listen on 127\.0\.0\.1:\d+ \(.*\); set another `listen` address"
         ):
             await second.start("127.0.0.1", served.server.port)
-
-
-async def test_a_shared_socket_is_left_to_the_others_until_connections_are_accepted_there() -> None:
-    shared = socket.create_server(("127.0.0.1", 0))
-    shared.setblocking(False)
-    server = Server(
-        Connections(lambda request, respond: None, APIS, LimitSettings(), Reports(), InternalErrors(Counter())),
-        [shared],
-    )
-    await server.start("127.0.0.1", 0)
-    _, writer = await asyncio.open_connection(*shared.getsockname())
-    loop = asyncio.get_running_loop()
-    accepted, _ = await loop.sock_accept(shared)  # it waits for whoever accepts first
-    accepted.close()
-    writer.close()
-    assert len(server.connections) == 0
-    await server.accept_shared()
-    _, writer = await asyncio.open_connection(*shared.getsockname())
-    await wait_until(lambda: len(server.connections) == 1)
-    writer.close()
-    await server.drain(deadline_ms=0)
-
-
-async def test_who_waits_at_a_shared_socket_is_accepted_within_the_patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    looks, intervals_ms = 0, []
-
-    def has_waiting(sockets: object) -> bool:
-        nonlocal looks
-        looks += 1
-        return True
-
-    async def is_set(event: asyncio.Event, timeout_ms: int) -> bool:
-        intervals_ms.append(timeout_ms)
-        return False
-
-    monkeypatch.setattr(listener, "has_waiting", has_waiting)
-    monkeypatch.setattr(listener, "_is_set", is_set)
-    bugs = InternalErrors(Counter())
-    server = Server(Connections(lambda request, respond: None, APIS, LimitSettings(), Reports(), bugs))
-    await server._accept_shared_when(asyncio.Event(), 500)
-    assert looks == len(intervals_ms) == 6
-    assert 490 < sum(intervals_ms) <= 500
-
-
-@pytest.mark.parametrize("fails", ["accepting", "a client"])
-async def test_a_bug_where_connections_are_accepted_is_noted_and_they_are_accepted_again(
-    monkeypatch: pytest.MonkeyPatch, authority: Authority, node: Pair, fails: str
-) -> None:
-    monkeypatch.setattr(entrance_module, "_ACCEPT_PAUSE_S", 0.0)
-    shared, bugs, due = socket.create_server(("127.0.0.1", 0)), Counter(), asyncio.Event()
-    shared.setblocking(False)
-    entrance = OpenEntrance()
-    entrance.login_timeout_ms = 60_000
-    limits = LimitSettings()
-    connections = Connections(
-        lambda request, respond: None, APIS, limits, Reports(), InternalErrors(bugs), entrance=entrance
-    )
-    server = Server(connections, [shared])
-    failures = iter([RuntimeError("a bug")])
-
-    def fail_once(*_: object) -> None:
-        for failure in failures:
-            raise failure
-
-    if fails == "accepting":
-        really_accept = server.accept_shared
-
-        async def accept_shared() -> None:
-            fail_once()
-            await really_accept()
-
-        monkeypatch.setattr(server, "accept_shared", accept_shared)
-    else:
-        entrance.ssl_context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        entrance.ssl_context.load_cert_chain(node.certificate, node.key)
-        really_make = server._make_client
-
-        def make_client() -> ClientProtocol:
-            fail_once()
-            return really_make()
-
-        monkeypatch.setattr(server, "_make_client", make_client)
-    due.set()
-    with capture_logs() as lines:
-        server.accept_shared_when(due, 500)
-        writers = [(await asyncio.open_connection(*shared.getsockname()))[1]]
-        await wait_until(lambda: bugs.value == 1)
-        writers.append((await asyncio.open_connection(*shared.getsockname()))[1])
-        await wait_until(lambda: len(connections) > 0)
-    assert [(line["event"], line["error"]) for line in lines] == [("accept_ended", "RuntimeError('a bug')")]
-    for writer in writers:
-        writer.transport.abort()
-    await wait_until(lambda: not len(connections))
-    await server.drain(deadline_ms=0)
-
-
-def test_servers_that_share_a_socket_serve_it_as_long_as_one_of_them_listens() -> None:
-    async def ask_shared(port: int) -> tuple[int, bytes]:
-        reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        writer.write(write_frame(7))
-        answer = await read_answer(reader)
-        writer.transport.abort()
-        return answer
-
-    async def scenario() -> None:
-        shared = socket.create_server(("127.0.0.1", 0))
-        port = shared.getsockname()[1]
-        async with serve(shared=[shared.dup()]) as one:
-            async with serve(shared=[shared.dup()]) as two:
-                shared.close()
-                assert len({port, one.server.port, two.server.port}) == 3, "each has a port of its own as well"
-                assert [await ask_shared(port) for _ in range(5)] == [(7, SUCCESS)] * 5
-                assert one.server.connections.requests + two.server.connections.requests == 5
-                assert await ask(two, 3) == (3, SUCCESS)
-            assert await ask_shared(port) == (7, SUCCESS)
-        with pytest.raises(ConnectionRefusedError):
-            await ask_shared(port)
-
-    asyncio.run(scenario())
-    uvloop.run(scenario())
-    gc.collect()
 
 
 def test_it_runs_on_uvloop() -> None:
