@@ -41,7 +41,7 @@ LIVES = {
     GROUP: ("tests.simulated.group.life", "run_group_life"),
 }
 #: Lives that are tried, in this order: kind, first seed, and seed behind the last.
-TRIES = ((MEMORY, 0, 150), (CLUSTER, 0, 100), (MEMORY, 150, 800))
+TRIES = ((MEMORY, 0, 150), (CLUSTER, 0, 100), (MEMORY, 150, 800), (CLUSTER, 100, 300))
 GROUP_TRIES = ((GROUP, 0, 150),)
 #: Modules that only lives on the cluster run.
 KAFKA_LOG = ("holdfast.runtime.kafka_log", "holdfast.kafka")

@@ -17,7 +17,7 @@ from holdfast.cli import main
 from holdfast.console.outcomes import Exit
 from holdfast.kafka.librdkafka_types import ConfigResource, ResourceType
 from tests.real.running_node import make_settings, running
-from tests.waiting import PATIENCE_MS, PATIENCE_S
+from tests.waiting import PATIENCE_MS, PATIENCE_S, wait_until
 
 pytestmark = pytest.mark.real
 
@@ -71,6 +71,11 @@ async def test_a_node_that_is_well_and_a_set_up_that_is_not(kafka: str, topic: s
     unsafe = admin.incremental_alter_configs([ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])])
     for done in unsafe.values():
         done.result(PATIENCE_S)
+    described = ConfigResource(ResourceType.TOPIC, topic)
+    # The controller has it, and the broker learns it a moment later.
+    await wait_until(
+        lambda: admin.describe_configs([described])[described].result()["retention.ms"].value == "86400000"
+    )
     dead = f"{HOST}:{choose_ports(1)[0].broker}"
     code, found = await asyncio.to_thread(examine, f"{kafka},{dead}", topic, address)
     assert code == Exit.FAILED
