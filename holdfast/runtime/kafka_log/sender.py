@@ -254,8 +254,14 @@ class Sender:
             self._flush_ready_soon()
             why = self._bugs.explain(failure, f"connecting to broker {request.broker_id} to send to it failed")
             self._retry(request.batches, why)
+            return
+        # What was given up while the connection was opened is its owner's no more.
+        left = [batch for batch in request.batches if not batch.is_over]
+        if left:
+            self._send_on(connection, request._replace(batches=left))
         else:
-            self._send_on(connection, request)
+            self._free(request)
+            self._flush_ready_soon()
 
     def _send_on(self, connection: BrokerConnection, request: _Request) -> None:
         api, version = requests.PRODUCE

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from holdfast.runtime.kafka_log.sender import Sender
-from tests.pure.kafka.brokers.fake_brokers import FakeBrokers, produced
+from tests.pure.kafka.brokers.fake_brokers import FakeBrokers, FakeConnection, produced
 from tests.pure.runtime.kafka_log.sending.sender_world import (
     Failures,
     Landings,
@@ -85,6 +85,31 @@ async def test_a_batch_sent_again_ends_at_its_time_out_and_its_late_answer_says_
     await wait_until(lambda: bool(landings))
     assert [header for _, header, _ in landings] == [b"h2"]
     assert failures == [(0, b"h1")]
+
+
+@pytest.mark.parametrize("message_timeout_ms", [200])
+async def test_a_batch_that_is_given_up_while_a_connection_opens_is_not_sent_on_it(
+    sender: Sender, brokers: FakeBrokers, failures: Failures, landings: Landings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = asyncio.Event()
+
+    def refuse_and_hang_up(body: bytes) -> bytes:
+        monkeypatch.setattr(brokers, "open_connection", lambda *_: None)
+        return produced(body, 7)
+
+    async def open_slowly(broker_id: int, purpose: str) -> FakeConnection:
+        await opened.wait()
+        return FakeConnection(brokers, broker_id)
+
+    monkeypatch.setattr(brokers, "connection", open_slowly)
+    brokers.answers.append(refuse_and_hang_up)
+    sender.append(0, b"k", b"1", b"h1")
+    await wait_until(lambda: failures == [(0, b"h1")])
+    sender.accumulator.forget(0)  # as its owner does
+    sender.append(0, b"k", b"2", b"h2")
+    opened.set()
+    await wait_until(lambda: bool(landings))
+    assert [batches_of(body) for _, _, body in brokers.requests] == [{0: [b"1"]}, {0: [b"2"]}]
 
 
 async def test_no_broker_is_left_alone_for_longer_than_the_bound(brokers: FakeBrokers) -> None:
