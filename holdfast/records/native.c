@@ -1,4 +1,4 @@
-/* The inner loops of records, in C: numbers of Avro, values of updates and snapshots, combining.
+/* The inner loops of records, in C: values of updates and snapshots, combining.
 
    Each function is the twin of one in Python and answers the same; where a case is unusual it answers None, and the caller goes
    the way in Python. `native.pyi` says what each takes and gives; `tests/pure/records/test_native.py` compares them case by case.
@@ -121,58 +121,6 @@ static const uint8_t *take_number(const uint8_t *at, const uint8_t *end, int64_t
         }
     }
     return NULL;
-}
-
-static PyObject *encode_numbers(PyObject *module, PyObject *const *args, Py_ssize_t count)
-{
-    PyObject *prefix = count > 1 ? args[1] : NULL;
-    if (count < 1 || count > 2 || (prefix && !PyBytes_Check(prefix)))
-        return PyErr_Format(PyExc_TypeError, "encode_numbers takes numbers and a prefix of bytes");
-    PyObject *numbers = PySequence_Fast(args[0], "numbers must be a sequence");
-    if (!numbers)
-        return NULL;
-    Py_ssize_t size = PySequence_Fast_GET_SIZE(numbers), prefix_size = prefix ? PyBytes_GET_SIZE(prefix) : 0;
-    PyObject *made = PyBytes_FromStringAndSize(NULL, prefix_size + size * NUMBER_BYTES_MAX);
-    if (made) {
-        uint8_t *begin = (uint8_t *)PyBytes_AS_STRING(made), *at = begin + prefix_size;
-        if (prefix)
-            memcpy(begin, PyBytes_AS_STRING(prefix), prefix_size);
-        for (Py_ssize_t index = 0; index < size; index++) {
-            int64_t number;
-            if (!read_number(PySequence_Fast_GET_ITEM(numbers, index), &number)) {
-                Py_CLEAR(made);
-                break;
-            }
-            at = put_number(at, number);
-        }
-        if (made)
-            _PyBytes_Resize(&made, at - begin);
-    }
-    Py_DECREF(numbers);
-    return made;
-}
-
-static PyObject *decode_numbers(PyObject *module, PyObject *data)
-{
-    Py_buffer view;
-    if (PyObject_GetBuffer(data, &view, PyBUF_SIMPLE) < 0)
-        return NULL;
-    const uint8_t *at = view.buf, *end = at + view.len;
-    PyObject *numbers = PyList_New(0);
-    while (numbers && at < end) {
-        int64_t number;
-        at = take_number(at, end, &number);
-        if (!at) {
-            Py_SETREF(numbers, PyList_New(0));
-            break;
-        }
-        PyObject *made = PyLong_FromLongLong(number);
-        if (!made || PyList_Append(numbers, made) < 0)
-            Py_CLEAR(numbers);
-        Py_XDECREF(made);
-    }
-    PyBuffer_Release(&view);
-    return numbers;
 }
 
 /* ---- values ------------------------------------------------------------------------------------------------------ */
@@ -399,33 +347,45 @@ static Py_ssize_t settle(const Batch *batches, Py_ssize_t size, Batch *final, Py
     return made;
 }
 
-/* Bring settled batches and those of a write together, as `combine` does; returns how many there are then, -1 for an unusual case. */
-static Py_ssize_t combine_arrays(const Batch *current, Py_ssize_t kept, const Batch *incoming, Py_ssize_t coming, int64_t start,
-                                 Batch *combined)
+/* Find which offsets the batches of a write cover at or above the start offset; returns how many do, -1 for an unusual case. */
+static Py_ssize_t find_span(const Batch *incoming, Py_ssize_t coming, int64_t start, int64_t *first, int64_t *last)
 {
-    Batch middle[BATCHES_MAX], final[2 * BATCHES_MAX];
-    Py_ssize_t low = 0, size = 0, at = 0;
-    int64_t first = INT64_MAX, last = INT64_MIN;
-    for (; start != -1 && low < kept && current[low].last < start; low++)
-        ;
+    Py_ssize_t count = 0;
+    *first = INT64_MAX;
+    *last = INT64_MIN;
     for (Py_ssize_t index = 0; index < coming; index++) {
         const Batch *each = &incoming[index];
         if (!is_plain(each))
             return -1;
         if (start != -1 && each->last < start)
             continue;
-        first = each->first < first ? each->first : first;
-        last = each->last > last ? each->last : last;
+        int64_t begins = start != -1 && each->first < start ? start : each->first;
+        *first = begins < *first ? begins : *first;
+        *last = each->last > *last ? each->last : *last;
+        count++;
     }
-    Py_ssize_t from = low, high;
-    while (from < kept && first != INT64_MAX && current[from].last < first - 1)
-        from++;
+    return count;
+}
+
+/* Bring settled batches and those of a write together, as `combine` does; returns how many there are then, -1 for an unusual case. */
+static Py_ssize_t combine_arrays(const Batch *current, Py_ssize_t kept, const Batch *incoming, Py_ssize_t coming, int64_t start,
+                                 Batch *combined, Py_ssize_t combined_max)
+{
+    Batch middle[BATCHES_MAX], final[2 * BATCHES_MAX];
+    Py_ssize_t low = 0, size = 0, at = 0;
+    int64_t first, last;
+    Py_ssize_t counting = find_span(incoming, coming, start, &first, &last);
+    if (counting < 0)
+        return -1;
+    for (; start != -1 && low < kept && current[low].last < start; low++)
+        ;
     /* The one that the start offset cuts is the first of those that are kept. */
     int is_cut = start != -1 && low < kept && current[low].first < start;
-    if (is_cut || first == INT64_MAX)
-        from = low;
+    Py_ssize_t from = low, high;
+    while (!is_cut && counting && from < kept && current[from].last < first - 1)
+        from++;
     for (high = from; high < kept; high++) {
-        if (!(is_cut && high == low) && (first == INT64_MAX || current[high].first > last + 1))
+        if (!(is_cut && high == low) && (!counting || current[high].first > last + 1))
             break;
         if (size == BATCHES_MAX)
             return -1;
@@ -450,7 +410,7 @@ static Py_ssize_t combine_arrays(const Batch *current, Py_ssize_t kept, const Ba
         if ((size = settle(middle, size, final, 2 * BATCHES_MAX)) < 0 || !is_settled(final, size))
             return -1;
     }
-    if (from - low + size + kept - high > BATCHES_MAX)
+    if (from - low + size + kept - high > combined_max)
         return -1;
     for (Py_ssize_t index = low; index < from; index++)
         combined[at++] = current[index];
@@ -492,24 +452,16 @@ static PyObject *combine(PyObject *module, PyObject *const *args, Py_ssize_t arg
     if (!is_usual)
         Py_RETURN_NONE;
 
-    Batch middle[BATCHES_MAX], final[2 * BATCHES_MAX];
-    Py_ssize_t size = 0, coming = PyTuple_GET_SIZE(incoming), kept = PyTuple_GET_SIZE(current), low = 0, high;
-    int64_t first = INT64_MAX, last = INT64_MIN;
+    Batch touched[BATCHES_MAX - BATCHES_MAX / 4], given[BATCHES_MAX / 4], final[2 * BATCHES_MAX];
+    Py_ssize_t coming = PyTuple_GET_SIZE(incoming), kept = PyTuple_GET_SIZE(current), low = 0, count = 0, high;
+    int64_t first, last;
     int is_cut = 0;
-    for (Py_ssize_t index = 0; index < coming; index++) {
-        Batch *batch = &middle[size];
-        if (!read_batch(PyTuple_GET_ITEM(incoming, index), batch))
+    for (Py_ssize_t index = 0; index < coming; index++)
+        if (!read_batch(PyTuple_GET_ITEM(incoming, index), &given[index]))
             return NULL;
-        if (!is_plain(batch))
-            Py_RETURN_NONE;
-        if (start != -1 && batch->last < start)
-            continue;
-        if (start != -1 && batch->first < start)
-            batch->first = start;
-        first = batch->first < first ? batch->first : first;
-        last = batch->last > last ? batch->last : last;
-        size++;
-    }
+    Py_ssize_t counting = find_span(given, coming, start, &first, &last);
+    if (counting < 0)
+        Py_RETURN_NONE;
     /* What lies below the start offset goes, and one batch may be cut by it. */
     if (start != -1 && kept) {
         if ((low = find_first(current, start)) < 0)
@@ -521,41 +473,28 @@ static PyObject *combine(PyObject *module, PyObject *const *args, Py_ssize_t arg
             is_cut = lowest.first < start;
         }
     }
-    if (!size && !low && !is_cut && Py_IS_TYPE(current, settled_type)) {
+    if (!counting && !low && !is_cut && Py_IS_TYPE(current, settled_type)) {
         Py_INCREF(current);
         return current;
     }
-    /* What the incoming ones neither overlap nor touch stays what it is. */
-    Py_ssize_t from = size ? find_first(current, first - 1) : kept;
-    if (from < 0)
-        return NULL;
-    from = from < low ? low : from;
-    if (is_cut)
-        from = low;
-    Batch incoming_only[BATCHES_MAX / 4];
-    memcpy(incoming_only, middle, size * sizeof(Batch));
-    Py_ssize_t count = 0;
+    /* What the incoming ones neither overlap nor touch stays what it is, as the objects that are there. */
+    Py_ssize_t from = low;
+    if (counting && !is_cut) {
+        if ((from = find_first(current, first - 1)) < 0)
+            return NULL;
+        from = from < low ? low : from;
+    }
     for (high = from; high < kept; high++) {
-        Batch *batch = &middle[count];
         if (count == BATCHES_MAX - BATCHES_MAX / 4)
             Py_RETURN_NONE;
-        if (!read_batch(PyTuple_GET_ITEM(current, high), batch))
+        if (!read_batch(PyTuple_GET_ITEM(current, high), &touched[count]))
             return NULL;
-        int cuts_it = is_cut && high == low;
-        if (!cuts_it && (!size || batch->first > last + 1))
+        if (!(is_cut && high == low) && (!counting || touched[count].first > last + 1))
             break;
-        if (cuts_it)
-            batch->first = start;
         count++;
     }
-    memcpy(&middle[count], incoming_only, size * sizeof(Batch));
-    Py_ssize_t made = is_settled(middle, count + size) ? -2 : settle(middle, count + size, final, 2 * BATCHES_MAX);
-    if (made == -1)
-        Py_RETURN_NONE;
-    const Batch *found = made == -2 ? middle : final;
-    if (made == -2)
-        made = count + size;
-    else if (!is_settled(final, made))
+    Py_ssize_t made = combine_arrays(touched, count, given, coming, start, final, 2 * BATCHES_MAX);
+    if (made < 0)
         Py_RETURN_NONE;
 
     PyObject *combined = new_tuple(settled_type, from - low + made + kept - high);
@@ -568,7 +507,7 @@ static PyObject *combine(PyObject *module, PyObject *const *args, Py_ssize_t arg
         PyTuple_SET_ITEM(combined, at++, each);
     }
     for (Py_ssize_t index = 0; index < made; index++) {
-        PyObject *each = make_batch(&found[index]);
+        PyObject *each = make_batch(&final[index]);
         PyTuple_SET_ITEM(combined, at++, each);
         if (!each) {
             Py_DECREF(combined);
@@ -689,7 +628,7 @@ static PyObject *fold_updates(PyObject *module, PyObject *const *args, Py_ssize_
         if (coming < 0)
             break;
         int64_t start = given[2] == -1 ? numbers[START_OFFSET] : given[2];
-        Py_ssize_t made = combine_arrays(current, size, incoming, coming, start, combined);
+        Py_ssize_t made = combine_arrays(current, size, incoming, coming, start, combined, BATCHES_MAX);
         if (made < 0)
             break;
         memcpy(current, combined, made * sizeof(Batch));
@@ -810,8 +749,6 @@ unusual:
 
 static PyMethodDef functions[] = {
     {"untrack", untrack, METH_O, NULL},
-    {"encode_numbers", (PyCFunction)(void (*)(void))encode_numbers, METH_FASTCALL, NULL},
-    {"decode_numbers", decode_numbers, METH_O, NULL},
     {"encode_value", (PyCFunction)(void (*)(void))encode_value, METH_FASTCALL, NULL},
     {"decode_update", (PyCFunction)(void (*)(void))decode_update, METH_FASTCALL, NULL},
     {"decode_snapshot", (PyCFunction)(void (*)(void))decode_snapshot, METH_FASTCALL, NULL},

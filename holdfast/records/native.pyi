@@ -15,12 +15,6 @@ R = TypeVar("R", bound=tuple[int, bytes | None, bytes | None, bytes | None])
 def untrack(value: tuple[object, ...], /) -> None:
     """Have Python's collector not look at a tuple, if it looks at none of its items; such a tuple is part of no cycle."""
 
-def encode_numbers(numbers: Sequence[int], prefix: bytes = b"", /) -> bytes:
-    """Twin of `codecs.numbers.encode_numbers`, for numbers of 64 bits."""
-
-def decode_numbers(data: bytes, /) -> list[int]:
-    """Twin of `codecs.numbers.decode_numbers`."""
-
 def encode_value(value: Snapshot | Update, batches_at: int, prefix: bytes, /) -> bytes:
     """Twin of `codecs.avro.encode_value`, told where among the fields the batches are."""
 
