@@ -1,7 +1,7 @@
 """A busier time: many groups write the state of many share partitions, so that there is a log worth folding."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from random import Random
 from typing import Final
 
@@ -66,7 +66,7 @@ async def write_much(daemon: str, bootstrap_servers: str, name: str) -> Answered
 async def count_wrong(daemon: str, answered: Answered) -> int:
     """Read all states back; returns how many are not what was written last."""
 
-    def by_offset(batches: tuple[StateBatch, ...]) -> dict[int, tuple[int, int]]:
+    def by_offset(batches: Sequence[StateBatch]) -> dict[int, tuple[int, int]]:
         states: dict[int, tuple[int, int]] = {}
         for first, last, state, count in batches:
             states |= {offset: max(states.get(offset, (-1, -1)), (count, state)) for offset in range(first, last + 1)}

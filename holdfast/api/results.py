@@ -7,6 +7,7 @@ A failed result carries the defaults Kafka sends: epochs 0, start offset 0, no b
 Source: KIP-932, message schemas 83 to 87.
 """
 
+from collections.abc import Sequence
 from typing import Final, NamedTuple, Protocol
 
 from holdfast.records.batches import StateBatch
@@ -36,7 +37,7 @@ class WritePartition(NamedTuple):
     leader_epoch: int  #: -1: not checked
     start_offset: int  #: -1: unchanged
     delivery_complete_count: int  #: -1: unknown (always in version 0)
-    state_batches: tuple[StateBatch, ...]
+    state_batches: Sequence[StateBatch]
 
 
 class DeletePartition(NamedTuple):
@@ -87,7 +88,7 @@ class ReadResult(NamedTuple):
     error_message: str | None = None
     state_epoch: int = 0
     start_offset: int = 0
-    state_batches: tuple[StateBatch, ...] = ()
+    state_batches: Sequence[StateBatch] = ()
 
 
 class SummaryResult(NamedTuple):

@@ -17,6 +17,11 @@ from holdfast.kafka.protocol import api_keys
 from holdfast.kafka.protocol.primitives import MalformedBody, read_count, skip_tags
 from holdfast.records.batches import StateBatch, make_batch
 
+try:
+    from holdfast.records import native as _native
+except ImportError:  # the build without a C compiler
+    _native = None  # type: ignore[assignment]
+
 INITIALIZE: Final = api_keys.INITIALIZE_SHARE_GROUP_STATE
 READ: Final = api_keys.READ_SHARE_GROUP_STATE
 WRITE: Final = api_keys.WRITE_SHARE_GROUP_STATE
@@ -82,7 +87,8 @@ def read_batches(data: Buffer, offset: int, batches_max: int = COUNT_MAX) -> tup
 
 def pack_batches(batches: Sequence[StateBatch]) -> bytes:
     """Return the bytes of state batches, without their number."""
-    return b"".join([_pack_batch(*batch) for batch in batches])
+    packed = None if _native is None else _native.encode_batches(batches)
+    return b"".join([_pack_batch(*batch) for batch in batches]) if packed is None else packed
 
 
 def expect_end(data: Buffer, offset: int) -> None:

@@ -31,9 +31,9 @@ from typing import Final
 from holdfast.records.batches import SettledBatches, StateBatch, make_batch
 
 try:
-    from holdfast.records.native import combine as _combine_in_c
+    from holdfast.records import native as _native
 except ImportError:  # the build without a C compiler
-    _combine_in_c = None  # type: ignore[assignment]
+    _native = None  # type: ignore[assignment]
 
 #: How often a batch may on average be cut and put back before `_sweep` takes over; recorded cases need less than 2.
 _PUT_BACK_PER_BATCH_MAX: Final = 16
@@ -44,7 +44,7 @@ _FIRST_OFFSET: Final = itemgetter(0)
 _LAST_OFFSET: Final = itemgetter(1)
 
 
-def combine(current: Sequence[StateBatch], incoming: Sequence[StateBatch], start_offset: int) -> tuple[StateBatch, ...]:
+def combine(current: Sequence[StateBatch], incoming: Sequence[StateBatch], start_offset: int) -> Sequence[StateBatch]:
     """Return the batches of a state after a write, ascending by offset and without overlaps.
 
     The usual writes go short ways (`_append`, `_splice`); whatever else there is goes through `_settle`.
@@ -57,17 +57,25 @@ def combine(current: Sequence[StateBatch], incoming: Sequence[StateBatch], start
         incoming: the batches of the write, in any order.
         start_offset: offsets below it are cut off; -1 cuts nothing.
     """
-    if _combine_in_c is not None:
-        combined = _combine_in_c(current, incoming, start_offset)
+    if _native is not None:
+        combined = _native.combine(current, incoming, start_offset)
         if combined is not None:
             return combined
-    return combine_in_python(current, incoming, start_offset)
+    return pack(combine_in_python(current, incoming, start_offset))
+
+
+def pack(batches: tuple[StateBatch, ...]) -> Sequence[StateBatch]:
+    """Return the same batches in as little memory as they can have."""
+    packed = None if _native is None else _native.pack(batches)
+    return batches if packed is None else packed
 
 
 def combine_in_python(
     current: Sequence[StateBatch], incoming: Sequence[StateBatch], start_offset: int
 ) -> tuple[StateBatch, ...]:
     """Answer as `combine` does, in every case."""
+    if _native is not None and type(current) is _native.PackedBatches:
+        current = SettledBatches(current)
     is_settled = type(current) is SettledBatches
     if start_offset != -1:
         if not is_settled:

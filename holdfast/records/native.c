@@ -3,10 +3,14 @@
    Each function is the twin of one in Python and answers the same; where a case is unusual it answers None, and the caller goes
    the way in Python. `native.pyi` says what each takes and gives; `tests/pure/records/test_native.py` compares them case by case.
 
-   Batches and values hold numbers and each other only, so they cannot be part of a cycle, and the collector is told not to look. */
+   Batches and values hold numbers and each other only, so they cannot be part of a cycle, and the collector is told not to look.
+
+   Batches that are settled and whose numbers have the usual range are packed: an object of plain numbers, from which a StateBatch is
+   made for whoever asks for one. */
 
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -18,28 +22,47 @@
 #define SHIFT_MAX 49
 #define BATCH_FIELDS 4
 #define STATE_FIELDS 11
+/* A batch in Kafka's form: two offsets, a state of a byte, a count of two, and that there are no tags. */
+#define KAFKA_BATCH_SIZE 20
 
+/* Its numbers lie side by side without a gap, so batches are equal where their bytes are. */
 typedef struct {
     int64_t first, last;
-    int64_t state, count;
+    int32_t state, count;
 } Batch;
 
+/* Settled batches. */
+typedef struct {
+    PyObject_VAR_HEAD
+    Batch batches[];
+} Packed;
+
 static PyTypeObject *state_batch_type, *settled_type, *update_type, *snapshot_type;
+static PyTypeObject packed_type, packed_iterator_type;
+/* Packed batches of which there are none. */
+static PyObject *nothing;
 
 /* ---- tuples ------------------------------------------------------------------------------------------------------ */
+
+/* Tell whether the instances of a type are laid out as tuples are. */
+static int is_tuple_type(PyTypeObject *type)
+{
+    return PyType_IsSubtype(type, &PyTuple_Type) && type->tp_basicsize == PyTuple_Type.tp_basicsize && !type->tp_dictoffset;
+}
 
 /* Make an instance of a subclass of tuple without its fields, unknown to the collector. */
 static PyObject *new_tuple(PyTypeObject *type, Py_ssize_t size)
 {
-    PyObject *made = type->tp_alloc(type, size);
+    PyTupleObject *made = PyObject_GC_NewVar(PyTupleObject, type, size);
     if (!made)
         return NULL;
 #if PY_VERSION_HEX >= 0x030E0000
-    /* Since 3.14 a tuple remembers its hash, and the 0 of new memory would be one. */
-    ((PyTupleObject *)made)->ob_hash = -1;
+    /* Since 3.14 a tuple remembers its hash. */
+    made->ob_hash = -1;
 #endif
-    PyObject_GC_UnTrack(made);
-    return made;
+    for (Py_ssize_t index = 0; index < size; index++)
+        PyTuple_SET_ITEM((PyObject *)made, index, NULL);
+    return (PyObject *)made;
 }
 
 /* Set a field to a number; false where there is no memory. */
@@ -60,28 +83,300 @@ static PyObject *make_batch(const Batch *batch)
     return NULL;
 }
 
+/* Tell whether something is a number; an exception is set where it is none. */
+static int is_number(PyObject *object)
+{
+    /* What only acts as one would run code in Python, which may change the list that we walk through. */
+    if (!PyLong_Check(object))
+        PyErr_Format(PyExc_TypeError, "a number is no %s", Py_TYPE(object)->tp_name);
+    return PyLong_Check(object);
+}
+
 /* Read a number; false where it is none, or too large, with an exception set. */
 static int read_number(PyObject *object, int64_t *number)
 {
-    /* What only acts as one would run code in Python, which may change the list that we walk through. */
-    if (!PyLong_Check(object)) {
-        PyErr_Format(PyExc_TypeError, "a number is no %s", Py_TYPE(object)->tp_name);
+    if (!is_number(object))
         return 0;
-    }
     *number = PyLong_AsLongLong(object);
     return *number != -1 || !PyErr_Occurred();
 }
 
-/* Read a batch; false where it is none, with an exception set. */
-static int read_batch(PyObject *object, Batch *batch)
+/* Tell whether something is a batch; an exception is set where it is none. */
+static int is_batch(PyObject *object)
 {
-    if (!PyTuple_Check(object) || PyTuple_GET_SIZE(object) != BATCH_FIELDS) {
-        PyErr_SetString(PyExc_TypeError, "a state batch is a tuple of four numbers");
-        return 0;
-    }
-    return read_number(PyTuple_GET_ITEM(object, 0), &batch->first) && read_number(PyTuple_GET_ITEM(object, 1), &batch->last) &&
-           read_number(PyTuple_GET_ITEM(object, 2), &batch->state) && read_number(PyTuple_GET_ITEM(object, 3), &batch->count);
+    if (PyTuple_Check(object) && PyTuple_GET_SIZE(object) == BATCH_FIELDS)
+        return 1;
+    PyErr_SetString(PyExc_TypeError, "a state batch is a tuple of four numbers");
+    return 0;
 }
+
+/* Set a batch to four numbers; false where its state or its count is beyond all that a log has, which is left to Python. */
+static int set_batch(Batch *batch, const int64_t *numbers)
+{
+    *batch = (Batch){numbers[0], numbers[1], (int32_t)numbers[2], (int32_t)numbers[3]};
+    return batch->state == numbers[2] && batch->count == numbers[3];
+}
+
+/* ---- packed batches ---------------------------------------------------------------------------------------------- */
+
+static int is_same(const Batch *one, const Batch *other)
+{
+    return one->count == other->count && one->state == other->state;
+}
+
+/* Tell whether batches are ascending, free of overlaps and joined where they can be. */
+static int is_settled(const Batch *batches, Py_ssize_t size)
+{
+    for (Py_ssize_t index = 0; index < size; index++) {
+        const Batch *each = &batches[index];
+        if (each->last < each->first)
+            return 0;
+        if (index && (each->first <= each[-1].last || (each->first == each[-1].last + 1 && is_same(each, each - 1))))
+            return 0;
+    }
+    return 1;
+}
+
+static Packed *new_packed(Py_ssize_t size)
+{
+    return PyObject_NewVar(Packed, &packed_type, size);
+}
+
+static PyObject *pack_array(const Batch *batches, Py_ssize_t size)
+{
+    if (!size)
+        return Py_NewRef(nothing);
+    Packed *packed = new_packed(size);
+    if (packed)
+        memcpy(packed->batches, batches, size * sizeof(Batch));
+    return (PyObject *)packed;
+}
+
+/* The number of batches in what holds them, -1 where that is neither a tuple nor packed. */
+static Py_ssize_t count_batches(PyObject *held)
+{
+    return PyTuple_Check(held) || Py_IS_TYPE(held, &packed_type) ? Py_SIZE(held) : -1;
+}
+
+/* Copy batches to an array that has room for them; 0 where one is unusual, -1 with an exception set. */
+static int copy_batches(PyObject *held, Batch *batches)
+{
+    Py_ssize_t size = Py_SIZE(held);
+    if (Py_IS_TYPE(held, &packed_type)) {
+        memcpy(batches, ((Packed *)held)->batches, size * sizeof(Batch));
+        return 1;
+    }
+    int are_usual = 1;
+    for (Py_ssize_t index = 0; index < size; index++) {
+        PyObject *batch = PyTuple_GET_ITEM(held, index);
+        int64_t numbers[BATCH_FIELDS];
+        int is_beyond = 0;
+        if (!is_batch(batch))
+            return -1;
+        for (Py_ssize_t field = 0; field < BATCH_FIELDS; field++) {
+            if (!is_number(PyTuple_GET_ITEM(batch, field)))
+                return -1;
+            numbers[field] = PyLong_AsLongLongAndOverflow(PyTuple_GET_ITEM(batch, field), &is_beyond);
+            are_usual &= !is_beyond;
+        }
+        are_usual &= set_batch(&batches[index], numbers);
+    }
+    return are_usual;
+}
+
+/* Return batches side by side, settled or not; None where one is unusual. */
+static PyObject *pack_numbers(PyObject *held)
+{
+    if (Py_IS_TYPE(held, &packed_type))
+        return Py_NewRef(held);
+    Packed *packed = new_packed(Py_SIZE(held));
+    int are_usual = packed ? copy_batches(held, packed->batches) : -1;
+    if (are_usual > 0)
+        return (PyObject *)packed;
+    Py_XDECREF(packed);
+    return are_usual < 0 ? NULL : Py_NewRef(Py_None);
+}
+
+static PyObject *pack(PyObject *module, PyObject *held)
+{
+    if (count_batches(held) < 0)
+        return PyErr_Format(PyExc_TypeError, "batches are packed or a tuple");
+    PyObject *packed = pack_numbers(held);
+    if (packed && packed != Py_None && !is_settled(((Packed *)packed)->batches, Py_SIZE(packed)))
+        Py_SETREF(packed, Py_NewRef(Py_None));
+    return packed;
+}
+
+/* Make a tuple of every so many batches from one on. */
+static PyObject *make_tuple(const Packed *packed, Py_ssize_t begin, Py_ssize_t step, Py_ssize_t size)
+{
+    PyObject *made = PyTuple_New(size);
+    for (Py_ssize_t index = 0; made && index < size; index++) {
+        PyObject *batch = make_batch(&packed->batches[begin + index * step]);
+        if (!batch)
+            Py_CLEAR(made);
+        else
+            PyTuple_SET_ITEM(made, index, batch);
+    }
+    return made;
+}
+
+static PyObject *packed_tuple(PyObject *self)
+{
+    return make_tuple((Packed *)self, 0, 1, Py_SIZE(self));
+}
+
+static Py_ssize_t packed_length(PyObject *self)
+{
+    return Py_SIZE(self);
+}
+
+static PyObject *packed_item(PyObject *self, Py_ssize_t index)
+{
+    if (index < 0 || index >= Py_SIZE(self))
+        return PyErr_Format(PyExc_IndexError, "batch index out of range");
+    return make_batch(&((Packed *)self)->batches[index]);
+}
+
+static PyObject *packed_subscript(PyObject *self, PyObject *key)
+{
+    if (PySlice_Check(key)) {
+        Py_ssize_t begin, end, step;
+        if (PySlice_Unpack(key, &begin, &end, &step) < 0)
+            return NULL;
+        Py_ssize_t size = PySlice_AdjustIndices(Py_SIZE(self), &begin, &end, step);
+        return make_tuple((Packed *)self, begin, step, size);
+    }
+    Py_ssize_t index = PyNumber_AsSsize_t(key, PyExc_IndexError);
+    if (index == -1 && PyErr_Occurred())
+        return NULL;
+    return packed_item(self, index < 0 ? index + Py_SIZE(self) : index);
+}
+
+/* As tuples are compared, and so be equal to one with the same batches. */
+static PyObject *packed_compare(PyObject *self, PyObject *other, int operator)
+{
+    if ((operator == Py_EQ || operator == Py_NE) && Py_IS_TYPE(other, &packed_type)) {
+        size_t bytes = Py_SIZE(self) * sizeof(Batch);
+        int is_same = Py_SIZE(self) == Py_SIZE(other) && !memcmp(((Packed *)self)->batches, ((Packed *)other)->batches, bytes);
+        return PyBool_FromLong(is_same == (operator == Py_EQ));
+    }
+    if (!PyTuple_Check(other) && !Py_IS_TYPE(other, &packed_type))
+        Py_RETURN_NOTIMPLEMENTED;
+    PyObject *one = packed_tuple(self), *two = Py_IS_TYPE(other, &packed_type) ? packed_tuple(other) : Py_NewRef(other);
+    PyObject *answer = one && two ? PyObject_RichCompare(one, two, operator) : NULL;
+    Py_XDECREF(one);
+    Py_XDECREF(two);
+    return answer;
+}
+
+static Py_hash_t packed_hash(PyObject *self)
+{
+    PyObject *tuple = packed_tuple(self);
+    Py_hash_t hash = tuple ? PyObject_Hash(tuple) : -1;
+    Py_XDECREF(tuple);
+    return hash;
+}
+
+static PyObject *packed_repr(PyObject *self)
+{
+    PyObject *tuple = packed_tuple(self), *text = tuple ? PyObject_Repr(tuple) : NULL;
+    Py_XDECREF(tuple);
+    return text;
+}
+
+/* Copies and what other processes are sent are the twin in Python, for these may run another build. */
+static PyObject *packed_reduce(PyObject *self, PyObject *unused)
+{
+    PyObject *tuple = packed_tuple(self);
+    return tuple ? Py_BuildValue("O(N)", settled_type, tuple) : NULL;
+}
+
+static PyObject *packed_index(PyObject *self, PyObject *args)
+{
+    PyObject *tuple = packed_tuple(self), *method = tuple ? PyObject_GetAttrString(tuple, "index") : NULL;
+    PyObject *answer = method ? PyObject_CallObject(method, args) : NULL;
+    Py_XDECREF(tuple);
+    Py_XDECREF(method);
+    return answer;
+}
+
+static PyObject *packed_count(PyObject *self, PyObject *wanted)
+{
+    PyObject *tuple = packed_tuple(self), *answer = tuple ? PyObject_CallMethod(tuple, "count", "(O)", wanted) : NULL;
+    Py_XDECREF(tuple);
+    return answer;
+}
+
+typedef struct {
+    PyObject_HEAD
+    Packed *packed;
+    Py_ssize_t at;
+} PackedIterator;
+
+static PyObject *packed_iterator(PyObject *self)
+{
+    PackedIterator *made = PyObject_New(PackedIterator, &packed_iterator_type);
+    if (made) {
+        made->packed = (Packed *)Py_NewRef(self);
+        made->at = 0;
+    }
+    return (PyObject *)made;
+}
+
+static PyObject *packed_iterator_next(PyObject *self)
+{
+    PackedIterator *iterator = (PackedIterator *)self;
+    if (iterator->at >= Py_SIZE(iterator->packed))
+        return NULL;
+    return make_batch(&iterator->packed->batches[iterator->at++]);
+}
+
+static void packed_iterator_dealloc(PyObject *self)
+{
+    Py_DECREF(((PackedIterator *)self)->packed);
+    PyObject_Free(self);
+}
+
+static void packed_dealloc(PyObject *self)
+{
+    PyObject_Free(self);
+}
+
+static PyTypeObject packed_iterator_type = {
+    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "holdfast.records.native.PackedBatchesIterator",
+    .tp_basicsize = sizeof(PackedIterator),
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+    .tp_dealloc = packed_iterator_dealloc,
+    .tp_iter = PyObject_SelfIter,
+    .tp_iternext = packed_iterator_next,
+};
+
+static PySequenceMethods packed_as_sequence = {.sq_length = packed_length, .sq_item = packed_item};
+static PyMappingMethods packed_as_mapping = {.mp_length = packed_length, .mp_subscript = packed_subscript};
+static PyMethodDef packed_methods[] = {
+    {"__reduce__", packed_reduce, METH_NOARGS, NULL},
+    {"index", packed_index, METH_VARARGS, NULL},
+    {"count", packed_count, METH_O, NULL},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyTypeObject packed_type = {
+    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "holdfast.records.native.PackedBatches",
+    .tp_basicsize = offsetof(Packed, batches),
+    .tp_itemsize = sizeof(Batch),
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+    .tp_dealloc = packed_dealloc,
+    .tp_as_sequence = &packed_as_sequence,
+    .tp_as_mapping = &packed_as_mapping,
+    .tp_methods = packed_methods,
+    .tp_hash = packed_hash,
+    .tp_repr = packed_repr,
+    .tp_richcompare = packed_compare,
+    .tp_iter = packed_iterator,
+};
+
+/* ---- the collector ----------------------------------------------------------------------------------------------- */
 
 static PyObject *untrack(PyObject *module, PyObject *object)
 {
@@ -123,16 +418,27 @@ static const uint8_t *take_number(const uint8_t *at, const uint8_t *end, int64_t
     return NULL;
 }
 
+/* Take the next four numbers as a batch; NULL where they are cut short, very large or unusual. */
+static const uint8_t *take_batch(const uint8_t *at, const uint8_t *end, Batch *batch)
+{
+    int64_t numbers[BATCH_FIELDS];
+    for (Py_ssize_t index = 0; index < BATCH_FIELDS; index++)
+        if (!(at = take_number(at, end, &numbers[index])))
+            return NULL;
+    return set_batch(batch, numbers) ? at : NULL;
+}
+
 /* ---- values ------------------------------------------------------------------------------------------------------ */
 
 /* Encode the fields of a value, whose batches lie at one place among its numbers. */
 static PyObject *encode_fields(PyObject *value, Py_ssize_t batches_at, PyObject *prefix)
 {
     if (!PyTuple_Check(value) || PyTuple_GET_SIZE(value) <= batches_at || !PyBytes_Check(prefix) ||
-        !PyTuple_Check(PyTuple_GET_ITEM(value, batches_at)))
-        return PyErr_Format(PyExc_TypeError, "a value is a tuple of numbers and a tuple of batches");
+        count_batches(PyTuple_GET_ITEM(value, batches_at)) < 0)
+        return PyErr_Format(PyExc_TypeError, "a value is a tuple of numbers and of batches, packed or as a tuple");
     PyObject *batches = PyTuple_GET_ITEM(value, batches_at);
-    Py_ssize_t fields = PyTuple_GET_SIZE(value), count = PyTuple_GET_SIZE(batches), prefix_size = PyBytes_GET_SIZE(prefix);
+    const Packed *packed = Py_IS_TYPE(batches, &packed_type) ? (Packed *)batches : NULL;
+    Py_ssize_t fields = PyTuple_GET_SIZE(value), count = count_batches(batches), prefix_size = PyBytes_GET_SIZE(prefix);
     /* The count of the batches before them, and the zero behind. */
     Py_ssize_t numbers_max = fields - 1 + count * BATCH_FIELDS + 2;
     uint8_t few[512], *begin = few;
@@ -153,10 +459,19 @@ static PyObject *encode_fields(PyObject *value, Py_ssize_t batches_at, PyObject 
         if (count)
             at = put_number(at, count);
         for (Py_ssize_t place = 0; place < count; place++) {
-            Batch batch;
-            if (!read_batch(PyTuple_GET_ITEM(batches, place), &batch))
+            if (packed) {
+                const Batch *batch = &packed->batches[place];
+                at = put_number(put_number(put_number(put_number(at, batch->first), batch->last), batch->state), batch->count);
+                continue;
+            }
+            PyObject *batch = PyTuple_GET_ITEM(batches, place);
+            if (!is_batch(batch))
                 goto done;
-            at = put_number(put_number(put_number(put_number(at, batch.first), batch.last), batch.state), batch.count);
+            for (Py_ssize_t field = 0; field < BATCH_FIELDS; field++) {
+                if (!read_number(PyTuple_GET_ITEM(batch, field), &number))
+                    goto done;
+                at = put_number(at, number);
+            }
         }
         at = put_number(at, 0);
     }
@@ -186,19 +501,15 @@ static PyObject *decode_fields(PyTypeObject *type, const uint8_t *at, const uint
             Py_RETURN_NONE;
     if (!(at = take_number(at, end, &count)) || count < 0 || count > (end - at) / BATCH_FIELDS)
         Py_RETURN_NONE;
-    PyObject *batches = PyTuple_New((Py_ssize_t)count), *made = NULL;
+    PyObject *batches = count ? (PyObject *)new_packed((Py_ssize_t)count) : Py_NewRef(nothing), *made = NULL;
     if (!batches)
         return NULL;
-    for (Py_ssize_t index = 0; index < count; index++) {
-        Batch batch;
-        if (!(at = take_number(at, end, &batch.first)) || !(at = take_number(at, end, &batch.last)) ||
-            !(at = take_number(at, end, &batch.state)) || !(at = take_number(at, end, &batch.count)))
+    Batch *items = ((Packed *)batches)->batches;
+    for (Py_ssize_t index = 0; index < count; index++)
+        if (!(at = take_batch(at, end, &items[index])))
             goto unusual;
-        PyObject *each = make_batch(&batch);
-        if (!each)
-            goto failed;
-        PyTuple_SET_ITEM(batches, index, each);
-    }
+    if (!is_settled(items, (Py_ssize_t)count))
+        goto unusual;
     int64_t ended = 0;
     if (count && (!(at = take_number(at, end, &ended)) || ended))
         goto unusual;
@@ -207,8 +518,6 @@ static PyObject *decode_fields(PyTypeObject *type, const uint8_t *at, const uint
             goto unusual;
     if (at != end)
         goto unusual;
-    if (count)
-        PyObject_GC_UnTrack(batches);
     made = new_tuple(type, before + 1 + behind);
     if (!made)
         goto failed;
@@ -253,6 +562,76 @@ static PyObject *decode_snapshot(PyObject *module, PyObject *const *args, Py_ssi
     return decode_value(module, args, count, snapshot_type, 7, 2);
 }
 
+/* ---- batches in Kafka's form ------------------------------------------------------------------------------------- */
+
+static uint8_t *put_big_endian(uint8_t *at, uint64_t number, int bytes)
+{
+    while (bytes--)
+        *at++ = (uint8_t)(number >> 8 * bytes);
+    return at;
+}
+
+static uint64_t take_big_endian(const uint8_t *at, int bytes)
+{
+    uint64_t number = 0;
+    while (bytes--)
+        number = number << 8 | *at++;
+    return number;
+}
+
+static PyObject *encode_batches(PyObject *module, PyObject *held)
+{
+    Py_ssize_t size = count_batches(held);
+    if (size < 0)
+        Py_RETURN_NONE;
+    PyObject *packed = pack_numbers(held);
+    if (!packed || packed == Py_None)
+        return packed;
+    PyObject *made = PyBytes_FromStringAndSize(NULL, size * KAFKA_BATCH_SIZE);
+    uint8_t *at = made ? (uint8_t *)PyBytes_AS_STRING(made) : NULL;
+    for (Py_ssize_t index = 0; made && index < size; index++) {
+        const Batch *batch = &((Packed *)packed)->batches[index];
+        if (batch->state != (int8_t)batch->state || batch->count != (int16_t)batch->count) {
+            Py_SETREF(made, Py_NewRef(Py_None));
+            break;
+        }
+        at = put_big_endian(put_big_endian(at, batch->first, 8), batch->last, 8);
+        at = put_big_endian(put_big_endian(put_big_endian(at, batch->state, 1), batch->count, 2), 0, 1);
+    }
+    Py_DECREF(packed);
+    return made;
+}
+
+static PyObject *decode_batches(PyObject *module, PyObject *const *args, Py_ssize_t arguments)
+{
+    Py_buffer data;
+    if (arguments != 3)
+        return PyErr_Format(PyExc_TypeError, "decode_batches takes bytes, where the batches begin, and how many there are");
+    Py_ssize_t begin = PyLong_AsSsize_t(args[1]), size = begin == -1 && PyErr_Occurred() ? -1 : PyLong_AsSsize_t(args[2]);
+    if (PyErr_Occurred() || PyObject_GetBuffer(args[0], &data, PyBUF_SIMPLE) < 0)
+        return NULL;
+    PyObject *made = NULL;
+    if (begin < 0 || begin > data.len || size < 0 || size > (data.len - begin) / KAFKA_BATCH_SIZE) {
+        PyErr_Format(PyExc_ValueError, "the batches lie outside of the bytes");
+        goto done;
+    }
+    Packed *packed = size ? new_packed(size) : (Packed *)Py_NewRef(nothing);
+    if (!(made = (PyObject *)packed))
+        goto done;
+    const uint8_t *at = (const uint8_t *)data.buf + begin;
+    uint8_t tags = 0;
+    for (Py_ssize_t index = 0; index < size; index++, at += KAFKA_BATCH_SIZE) {
+        packed->batches[index] = (Batch){(int64_t)take_big_endian(at, 8), (int64_t)take_big_endian(at + 8, 8), (int8_t)at[16],
+                                         (int16_t)take_big_endian(at + 17, 2)};
+        tags |= at[19];
+    }
+    if (tags || !is_settled(packed->batches, size))
+        Py_SETREF(made, Py_NewRef(Py_None));
+done:
+    PyBuffer_Release(&data);
+    return made;
+}
+
 /* ---- combining --------------------------------------------------------------------------------------------------- */
 
 static int is_before(const Batch *one, const Batch *other)
@@ -269,28 +648,10 @@ static int outranks(const Batch *one, const Batch *other)
     return one->count != other->count ? one->count > other->count : one->state > other->state;
 }
 
-static int is_same(const Batch *one, const Batch *other)
-{
-    return one->count == other->count && one->state == other->state;
-}
-
 /* Tell whether a batch covers offsets, none of which is at an end of what 64 bits hold; others are kept or vanish by rules of their own. */
 static int is_plain(const Batch *batch)
 {
     return batch->first >= 0 && batch->first <= batch->last && batch->last < INT64_MAX;
-}
-
-/* Tell whether batches are ascending, free of overlaps and joined where they can be. */
-static int is_settled(const Batch *batches, Py_ssize_t size)
-{
-    for (Py_ssize_t index = 0; index < size; index++) {
-        const Batch *each = &batches[index];
-        if (each->last < each->first)
-            return 0;
-        if (index && (each->first <= each[-1].last || (each->first == each[-1].last + 1 && is_same(each, each - 1))))
-            return 0;
-    }
-    return 1;
 }
 
 /* Put a batch where it belongs among those that wait, which are in descending order, so that the next one is the last. */
@@ -367,23 +728,44 @@ static Py_ssize_t find_span(const Batch *incoming, Py_ssize_t coming, int64_t st
     return count;
 }
 
-/* Bring settled batches and those of a write together, as `combine` does; returns how many there are then, -1 for an unusual case. */
-static Py_ssize_t combine_arrays(const Batch *current, Py_ssize_t kept, const Batch *incoming, Py_ssize_t coming, int64_t start,
-                                 Batch *combined, Py_ssize_t combined_max)
+/* The first place whose last offset is not below an offset. */
+static Py_ssize_t find_first(const Batch *batches, Py_ssize_t size, int64_t offset)
 {
+    Py_ssize_t low = 0, high = size;
+    while (low < high) {
+        Py_ssize_t middle = (low + high) / 2;
+        if (batches[middle].last < offset)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+/* What a write makes of settled batches: those before `low` go, those from `from` up to `high` give way to `size` others. */
+typedef struct {
+    Py_ssize_t low, from, high, size;
+    const Batch *found;
     Batch middle[BATCHES_MAX], final[2 * BATCHES_MAX];
-    Py_ssize_t low = 0, size = 0, at = 0;
+} Splice;
+
+/* Find what a write makes of settled batches, as `combine` does; returns how many there are then, -1 for an unusual case. */
+static Py_ssize_t find_splice(const Batch *current, Py_ssize_t kept, const Batch *incoming, Py_ssize_t coming, int64_t start,
+                              Splice *splice)
+{
+    Batch *middle = splice->middle;
+    Py_ssize_t size = 0, high;
     int64_t first, last;
     Py_ssize_t counting = find_span(incoming, coming, start, &first, &last);
     if (counting < 0)
         return -1;
-    for (; start != -1 && low < kept && current[low].last < start; low++)
-        ;
+    Py_ssize_t low = start == -1 ? 0 : find_first(current, kept, start);
     /* The one that the start offset cuts is the first of those that are kept. */
     int is_cut = start != -1 && low < kept && current[low].first < start;
-    Py_ssize_t from = low, high;
-    while (!is_cut && counting && from < kept && current[from].last < first - 1)
-        from++;
+    /* What the incoming ones neither overlap nor touch stays what it is. */
+    Py_ssize_t from = counting && !is_cut ? find_first(current, kept, first - 1) : low;
+    if (from < low)
+        from = low;
     for (high = from; high < kept; high++) {
         if (!(is_cut && high == low) && (!counting || current[high].first > last + 1))
             break;
@@ -404,122 +786,57 @@ static Py_ssize_t combine_arrays(const Batch *current, Py_ssize_t kept, const Ba
             middle[size].first = start;
         size++;
     }
-    const Batch *found = middle;
+    splice->found = middle;
     if (!is_settled(middle, size)) {
-        found = final;
-        if ((size = settle(middle, size, final, 2 * BATCHES_MAX)) < 0 || !is_settled(final, size))
+        splice->found = splice->final;
+        if ((size = settle(middle, size, splice->final, 2 * BATCHES_MAX)) < 0 || !is_settled(splice->final, size))
             return -1;
     }
-    if (from - low + size + kept - high > combined_max)
-        return -1;
-    for (Py_ssize_t index = low; index < from; index++)
-        combined[at++] = current[index];
-    memcpy(&combined[at], found, size * sizeof(Batch));
-    at += size;
-    for (Py_ssize_t index = high; index < kept; index++)
-        combined[at++] = current[index];
-    return at;
+    splice->low = low;
+    splice->from = from;
+    splice->high = high;
+    splice->size = size;
+    return from - low + size + kept - high;
 }
 
-/* The first place whose last offset is not below an offset; -1 with an exception set. */
-static Py_ssize_t find_first(PyObject *batches, int64_t offset)
+/* Write down what `find_splice` found, where there is room for it. */
+static void write_splice(const Batch *current, Py_ssize_t kept, const Splice *splice, Batch *combined)
 {
-    Py_ssize_t low = 0, high = PyTuple_GET_SIZE(batches);
-    while (low < high) {
-        Py_ssize_t middle = (low + high) / 2;
-        Batch batch;
-        if (!read_batch(PyTuple_GET_ITEM(batches, middle), &batch))
-            return -1;
-        if (batch.last < offset)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low;
+    Py_ssize_t before = splice->from - splice->low;
+    memcpy(combined, &current[splice->low], before * sizeof(Batch));
+    memcpy(&combined[before], splice->found, splice->size * sizeof(Batch));
+    memcpy(&combined[before + splice->size], &current[splice->high], (kept - splice->high) * sizeof(Batch));
 }
 
 static PyObject *combine(PyObject *module, PyObject *const *args, Py_ssize_t arguments)
 {
     if (arguments != 3)
         return PyErr_Format(PyExc_TypeError, "combine takes batches, batches, and a start offset");
-    PyObject *current = args[0], *incoming = args[1];
+    PyObject *held = args[0];
+    Py_ssize_t coming = count_batches(args[1]), kept = count_batches(held);
+    Batch given[BATCHES_MAX / 4];
+    Splice splice;
     int64_t start;
     if (!read_number(args[2], &start))
         return NULL;
     /* Whether an empty tuple is settled is no question. */
-    int is_usual = PyTuple_Check(incoming) && PyTuple_GET_SIZE(incoming) <= BATCHES_MAX / 4 && PyTuple_Check(current) &&
-                   (Py_IS_TYPE(current, settled_type) || !PyTuple_GET_SIZE(current));
-    if (!is_usual)
+    if (coming < 0 || coming > BATCHES_MAX / 4 || kept < 0 || (kept && !Py_IS_TYPE(held, &packed_type)))
         Py_RETURN_NONE;
-
-    Batch touched[BATCHES_MAX - BATCHES_MAX / 4], given[BATCHES_MAX / 4], final[2 * BATCHES_MAX];
-    Py_ssize_t coming = PyTuple_GET_SIZE(incoming), kept = PyTuple_GET_SIZE(current), low = 0, count = 0, high;
-    int64_t first, last;
-    int is_cut = 0;
-    for (Py_ssize_t index = 0; index < coming; index++)
-        if (!read_batch(PyTuple_GET_ITEM(incoming, index), &given[index]))
-            return NULL;
-    Py_ssize_t counting = find_span(given, coming, start, &first, &last);
-    if (counting < 0)
-        Py_RETURN_NONE;
-    /* What lies below the start offset goes, and one batch may be cut by it. */
-    if (start != -1 && kept) {
-        if ((low = find_first(current, start)) < 0)
-            return NULL;
-        if (low < kept) {
-            Batch lowest;
-            if (!read_batch(PyTuple_GET_ITEM(current, low), &lowest))
-                return NULL;
-            is_cut = lowest.first < start;
-        }
-    }
-    if (!counting && !low && !is_cut && Py_IS_TYPE(current, settled_type)) {
-        Py_INCREF(current);
-        return current;
-    }
-    /* What the incoming ones neither overlap nor touch stays what it is, as the objects that are there. */
-    Py_ssize_t from = low;
-    if (counting && !is_cut) {
-        if ((from = find_first(current, first - 1)) < 0)
-            return NULL;
-        from = from < low ? low : from;
-    }
-    for (high = from; high < kept; high++) {
-        if (count == BATCHES_MAX - BATCHES_MAX / 4)
-            Py_RETURN_NONE;
-        if (!read_batch(PyTuple_GET_ITEM(current, high), &touched[count]))
-            return NULL;
-        if (!(is_cut && high == low) && (!counting || touched[count].first > last + 1))
-            break;
-        count++;
-    }
-    Py_ssize_t made = combine_arrays(touched, count, given, coming, start, final, 2 * BATCHES_MAX);
-    if (made < 0)
-        Py_RETURN_NONE;
-
-    PyObject *combined = new_tuple(settled_type, from - low + made + kept - high);
-    if (!combined)
+    int are_usual = copy_batches(args[1], given);
+    if (are_usual < 0)
         return NULL;
-    Py_ssize_t at = 0;
-    for (Py_ssize_t index = low; index < from; index++) {
-        PyObject *each = PyTuple_GET_ITEM(current, index);
-        Py_INCREF(each);
-        PyTuple_SET_ITEM(combined, at++, each);
-    }
-    for (Py_ssize_t index = 0; index < made; index++) {
-        PyObject *each = make_batch(&final[index]);
-        PyTuple_SET_ITEM(combined, at++, each);
-        if (!each) {
-            Py_DECREF(combined);
-            return NULL;
-        }
-    }
-    for (Py_ssize_t index = high; index < kept; index++) {
-        PyObject *each = PyTuple_GET_ITEM(current, index);
-        Py_INCREF(each);
-        PyTuple_SET_ITEM(combined, at++, each);
-    }
-    return combined;
+    const Batch *current = ((Packed *)(kept ? held : nothing))->batches;
+    Py_ssize_t size = are_usual ? find_splice(current, kept, given, coming, start, &splice) : -1;
+    if (size < 0)
+        Py_RETURN_NONE;
+    if (!size)
+        return Py_NewRef(nothing);
+    if (!splice.low && !splice.size && splice.from == splice.high)
+        return Py_NewRef(held);
+    Packed *combined = new_packed(size);
+    if (combined)
+        write_splice(current, kept, &splice, combined->batches);
+    return (PyObject *)combined;
 }
 
 /* ---- folding ----------------------------------------------------------------------------------------------------- */
@@ -544,12 +861,9 @@ static Py_ssize_t read_update(PyObject *value, PyObject *prefix, int64_t *number
             return -1;
     if (!(at = take_number(at, end, &count)) || count < 0 || count > BATCHES_MAX / 4)
         return -1;
-    for (Py_ssize_t index = 0; index < count; index++) {
-        Batch *batch = &batches[index];
-        if (!(at = take_number(at, end, &batch->first)) || !(at = take_number(at, end, &batch->last)) ||
-            !(at = take_number(at, end, &batch->state)) || !(at = take_number(at, end, &batch->count)))
+    for (Py_ssize_t index = 0; index < count; index++)
+        if (!(at = take_batch(at, end, &batches[index])))
             return -1;
-    }
     if (count && (!(at = take_number(at, end, &ended)) || ended))
         return -1;
     return at == end ? (Py_ssize_t)count : -1;
@@ -557,15 +871,9 @@ static Py_ssize_t read_update(PyObject *value, PyObject *prefix, int64_t *number
 
 static PyObject *make_state(PyObject *before, const int64_t *numbers, const Batch *batches, Py_ssize_t size)
 {
-    PyObject *state = new_tuple(Py_TYPE(before), STATE_FIELDS), *settled = new_tuple(settled_type, size);
-    if (!state || !settled)
+    PyObject *state = new_tuple(Py_TYPE(before), STATE_FIELDS), *packed = pack_array(batches, size);
+    if (!state || !packed)
         goto failed;
-    for (Py_ssize_t index = 0; index < size; index++) {
-        PyObject *each = make_batch(&batches[index]);
-        PyTuple_SET_ITEM(settled, index, each);
-        if (!each)
-            goto failed;
-    }
     for (Py_ssize_t index = 0; index < STATE_FIELDS; index++) {
         if (index == BATCHES)
             continue;
@@ -579,17 +887,17 @@ static PyObject *make_state(PyObject *before, const int64_t *numbers, const Batc
         } else if (!set_number(state, index, numbers[index]))
             goto failed;
     }
-    PyTuple_SET_ITEM(state, BATCHES, settled);
+    PyTuple_SET_ITEM(state, BATCHES, packed);
     return state;
 failed:
     Py_XDECREF(state);
-    Py_XDECREF(settled);
+    Py_XDECREF(packed);
     return NULL;
 }
 
 static PyObject *fold_updates(PyObject *module, PyObject *const *args, Py_ssize_t arguments)
 {
-    if (arguments != 5 || !PyTuple_Check(args[0]) || PyTuple_GET_SIZE(args[0]) != STATE_FIELDS || !PyList_Check(args[1]) ||
+    if (arguments != 5 || !PyTuple_Check(args[0]) || PyTuple_GET_SIZE(args[0]) != STATE_FIELDS || !is_tuple_type(Py_TYPE(args[0])) || !PyList_Check(args[1]) ||
         !PyBytes_Check(args[3]) || !PyBytes_Check(args[4]))
         return PyErr_Format(PyExc_TypeError, "fold_updates takes a state, records, a place, and two prefixes");
     PyObject *state = args[0], *records = args[1], *key_prefix = args[3], *value_prefix = args[4];
@@ -598,17 +906,18 @@ static PyObject *fold_updates(PyObject *module, PyObject *const *args, Py_ssize_
         return PyErr_Occurred() ? NULL : PyErr_Format(PyExc_ValueError, "the place is negative");
     PyObject *held = PyTuple_GET_ITEM(state, BATCHES);
     int64_t numbers[STATE_FIELDS] = {0}, given[4];
-    Batch current[BATCHES_MAX], incoming[BATCHES_MAX / 4], combined[BATCHES_MAX];
-    Py_ssize_t size = PyTuple_Check(held) ? PyTuple_GET_SIZE(held) : BATCHES_MAX + 1;
-    if (size > BATCHES_MAX)
+    Batch held_now[BATCHES_MAX], held_next[BATCHES_MAX], *current = held_now, *combined = held_next, incoming[BATCHES_MAX / 4];
+    Splice splice;
+    Py_ssize_t size = count_batches(held);
+    if (size < 0 || size > BATCHES_MAX)
         return Py_BuildValue("(On)", state, at);
-    for (Py_ssize_t index = 0; index < size; index++)
-        if (!read_batch(PyTuple_GET_ITEM(held, index), &current[index]))
-            return NULL;
+    int are_usual = copy_batches(held, current);
+    if (are_usual < 0)
+        return NULL;
     for (Py_ssize_t index = 0; index < STATE_FIELDS; index++)
         if (index != BATCHES && !read_number(PyTuple_GET_ITEM(state, index), &numbers[index]))
             return NULL;
-    if (!is_settled(current, size) || (size && current[size - 1].last == INT64_MAX))
+    if (!are_usual || !is_settled(current, size) || (size && current[size - 1].last == INT64_MAX))
         return Py_BuildValue("(On)", state, at);
     for (; at < count; at++) {
         if (at + 2 * AHEAD < count)
@@ -628,10 +937,13 @@ static PyObject *fold_updates(PyObject *module, PyObject *const *args, Py_ssize_
         if (coming < 0)
             break;
         int64_t start = given[2] == -1 ? numbers[START_OFFSET] : given[2];
-        Py_ssize_t made = combine_arrays(current, size, incoming, coming, start, combined, BATCHES_MAX);
-        if (made < 0)
+        Py_ssize_t made = find_splice(current, size, incoming, coming, start, &splice);
+        if (made < 0 || made > BATCHES_MAX)
             break;
-        memcpy(current, combined, made * sizeof(Batch));
+        write_splice(current, size, &splice, combined);
+        Batch *before = current;
+        current = combined;
+        combined = before;
         size = made;
         if (given[1] != -1) {
             numbers[LEADER_EPOCH] = given[1];
@@ -686,7 +998,7 @@ static int set_bytes(PyObject *tuple, Py_ssize_t index, const uint8_t *bytes, in
 static PyObject *decode_records(PyObject *module, PyObject *const *args, Py_ssize_t arguments)
 {
     int64_t begin, count, base_offset, from_offset;
-    if (arguments != 7 || !PyType_Check(args[0]) || !PyType_IsSubtype((PyTypeObject *)args[0], &PyTuple_Type) ||
+    if (arguments != 7 || !PyType_Check(args[0]) || !is_tuple_type((PyTypeObject *)args[0]) ||
         !PyBytes_Check(args[1]) || !PyBytes_Check(args[2]))
         return PyErr_Format(PyExc_TypeError, "decode_records takes a type, a name, bytes, and four numbers");
     if (!read_number(args[3], &begin) || !read_number(args[4], &count) || !read_number(args[5], &base_offset) ||
@@ -752,6 +1064,9 @@ static PyMethodDef functions[] = {
     {"encode_value", (PyCFunction)(void (*)(void))encode_value, METH_FASTCALL, NULL},
     {"decode_update", (PyCFunction)(void (*)(void))decode_update, METH_FASTCALL, NULL},
     {"decode_snapshot", (PyCFunction)(void (*)(void))decode_snapshot, METH_FASTCALL, NULL},
+    {"pack", pack, METH_O, NULL},
+    {"encode_batches", encode_batches, METH_O, NULL},
+    {"decode_batches", (PyCFunction)(void (*)(void))decode_batches, METH_FASTCALL, NULL},
     {"combine", (PyCFunction)(void (*)(void))combine, METH_FASTCALL, NULL},
     {"decode_records", (PyCFunction)(void (*)(void))decode_records, METH_FASTCALL, NULL},
     {"fold_updates", (PyCFunction)(void (*)(void))fold_updates, METH_FASTCALL, NULL},
@@ -762,8 +1077,8 @@ static PyTypeObject *find_type(const char *module, const char *name)
 {
     PyObject *found = PyImport_ImportModule(module), *type = found ? PyObject_GetAttrString(found, name) : NULL;
     Py_XDECREF(found);
-    if (type && !(PyType_Check(type) && PyType_IsSubtype((PyTypeObject *)type, &PyTuple_Type))) {
-        PyErr_Format(PyExc_TypeError, "%s is no subclass of tuple", name);
+    if (type && !(PyType_Check(type) && is_tuple_type((PyTypeObject *)type))) {
+        PyErr_Format(PyExc_TypeError, "%s is no tuple", name);
         Py_CLEAR(type);
     }
     return (PyTypeObject *)type;
@@ -778,5 +1093,10 @@ PyMODINIT_FUNC PyInit_native(void)
         !(update_type = find_type("holdfast.records.values", "Update")) ||
         !(snapshot_type = find_type("holdfast.records.values", "Snapshot")))
         return NULL;
-    return PyModule_Create(&definition);
+    if (PyType_Ready(&packed_type) < 0 || PyType_Ready(&packed_iterator_type) < 0 || !(nothing = (PyObject *)new_packed(0)))
+        return NULL;
+    PyObject *module = PyModule_Create(&definition);
+    if (module && PyModule_AddObjectRef(module, "PackedBatches", (PyObject *)&packed_type) < 0)
+        Py_CLEAR(module);
+    return module;
 }

@@ -3,12 +3,28 @@
 They are part of the build that ships. Without them the functions in Python that each names serve alone, and answer the same.
 """
 
-from collections.abc import Sequence
-from typing import TypeVar
+from collections.abc import Iterator, Sequence
+from typing import TypeVar, final, overload
 
-from holdfast.records.batches import SettledBatches, StateBatch
+from holdfast.records.batches import StateBatch
 from holdfast.records.replay import ShareState
 from holdfast.records.values import Snapshot, Update
+
+@final
+class PackedBatches(Sequence[StateBatch]):
+    """Twin of `batches.SettledBatches`: 24 bytes a batch, of which whoever asks is given a `StateBatch` made for him.
+
+    Equal to tuples of the same batches, with the same hash; a copy and what is pickled is a `SettledBatches`.
+    """
+
+    def __len__(self) -> int: ...
+    @overload
+    def __getitem__(self, index: int) -> StateBatch: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[StateBatch, ...]: ...
+    def __iter__(self) -> Iterator[StateBatch]: ...
+    def __eq__(self, other: object) -> bool: ...
+    def __hash__(self) -> int: ...
 
 R = TypeVar("R", bound=tuple[int, bytes | None, bytes | None, bytes | None])
 
@@ -24,9 +40,18 @@ def decode_update(data: bytes, numbers_at: int, /) -> Update | None:
 def decode_snapshot(data: bytes, numbers_at: int, /) -> Snapshot | None:
     """Return the snapshot whose numbers begin at a place; None where it is not written as `encode_value` does."""
 
+def pack(batches: Sequence[StateBatch], /) -> PackedBatches | None:
+    """Return the batches of a tuple packed; None where they are not settled, or a number is beyond what a log has."""
+
+def encode_batches(batches: Sequence[StateBatch], /) -> bytes | None:
+    """Twin of `api.share_state.pack_batches`; None where a number is beyond its field, or the batches are a list."""
+
+def decode_batches(data: bytes | memoryview, begin: int, count: int, /) -> PackedBatches | None:
+    """Return so many batches in Kafka's form; None where they are not settled, or one has tags."""
+
 def combine(
     current: Sequence[StateBatch], incoming: Sequence[StateBatch], start_offset: int, /
-) -> SettledBatches | None:
+) -> PackedBatches | None:
     """Twin of `combining.combine`; None where the case is unusual: many batches, or such as cover no offset or do not settle."""
 
 def fold_updates(

@@ -7,7 +7,7 @@ four at once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -26,7 +26,7 @@ class ShareState(NamedTuple):
     delivery_complete_count: int
     create_timestamp_ms: int
     write_timestamp_ms: int
-    state_batches: tuple[StateBatch, ...]
+    state_batches: Sequence[StateBatch]
     leader_epoch_fence: int
     state_epoch_fence: int
     #: Updates since the count was last set back; not persisted, so after a load it is what the log shows.

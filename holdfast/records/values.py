@@ -6,7 +6,7 @@ update, which Apache Kafka never writes and which its own replay cannot bear.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from enum import Enum
 from functools import partial
 from typing import Final, NamedTuple, TypeAlias
@@ -31,7 +31,7 @@ class Snapshot(NamedTuple):
     create_timestamp_ms: int
     #: Differs from the creation only in Kafka's snapshots of share partitions that no call wrote to for long.
     write_timestamp_ms: int
-    state_batches: tuple[StateBatch, ...]
+    state_batches: Sequence[StateBatch]
     #: Highest leader epoch ever seen for the key, >= `leader_epoch` (Initialize sets the latter back to 0).
     leader_epoch_fence: int
     #: Highest state epoch ever seen for the key, >= `state_epoch`.
@@ -50,7 +50,7 @@ class Update(NamedTuple):
     #: Replaces the old count, even where it is -1 (unknown).
     delivery_complete_count: int
     #: To be combined with those of the state.
-    state_batches: tuple[StateBatch, ...]
+    state_batches: Sequence[StateBatch]
 
 
 #: Make a value of all its fields in order, wholly in C; for codecs, where it saves a third of a microsecond per record.

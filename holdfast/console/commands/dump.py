@@ -16,7 +16,6 @@ from holdfast.console.show.output import batch_data, batch_text, print_json, pri
 from holdfast.console.show.tables import Column
 from holdfast.console.sources.log_reader import LogEntry, LogReader, LogSelection
 from holdfast.console.sources.topic_names import TopicNameCache
-from holdfast.records.batches import StateBatch
 from holdfast.records.checkpoint import Checkpoint
 from holdfast.records.keys import format_topic_id
 from holdfast.records.values import Snapshot, Update
@@ -127,7 +126,7 @@ def entry_data(entry: LogEntry) -> dict[str, object]:
         "group_id": entry.key and entry.key.group_id,
         "topic_id": entry.key and format_topic_id(entry.key.topic_id),
         "share_partition": entry.key and entry.key.partition,
-        "value": None if entry.value is None else {name: _plain(value) for name, value in _fields(entry.value)},
+        "value": None if entry.value is None else _value_data(entry.value),
         "problem": entry.problem,
     }
 
@@ -190,13 +189,8 @@ def _row(entry: LogEntry, names: TopicNameCache) -> tuple[object, ...]:
     )
 
 
-def _fields(value: Snapshot | Update | Checkpoint) -> Iterator[tuple[str, object]]:
-    yield from value._asdict().items()
-
-
-def _plain(value: object) -> object:
-    if isinstance(value, bytes):
-        return value.hex()
-    if isinstance(value, tuple):
-        return [batch_data(StateBatch(*batch)) for batch in value]
-    return value
+def _value_data(value: Snapshot | Update | Checkpoint) -> dict[str, object]:
+    data = {name: part.hex() if isinstance(part, bytes) else part for name, part in value._asdict().items()}
+    if not isinstance(value, Checkpoint):
+        data["state_batches"] = [batch_data(batch) for batch in value.state_batches]
+    return data

@@ -8,7 +8,7 @@ epoch ever seen for a share partition; it travels in every snapshot, because Ini
 Source: KIP-932; Apache Kafka 4.3.1's `ShareCoordinatorShard`, as recorded in the shard vectors.
 """
 
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Container, Iterable, Sequence
 from itertools import chain, islice
 from typing import Any, Final, Protocol
 
@@ -172,7 +172,7 @@ class ShareShard:
         leader_epoch: int,
         start_offset: int,
         delivery_complete_count: int,
-        state_batches: tuple[StateBatch, ...],
+        state_batches: Sequence[StateBatch],
         now_ms: int,
     ) -> Decision:
         """Decide to add `state_batches` and move the start offset: one update, or a snapshot when enough updates lie behind.
@@ -305,7 +305,7 @@ class ShareShard:
         return Decision(tuple((key, None) for key in islice(keys, records_max)), None)
 
     def _refuse_growth(
-        self, key: SharePartitionKey, state: ShareState, state_batches: tuple[StateBatch, ...], start_offset: int
+        self, key: SharePartitionKey, state: ShareState, state_batches: Sequence[StateBatch], start_offset: int
     ) -> Decision | None:
         """Return the refusal of a write that takes a state above its bounds; what is above already may still shrink."""
         config, before = self.config, state.state_batches
@@ -329,7 +329,7 @@ class ShareShard:
         return None
 
     def _has_room(
-        self, key: SharePartitionKey, state: ShareState, state_batches: tuple[StateBatch, ...], start_offset: int
+        self, key: SharePartitionKey, state: ShareState, state_batches: Sequence[StateBatch], start_offset: int
     ) -> bool:
         """Tell whether a snapshot of a state after a write fits into the log; one that was let grow before may not."""
         if len(state.state_batches) + len(state_batches) <= self._batches_that_fit:
@@ -369,7 +369,7 @@ def _snapshot(
     leader_epoch: int,
     start_offset: int,
     delivery_complete_count: int,
-    state_batches: tuple[StateBatch, ...],
+    state_batches: Sequence[StateBatch],
     now_ms: int,
 ) -> Snapshot:
     return Snapshot(

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from holdfast.records.batches import StateBatch, make_batch
 from holdfast.records.codecs.numbers import decode_numbers, encode_numbers
+from holdfast.records.combining import pack
 from holdfast.records.errors import Undecodable
 from holdfast.records.keys import TOPIC_ID_SIZE, SharePartitionKey
 from holdfast.records.single_object import PREFIX_SIZE, SingleObject, prefix_error
@@ -147,8 +148,8 @@ _DECODERS: Final[dict[bytes, Callable[[bytes], Snapshot | Update]]] = {
 }
 
 
-def _batches(fields: dict[str, Any]) -> tuple[StateBatch, ...]:
-    return tuple(StateBatch(**batch) for batch in fields["state_batches"])
+def _batches(fields: dict[str, Any]) -> Sequence[StateBatch]:
+    return pack(tuple(StateBatch(**batch) for batch in fields["state_batches"]))
 
 
 def _flatten(batches: Sequence[StateBatch], numbers: list[int]) -> None:
@@ -160,10 +161,11 @@ def _flatten(batches: Sequence[StateBatch], numbers: list[int]) -> None:
     numbers.append(0)
 
 
-def _unflatten(numbers: list[int]) -> tuple[StateBatch, ...] | None:
+def _unflatten(numbers: list[int]) -> Sequence[StateBatch] | None:
     """Return the batches of an Avro array given by its numbers, or None when it is not written as `_flatten` does."""
     if numbers == [0]:
         return ()
     if len(numbers) < 6 or numbers[0] * 4 + 2 != len(numbers) or numbers[-1]:
         return None
-    return tuple(map(make_batch, zip(numbers[1:-1:4], numbers[2:-1:4], numbers[3:-1:4], numbers[4:-1:4], strict=True)))
+    fields = numbers[1:-1:4], numbers[2:-1:4], numbers[3:-1:4], numbers[4:-1:4]
+    return pack(tuple(map(make_batch, zip(*fields, strict=True))))

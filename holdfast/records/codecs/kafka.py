@@ -25,6 +25,7 @@ Source: KIP-932 and KIP-1226, messages ShareSnapshotKey/Value and ShareUpdateKey
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from struct import Struct
 from typing import Final, NamedTuple, TypeAlias
 
@@ -39,6 +40,11 @@ from holdfast.records.batches import StateBatch, make_batch
 from holdfast.records.errors import InvalidKey, Undecodable, UnknownRecordType, UnknownVersion
 from holdfast.records.keys import TOPIC_ID_SIZE, SharePartitionKey
 from holdfast.records.values import Snapshot, Update, make_snapshot, make_update
+
+try:
+    from holdfast.records import native as _native
+except ImportError:  # the build without a C compiler
+    _native = None  # type: ignore[assignment]
 
 SNAPSHOT_TYPE: Final = 0
 UPDATE_TYPE: Final = 1
@@ -152,7 +158,8 @@ def encode_value(value: Snapshot | Update, unknown_tags: UnknownTags = NO_TAGS) 
         for batch, batch_tags in zip(batches, unknown_tags.batches, strict=True):
             parts += (_BATCH.pack(*batch), encode_tags(batch_tags))
     else:
-        parts += [_BATCH_WITHOUT_TAGS.pack(*batch) for batch in batches]
+        packed = None if _native is None else _native.encode_batches(batches)
+        parts += [_BATCH_WITHOUT_TAGS.pack(*batch) for batch in batches] if packed is None else [packed]
     if fences or unknown_tags.value:
         tags = [*unknown_tags.value]
         if count != _NO_COUNT:
@@ -199,10 +206,13 @@ def decode_value(record_type: int, data: bytes) -> DecodedValue:
     return DecodedValue(value, unknown_tags, len(data) - end)
 
 
-def _decode_batches(data: bytes, offset: int) -> tuple[tuple[StateBatch, ...], tuple[Tags, ...], int]:
+def _decode_batches(data: bytes, offset: int) -> tuple[Sequence[StateBatch], tuple[Tags, ...], int]:
     """Return the batches at `offset`, the tags of each (nothing when none has any) and the offset behind them."""
     count, start = read_count(data, offset, _BATCH_SIZE, "StateBatches")
     end = start + count * _BATCH_SIZE
+    packed = None if _native is None else _native.decode_batches(data, start, count)
+    if packed is not None:
+        return packed, (), end
     # Up to the first batch that has tags all lie at equal distances, so its tag count is seen here.
     if not any(data[start + _BATCH.size : end : _BATCH_SIZE]):
         return tuple(map(make_batch, _BATCH_WITHOUT_TAGS.iter_unpack(data[start:end]))), (), end

@@ -1,5 +1,7 @@
 """What the load generator sends and expects, against the product's own codec and replay."""
 
+from collections.abc import Sequence
+
 import pytest
 
 from benchmarks.client import Address, BenchmarkError, request_frame
@@ -50,7 +52,7 @@ def test_a_patched_frame_of_the_mix_spread_has_two_batches() -> None:
 @pytest.mark.parametrize("mix", MIXES)
 def test_the_expected_state_is_what_combining_gives(mix: str) -> None:
     state = MIXES[mix](0)
-    batches: tuple[StateBatch, ...] = ()
+    batches: Sequence[StateBatch] = ()
     start_offset = 0
     assert state.expected_read() == ReadResult(0, None, STATE_EPOCH, start_offset, batches)
     for _ in range(20):

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import copy
 import gc
+import operator
+import pickle
+import struct
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
+from functools import partial
 from itertools import combinations, product
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.records.batches import SettledBatches, StateBatch, make_batch
+from holdfast.api.share_state import pack_batches
+from holdfast.records.batches import SettledBatches, StateBatch
 from holdfast.records.codecs import avro
 from holdfast.records.codecs.numbers import encode_numbers
-from holdfast.records.combining import combine, combine_in_python
+from holdfast.records.combining import combine, combine_in_python, pack
 from holdfast.records.replay import ShareState, replay
 from holdfast.records.single_object import PREFIX_SIZE
 from holdfast.records.values import Snapshot, Update
@@ -28,6 +35,7 @@ except ImportError:
     pytest.skip("the pure build has nothing in C", allow_module_level=True)
 
 LONGS = st.integers(-(2**63), 2**63 - 1)
+KAFKA_BATCH = struct.Struct(">qqbhx")
 #: Of batches that overlap, touch, are equal, or cover nothing.
 CROWDED = st.builds(
     lambda first, more, state, count: StateBatch(first, first + more, state, count),
@@ -44,15 +52,28 @@ BATCHES = st.lists(CROWDED, max_size=24).map(tuple) | st.lists(CROWDED | ANYWHER
 def test_batches_are_combined_as_in_python(
     before: tuple[StateBatch, ...], incoming: tuple[StateBatch, ...], start_offset: int
 ) -> None:
-    for current in (before, combine_in_python((), before, -1)):
-        combined = native.combine(current, incoming, start_offset)
+    for current in (before, combine((), before, -1)):
         expected = combine_in_python(current, incoming, start_offset)
-        if combined is not None:
-            assert combined == expected
-            assert type(combined) is type(expected)
-            assert {type(each) for each in combined} <= {StateBatch}
-            assert hash(combined) == hash(tuple(map(tuple, expected)))
-        assert combine(current, incoming, start_offset) == expected
+        for written in (incoming, pack(incoming)):
+            combined = native.combine(current, written, start_offset)
+            if combined is not None:
+                assert tuple(combined) == expected
+                assert type(expected) is SettledBatches
+                assert {type(each) for each in combined} <= {StateBatch}
+            assert combine(current, written, start_offset) == expected
+
+
+def packed(batches: Iterable[StateBatch]) -> native.PackedBatches:
+    found = native.pack(tuple(batches))
+    assert found is not None
+    return found
+
+
+def _or_error(call: Callable[[], object]) -> object:
+    try:
+        return call()
+    except (IndexError, ValueError) as error:
+        return type(error)
 
 
 def test_every_small_case_is_combined_as_in_python() -> None:
@@ -62,22 +83,25 @@ def test_every_small_case_is_combined_as_in_python() -> None:
         for last in range(first, 4)
         for kind in ((0, 1), (2, 1), (0, 2))
     ]
-    states = {combine_in_python((), pair, -1) for pair in combinations(batches, 2)}
+    states = {combine((), pair, -1) for pair in combinations(batches, 2)}
+    assert {type(state) for state in states} >= {native.PackedBatches}
     for state, batch, start_offset in product(states, batches, (-1, 1, 2)):
         combined = native.combine(state, (batch,), start_offset)
-        assert combined is None or combined == combine_in_python(state, (batch,), start_offset)
+        assert combined is None or tuple(combined) == combine_in_python(state, (batch,), start_offset)
 
 
 @pytest.mark.parametrize("touched", [47, 48, 49, 50])
 def test_as_many_batches_as_there_is_room_for_are_combined_in_c(touched: int) -> None:
-    state = SettledBatches(StateBatch(10 * n, 10 * n + 8, 2, 1) for n in range(touched))
+    state = packed(StateBatch(10 * n, 10 * n + 8, 2, 1) for n in range(touched))
     incoming = (*(StateBatch(40 * n + 3, 40 * n + 5, 2, 2) for n in range(15)), StateBatch(0, 999, 0, 1))
     expected = combine_in_python(state, incoming, -1)
-    assert native.combine(state, incoming, -1) in ([expected] if touched <= 48 else [None])
+    combined = native.combine(state, incoming, -1)
+    assert combined is None if touched > 48 else combined is not None and tuple(combined) == expected
+    assert combine(state, incoming, -1) == expected
 
 
 def test_the_usual_writes_are_combined_in_c() -> None:
-    state = combine_in_python((), [StateBatch(0, 9, 2, 1), StateBatch(20, 29, 0, 1)], 0)
+    state = combine((), (StateBatch(0, 9, 2, 1), StateBatch(20, 29, 0, 1)), 0)
     joined = (StateBatch(30, 39, 0, 1),)
     for incoming in ((), joined, (StateBatch(20, 29, 2, 1),), (*joined, StateBatch(20, 29, 2, 1))):
         assert native.combine(state, incoming, 20) is not None
@@ -92,11 +116,120 @@ def test_the_usual_writes_are_combined_in_c() -> None:
         ((), (StateBatch(0, 9, 2, 1),) * 17),
         ((), (StateBatch(9, 8, 2, 1),)),
         ((), (StateBatch(0, sys.maxsize, 2, 1),)),
-        (SettledBatches(StateBatch(10 * n, 10 * n + 8, 2, 1) for n in range(99)), (StateBatch(0, 999, 2, 2),)),
+        (tuple(StateBatch(10 * n, 10 * n + 8, 2, 1) for n in range(9)), (StateBatch(0, 999, 2, 2),)),
+        ((), (StateBatch(0, 9, 2, 1 << 31),)),
+        ((), (StateBatch(0, 9, -1 << 33, 1),)),
+        ((), (StateBatch(0, 1 << 63, 2, 1),)),
     ],
 )
 def test_unusual_batches_are_left_to_python(current: tuple[StateBatch, ...], incoming: tuple[StateBatch, ...]) -> None:
     assert native.combine(current, incoming, -1) is None
+    assert combine(current, incoming, -1) == combine_in_python(current, incoming, -1)
+
+
+def test_many_batches_that_a_write_touches_are_left_to_python() -> None:
+    current, incoming = packed(StateBatch(10 * n, 10 * n + 8, 2, 1) for n in range(99)), (StateBatch(0, 999, 2, 2),)
+    assert native.combine(current, incoming, -1) is None
+    combined = combine(current, incoming, -1)
+    assert combined == incoming
+    assert isinstance(combined, native.PackedBatches)
+
+
+@given(st.lists(CROWDED | ANYWHERE, max_size=6).map(tuple))
+def test_what_is_packed_is_what_python_calls_settled(batches: tuple[StateBatch, ...]) -> None:
+    is_settled = type(combine_in_python(batches, (), -1)) is SettledBatches and len(batches) == sum(
+        1 for each in batches if each.first_offset <= each.last_offset
+    )
+    found = native.pack(batches)
+    assert found is None or (tuple(found) == batches and is_settled)
+    settled = combine_in_python((), batches, -1)
+    if type(settled) is SettledBatches:
+        assert native.pack(settled) == settled
+
+
+SETTLED_BATCHES = (
+    st.lists(CROWDED, max_size=9)
+    .map(lambda batches: combine_in_python((), batches, -1))
+    .filter(lambda batches: type(batches) is SettledBatches)
+)
+
+
+@given(SETTLED_BATCHES, SETTLED_BATCHES, st.slices(9), st.integers(-12, 12))
+def test_packed_batches_are_a_sequence_as_their_twin_is(
+    twin: tuple[StateBatch, ...], other: tuple[StateBatch, ...], part: slice, index: int
+) -> None:
+    batches = packed(twin)
+    assert (len(batches), bool(batches), repr(batches)) == (len(twin), bool(twin), repr(twin))
+    assert list(batches) == list(twin)
+    assert list(reversed(batches)) == list(reversed(twin))
+    assert batches[part] == twin[part]
+    assert type(batches[part]) is tuple
+    assert _or_error(lambda: batches[index]) == _or_error(lambda: twin[index])
+    pairs: list[tuple[Any, Any]]
+    pairs = [(batches, packed(other)), (batches, other), (twin, packed(other)), (batches, packed(twin))]
+    for compare in (operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge):
+        for one, two in pairs:
+            assert compare(one, two) == compare(tuple(one), tuple(two))
+    assert hash(batches) == hash(twin) == hash(tuple(twin))
+    for each in {*twin, *other}:
+        assert (each in batches, batches.count(each)) == (each in twin, twin.count(each))
+        assert _or_error(partial(batches.index, each)) == _or_error(partial(twin.index, each))
+    assert batches != list(twin)
+
+
+def test_packed_batches_are_copied_and_sent_as_their_twin() -> None:
+    batches = packed((StateBatch(0, 9, 2, 1), StateBatch(10, 19, 0, 3)))
+    for made in (copy.deepcopy(batches), copy.copy(batches), pickle.loads(pickle.dumps(batches))):
+        assert type(made) is SettledBatches
+        assert made == batches
+
+
+def test_packed_batches_are_made_by_these_functions_alone_and_cannot_be_changed() -> None:
+    batches = packed((StateBatch(0, 9, 2, 1),))
+    with pytest.raises(TypeError):
+        native.PackedBatches()
+    with pytest.raises(TypeError):
+        iter(batches).__class__()
+    with pytest.raises(TypeError):
+        batches[0] = StateBatch(0, 8, 2, 1)  # type: ignore[index]
+    with pytest.raises(AttributeError):
+        batches.more = 1  # type: ignore[attr-defined]
+    with pytest.raises(TypeError):
+        batches["0"]  # type: ignore[call-overload]
+
+
+def test_a_batch_takes_24_bytes_and_the_collector_knows_none() -> None:
+    few, many = (packed(StateBatch(10 * n, 10 * n + 8, 2, 1) for n in range(size)) for size in (1, 6))
+    assert sys.getsizeof(many) - sys.getsizeof(few) == 5 * 24
+    assert not any(map(gc.is_tracked, (many, many[0])))
+
+
+WIRE = st.builds(StateBatch, LONGS, LONGS, st.integers(-129, 128), st.integers(-32_769, 32_768))
+
+
+@given(st.lists(WIRE | CROWDED, max_size=6).map(tuple))
+def test_batches_have_kafkas_form_as_in_python(batches: tuple[StateBatch, ...]) -> None:
+    try:
+        expected = b"".join(KAFKA_BATCH.pack(*batch) for batch in batches)
+    except struct.error:
+        assert native.encode_batches(batches) is None
+        with pytest.raises(struct.error):
+            pack_batches(batches)
+        return
+    assert native.encode_batches(batches) == native.encode_batches(pack(batches)) == pack_batches(batches) == expected
+    decoded = native.decode_batches(memoryview(b"12" + expected + b"3"), 2, len(batches))
+    found = native.pack(batches)
+    assert decoded == found
+    if batches:
+        with_tags = expected[:-1] + b"\1"
+        assert native.decode_batches(with_tags, 0, len(batches)) is None
+
+
+def test_batches_outside_of_the_bytes_are_refused() -> None:
+    for begin, count in ((-1, 1), (0, 2), (1, 1), (22, 0), (0, -1), (0, sys.maxsize)):
+        with pytest.raises(ValueError, match="outside"):
+            native.decode_batches(bytes(20), begin, count)
+    assert native.decode_batches(bytes(20), 20, 0) == ()
 
 
 @given(st.binary(max_size=40))
@@ -145,8 +278,15 @@ class ActsAsNumber:
         lambda: native.combine((), ()),  # type: ignore[call-arg]
         lambda: native.combine((), ((1, 2, 3),), -1),  # type: ignore[arg-type]
         lambda: native.combine((), ((1, 2, 3, "4"),), -1),  # type: ignore[arg-type]
-        lambda: native.combine(SettledBatches([1, 2]), (), 5),  # type: ignore[list-item]
-        lambda: native.combine(SettledBatches([()]), (StateBatch(0, 9, 2, 1),), -1),  # type: ignore[list-item]
+        lambda: native.pack([StateBatch(0, 9, 2, 1)]),
+        lambda: native.pack((1, 2)),  # type: ignore[arg-type]
+        lambda: native.pack(((),)),  # type: ignore[arg-type]
+        lambda: native.pack(((1, 2, 3, ActsAsNumber()),)),  # type: ignore[arg-type]
+        lambda: native.encode_batches((1, 2)),  # type: ignore[arg-type]
+        lambda: native.decode_batches("text", 0, 0),  # type: ignore[arg-type]
+        lambda: native.decode_batches(b"", "0", 0),  # type: ignore[arg-type]
+        lambda: native.decode_batches(b"", 0, None),  # type: ignore[arg-type]
+        lambda: native.decode_batches(b"", 0),  # type: ignore[call-arg]
         lambda: native.combine((), ((1, 2, 3, ActsAsNumber()),), -1),  # type: ignore[arg-type]
         lambda: native.encode_value(("1", ()), 1, b""),  # type: ignore[arg-type]
         lambda: native.encode_value((ActsAsNumber(), ()), 1, b""),  # type: ignore[arg-type]
@@ -201,7 +341,7 @@ def test_updates_are_folded_as_they_are_replayed(
         expected = replay(expected, each, 500)
     assert folded == expected
     assert type(folded) is ShareState
-    assert end == begin or type(folded.state_batches) is SettledBatches
+    assert end == begin or type(folded.state_batches) is native.PackedBatches
 
 
 def test_what_is_no_usual_update_is_left_to_python() -> None:
@@ -221,13 +361,13 @@ def test_what_is_no_usual_update_is_left_to_python() -> None:
 
 def test_the_collector_looks_at_no_tuple_of_numbers_and_at_any_that_holds_what_it_looks_at() -> None:
     batches = (StateBatch(0, 9, 2, 1),)
-    state = ShareState(0, 1, 2, 3, 4, 5, 6, SettledBatches(), 7, 8, 9)
+    state = ShareState(0, 1, 2, 3, 4, 5, 6, (empty := SettledBatches()), 7, 8, 9)
     odd: tuple[object, ...] = (1, [])
     for value in (batches[0], batches, SettledBatches(batches), state, odd):
         native.untrack(value)
     assert [gc.is_tracked(each) for each in (batches[0], batches, odd)] == [False, False, True]
     assert gc.is_tracked(state)  # of an empty tuple of batches that was not made known
-    native.untrack(state.state_batches)
+    native.untrack(empty)
     native.untrack(state)
     assert not gc.is_tracked(state)
     with pytest.raises(TypeError):
@@ -235,6 +375,7 @@ def test_the_collector_looks_at_no_tuple_of_numbers_and_at_any_that_holds_what_i
 
 
 SETTLED = SettledBatches(StateBatch(10 * n, 10 * n + 8, 2, 1) for n in range(9))
+PACKED = packed(SETTLED)
 ENCODED = avro.encode_value_in_python(Update(1, 2, 3, 4, SETTLED))
 STATE = ShareState(0, 1, 2, 3, 4, 5, 6, SETTLED, 7, 8, 9)
 ODD_STATE = STATE._replace(state_batches=(1,))  # type: ignore[arg-type]
@@ -246,9 +387,34 @@ RECORD = b"\x1a\0\0\0\x02k\x02v\x02\x04hf\x02h"
 @pytest.mark.parametrize(
     "call",
     [
-        lambda: native.combine(SettledBatches([make_batch(each) for each in SETTLED]), (StateBatch(25, 47, 2, 2),), 12),
-        lambda: native.combine(SettledBatches([make_batch(each) for each in SETTLED]), (), -1),
-        lambda: native.combine(SETTLED, (StateBatch(25, 47, 2, 2), (1, 2, 3)), 12),  # type: ignore[arg-type]
+        lambda: native.combine(PACKED, (StateBatch(25, 47, 2, 2),), 12),
+        lambda: native.combine(PACKED, PACKED, 12),
+        lambda: native.combine(PACKED, (), -1),
+        lambda: native.combine(PACKED, (), 1000),
+        lambda: native.combine((), (), -1),
+        lambda: native.combine(PACKED, (StateBatch(25, 47, 2, 2), (1, 2, 3)), 12),  # type: ignore[arg-type]
+        lambda: native.combine(PACKED, (StateBatch(0, 9, 2, 1 << 40),), 12),
+        lambda: [list(PACKED), PACKED[0], PACKED[1:7:2], PACKED[-1:], next(iter(PACKED))],
+        lambda: [
+            PACKED == SETTLED,
+            SETTLED == PACKED,
+            PACKED[:1] == PACKED,
+            PACKED == 1,
+            PACKED != PACKED,
+        ],
+        lambda: [hash(PACKED), repr(PACKED), PACKED.index(SETTLED[1]), PACKED.count(SETTLED[1])],
+        lambda: pickle.loads(pickle.dumps(PACKED)),
+        lambda: PACKED.index(),  # type: ignore[call-arg]
+        lambda: PACKED["0"],  # type: ignore[call-overload]
+        lambda: [native.pack(SETTLED), native.pack(PACKED), native.pack(()), native.pack((SETTLED[1], SETTLED[0]))],
+        lambda: native.pack((SETTLED[0], 1)),  # type: ignore[arg-type]
+        lambda: [native.encode_batches(SETTLED), native.encode_batches(PACKED), native.encode_batches(())],
+        lambda: [
+            native.encode_batches((StateBatch(0, 9, 1 << 7, 1),)),
+            native.encode_batches((StateBatch(1 << 70, 9, 0, 1),)),
+        ],
+        lambda: [native.decode_batches(bytes(40), 20, 1), native.decode_batches(bytes(40), 0, 2)],
+        lambda: native.decode_batches("", 0, 0),  # type: ignore[arg-type]
         lambda: native.encode_value(Update(1, 2, 3, 4, SETTLED), 4, b""),
         lambda: native.encode_value(Update(1, 2, 3, 4, (*SETTLED * 9, (1,))), 4, b""),  # type: ignore[arg-type]
         lambda: native.decode_update(ENCODED, PREFIX_SIZE),
