@@ -390,6 +390,15 @@ static PyObject *untrack(PyObject *module, PyObject *object)
     Py_RETURN_NONE;
 }
 
+static PyObject *untrack_map(PyObject *module, PyObject *object)
+{
+    if (!PyDict_CheckExact(object))
+        return PyErr_Format(PyExc_TypeError, "only a dictionary may be unknown to the collector");
+    if (PyObject_GC_IsTracked(object))
+        PyObject_GC_UnTrack(object);
+    Py_RETURN_NONE;
+}
+
 /* ---- numbers ----------------------------------------------------------------------------------------------------- */
 
 static uint8_t *put_number(uint8_t *at, int64_t number)
@@ -808,21 +817,16 @@ static void write_splice(const Batch *current, Py_ssize_t kept, const Splice *sp
     memcpy(&combined[before + splice->size], &current[splice->high], (kept - splice->high) * sizeof(Batch));
 }
 
-static PyObject *combine(PyObject *module, PyObject *const *args, Py_ssize_t arguments)
+/* Return what a write makes of settled batches; None for an unusual case. */
+static PyObject *combine_held(PyObject *held, PyObject *incoming, int64_t start)
 {
-    if (arguments != 3)
-        return PyErr_Format(PyExc_TypeError, "combine takes batches, batches, and a start offset");
-    PyObject *held = args[0];
-    Py_ssize_t coming = count_batches(args[1]), kept = count_batches(held);
+    Py_ssize_t coming = count_batches(incoming), kept = count_batches(held);
     Batch given[BATCHES_MAX / 4];
     Splice splice;
-    int64_t start;
-    if (!read_number(args[2], &start))
-        return NULL;
     /* Whether an empty tuple is settled is no question. */
     if (coming < 0 || coming > BATCHES_MAX / 4 || kept < 0 || (kept && !Py_IS_TYPE(held, &packed_type)))
         Py_RETURN_NONE;
-    int are_usual = copy_batches(args[1], given);
+    int are_usual = copy_batches(incoming, given);
     if (are_usual < 0)
         return NULL;
     const Batch *current = ((Packed *)(kept ? held : nothing))->batches;
@@ -839,11 +843,73 @@ static PyObject *combine(PyObject *module, PyObject *const *args, Py_ssize_t arg
     return (PyObject *)combined;
 }
 
-/* ---- folding ----------------------------------------------------------------------------------------------------- */
+static PyObject *combine(PyObject *module, PyObject *const *args, Py_ssize_t arguments)
+{
+    int64_t start;
+    if (arguments != 3)
+        return PyErr_Format(PyExc_TypeError, "combine takes batches, batches, and a start offset");
+    return read_number(args[2], &start) ? combine_held(args[0], args[1], start) : NULL;
+}
+
+/* ---- replay ------------------------------------------------------------------------------------------------------ */
 
 /* The fields of a state, in its order. */
 enum { SNAPSHOT_EPOCH, STATE_EPOCH, LEADER_EPOCH, START_OFFSET, COMPLETE_COUNT, CREATED_MS, WRITTEN_MS, BATCHES, LEADER_FENCE,
        STATE_FENCE, UPDATE_COUNT };
+/* And those of an update. */
+enum { NEW_LEADER_EPOCH = 1, NEW_START_OFFSET, NEW_COMPLETE_COUNT, NEW_BATCHES };
+
+static int is_state(PyObject *object)
+{
+    return PyTuple_Check(object) && PyTuple_GET_SIZE(object) == STATE_FIELDS && is_tuple_type(Py_TYPE(object));
+}
+
+/* Leave what is too large to Python. */
+static PyObject *leave_overflow(void)
+{
+    if (!PyErr_ExceptionMatches(PyExc_OverflowError))
+        return NULL;
+    PyErr_Clear();
+    Py_RETURN_NONE;
+}
+
+static PyObject *replay_update(PyObject *module, PyObject *const *args, Py_ssize_t arguments)
+{
+    if (arguments != 2 || !is_state(args[0]) || !Py_IS_TYPE(args[1], update_type) || PyTuple_GET_SIZE(args[1]) != NEW_BATCHES + 1)
+        return PyErr_Format(PyExc_TypeError, "replay_update takes a state and an update");
+    PyObject *state = args[0], *update = args[1], *fields[STATE_FIELDS];
+    int64_t leader_epoch, fence, start, count;
+    if (!read_number(PyTuple_GET_ITEM(update, NEW_LEADER_EPOCH), &leader_epoch) ||
+        !read_number(PyTuple_GET_ITEM(update, NEW_START_OFFSET), &start) ||
+        !read_number(PyTuple_GET_ITEM(state, LEADER_FENCE), &fence) || !read_number(PyTuple_GET_ITEM(state, UPDATE_COUNT), &count))
+        return leave_overflow();
+    for (Py_ssize_t index = 0; index < STATE_FIELDS; index++)
+        fields[index] = PyTuple_GET_ITEM(state, index);
+    if (leader_epoch != -1)
+        fields[LEADER_EPOCH] = PyTuple_GET_ITEM(update, NEW_LEADER_EPOCH);
+    if (leader_epoch > fence && leader_epoch != -1)
+        fields[LEADER_FENCE] = fields[LEADER_EPOCH];
+    if (start != -1)
+        fields[START_OFFSET] = PyTuple_GET_ITEM(update, NEW_START_OFFSET);
+    else if (!read_number(fields[START_OFFSET], &start))
+        return leave_overflow();
+    fields[COMPLETE_COUNT] = PyTuple_GET_ITEM(update, NEW_COMPLETE_COUNT);
+    PyObject *batches = combine_held(fields[BATCHES], PyTuple_GET_ITEM(update, NEW_BATCHES), start);
+    if (!batches || batches == Py_None)
+        return batches;
+    PyObject *made = count < INT64_MAX ? new_tuple(Py_TYPE(state), STATE_FIELDS) : Py_NewRef(Py_None);
+    if (!made || made == Py_None) {
+        Py_DECREF(batches);
+        return made;
+    }
+    for (Py_ssize_t index = 0; index < UPDATE_COUNT; index++)
+        PyTuple_SET_ITEM(made, index, index == BATCHES ? batches : Py_NewRef(fields[index]));
+    if (!set_number(made, UPDATE_COUNT, count + 1))
+        Py_CLEAR(made);
+    return made;
+}
+
+/* ---- folding ----------------------------------------------------------------------------------------------------- */
 
 /* So many records ahead, what one consists of is fetched into the processor's cache: they lie where they came in the log. */
 #define AHEAD 8
@@ -1061,6 +1127,7 @@ unusual:
 
 static PyMethodDef functions[] = {
     {"untrack", untrack, METH_O, NULL},
+    {"untrack_map", untrack_map, METH_O, NULL},
     {"encode_value", (PyCFunction)(void (*)(void))encode_value, METH_FASTCALL, NULL},
     {"decode_update", (PyCFunction)(void (*)(void))decode_update, METH_FASTCALL, NULL},
     {"decode_snapshot", (PyCFunction)(void (*)(void))decode_snapshot, METH_FASTCALL, NULL},
@@ -1068,6 +1135,7 @@ static PyMethodDef functions[] = {
     {"encode_batches", encode_batches, METH_O, NULL},
     {"decode_batches", (PyCFunction)(void (*)(void))decode_batches, METH_FASTCALL, NULL},
     {"combine", (PyCFunction)(void (*)(void))combine, METH_FASTCALL, NULL},
+    {"replay_update", (PyCFunction)(void (*)(void))replay_update, METH_FASTCALL, NULL},
     {"decode_records", (PyCFunction)(void (*)(void))decode_records, METH_FASTCALL, NULL},
     {"fold_updates", (PyCFunction)(void (*)(void))fold_updates, METH_FASTCALL, NULL},
     {NULL, NULL, 0, NULL},

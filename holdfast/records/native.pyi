@@ -4,7 +4,7 @@ They are part of the build that ships. Without them the functions in Python that
 """
 
 from collections.abc import Iterator, Sequence
-from typing import TypeVar, final, overload
+from typing import Any, TypeVar, final, overload
 
 from holdfast.records.batches import StateBatch
 from holdfast.records.replay import ShareState
@@ -31,6 +31,9 @@ R = TypeVar("R", bound=tuple[int, bytes | None, bytes | None, bytes | None])
 def untrack(value: tuple[object, ...], /) -> None:
     """Have Python's collector not look at a tuple, if it looks at none of its items; such a tuple is part of no cycle."""
 
+def untrack_map(values: dict[Any, Any], /) -> None:
+    """Have Python's collector not look through a dictionary that is part of no cycle; whatever is put into it undoes that."""
+
 def encode_value(value: Snapshot | Update, batches_at: int, prefix: bytes, /) -> bytes:
     """Twin of `codecs.avro.encode_value`, told where among the fields the batches are."""
 
@@ -53,6 +56,9 @@ def combine(
     current: Sequence[StateBatch], incoming: Sequence[StateBatch], start_offset: int, /
 ) -> PackedBatches | None:
     """Twin of `combining.combine`; None where the case is unusual: many batches, or such as cover no offset or do not settle."""
+
+def replay_update(state: ShareState, update: Update, /) -> ShareState | None:
+    """Twin of `replay.replay_update_in_python`, whose state the collector does not look at; None where `combine` says None."""
 
 def fold_updates(
     state: ShareState,

@@ -15,6 +15,11 @@ from holdfast.records.batches import StateBatch
 from holdfast.records.combining import combine
 from holdfast.records.values import Snapshot, Update
 
+try:
+    from holdfast.records import native as _native
+except ImportError:  # the build without a C compiler
+    _native = None  # type: ignore[assignment]
+
 
 class ShareState(NamedTuple):
     """The state of one share partition: the fields of `Snapshot` in its order, and the count of updates."""
@@ -46,43 +51,7 @@ def replay(state: ShareState | None, value: Snapshot | Update | None, updates_pe
     `fold_without_snapshot` for Kafka's answer).
     """
     if type(value) is Update:
-        if state is None:
-            return None
-        (
-            snapshot_epoch,
-            state_epoch,
-            leader_epoch,
-            start_offset,
-            _,
-            create_timestamp_ms,
-            write_timestamp_ms,
-            batches,
-            leader_epoch_fence,
-            state_epoch_fence,
-            update_count,
-        ) = state
-        _, new_leader_epoch, new_start_offset, delivery_complete_count, new_batches = value
-        if new_leader_epoch != -1:
-            leader_epoch = new_leader_epoch
-            if leader_epoch > leader_epoch_fence:
-                leader_epoch_fence = leader_epoch
-        if new_start_offset != -1:
-            start_offset = new_start_offset
-        return make_state(
-            (
-                snapshot_epoch,
-                state_epoch,
-                leader_epoch,
-                start_offset,
-                delivery_complete_count,
-                create_timestamp_ms,
-                write_timestamp_ms,
-                combine(batches, new_batches, start_offset),
-                leader_epoch_fence,
-                state_epoch_fence,
-                update_count + 1,
-            )
-        )
+        return None if state is None else _replay_update(state, value)
     if value is None:
         return None
     assert type(value) is Snapshot
@@ -96,6 +65,50 @@ def replay(state: ShareState | None, value: Snapshot | Update | None, updates_pe
         max(leader_epoch_fence, value.leader_epoch, value.leader_epoch_fence),
         max(state_epoch_fence, value.state_epoch, value.state_epoch_fence),
         update_count,
+    )
+
+
+def _replay_update(state: ShareState, update: Update) -> ShareState:
+    after = None if _native is None else _native.replay_update(state, update)
+    return replay_update_in_python(state, update) if after is None else after
+
+
+def replay_update_in_python(state: ShareState, update: Update) -> ShareState:
+    """Return the state after an update."""
+    (
+        snapshot_epoch,
+        state_epoch,
+        leader_epoch,
+        start_offset,
+        _,
+        create_timestamp_ms,
+        write_timestamp_ms,
+        batches,
+        leader_epoch_fence,
+        state_epoch_fence,
+        update_count,
+    ) = state
+    _, new_leader_epoch, new_start_offset, delivery_complete_count, new_batches = update
+    if new_leader_epoch != -1:
+        leader_epoch = new_leader_epoch
+        if leader_epoch > leader_epoch_fence:
+            leader_epoch_fence = leader_epoch
+    if new_start_offset != -1:
+        start_offset = new_start_offset
+    return make_state(
+        (
+            snapshot_epoch,
+            state_epoch,
+            leader_epoch,
+            start_offset,
+            delivery_complete_count,
+            create_timestamp_ms,
+            write_timestamp_ms,
+            combine(batches, new_batches, start_offset),
+            leader_epoch_fence,
+            state_epoch_fence,
+            update_count + 1,
+        )
     )
 
 

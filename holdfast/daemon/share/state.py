@@ -16,9 +16,9 @@ from holdfast.records.values import Snapshot, Update
 from holdfast.runtime.timeline import TimelineMap
 
 try:
-    from holdfast.records.native import untrack as _untrack
+    from holdfast.records import native as _native
 except ImportError:  # the build without a C compiler
-    _untrack = None  # type: ignore[assignment]
+    _native = None  # type: ignore[assignment]
 
 #: Position of everything that was loaded: below all that can be reverted to.
 _LOADED: Final = -1
@@ -57,10 +57,10 @@ class ShardState:
 
     def put_loaded(self, key: SharePartitionKey, state: ShareState | None) -> None:
         """Take what a load found of a share partition, None for nothing, in place of what it found before; it cannot be undone."""
-        if _untrack is not None:  # a loaded state may stay for as long as the node
-            _untrack(key)
+        if _native is not None:  # a loaded state may stay for as long as the node
+            _native.untrack(key)
             if state is not None:
-                _untrack(state)
+                _native.untrack(state)
         before = self.timeline.current.get(key)
         self.timeline.put(_LOADED, key, state)
         self._account(key, before, state)
@@ -149,6 +149,9 @@ class ShardState:
     # ---- inside ----------------------------------------------------------------------------------------------------
 
     def _account(self, key: SharePartitionKey, before: ShareState | None, after: ShareState | None) -> None:
+        """Take note of a change that the timeline has; keys and states are part of no cycle, so the collector need not look at them."""
+        if _native is not None:
+            _native.untrack_map(self.timeline.current)
         if before is not None and after is not None:
             growth_bytes = (len(after.state_batches) - len(before.state_batches)) * self.batch_size_bytes
             self.live_bytes += growth_bytes
@@ -159,7 +162,10 @@ class ShardState:
             self.live_bytes += size_bytes
             if self._is_counted:
                 self._totals.add((key,), size_bytes)
-            self.topics.setdefault(key.topic_id, {})[key] = None
+            keys = self.topics.setdefault(key.topic_id, {})
+            keys[key] = None
+            if _native is not None:
+                _native.untrack_map(keys)
         elif before is not None:
             size_bytes = self.estimate_size(key, before)
             self.live_bytes -= size_bytes
@@ -179,4 +185,6 @@ class ShardState:
         # In Avro both are the same, and a group id may be long.
         keys = of_snapshots, of_snapshots if of_updates == of_snapshots else of_updates
         self._encoded_keys[key] = keys
+        if _native is not None:
+            _native.untrack_map(self._encoded_keys)
         return keys

@@ -2,30 +2,24 @@
 
 from __future__ import annotations
 
-import copy
 import gc
-import operator
 import pickle
-import struct
 import sys
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from functools import partial
 from itertools import combinations, product
-from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.api.share_state import pack_batches
 from holdfast.records.batches import SettledBatches, StateBatch
 from holdfast.records.codecs import avro
 from holdfast.records.codecs.numbers import encode_numbers
 from holdfast.records.combining import combine, combine_in_python, pack
-from holdfast.records.replay import ShareState, replay
+from holdfast.records.replay import ShareState, replay, replay_update_in_python
 from holdfast.records.single_object import PREFIX_SIZE
-from holdfast.records.values import Snapshot, Update
+from holdfast.records.values import Snapshot, Update, make_update
 from holdfast.runtime.build import BUILD
 
 try:
@@ -35,7 +29,6 @@ except ImportError:
     pytest.skip("the pure build has nothing in C", allow_module_level=True)
 
 LONGS = st.integers(-(2**63), 2**63 - 1)
-KAFKA_BATCH = struct.Struct(">qqbhx")
 #: Of batches that overlap, touch, are equal, or cover nothing.
 CROWDED = st.builds(
     lambda first, more, state, count: StateBatch(first, first + more, state, count),
@@ -67,13 +60,6 @@ def packed(batches: Iterable[StateBatch]) -> native.PackedBatches:
     found = native.pack(tuple(batches))
     assert found is not None
     return found
-
-
-def _or_error(call: Callable[[], object]) -> object:
-    try:
-        return call()
-    except (IndexError, ValueError) as error:
-        return type(error)
 
 
 def test_every_small_case_is_combined_as_in_python() -> None:
@@ -135,103 +121,6 @@ def test_many_batches_that_a_write_touches_are_left_to_python() -> None:
     assert isinstance(combined, native.PackedBatches)
 
 
-@given(st.lists(CROWDED | ANYWHERE, max_size=6).map(tuple))
-def test_what_is_packed_is_what_python_calls_settled(batches: tuple[StateBatch, ...]) -> None:
-    is_settled = type(combine_in_python(batches, (), -1)) is SettledBatches and len(batches) == sum(
-        1 for each in batches if each.first_offset <= each.last_offset
-    )
-    found = native.pack(batches)
-    assert found is None or (tuple(found) == batches and is_settled)
-    settled = combine_in_python((), batches, -1)
-    if type(settled) is SettledBatches:
-        assert native.pack(settled) == settled
-
-
-SETTLED_BATCHES = (
-    st.lists(CROWDED, max_size=9)
-    .map(lambda batches: combine_in_python((), batches, -1))
-    .filter(lambda batches: type(batches) is SettledBatches)
-)
-
-
-@given(SETTLED_BATCHES, SETTLED_BATCHES, st.slices(9), st.integers(-12, 12))
-def test_packed_batches_are_a_sequence_as_their_twin_is(
-    twin: tuple[StateBatch, ...], other: tuple[StateBatch, ...], part: slice, index: int
-) -> None:
-    batches = packed(twin)
-    assert (len(batches), bool(batches), repr(batches)) == (len(twin), bool(twin), repr(twin))
-    assert list(batches) == list(twin)
-    assert list(reversed(batches)) == list(reversed(twin))
-    assert batches[part] == twin[part]
-    assert type(batches[part]) is tuple
-    assert _or_error(lambda: batches[index]) == _or_error(lambda: twin[index])
-    pairs: list[tuple[Any, Any]]
-    pairs = [(batches, packed(other)), (batches, other), (twin, packed(other)), (batches, packed(twin))]
-    for compare in (operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge):
-        for one, two in pairs:
-            assert compare(one, two) == compare(tuple(one), tuple(two))
-    assert hash(batches) == hash(twin) == hash(tuple(twin))
-    for each in {*twin, *other}:
-        assert (each in batches, batches.count(each)) == (each in twin, twin.count(each))
-        assert _or_error(partial(batches.index, each)) == _or_error(partial(twin.index, each))
-    assert batches != list(twin)
-
-
-def test_packed_batches_are_copied_and_sent_as_their_twin() -> None:
-    batches = packed((StateBatch(0, 9, 2, 1), StateBatch(10, 19, 0, 3)))
-    for made in (copy.deepcopy(batches), copy.copy(batches), pickle.loads(pickle.dumps(batches))):
-        assert type(made) is SettledBatches
-        assert made == batches
-
-
-def test_packed_batches_are_made_by_these_functions_alone_and_cannot_be_changed() -> None:
-    batches = packed((StateBatch(0, 9, 2, 1),))
-    with pytest.raises(TypeError):
-        native.PackedBatches()
-    with pytest.raises(TypeError):
-        iter(batches).__class__()
-    with pytest.raises(TypeError):
-        batches[0] = StateBatch(0, 8, 2, 1)  # type: ignore[index]
-    with pytest.raises(AttributeError):
-        batches.more = 1  # type: ignore[attr-defined]
-    with pytest.raises(TypeError):
-        batches["0"]  # type: ignore[call-overload]
-
-
-def test_a_batch_takes_24_bytes_and_the_collector_knows_none() -> None:
-    few, many = (packed(StateBatch(10 * n, 10 * n + 8, 2, 1) for n in range(size)) for size in (1, 6))
-    assert sys.getsizeof(many) - sys.getsizeof(few) == 5 * 24
-    assert not any(map(gc.is_tracked, (many, many[0])))
-
-
-WIRE = st.builds(StateBatch, LONGS, LONGS, st.integers(-129, 128), st.integers(-32_769, 32_768))
-
-
-@given(st.lists(WIRE | CROWDED, max_size=6).map(tuple))
-def test_batches_have_kafkas_form_as_in_python(batches: tuple[StateBatch, ...]) -> None:
-    try:
-        expected = b"".join(KAFKA_BATCH.pack(*batch) for batch in batches)
-    except struct.error:
-        assert native.encode_batches(batches) is None
-        with pytest.raises(struct.error):
-            pack_batches(batches)
-        return
-    assert native.encode_batches(batches) == native.encode_batches(pack(batches)) == pack_batches(batches) == expected
-    decoded = native.decode_batches(memoryview(b"12" + expected + b"3"), 2, len(batches))
-    found = native.pack(batches)
-    assert decoded == found
-    if batches:
-        with_tags = expected[:-1] + b"\1"
-        assert native.decode_batches(with_tags, 0, len(batches)) is None
-
-
-def test_batches_outside_of_the_bytes_are_refused() -> None:
-    for begin, count in ((-1, 1), (0, 2), (1, 1), (22, 0), (0, -1), (0, sys.maxsize)):
-        with pytest.raises(ValueError, match="outside"):
-            native.decode_batches(bytes(20), begin, count)
-    assert native.decode_batches(bytes(20), 20, 0) == ()
-
-
 @given(st.binary(max_size=40))
 def test_any_bytes_are_read_as_in_python_or_left_to_it(data: bytes) -> None:
     for prefix, read, read_in_python in (
@@ -278,6 +167,9 @@ class ActsAsNumber:
         lambda: native.combine((), ()),  # type: ignore[call-arg]
         lambda: native.combine((), ((1, 2, 3),), -1),  # type: ignore[arg-type]
         lambda: native.combine((), ((1, 2, 3, "4"),), -1),  # type: ignore[arg-type]
+        lambda: native.replay_update(STATE, None),  # type: ignore[arg-type]
+        lambda: native.replay_update(STATE, make_update((1, 2))),
+        lambda: native.replay_update(EMPTY, Update(0, 5, 10, -1, ((1, 2, 3),))),  # type: ignore[arg-type]
         lambda: native.pack([StateBatch(0, 9, 2, 1)]),
         lambda: native.pack((1, 2)),  # type: ignore[arg-type]
         lambda: native.pack(((),)),  # type: ignore[arg-type]
@@ -344,6 +236,24 @@ def test_updates_are_folded_as_they_are_replayed(
     assert end == begin or type(folded.state_batches) is native.PackedBatches
 
 
+@given(STATES, CHANGES, st.booleans())
+def test_an_update_is_replayed_as_in_python(state: ShareState, update: Update, is_packed: bool) -> None:
+    if is_packed:
+        state = state._replace(state_batches=pack(tuple(state.state_batches)))
+    replayed, expected = native.replay_update(state, update), replay_update_in_python(state, update)
+    assert replayed is None or (replayed == expected and type(replayed) is ShareState)
+    assert replayed is None or not gc.is_tracked(replayed)
+    assert replay(state, update, 500) == expected
+
+
+def test_numbers_that_no_update_has_are_replayed_in_python() -> None:
+    large = 1 << 70
+    for state in (STATE, STATE._replace(leader_epoch_fence=large), STATE._replace(update_count=(1 << 63) - 1)):
+        for update in (Update(0, large, -1, 0, ()), Update(0, 3, 4, large, ())):
+            assert replay(state, update, 500) == replay_update_in_python(state, update)
+    assert native.replay_update(STATE._replace(start_offset=large), Update(0, 3, -1, 0, ())) is None
+
+
 def test_what_is_no_usual_update_is_left_to_python() -> None:
     state = ShareState(0, 1, 2, 3, 4, 5, 6, SettledBatches(), 7, 8, 9)
     usual = (avro.KEY_PREFIX, avro.encode_value_in_python(Update(0, 5, 10, -1, (StateBatch(10, 19, 2, 1),))), 7)
@@ -374,11 +284,24 @@ def test_the_collector_looks_at_no_tuple_of_numbers_and_at_any_that_holds_what_i
         native.untrack([])  # type: ignore[arg-type]
 
 
+def test_the_collector_looks_at_a_dictionary_again_when_more_is_put_into_it() -> None:
+    states: dict[int, tuple[int, ...]] = {1: StateBatch(0, 9, 2, 1)}
+    assert gc.is_tracked(states)
+    native.untrack_map(states)
+    native.untrack_map(states)
+    assert not gc.is_tracked(states)
+    with pytest.raises(TypeError):
+        native.untrack_map([])  # type: ignore[arg-type]
+
+
 SETTLED = SettledBatches(StateBatch(10 * n, 10 * n + 8, 2, 1) for n in range(9))
 PACKED = packed(SETTLED)
 ENCODED = avro.encode_value_in_python(Update(1, 2, 3, 4, SETTLED))
 STATE = ShareState(0, 1, 2, 3, 4, 5, 6, SETTLED, 7, 8, 9)
 ODD_STATE = STATE._replace(state_batches=(1,))  # type: ignore[arg-type]
+EMPTY = STATE._replace(state_batches=())
+PACKED_STATE = STATE._replace(state_batches=PACKED)
+FULL_STATE = PACKED_STATE._replace(update_count=(1 << 63) - 1)
 USUAL = (avro.KEY_PREFIX, avro.encode_value_in_python(Update(0, 5, 10, -1, (StateBatch(90, 99, 2, 1),))), 7)
 #: Attributes, timestamp, offset, key, value, one header, behind their length.
 RECORD = b"\x1a\0\0\0\x02k\x02v\x02\x04hf\x02h"
@@ -415,6 +338,11 @@ RECORD = b"\x1a\0\0\0\x02k\x02v\x02\x04hf\x02h"
         ],
         lambda: [native.decode_batches(bytes(40), 20, 1), native.decode_batches(bytes(40), 0, 2)],
         lambda: native.decode_batches("", 0, 0),  # type: ignore[arg-type]
+        lambda: native.replay_update(PACKED_STATE, Update(1, 2, 3, 4, SETTLED)),
+        lambda: native.replay_update(PACKED_STATE, Update(1, 9, -1, 1 << 40, ())),
+        lambda: native.replay_update(FULL_STATE, Update(1, 9, -1, 1 << 40, ())),
+        lambda: native.replay_update(STATE, Update(1, 1 << 70, -1, 4, ())),
+        lambda: native.replay_update(EMPTY, Update(1, 2, -1, 4, (1,))),  # type: ignore[arg-type]
         lambda: native.encode_value(Update(1, 2, 3, 4, SETTLED), 4, b""),
         lambda: native.encode_value(Update(1, 2, 3, 4, (*SETTLED * 9, (1,))), 4, b""),  # type: ignore[arg-type]
         lambda: native.decode_update(ENCODED, PREFIX_SIZE),

@@ -74,7 +74,6 @@ def test_decoded_values_are_of_our_types_throughout(codec: Codec) -> None:
         assert type(decoded.key) is SharePartitionKey
         assert type(decoded.value) is type(value)
         assert isinstance(decoded.value, Snapshot | Update)
-        assert type(decoded.value.state_batches) is tuple
         assert {type(batch) for batch in decoded.value.state_batches} == {StateBatch}
 
 
