@@ -55,7 +55,7 @@ BATCHES_PER_STEP: Final = 2_000
 COUNT_MAX: Final = (1 << 31) - 1
 
 
-def read_batches(data: Buffer, offset: int, batches_max: int = COUNT_MAX) -> tuple[tuple[StateBatch, ...], int]:
+def read_batches(data: Buffer, offset: int, batches_max: int = COUNT_MAX) -> tuple[Sequence[StateBatch], int]:
     """Return the state batches whose number is at `offset`, and the offset behind them.
 
     Raises:
@@ -65,6 +65,10 @@ def read_batches(data: Buffer, offset: int, batches_max: int = COUNT_MAX) -> tup
     if count > batches_max:
         reason = f"one share partition has {count} state batches, at most {batches_max} are taken"
         raise MalformedBody("StateBatches", offset, reason)
+    if _native is not None:
+        packed = _native.decode_batches(data, offset, count)
+        if packed is not None:
+            return packed, offset + count * _BATCH.size
     if count <= _FEW_BATCHES:
         few = []
         for _ in range(count):

@@ -188,7 +188,7 @@ def _reader_of_summaries(layout: str) -> _ResultReader:
 def _read_read(code: int, message: str | None, data: Buffer, offset: int) -> tuple[PartitionResult, int]:
     state_epoch, start_offset = _READ_FIELDS.unpack_from(data, offset)
     batches, offset = read_batches(data, offset + _READ_FIELDS.size)
-    return ReadResult(code, message, state_epoch, start_offset, batches), offset
+    return ReadResult(code, message, state_epoch, start_offset, tuple(batches)), offset
 
 
 _RESULT_READERS: Final[dict[tuple[int, int], _ResultReader]] = {

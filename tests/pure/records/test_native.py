@@ -297,11 +297,11 @@ def test_the_collector_looks_at_a_dictionary_again_when_more_is_put_into_it() ->
 SETTLED = SettledBatches(StateBatch(10 * n, 10 * n + 8, 2, 1) for n in range(9))
 PACKED = packed(SETTLED)
 ENCODED = avro.encode_value_in_python(Update(1, 2, 3, 4, SETTLED))
-STATE = ShareState(0, 1, 2, 3, 4, 5, 6, SETTLED, 7, 8, 9)
+STATE: ShareState = ShareState(0, 1, 2, 3, 4, 5, 6, SETTLED, 7, 8, 9)
 ODD_STATE = STATE._replace(state_batches=(1,))  # type: ignore[arg-type]
-EMPTY = STATE._replace(state_batches=())
-PACKED_STATE = STATE._replace(state_batches=PACKED)
-FULL_STATE = PACKED_STATE._replace(update_count=(1 << 63) - 1)
+EMPTY: ShareState = STATE._replace(state_batches=())
+PACKED_STATE: ShareState = STATE._replace(state_batches=PACKED)
+FULL_STATE: ShareState = PACKED_STATE._replace(update_count=(1 << 63) - 1)
 USUAL = (avro.KEY_PREFIX, avro.encode_value_in_python(Update(0, 5, 10, -1, (StateBatch(90, 99, 2, 1),))), 7)
 #: Attributes, timestamp, offset, key, value, one header, behind their length.
 RECORD = b"\x1a\0\0\0\x02k\x02v\x02\x04hf\x02h"
