@@ -8,7 +8,7 @@ import operator
 import pickle
 import struct
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 
 from holdfast.api.share_state import pack_batches
 from holdfast.records.batches import SettledBatches, StateBatch
-from holdfast.records.combining import combine_in_python, pack
+from holdfast.records.combining import combine, combine_in_python, pack
+from holdfast.records.deliveries import sum_up_deliveries, sum_up_in_python
 from holdfast.runtime.build import BUILD
 
 try:
@@ -127,6 +128,27 @@ def test_batches_have_kafkas_form_as_in_python(batches: tuple[StateBatch, ...]) 
     if batches:
         with_tags = expected[:-1] + b"\1"
         assert native.decode_batches(with_tags, 0, len(batches)) is None
+
+
+ASCENDING = st.lists(CROWDED | ANYWHERE, max_size=6).map(lambda batches: combine((), tuple(batches), -1))
+
+
+@given(st.integers(-3, 60) | LONGS, ASCENDING | st.lists(WIRE, max_size=2).map(tuple).map(pack))
+def test_deliveries_are_summed_up_as_in_python(start_offset: int, batches: Sequence[StateBatch]) -> None:
+    expected = sum_up_in_python(start_offset, batches)
+    assert native.sum_up_deliveries(start_offset, batches) in (None, tuple(expected))
+    assert sum_up_deliveries(start_offset, batches) == expected
+
+
+def test_the_usual_deliveries_are_summed_up_in_c() -> None:
+    batches = packed(StateBatch(20 * n, 20 * n + 9, 2 * (n % 3), n) for n in range(14))
+    for start_offset in (-1, 0, 5, 15, 250, 1000):
+        summed = native.sum_up_deliveries(start_offset, batches)
+        assert summed == sum_up_in_python(start_offset, batches)
+    assert native.sum_up_deliveries(0, tuple(batches)) is None
+    assert sum_up_deliveries(1 << 70, batches) == sum_up_in_python(1 << 70, batches)
+    with pytest.raises(TypeError):
+        native.sum_up_deliveries("0", batches)  # type: ignore[arg-type]
 
 
 def test_batches_outside_of_the_bytes_are_refused() -> None:
