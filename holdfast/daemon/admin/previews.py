@@ -74,9 +74,7 @@ async def preview(calls: ShareCalls, arguments: Mapping[str, Any]) -> dict[str, 
 
 def _state(state: ShareState | None) -> dict[str, Any] | None:
     """Return a state for JSON: its fields by name, batches as lists."""
-    return (
-        None if state is None else state._asdict() | {"state_batches": [list(batch) for batch in state.state_batches]}
-    )
+    return None if state is None else state._asdict() | {"state_batches": tuple(state.state_batches)}
 
 
 def _parse(arguments: Mapping[str, Any]) -> tuple[str, bytes, _Call]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -56,11 +57,17 @@ class World:
         assert self.state == before
         assert self.house.runtime.decisions[decided].records == ()
         self.call(api_key, **asked)
-        assert answer == {"before": as_json(before), "after": as_json(self.state), "error": None}
+        assert json.loads(json.dumps(answer)) == {
+            "before": as_json(before),
+            "after": as_json(self.state),
+            "error": None,
+        }
 
 
 def as_json(state: ShareState | None) -> dict[str, Any] | None:
-    return None if state is None else state._asdict()
+    return (
+        None if state is None else json.loads(json.dumps(state._asdict() | {"state_batches": [*state.state_batches]}))
+    )
 
 
 async def test_what_is_previewed_of_each_call_is_what_it_does() -> None:
