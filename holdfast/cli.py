@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from holdfast.console.importing import importing
 from holdfast.console.lazy_commands import LazyCommands, shape_help
 from holdfast.distribution import VERSION
 
@@ -103,9 +104,10 @@ def serve(
 
     Example: holdfast serve --set kafka.bootstrap.servers=127.0.0.1:9092 --workers 2
     """
-    # The daemon takes a second to import, which no other command should wait for.
-    from holdfast.console.commands.serve import serve_as_worker, serve_until_stopped
-    from holdfast.console.options import split_assignment
+    # The daemon takes half a second to import, which no other command should wait for.
+    with importing():
+        from holdfast.console.commands.serve import serve_as_worker, serve_until_stopped
+        from holdfast.console.options import split_assignment
 
     flags = dict(split_assignment(text, "--set") for text in assignments)
     if insecure:

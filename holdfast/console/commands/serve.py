@@ -16,6 +16,7 @@ from typing import Final
 
 import structlog
 
+from holdfast.console.importing import importing
 from holdfast.console.outcomes import Exit, Failure
 from holdfast.daemon.node_exit import NodeExit
 from holdfast.daemon.settings.file_env_flags import ConfigError, Loaded, load_settings
@@ -177,10 +178,11 @@ def _serve_node(
         follow: is given what reads the settings again, and calls it when a supervisor wants that.
     """
     # The supervisor of workers needs neither, and they take time and memory.
-    import uvloop
+    with importing():
+        import uvloop
 
-    from holdfast.daemon.node import Node
-    from holdfast.daemon.node_condition import NodeWatch
+        from holdfast.daemon.node import Node
+        from holdfast.daemon.node_condition import NodeWatch
 
     async def serve() -> NodeExit:
         node = Node(settings, load, place)

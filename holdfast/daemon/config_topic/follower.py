@@ -71,6 +71,15 @@ class ConfigFollower:
         self._reading = ClusterValues(self._bytes_max)
         self._log.start_reading(PARTITION, self.begun)
 
+    def begin_without_topic(self) -> None:
+        """End at once, because the brokers were looked up just now and the one that answered knows no topic; it is looked for later.
+
+        Another look would come after the pause between two, for which no start of a node should wait: a topic that is so new that
+        a broker has not heard of it is followed soon in either case.
+        """
+        self.begun += 1
+        self._end_without_topic()
+
     def failed(self, why: str) -> None:
         """Learn that the topic cannot be read; it is read again later."""
         if why != self._problem:
@@ -136,9 +145,7 @@ class ConfigFollower:
         if self._log.has_topic():
             self.failed(error.text)
             return
-        self.ended = instance
-        self._host.read_again_later()
-        self._host.progressed()
+        self._end_without_topic()
 
     def append_failed(self, partition: int, header: bytes | None, text: str) -> None:
         """Ignore it: nothing is appended by this `Log`."""
@@ -151,3 +158,10 @@ class ConfigFollower:
 
     def records_deleted(self, partition: int, log_start_offset: int | None, why: str) -> None:
         """Ignore it: the follower deletes none."""
+
+    # ---- inside ----------------------------------------------------------------------------------------------------
+
+    def _end_without_topic(self) -> None:
+        self.ended = self.begun
+        self._host.read_again_later()
+        self._host.progressed()

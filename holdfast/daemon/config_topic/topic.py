@@ -111,7 +111,10 @@ class ConfigTopic:
             self._follower.failed(str(failure))
         else:
             self._is_connected = True
-            self._follower.begin()
+            if self._log.has_topic():
+                self._follower.begin()
+            else:
+                self._follower.begin_without_topic()
 
     async def _until(self, condition: Callable[[], bool], timeout_ms: int) -> bool:
         """Wait for a condition that progress brings about; returns whether it holds."""

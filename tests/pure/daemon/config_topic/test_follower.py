@@ -113,6 +113,18 @@ def test_a_topic_that_is_not_there_is_an_end_and_is_looked_for_again() -> None:
     assert (world.follower.ended, world.pauses, world.notes) == (1, 2, [UNREAD])
 
 
+def test_a_topic_that_was_not_there_a_moment_ago_is_not_looked_for_twice() -> None:
+    world = World()
+    world.is_topic_there = False
+    world.follower.begin_without_topic()
+    assert (world.started, world.follower.ended, world.pauses, world.notes) == ([], 1, 1, [])
+    world.is_topic_there = True
+    world.follower.begin()
+    world.read((0, "a", "1"))
+    world.reach_end(1)
+    assert (world.texts(), world.follower.ended) == ({"a": "1"}, 2)
+
+
 def test_what_an_earlier_reading_still_brings_is_left_out() -> None:
     world = World()
     world.follower.begin()

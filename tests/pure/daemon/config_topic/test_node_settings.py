@@ -144,6 +144,7 @@ async def test_a_topic_that_is_not_there_keeps_no_node_from_its_start_and_is_fou
     topic.is_there = False
     async with followed(**{"config.retry.backoff.ms": 100}) as settings:
         assert (settings.offset, settings.describe()) == (-1, {"offset": -1, "settings": []})
+        assert topic.readings == 0, "no start waits for another look at what was looked at just now"
         topic.write("log_level", "error", is_read=False)
         topic.is_there = True
         await wait_until(lambda: settings.current.logging.log_level == "error")
