@@ -21,6 +21,7 @@ from benchmarks.micro.hot_path import BEHIND, SETTINGS, STATE_EPOCH, STEP, World
 from benchmarks.micro.wire import TOPIC_ID, VERSION
 from holdfast.api import share_state, state_requests
 from holdfast.api.results import InitializePartition, StateRequest, WritePartition
+from holdfast.console.commands.serve import COLLECTOR_THRESHOLDS
 from holdfast.daemon.internal_errors import InternalErrors
 from holdfast.daemon.server.api_table import APIS
 from holdfast.daemon.server.listener import Server
@@ -56,7 +57,7 @@ def _serve(pipe: Pipe) -> None:
         await server.start("0.0.0.0", 0)
         pipe.send(server.port)
         # As `holdfast serve` does.
-        gc.set_threshold(50_000, 5, 400)
+        gc.set_threshold(*COLLECTOR_THRESHOLDS)
         gc.freeze()
         while True:
             await asyncio.sleep(COMMIT_S)

@@ -46,6 +46,31 @@ def test_exit_codes_are_fixed_because_units_and_scripts_rest_on_them() -> None:
     }
 
 
+LOOKS = """
+import gc
+from holdfast.console.commands.serve import COLLECTOR_THRESHOLDS
+
+def note(phase, about):
+    if phase == "start":
+        looked_at.append(sum(len(gc.get_objects(number)) for number in range(about["generation"] + 1)))
+
+looked_at = []
+gc.freeze()
+gc.set_threshold(*COLLECTOR_THRESHOLDS)
+gc.callbacks.append(note)
+held = [[] for _ in range(400_000)]
+gc.callbacks.clear()
+print(len(looked_at), max(looked_at))
+"""
+
+
+def test_no_look_of_the_collector_is_long_while_a_load_makes_many_objects() -> None:
+    ended = subprocess.run([sys.executable, "-c", LOOKS], capture_output=True, text=True, check=True)
+    looks, most = map(int, ended.stdout.split())
+    assert looks > 5
+    assert most < 25_000, "a look holds the loop, and takes about 0.1 µs for each"
+
+
 def ended_by_itself(settings: Mapping[str, object]) -> subprocess.CompletedProcess[str]:
     """Run a node that cannot start, with its log as JSON, and return how it ended."""
     flags = [part for name, value in settings.items() for part in ("--set", f"{name}={value}")]
