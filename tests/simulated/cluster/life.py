@@ -300,15 +300,15 @@ class ClusterLife:
         found: dict[str, object] = {}
         for node in self.world.nodes:
             assert isinstance(node, ClusterNode)
-            parked = {
-                index: len(partition.parking)
-                for index, partition in node.runtime.partitions.items()
-                if len(partition.parking) and not self.world.is_pruning
-            }
-            own = inside.unfinished(node.kafka_log.kafka) if not self.world.is_pruning else {}
-            own |= inside.reading(node.runtime) if not self.world.is_pruning else {}
-            if parked:
-                own["parked"] = parked
+            own: dict[str, object] = {}
+            # Pruning goes on and asks on, but each of its appends is read back, or given up as any other.
+            if appends := node.unread_appends():
+                own["appends not read back"] = appends
+            if not self.world.is_pruning:
+                own |= inside.unfinished(node.kafka_log.kafka) | inside.reading(node.runtime)
+                answers = {index: each.parking.answers for index, each in node.runtime.partitions.items()}
+                if any(answers.values()):
+                    own["answers"] = answers
             if own:
                 found[node.name] = own
         return found

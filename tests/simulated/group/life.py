@@ -15,7 +15,6 @@ from holdfast.records.batches import StateBatch
 from holdfast.records.checkpoint import CHECKPOINT_KEY, Checkpoint, encode_checkpoint
 from holdfast.records.header import encode_header
 from holdfast.records.keys import SharePartitionKey, log_partition
-from holdfast.runtime.partition.serving import Serving
 from tests.simulated.around.topics import TOPIC_ID
 from tests.simulated.checks.invariants import Invariant, violate
 from tests.simulated.group.faults import FAULTS, end_static, leave_for_good
@@ -320,10 +319,9 @@ class GroupLife:
         for node in world.nodes:
             if node.is_running and any(each.retry_at_ms is not None for each in node.runtime.partitions.values()):
                 return f"{node.name} is about to load again"
-            for partition in node.runtime.partitions.values() if node.is_running else ():
-                # One that was lost is given up only later, and then the log partition loads again.
-                if isinstance(partition.phase, Serving) and partition.phase.parking.records:
-                    return f"{node.name} has not read an append of log partition {partition.index} back"
+            # One that was lost is given up only later, and then the log partition loads again.
+            if node.is_running and (appends := node.unread_appends()):
+                return f"{node.name} has not read back what it appended: {appends}"
         return ""
 
     def _probe(self, index: int) -> None:

@@ -393,6 +393,11 @@ class Node:
 
     # ---- checks ----------------------------------------------------------------------------------------------------
 
+    def unread_appends(self) -> dict[int, int]:
+        """Return how many records of ours were neither read back nor given up, by log partition; one that gives up loads again."""
+        parked = {index: len(partition.parking.records) for index, partition in self.runtime.partitions.items()}
+        return {index: count for index, count in parked.items() if count}
+
     def _appended(self, append: Append) -> None:
         index = append.partition
         partition = self.runtime.partitions[index]
