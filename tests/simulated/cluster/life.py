@@ -273,9 +273,11 @@ class ClusterLife:
     def _retries(self) -> bool:
         """Tell whether some process will still try to load, or has something to learn."""
         self._accept_alarmed()
-        return any(node.views for node in self.world.nodes) or any(
+        nodes = [node for node in self.world.nodes if isinstance(node, ClusterNode)]
+        # One that has just begun finds the brokers first.
+        return any(node.views or not node.is_started for node in nodes) or any(
             (partition.retry_at_ms is not None and not partition.is_alarmed) or partition.state is State.LOADING
-            for node in self.world.nodes
+            for node in nodes
             for partition in node.runtime.partitions.values()
         )
 
