@@ -74,7 +74,9 @@ class Life:
                 self.world.counts[f"no restore point: {refusal.value}"] += counter.value
             self.world.counts["manifest verified by its owner"] += node.snapshot_metrics.manifests_verified.value
             self.world.counts["divergence"] += node.snapshot_metrics.divergences.value
-        if self.world.counts["divergence"] and not self.world.counts["fault: entry corrupted"]:
+        # Where a log lost its end, entries tell of what it does not hold any more.
+        reasons = self.world.counts["fault: entry corrupted"] + self.world.counts["fault: end lost"]
+        if self.world.counts["divergence"] and not reasons:
             violate(Invariant.NO_FALSE_DIVERGENCE, f"{self.world.counts['divergence']} were told")
         return self.world.counts
 

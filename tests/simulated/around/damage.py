@@ -41,8 +41,9 @@ def lose_end(life: Life, node: Node) -> bool:
     index, partition = _some(life)
     if not life.has_disasters or partition.high_watermark <= partition.log_start_offset:
         return False
-    life.world.unreadable.pop(index, None)
     end = life.random.randrange(max(partition.log_start_offset, partition.high_watermark - 6), partition.high_watermark)
+    if left := [offset for offset in life.world.unreadable.pop(index, ()) if offset < end]:
+        life.world.unreadable[index] = left
     copy = _copy(partition, end, partition.log_start_offset)
     life.world.replace_log(index, copy, is_whole=not copy.log_start_offset)
     return True
