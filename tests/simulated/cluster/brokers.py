@@ -82,6 +82,9 @@ class Cluster:
     def calm_down(self) -> None:
         """Let nothing be wrong any more but connections that died without a word, which nobody can tell but who waits."""
         for broker in self.brokers.values():
+            for link in [*broker.links]:
+                if link.is_mute and not link.unanswered:  # who used several of these in turn would wait for each
+                    link.cut()
             broker.is_up, broker.is_cut_off, broker.slowness = True, False, 1.0
             broker.throttle_ms = broker.refusals_left = 0
             broker.keeps_sessions = True

@@ -282,13 +282,15 @@ class ClusterLife:
         )
 
     def _accept_alarmed(self) -> None:
-        """Let an admin accept a log for which an alarm was raised, once for each process."""
+        """Let an admin accept a log for which an alarm was raised, once for each process and time that it was assigned."""
         for node in self.world.nodes:
             assert isinstance(node, ClusterNode)
             for index, partition in node.runtime.partitions.items():
-                if partition.is_alarmed and index not in node.accepted and node.is_running:
+                # A load that was accepted may be unloaded before it has written so.
+                is_accepted = index in node.accepted and node.accepted[index] == partition.generation
+                if partition.is_alarmed and not is_accepted and node.is_running:
                     self.world.count("accept")
-                    node.accepted.add(index)
+                    node.accepted[index] = partition.generation
                     with node.process.running():
                         node.runtime.accept(index, "an admin looked at it")
 

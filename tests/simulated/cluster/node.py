@@ -28,7 +28,7 @@ class ClusterNode(Node):
     def __init__(self, world: ClusterWorld, name: str, *, is_static: bool) -> None:
         self.past_told_ms: dict[int, int] = {}  #: by log partition, when an old leader's word was rightly believed last
         self.must_be_accepted: set[int] = set()  #: log partitions that lost what this process saw committed
-        self.accepted: set[int] = set()  #: log partitions that an admin accepted here
+        self.accepted: dict[int, int | None] = {}  #: log partitions that an admin accepted here: under which generation
         self.is_started = False
         super().__init__(world, name, is_static=is_static)
         assert isinstance(self.log, ProcessLog)
@@ -134,7 +134,7 @@ class ClusterNode(Node):
         super().partition_changed(partition)
         index = partition.index
         if partition.state is State.ACTIVE:
-            if index in self.must_be_accepted - self.accepted:
+            if index in self.must_be_accepted - self.accepted.keys():
                 violate(Invariant.LOSS_IS_TOLD, f"{self.name}/{index} serves at {partition.reading.position}")
             self.must_be_accepted.discard(index)
             self.seen_committed[index] = partition.committed_offset

@@ -30,6 +30,7 @@ class Link:
         self.broker = broker
         self.is_open = True
         self.is_mute = False  #: its answers are lost
+        self.unanswered = 0  #: requests without an answer
         self.queue: deque[Request] = deque()  #: at the broker, which answers one after the other
         self.is_handling = False
         self._protocol: asyncio.Protocol | None = None
@@ -52,6 +53,7 @@ class Link:
         self.process.watch.sent(self.broker.broker_id, request)
         if not self.is_open:
             return
+        self.unanswered += 1
         timeline = self.broker.cluster.timeline
         self._up_s = max(self._up_s, timeline.now_s + self.broker.latency_s())
         timeline.after(self._up_s - timeline.now_s, partial(self.broker.receive, self, request))
@@ -71,13 +73,18 @@ class Link:
         timeline.after(self._down_s - timeline.now_s, partial(self._arrive, request, frame, arrived))
 
     def _arrive(self, request: Request, frame: bytes, arrived: Callable[[], None] | None) -> None:
-        if self.is_open and not self.is_mute and not self.process.is_dead:
+        if not self.is_open or self.process.is_dead:
+            return
+        if self.is_mute:
+            self.broker.cluster.disturb()
+        else:
             self.process.loop.call_soon(self._take, request, frame, arrived)
 
     def _take(self, request: Request, frame: bytes, arrived: Callable[[], None] | None) -> None:
         protocol = self._protocol
         if not self.is_open or protocol is None:
             return
+        self.unanswered -= 1
         random = self.broker.cluster.random
         if arrived is not None:
             arrived()
