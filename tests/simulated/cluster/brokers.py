@@ -82,9 +82,6 @@ class Cluster:
     def calm_down(self) -> None:
         """Let nothing be wrong any more but connections that died without a word, which nobody can tell but who waits."""
         for broker in self.brokers.values():
-            for link in [*broker.links]:
-                if link.is_mute and not link.unanswered:  # who used several of these in turn would wait for each
-                    link.cut()
             broker.is_up, broker.is_cut_off, broker.slowness = True, False, 1.0
             broker.throttle_ms = broker.refusals_left = 0
             broker.keeps_sessions = True
@@ -100,6 +97,13 @@ class Cluster:
             partition.damaged.clear()
             self.replicate_soon(partition)
         self.disturb()
+
+    def cut_dead_links(self) -> None:
+        """Cut the connections that died without a word and that nobody waits on; who used several in turn would wait for each."""
+        for broker in self.brokers.values():
+            for link in [*broker.links]:
+                if link.is_mute and not link.unanswered:
+                    link.cut()
 
     def count(self, what: str) -> None:
         """Count that something happened."""

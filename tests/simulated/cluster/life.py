@@ -41,6 +41,8 @@ PAUSES_S = (0.0, 0.0, 0.001, 0.005, 0.02, 0.02, 0.05, 0.05, 0.1, 0.3)
 CONVERGENCE_S = 120.0
 #: In which all that was begun ends: a batch is given up, a request times out.
 DRAIN_S = 12.0
+#: Times that what waits may end with a load that begins something anew: each finds a connection that died without a word.
+DRAINS_MAX = 10
 #: After which what was refused for want of room is asked again.
 RETRY_S = 0.1
 #: In which a log is cut.
@@ -215,11 +217,16 @@ class ClusterLife:
         world.is_calm = world.groups.is_calm = True
         world.topics.calm_down()
         # An append whose answer was lost before the calm is given up in it; its log partition fails then, and loads once more.
-        for _ in range(2):
+        for _ in range(DRAINS_MAX):
             self._wait_for_owners()
+            if not self._unfinished():
+                break
             self._wait(
                 "what was begun ends", Invariant.DRAINS, DRAIN_S, lambda: not self._unfinished(), self._unfinished
             )
+        else:
+            violate(Invariant.CONVERGES, f"something was begun that waits after {DRAINS_MAX} rounds")
+        world.cluster.cut_dead_links()
         for index in range(len(world.topic.partitions)):
             self._probe(index)
         if world.is_pruning:
