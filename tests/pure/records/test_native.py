@@ -269,6 +269,16 @@ def test_what_is_no_usual_update_is_left_to_python() -> None:
         assert folded == ShareState(0, 1, 5, 10, -1, 5, 6, (StateBatch(10, 19, 2, 1),), 7, 8, 11)
 
 
+@pytest.mark.parametrize("count", [16, 17, 48, 64, 65])
+def test_an_update_with_more_batches_than_there_is_room_for_is_left_to_python(count: int) -> None:
+    state = ShareState(0, 1, 2, 3, 4, 5, 6, SettledBatches(), 7, 8, 9)
+    update = Update(0, 5, 10, -1, tuple(StateBatch(20 * n + 10, 20 * n + 19, 2, 1) for n in range(count)))
+    records = [(avro.KEY_PREFIX, avro.encode_value_in_python(update), 7)]
+    folded, end = native.fold_updates(state, records, 0, avro.KEY_PREFIX, avro.UPDATE_PREFIX)
+    assert end == (count == 16)
+    assert folded == (replay(state, update, 500) if end else state)
+
+
 def test_the_collector_looks_at_no_tuple_of_numbers_and_at_any_that_holds_what_it_looks_at() -> None:
     batches = (StateBatch(0, 9, 2, 1),)
     state = ShareState(0, 1, 2, 3, 4, 5, 6, (empty := SettledBatches()), 7, 8, 9)

@@ -64,6 +64,34 @@ async def test_a_batch_ends_at_its_own_time_out_however_long_its_broker_requests
 
 
 @pytest.mark.parametrize("message_timeout_ms", [200])
+async def test_a_batch_that_is_given_up_in_a_pause_is_not_sent_behind_it(
+    sender: Sender, brokers: FakeBrokers, failures: Failures
+) -> None:
+    brokers.answers.append(lambda body: throttled(body, 400, error_code=7))
+    sender.append(0, b"k", b"1", b"h1")
+    await wait_until(lambda: failures == [(0, b"h1")])
+    assert sender._tasks, "the pause goes on"
+    await wait_until(lambda: not sender._tasks)
+    assert len(brokers.requests) == 1
+
+
+async def test_a_pause_that_a_broker_requests_in_the_answer_to_a_retry_holds_for_new_batches(
+    brokers: FakeBrokers,
+) -> None:
+    sender = make_sender(brokers, message_timeout_ms=60_000)
+    brokers.answers += [lambda body: produced(body, 7), lambda body: throttled(body, 300)]
+    sender.append(0, b"k", b"1", b"h1")
+    await brokers.wait_requests(2)
+    await wait_until(lambda: not sender.accumulator._queues[0].is_in_flight)
+    began_s = asyncio.get_running_loop().time()
+    sender.append(1, b"k", b"2", b"h2")
+    await brokers.wait_requests(3)
+    assert asyncio.get_running_loop().time() - began_s >= 0.2
+    assert sender._metrics.throttle_time_ms.value == 300
+    assert await sender.close(5)
+
+
+@pytest.mark.parametrize("message_timeout_ms", [200])
 async def test_a_batch_sent_again_ends_at_its_time_out_and_its_late_answer_says_nothing(
     sender: Sender, brokers: FakeBrokers, failures: Failures, landings: Landings
 ) -> None:
