@@ -67,8 +67,9 @@ class RecordAccumulator:
         self._metrics = metrics
         self._loop = asyncio.get_running_loop()
         self._queues: defaultdict[int, _PartitionQueue] = defaultdict(_PartitionQueue)
-        # In all partitions together.
-        self._records = self._bytes = 0
+        #: Records that wait, in all partitions together.
+        self.records = 0
+        self._bytes = 0
         #: Partitions with records and no batch in flight.
         self.ready: set[int] = set()
 
@@ -85,14 +86,14 @@ class RecordAccumulator:
                 f"it takes {size} bytes, and max.message.bytes is {config.batch_bytes_max}", is_too_large=True
             )
         queue = self._queues[partition]
-        if self._records >= config.producer_queue_records_max or self._bytes >= config.producer_queue_bytes_max:
+        if self.records >= config.producer_queue_records_max or self._bytes >= config.producer_queue_bytes_max:
             self._refuse_beyond_part(queue)
         if not queue.records:
             queue.first_record_s = self._loop.time()
         queue.records.append((key, value, header))
         queue.bytes += size
         self._bytes += size
-        self._records += 1
+        self.records += 1
         if queue.is_in_flight:
             return False
         self.ready.add(partition)
@@ -106,8 +107,8 @@ class RecordAccumulator:
         config, partitions = self._config, len(self._queues)
         records, size = len(queue.records), queue.bytes
         records_max, bytes_max = config.producer_queue_records_max, config.producer_queue_bytes_max
-        if self._records >= records_max and records * partitions >= records_max:
-            text = f"{self._records} records wait to be sent already, {records} of them in this partition"
+        if self.records >= records_max and records * partitions >= records_max:
+            text = f"{self.records} records wait to be sent already, {records} of them in this partition"
             raise AppendRefused(text, is_too_large=False)
         if self._bytes >= bytes_max and size * partitions >= bytes_max:
             text = f"records of {self._bytes} bytes wait to be sent already, {size} of them in this partition"
@@ -122,7 +123,7 @@ class RecordAccumulator:
         self._sent.forget(partition)
         queue = self._queues.get(partition)
         if queue is not None:
-            self._records -= len(queue.records)
+            self.records -= len(queue.records)
             self._bytes -= queue.bytes
             queue.bytes = 0
             queue.records.clear()
@@ -156,7 +157,7 @@ class RecordAccumulator:
         data = bytes(builder.build())
         for _ in range(count):
             records.popleft()
-        self._records -= count
+        self.records -= count
         self._bytes -= size_sum
         queue.bytes -= size_sum
         first_record_s = self._count(queue, count)

@@ -1,6 +1,10 @@
-"""How Produce requests go to one broker: over which connections, and when the next one may leave."""
+"""How Produce requests go to one broker: of what, over which connections, and when the next one may leave."""
+
+import asyncio
+from typing import NamedTuple, final
 
 from holdfast.runtime.kafka_log.linger import Linger
+from holdfast.runtime.kafka_log.sent_batches import SentBatch
 
 #: The connection for batches that are sent again, which are never kept waiting for another request.
 RETRY_CONNECTION = "produce-again"
@@ -22,3 +26,35 @@ class BrokerSlot:
     def ready_s(self) -> float:
         """From when on the broker may get another request, by the loop's clock; an idle one never waits."""
         return 0.0 if len(self.free) == self._connections else self.linger.end_s
+
+
+@final
+class PendingBatch:
+    """A batch on its way to a partition, until it is acknowledged or given up."""
+
+    def __init__(self, partition: int, data: bytes, sent: SentBatch, expires_s: float) -> None:
+        """Begin with one that was just made, and is given up at `expires_s` by the loop's clock."""
+        self.partition = partition
+        self.data = data
+        self.sent = sent
+        self.expires_s = expires_s
+        #: Why it was not appended when it was sent last.
+        self.failure = ""
+        #: Gives it up when its time is over; None while it was sent once only.
+        self.end: asyncio.Handle | None = None
+        #: It was acknowledged or given up; an answer that comes later says nothing.
+        self.is_over = False
+
+
+class ProduceRequest(NamedTuple):
+    """Batches on their way to one broker."""
+
+    #: None: no broker is known to lead them.
+    broker_id: int | None
+    #: Names the connection.
+    purpose: str
+    #: Gets the connection back; None: they are sent again, on a connection that all retries share.
+    slot: BrokerSlot | None
+    batches: list[PendingBatch]
+    #: The number of records when it was made, of batches that were given up since, too.
+    records: int = 0

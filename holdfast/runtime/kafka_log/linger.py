@@ -1,13 +1,19 @@
-"""Adaptive linger: how long records wait for company while a broker has not answered yet.
+"""Adaptive linger: how long records wait for company.
 
 A request costs a broker, its followers and us as much as several records, so under load fewer of them carry more.
 As a rule one is in flight: the next one leaves with its answer, or when that takes longer than answers usually do.
+Callers that were answered together write again together, so a flush does not leave with the first of their records:
+it waits for half of what is outstanding, and so one half is decided while the log takes the other.
 """
 
 from typing import Final
 
-#: Of each answer's time in the usual one.
+#: Of each answer's time in the usual one, and of each flush in what is usually outstanding.
 _WEIGHT: Final = 1 / 8
+#: The part of what is usually outstanding that is worth a flush.
+_ENOUGH: Final = 1 / 2
+#: The longest that a record waits for company whatever its broker does, in seconds.
+COMPANY_MAX_S: Final = 0.005
 
 
 class Linger:
@@ -35,3 +41,46 @@ class Linger:
     def end_s(self) -> float:
         """When the next request may leave although the last one has no answer."""
         return self._sent_s + min(max(self._usual_s, self._min_s), self._max_s)
+
+
+class Company:
+    """Tells when a flush is worth it: when enough records wait, or no more come.
+
+    Outstanding are the records that wait and those that are in flight, to whatever broker.
+    """
+
+    def __init__(self, max_s: float) -> None:
+        """Begin with nothing outstanding; a record waits for company for `max_s` at most, 0 or less: never."""
+        self._max_s = max_s
+        self._in_flight = 0
+        #: The most records that were outstanding at once of late.
+        self._usual = 0.0
+        #: How many records waited at the last look; 0: a flush has followed it.
+        self._seen = 0
+        self._since_s = 0.0
+
+    def on_sent(self, records: int, waiting: int) -> None:
+        """Take note that a request with these records left, and how many still wait."""
+        self._in_flight += records
+        self._usual = max(self._in_flight + waiting, self._usual * (1 - _WEIGHT))
+
+    def on_ended(self, records: int) -> None:
+        """Take note that a request with these records is in flight no more, whatever became of it."""
+        self._in_flight -= records
+
+    def is_enough(self, waiting: int) -> bool:
+        """Tell whether so many records are worth a flush."""
+        return waiting >= self._usual * _ENOUGH
+
+    def is_complete(self, waiting: int, now_s: float) -> bool:
+        """Tell at the end of a turn of the loop whether to flush; if not, ask again after the next one.
+
+        So a record that comes alone waits for one turn, and one that all others have waited for waits for none.
+        """
+        if not self._seen:
+            self._since_s = now_s
+        if self.is_enough(waiting) or waiting == self._seen or now_s >= self._since_s + self._max_s:
+            self._seen = 0
+            return True
+        self._seen = waiting
+        return False

@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple, final
+from typing import Any
 
 from holdfast.kafka.connection import BrokerConnection
 from holdfast.kafka.errors import ConnectionFailed
@@ -19,9 +19,9 @@ from holdfast.kafka.protocol.denials import acl_remedy
 from holdfast.kafka.protocol.error_codes import PRODUCE_RETRIABLE
 from holdfast.kafka.throttle import Throttle
 from holdfast.runtime.kafka_log.accumulator import AccumulatorConfig, RecordAccumulator
-from holdfast.runtime.kafka_log.broker_slot import RETRY_CONNECTION, BrokerSlot
+from holdfast.runtime.kafka_log.broker_slot import RETRY_CONNECTION, BrokerSlot, PendingBatch, ProduceRequest
 from holdfast.runtime.kafka_log.bug_reports import BugReports
-from holdfast.runtime.kafka_log.linger import Linger
+from holdfast.runtime.kafka_log.linger import COMPANY_MAX_S, Company, Linger
 from holdfast.runtime.kafka_log.sent_batches import SentBatch, SentBatches
 from holdfast.runtime.metrics import RuntimeMetrics
 
@@ -32,7 +32,7 @@ class SenderConfig:
 
     accumulator: AccumulatorConfig
     message_timeout_ms: int
-    #: How long a record waits for company; 0 or less: for the end of this turn of the loop.
+    #: How long a record waits for company; 0 or less: while each turn of the loop brings some, until that is enough.
     append_linger_ms: float
     #: The longest that a record waits for company while its broker has not answered: as long as that usually takes.
     append_linger_max_ms: float
@@ -45,33 +45,6 @@ class SenderConfig:
     retry_backoff_ms: int = 50
     #: The longest that a broker is sent nothing because it says so.
     throttle_max_ms: int
-
-
-@final
-class _Batch:
-    def __init__(self, partition: int, data: bytes, sent: SentBatch, expires_s: float) -> None:
-        self.partition = partition
-        self.data = data
-        self.sent = sent
-        self.expires_s = expires_s
-        #: Why it was not appended when it was sent last.
-        self.failure = ""
-        #: Gives it up when its time is over; None while it was sent once only.
-        self.end: asyncio.Handle | None = None
-        #: It was acknowledged or given up; an answer that comes later says nothing.
-        self.is_over = False
-
-
-class _Request(NamedTuple):
-    """Batches on their way to one broker."""
-
-    #: None: no broker is known to lead them.
-    broker_id: int | None
-    #: Names the connection.
-    purpose: str
-    #: Gets the connection back; None: they are sent again, on a connection that all retries share.
-    slot: BrokerSlot | None
-    batches: list[_Batch]
 
 
 class Sender:
@@ -105,6 +78,7 @@ class Sender:
         self._metrics = metrics
         self._bugs = BugReports(metrics.internal_errors)
         self._loop = asyncio.get_running_loop()
+        self._company = Company(min(COMPANY_MAX_S, config.append_linger_max_ms / 1_000))
         self.accumulator = RecordAccumulator(config.accumulator, sent, clock_ms, metrics)
         self._is_flush_due = False
         self._is_closed = False
@@ -155,9 +129,17 @@ class Sender:
     def _flush_soon(self) -> None:
         self._is_flush_due = True
         if self._config.append_linger_ms > 0:
-            self._loop.call_later(self._config.append_linger_ms / 1_000, self._flush)
+            self._loop.call_later(self._config.append_linger_ms / 1_000, self._end_turn)
         else:
-            self._loop.call_soon(self._flush)
+            self._loop.call_soon(self._end_turn)
+
+    def _end_turn(self) -> None:
+        """Flush, or wait for another turn if that may bring company."""
+        if self._config.append_linger_ms > 0 or self._company.is_complete(self.accumulator.records, self._loop.time()):
+            self._is_flush_due = False
+            self._flush()
+        else:
+            self._loop.call_soon(self._end_turn)
 
     def _flush_ready_soon(self) -> None:
         if self.accumulator.ready and not self._is_flush_due:
@@ -165,7 +147,6 @@ class Sender:
 
     def _flush(self) -> None:
         """Send to each broker that may get a request now what waits for it, and come back for the others."""
-        self._is_flush_due = False
         if self._is_closed:
             return
         by_broker: dict[int | None, list[int]] = {}
@@ -217,10 +198,12 @@ class Sender:
             if made is not None:
                 data, sent = made
                 room -= len(data)
-                batches.append(_Batch(partition, data, sent, expires_s))
+                batches.append(PendingBatch(partition, data, sent, expires_s))
         if batches:
+            records = sum([batch.sent.record_count for batch in batches])
             slot.linger.on_sent(self._loop.time())
-            self._send(_Request(broker_id, slot.free.pop(), slot, batches))
+            self._company.on_sent(records, self.accumulator.records)
+            self._send(ProduceRequest(broker_id, slot.free.pop(), slot, batches, records))
 
     def _drop_unbuilt(self, partition: int, bug: Exception) -> None:
         """Drop records of which no batch can be built; their owner is notified when all others are sent."""
@@ -231,7 +214,7 @@ class Sender:
 
     # ---- a request -------------------------------------------------------------------------------------------------
 
-    def _send(self, request: _Request) -> None:
+    def _send(self, request: ProduceRequest) -> None:
         """Send batches on a connection, which is free again when they are answered."""
         connection = self._open_connection(request)
         if connection is None:
@@ -239,12 +222,12 @@ class Sender:
         else:
             self._send_on(connection, request)
 
-    def _open_connection(self, request: _Request) -> BrokerConnection | None:
+    def _open_connection(self, request: ProduceRequest) -> BrokerConnection | None:
         if request.broker_id is None:
             return None
         return self._brokers.open_connection(request.broker_id, request.purpose)
 
-    async def _open_and_send(self, request: _Request) -> None:
+    async def _open_and_send(self, request: ProduceRequest) -> None:
         try:
             if request.broker_id is None:
                 raise ConnectionFailed("no broker is known to lead it")
@@ -263,7 +246,7 @@ class Sender:
             self._free(request)
             self._flush_ready_soon()
 
-    def _send_on(self, connection: BrokerConnection, request: _Request) -> None:
+    def _send_on(self, connection: BrokerConnection, request: ProduceRequest) -> None:
         api, version = requests.PRODUCE
         body = requests.encode_produce(
             self._brokers.topic,
@@ -273,11 +256,12 @@ class Sender:
         self._in_flight += 1
         connection.send(api, version, body, partial(self._on_answered, request, self._loop.time()))
 
-    def _free(self, request: _Request) -> None:
+    def _free(self, request: ProduceRequest) -> None:
         if request.slot is not None:
             request.slot.free.append(request.purpose)
+            self._company.on_ended(request.records)
 
-    def _on_answered(self, request: _Request, began_s: float, outcome: bytes | ConnectionFailed) -> None:
+    def _on_answered(self, request: ProduceRequest, began_s: float, outcome: bytes | ConnectionFailed) -> None:
         """Take the answer to a request: free what waited for it, send what waits next, and only then report.
 
         So the broker is at work again while those that wait for this answer get theirs.
@@ -304,7 +288,7 @@ class Sender:
         self._free(request)
         if self._config.append_linger_ms > 0:
             self._flush_ready_soon()
-        else:
+        elif not self._is_flush_due or self._company.is_enough(self.accumulator.records):
             self._flush()
         for batch, base_offset in acknowledged:
             self._report_acknowledged(batch, base_offset)
@@ -313,7 +297,7 @@ class Sender:
         else:
             self._settle_refused(open_batches, answer)
 
-    def _read_answer(self, request: _Request, body: bytes, took_s: float) -> list[requests.Produced]:
+    def _read_answer(self, request: ProduceRequest, body: bytes, took_s: float) -> list[requests.Produced]:
         """Return what became of each batch; leaves the broker alone for as long as it says.
 
         Raises:
@@ -329,7 +313,7 @@ class Sender:
                 connection.wait_longer(throttle_ms)  # for what was sent behind it already
         return answer
 
-    def _report_acknowledged(self, batch: _Batch, base_offset: int) -> None:
+    def _report_acknowledged(self, batch: PendingBatch, base_offset: int) -> None:
         _end(batch)
         try:
             self._on_acknowledged(batch.partition, batch.sent, base_offset)
@@ -337,9 +321,9 @@ class Sender:
             self._bugs.report(bug, _reporting_failed(batch.partition))
             self._report_failed(batch.partition, batch.sent.first_header, f"reporting where it lies failed: {bug!r}")
 
-    def _settle_refused(self, open_batches: dict[int, _Batch], answer: list[requests.Produced]) -> None:
+    def _settle_refused(self, open_batches: dict[int, PendingBatch], answer: list[requests.Produced]) -> None:
         """Give up the batches that failed for good, and send the others again."""
-        again: dict[int, list[_Batch]] = {}
+        again: dict[int, list[PendingBatch]] = {}
         for partition, error_code, _, message in answer:
             batch = open_batches.pop(partition, None)
             if batch is None:
@@ -356,7 +340,7 @@ class Sender:
 
     # ---- another try -----------------------------------------------------------------------------------------------
 
-    def _retry(self, batches: Iterable[_Batch], why: str) -> None:
+    def _retry(self, batches: Iterable[PendingBatch], why: str) -> None:
         """Send batches again, until the time of each is over: then it is given up, whatever it waits for."""
         if self._is_closed:
             return
@@ -368,7 +352,7 @@ class Sender:
         if again:
             self._run(self._send_again(again))
 
-    async def _send_again(self, batches: list[_Batch]) -> None:
+    async def _send_again(self, batches: list[PendingBatch]) -> None:
         """Send batches again where they are led now, after a pause."""
         await asyncio.sleep(self._config.retry_backoff_ms / 1_000)
         try:
@@ -376,30 +360,30 @@ class Sender:
         except Exception as failure:
             self._retry(batches, self._bugs.explain(failure, "looking up leaders failed"))
             return
-        by_broker: dict[int | None, list[_Batch]] = {}
+        by_broker: dict[int | None, list[PendingBatch]] = {}
         for batch in batches:
             if batch.is_over:
                 continue
             by_broker.setdefault(_leader_id(self._brokers.leaders, batch.partition), []).append(batch)
         for broker_id, led in by_broker.items():
             wait_s = 0.0 if broker_id is None else self._throttle.wait_s(broker_id)
-            request = _Request(broker_id, RETRY_CONNECTION, None, led)
+            request = ProduceRequest(broker_id, RETRY_CONNECTION, None, led)
             if wait_s > 0:
                 self._run(self._send_later(wait_s, request))
             else:
                 self._send(request)
 
-    async def _send_later(self, wait_s: float, request: _Request) -> None:
+    async def _send_later(self, wait_s: float, request: ProduceRequest) -> None:
         await asyncio.sleep(wait_s)
         left = [batch for batch in request.batches if not batch.is_over]
         if left:
             self._send(request._replace(batches=left))
 
-    def _expire(self, batch: _Batch) -> None:
+    def _expire(self, batch: PendingBatch) -> None:
         if not self._is_closed:
             self._give_up(batch, f"{batch.failure}; tried for {self._config.message_timeout_ms} ms")
 
-    def _give_up(self, batch: _Batch, why: str) -> None:
+    def _give_up(self, batch: PendingBatch, why: str) -> None:
         _end(batch)
         self._metrics.appends_failed.value += batch.sent.record_count
         self._report_failed(batch.partition, batch.sent.first_header, why)
@@ -433,7 +417,7 @@ def _leader_id(leaders: dict[int, tuple[int, int]], partition: int) -> int | Non
     return None if led is None else led[0]
 
 
-def _end(batch: _Batch) -> None:
+def _end(batch: PendingBatch) -> None:
     batch.is_over = True
     if batch.end is not None:
         batch.end.cancel()

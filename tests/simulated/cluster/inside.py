@@ -37,7 +37,7 @@ def unfinished(log: KafkaLog) -> dict[str, Any]:
     sender, accumulator, offsets = log._sender, log._sender.accumulator, log._offsets
     found = {
         "lingering or sent": {index: each for index, each in backlogs(log).items() if any(each)},
-        "records counted": accumulator._records,
+        "records counted": accumulator.records,
         "partitions that wait": set(accumulator.ready),
         "requests without an answer": sender._in_flight,
         "batches to be sent again": len(sender._tasks),

@@ -55,7 +55,7 @@ class LogSettings(Component):
     )
     append_linger_ms: int = setting(
         -1,
-        "How long a record waits for company before it is sent. -1 sends it at once to a broker that is idle; "
+        "How long a record waits for company before it is sent. -1 sends it to a broker that is idle as soon as no more come; "
         "append_linger_max_ms bounds how long it waits for one that is not.",
         kafka="share.coordinator.append.linger.ms",
         ge=-1,

@@ -95,7 +95,7 @@ async def test_what_waits_to_be_sent_is_bounded_in_bytes_as_well() -> None:
     await wait_until(lambda: not sender.accumulator.ready and not sender._in_flight)
     sender.append(0, b"", bytes(800), b"h")
     assert await sender.close(5)
-    assert (sender.accumulator._records, sender.accumulator._bytes) == (0, 0)
+    assert (sender.accumulator.records, sender.accumulator._bytes) == (0, 0)
 
 
 async def test_records_that_waited_for_a_batch_are_in_the_time_of_the_next_one_only_from_when_they_came(
@@ -149,4 +149,4 @@ async def test_a_batch_that_cannot_be_built_fails_its_owner_alone(brokers: FakeB
     await brokers.wait_requests(2)
     assert batches_of(brokers.requests[1][2]) == {0: [b"checkpoint"]}
     assert await sender.close(5)
-    assert (sender.accumulator._records, sender.accumulator._bytes) == (0, 0)
+    assert (sender.accumulator.records, sender.accumulator._bytes) == (0, 0)

@@ -1,10 +1,10 @@
-"""How long records linger for a broker: as long as its answers usually take, within bounds."""
+"""How long records linger for a broker, within bounds: as long as its answers usually take, and while more of them come."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.runtime.kafka_log.linger import Linger
+from holdfast.runtime.kafka_log.linger import Company, Linger
 
 
 def test_before_the_first_answer_it_is_the_least_time() -> None:
@@ -37,3 +37,62 @@ def test_it_stays_within_its_bounds(answers: list[float]) -> None:
     for took_s in answers:
         linger.on_answered(took_s)
         assert 0.001 <= linger.end_s <= 0.02
+
+
+def test_a_record_that_comes_alone_waits_for_one_turn() -> None:
+    company = Company(0.005)
+    _send(company, 64)
+    assert not company.is_complete(1, 0)
+    assert company.is_complete(1, 0)
+
+
+def test_a_flush_waits_for_half_of_what_is_outstanding_while_each_turn_brings_some() -> None:
+    company = Company(0.005)
+    _send(company, 64)
+    assert [company.is_complete(waiting, 0) for waiting in (1, 10, 31, 32)] == [False, False, False, True]
+
+
+def test_what_is_in_flight_is_outstanding_too() -> None:
+    company = Company(0.005)
+    company.on_sent(32, 32)
+    company.on_sent(32, 0)
+    company.on_ended(32)
+    company.on_ended(32)
+    assert not company.is_complete(31, 0)
+    assert company.is_enough(32)
+
+
+def test_one_caller_alone_never_waits() -> None:
+    company = Company(0.005)
+    assert company.is_complete(1, 0), "the first record of all"
+    for _ in range(10):
+        _send(company, 1)
+        assert company.is_complete(1, 0)
+
+
+def test_callers_that_went_away_are_waited_for_less_and_less() -> None:
+    company = Company(0.005)
+    _send(company, 64)
+    sent = 0
+    while not company.is_enough(1):
+        _send(company, 1)
+        sent += 1
+    assert sent == 26, "an eighth less with each request"
+
+
+def test_no_record_waits_longer_than_the_longest_time() -> None:
+    company = Company(0.005)
+    _send(company, 1_000)
+    assert [company.is_complete(10 + turn, turn / 1_000) for turn in range(6)] == 5 * [False] + [True]
+    assert not company.is_complete(10, 0.006), "the time begins anew with each flush"
+
+
+def test_no_record_waits_where_the_longest_time_is_none() -> None:
+    company = Company(0)
+    _send(company, 64)
+    assert company.is_complete(1, 0)
+
+
+def _send(company: Company, records: int) -> None:
+    company.on_sent(records, 0)
+    company.on_ended(records)

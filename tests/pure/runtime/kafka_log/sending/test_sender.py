@@ -5,6 +5,7 @@ import asyncio
 import uvloop
 
 from holdfast.kafka.protocol import requests
+from holdfast.runtime.kafka_log.linger import Company
 from holdfast.runtime.kafka_log.sender import Sender
 from holdfast.runtime.kafka_log.sent_batches import SentBatch, SentBatches
 from tests.pure.kafka.brokers.fake_brokers import FakeBrokers
@@ -93,6 +94,29 @@ async def test_while_a_broker_has_not_answered_records_linger_until_it_does() ->
     await brokers.wait_requests(3)
     assert sorted(batches_of(brokers.requests[2][2])) == [1, 2]
     brokers.release_answers()
+    assert await sender.close(5)
+
+
+async def test_a_request_leaves_with_half_of_what_is_outstanding_or_when_a_turn_brings_no_more() -> None:
+    brokers = FakeBrokers({0: 1})
+    sender = make_sender(brokers, append_linger_max_ms=60_000)
+    sender._company = Company(60)
+    for _ in range(8):
+        sender.append(0, b"k", b"1", b"h")
+    await brokers.wait_requests(1)
+    await wait_until(lambda: not sender._in_flight)
+    for number in range(4):
+        assert len(brokers.requests) == 1, number
+        sender.append(0, b"k", b"2", b"h")
+        await asyncio.sleep(0)
+    await brokers.wait_requests(2)
+    assert batches_of(brokers.requests[1][2]) == {0: 4 * [b"2"]}
+    await wait_until(lambda: not sender._in_flight)
+    sender.append(0, b"k", b"3", b"h")
+    await asyncio.sleep(0)
+    assert len(brokers.requests) == 2, "it came alone, and waits for one turn"
+    await brokers.wait_requests(3)
+    assert batches_of(brokers.requests[2][2]) == {0: [b"3"]}
     assert await sender.close(5)
 
 
