@@ -9,7 +9,6 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from holdfast.records.checkpoint import Checkpoint
-from holdfast.records.header import decode_header
 from holdfast.runtime.effects import (
     DeleteRecords,
     Note,
@@ -199,7 +198,7 @@ class Partition:
         ownership = self.ownership
         if self.state not in (State.LOADING, State.ACTIVE) or ownership.attempt_id is None:
             return
-        if header is None or decode_header(header)[0] == ownership.epoch:
+        if header is None or ownership.may_be_lost(header):
             self.fail(OutcomeUnknown(f"an append failed after it was handed to the log: {text}"), now_ms)
 
     def read_index_found(self, round_number: int, offset: int) -> None:

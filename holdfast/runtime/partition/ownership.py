@@ -131,6 +131,14 @@ class Ownership:
         """Move behind our own record of this sequence, which is what we sent and counted."""
         self.position = Position(self.epoch, self.attempt_id, sequence + 1)
 
+    def may_be_lost(self, header: bytes) -> bool:
+        """Tell whether a record is of this attempt and was not read back, so that its fate is open when its append fails.
+
+        A batch is read back as a whole: what holds for its first record holds for all.
+        """
+        owner_epoch, sequence = decode_header(header)
+        return owner_epoch == self.epoch and not (self.owns() and sequence < self.position.next_sequence)
+
     def is_ahead(self, record: LogRecord) -> bool:
         """Tell whether a void record is one of ours behind a gap: nothing more of our epoch will count."""
         if record.header is None:

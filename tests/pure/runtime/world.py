@@ -182,9 +182,11 @@ class World:
     def _do_lose(self, index: int, _: list[str], __: dict[str, str]) -> None:
         self.log.lose(index)
 
-    def _do_fail(self, index: int, _: list[str], __: dict[str, str]) -> None:
-        """Report the oldest append in flight as failed; it may still land."""
-        self.runtime.append_failed(index, self._in_flight(index)[0].header, "Local: Message timed out")
+    def _do_fail(self, index: int, arguments: list[str], _: dict[str, str]) -> None:
+        """Report the oldest append in flight as failed, or the one under an epoch and a sequence (`fail 1 2`); it may still land."""
+        named = [int(number) for number in arguments]
+        header = encode_header(*named) if named else self._in_flight(index)[0].header
+        self.runtime.append_failed(index, header, "Local: Message timed out")
 
     def _do_replace_producer(self, _: int, __: list[str], ___: dict[str, str]) -> None:
         """Tell every partition that an append failed, and not which."""
