@@ -5,8 +5,9 @@ from typing import Final
 
 import pytest
 
+from holdfast.compaction.spark.home import use_home_without_zips
 from tests.children import children_without_hypothesis
-from tests.real.job.quick_spark import end_java, use_quick_home
+from tests.real.job.quick_spark import HOME, end_java
 from tests.real.shared_kafka import kafka, new_topic, topic
 from tests.waiting import PATIENCE_S
 
@@ -35,7 +36,7 @@ TOLD: Final = ("test_kill", "test_freeze", "test_compaction_kill", "test_broker_
 
 
 def pytest_configure() -> None:
-    use_quick_home()
+    use_home_without_zips(HOME)
 
 
 @pytest.hookimpl(trylast=True)

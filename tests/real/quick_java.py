@@ -16,6 +16,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from holdfast.broker import FAST_START, EmbeddedKafka
+from holdfast.compaction.spark.home import use_home_without_zips
 from tests.real.job import quick_spark
 from tests.waiting import PATIENCE_S
 
@@ -43,7 +44,7 @@ def main() -> int:
 
 def _write_classes_of_spark(bootstrap_servers: str, directory: Path) -> None:
     """Let a job fold two logs, and its JVM write down its classes."""
-    quick_spark.use_quick_home()
+    use_home_without_zips(quick_spark.HOME)
     # It imports Spark, which finds its home then.
     from tests.real.job.folded_logs import FoldedLogs
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from bisect import bisect_left
 from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pyspark.sql.streaming.stateful_processor import (
@@ -57,6 +58,9 @@ _HISTORY_KINDS: Final = {
     Kind.UPDATE: schema.UPDATE,
     Kind.TOMBSTONE: schema.TOMBSTONE,
 }
+
+#: `RawRecord` without the function of Python's that a named tuple is made by.
+_raw_record: Final = partial(tuple.__new__, RawRecord)
 
 
 class Memory(NamedTuple):
@@ -130,7 +134,7 @@ class FoldingProcessor(StatefulProcessor):
             frame = frame.sort_values("offset", ignore_index=True)
         offsets, timestamps = frame["offset"].tolist(), frame["timestamp_ms"].tolist()
         keys, values, headers = (frame[name].tolist() for name in ("key", "value", "header"))
-        records = list(map(RawRecord, offsets, keys, values, headers))
+        records = list(map(_raw_record, zip(offsets, keys, values, headers, strict=True)))
         found = self._memory.get()
         memory = decode_memory(found[0]) if found else _NEW_MEMORY
         output = _Output(log_partition)

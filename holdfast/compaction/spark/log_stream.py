@@ -14,8 +14,8 @@ from holdfast.compaction.spark.fold_processor import INPUT_COLUMNS, OUTPUT, Fold
 from holdfast.kafka.java_properties import to_java
 from holdfast.records.header import HEADER_NAME
 
-_FETCH_WAIT_MS: Final = 10
-_POLL_RECORDS: Final = 10_000
+FETCH_WAIT_MS: Final = 10
+POLL_RECORDS: Final = 10_000
 
 
 def read_log(
@@ -26,8 +26,8 @@ def read_log(
         "kafka.bootstrap.servers": config.bootstrap_servers,
         "kafka.isolation.level": "read_uncommitted",
         # Spark looks up the end of the log by a consumer that may be waiting in a fetch, for this long at most.
-        "kafka.fetch.max.wait.ms": str(_FETCH_WAIT_MS),
-        "kafka.max.poll.records": str(_POLL_RECORDS),
+        "kafka.fetch.max.wait.ms": str(FETCH_WAIT_MS),
+        "kafka.max.poll.records": str(POLL_RECORDS),
         "kafka.enable.metrics.push": "false",
         **(
             {"subscribe": config.state_topic}

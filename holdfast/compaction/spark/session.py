@@ -13,11 +13,14 @@ from pyspark.sql import SparkSession
 
 from holdfast.compaction.config import CompactionConfig
 from holdfast.compaction.spark.failures import SPARK_ERRORS, explain, silence_accumulators
+from holdfast.compaction.spark.home import use_home_without_zips
 from holdfast.jars.cache import spark_kafka_jars
 
 _LOG4J: Final = Path(__file__).with_name("log4j2.properties")
 #: Of the JVM that this process starts. Java's second compiler takes more of the processors than what it compiles gives back.
 _JAVA_OPTIONS: Final = f"-XX:TieredStopAtLevel=1 -Dlog4j2.configurationFile={_LOG4J.as_uri()}"
+#: The module that forks Python workers; it is imported there alone.
+_DAEMON: Final = "holdfast.compaction.spark.worker_daemon"
 
 
 @contextmanager
@@ -51,6 +54,7 @@ def make_session(config: CompactionConfig) -> SparkSession:
             os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
             # No executor on another machine has to reach this driver.
             os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+            use_home_without_zips()
         if "spark.jars.packages" not in properties:
             properties["spark.jars"] = ",".join(map(str, spark_kafka_jars()))
     builder = SparkSession.builder
@@ -85,6 +89,7 @@ def session_properties(config: CompactionConfig) -> dict[str, str]:
             properties["spark.driver.memory"] = "2g"
             # The time of a whole batch matters, pauses within it do not.
             properties["spark.driver.extraJavaOptions"] = "-XX:+UseParallelGC"
+            properties["spark.python.daemon.module"] = _DAEMON
     return {**properties, **config.spark_properties}
 
 

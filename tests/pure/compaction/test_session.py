@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
+
 import pytest
 
 pytest.importorskip("pyspark")
@@ -45,3 +47,13 @@ def test_options_of_a_user_keep_the_compiler_and_come_behind_it() -> None:
     found = properties("local[2]", spark_driver_extraJavaOptions="-Dtrust=store")
     assert FIRST_COMPILER in found["spark.driver.defaultJavaOptions"]
     assert found["spark.driver.extraJavaOptions"] == "-Dtrust=store"
+
+
+def test_workers_beside_the_driver_are_forked_with_what_they_need() -> None:
+    name = properties("local[2]")["spark.python.daemon.module"]
+    assert find_spec(name) is not None
+
+
+@pytest.mark.parametrize("master", ["spark://host:7077", None])
+def test_workers_elsewhere_which_have_none_of_our_code_at_first_are_spark_s_own(master: str | None) -> None:
+    assert "spark.python.daemon.module" not in properties(master)

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import gc
-import os
 import sys
 import warnings
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
 from holdfast.broker import FAST_START
 
-#: Links to what Spark's scripts need of PySpark, without the zip of its Python modules. Spark has every Python that it starts look
-#: there first, and what comes from a zip is compiled anew in each process, for a second; the environment has the same, compiled.
+#: Where tests start Spark from, see `holdfast.compaction.spark.home`.
 HOME: Final = Path(__file__).parents[3] / "build" / "spark-home"
-_LINKED: Final = ("bin", "jars", "sbin")
 #: The classes of a job's JVM as they are in memory, see `tests.real.quick_java`.
 CLASSES: Final = HOME.with_name("spark-classes.jsa")
 #: Options of a JVM of Spark's.
@@ -32,22 +28,6 @@ QUICK: Final = {
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.streaming.minBatchesToRetain": "2",
 }
-
-
-def use_quick_home() -> None:
-    """Let this process and those below it start Spark from `HOME`, unless another home is named or there is no PySpark."""
-    spec = find_spec("pyspark")
-    if spec is None or spec.origin is None or "SPARK_HOME" in os.environ:
-        return
-    HOME.mkdir(parents=True, exist_ok=True)
-    for name in _LINKED:
-        target, link = Path(spec.origin).parent / name, HOME / name
-        if not link.exists() or not link.samefile(target):
-            # Other processes of this run do the same.
-            made = HOME / f"{name}-{os.getpid()}"
-            made.symlink_to(target)
-            made.replace(link)
-    os.environ["SPARK_HOME"] = str(HOME)
 
 
 def end_java(timeout_s: float) -> None:
