@@ -5,27 +5,23 @@ Example: python -m benchmarks.spark --records 1000000 --keys 20000 --cores 2
 
 import argparse
 import json
-import os
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
+from statistics import median
 from typing import Any, Final
 
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from benchmarks.history import Appender, History, write_history
-from benchmarks.machine import cpu_seconds
+from benchmarks.spark.contenders import CONTENDERS
 from holdfast.broker import development_kafka
 from holdfast.compaction.config import CompactionConfig
-from holdfast.compaction.group import topics_of
-from holdfast.compaction.job import run
-from holdfast.compaction.report import BatchReport
-from holdfast.compaction.spark.session import make_session
 from holdfast.daemon.settings.by_name import configure
 from holdfast.daemon.settings.components.log import LogSettings
 from holdfast.daemon.settings.components.snapshots import CompactionSettings
@@ -34,8 +30,8 @@ from holdfast.records.codecs.codec import Codec
 
 STATE_TOPIC: Final = "state"
 SNAPSHOT_TOPIC: Final = "snapshots"
-#: What each way of running measures, in a process of its own.
-CONTENDERS: Final = ("floor", "job")
+#: What is given as medians of several repeats.
+MEDIANS: Final = ("seconds", "with_start_seconds", "java_cpu_s", "python_cpu_s")
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -48,32 +44,64 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--batches", type=int, default=1, help="batches that the job takes, roughly")
     parser.add_argument("--no-history", action="store_true", help="the job writes none")
     parser.add_argument("--contender", choices=CONTENDERS, action="append", help="these (default: all)")
+    parser.add_argument("--repeats", type=int, default=1, help="times that each is measured, in turns")
+    parser.add_argument(
+        "--spark", action="append", default=[], metavar="NAME=VALUE", help="a property of Spark, over ours"
+    )
     parser.add_argument("--worker", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     if options.worker:
-        print(json.dumps(_measure(CompactionConfig(**json.loads(options.worker)), options.contender[0])))
+        print(json.dumps(CONTENDERS[options.contender[0]](CompactionConfig(**json.loads(options.worker)))))
         return 0
     with development_kafka() as bootstrap_servers, tempfile.TemporaryDirectory() as scratch:
         _make_log(bootstrap_servers, options)
-        for contender in options.contender or CONTENDERS:
-            config = configure(
-                CompactionConfig,
-                CompactionSettings(),
-                LogSettings(),
-                bootstrap_servers=bootstrap_servers,
-                state_topic=STATE_TOPIC,
-                snapshot_topic=SNAPSHOT_TOPIC,
-                group=contender,
-                checkpoint_dir=f"{scratch}/{contender}/checkpoint",
-                history_dir="" if options.no_history else f"{scratch}/{contender}/history",
-                master=f"local[{options.cores}]",
-                state_partitions=options.cores * 4,
-                offsets_per_trigger_max=-(-2 * options.records // options.batches),
-            )
-            command = [sys.executable, "-m", "benchmarks.spark", "--contender", contender, "--worker"]
-            done = subprocess.run([*command, json.dumps(asdict(config))], stdout=subprocess.PIPE, check=True)
-            print(contender, done.stdout.splitlines()[-1].decode(), flush=True)
+        found: dict[str, list[dict[str, Any]]] = {contender: [] for contender in options.contender or CONTENDERS}
+        for repeat in range(options.repeats):
+            for contender, results in found.items():
+                results.append(_run(_config(options, bootstrap_servers, f"{scratch}/{contender}-{repeat}"), contender))
+                print(contender, json.dumps(results[-1]), flush=True)
+    if options.repeats > 1:
+        _print_medians(found)
     return 0
+
+
+def _config(options: argparse.Namespace, bootstrap_servers: str, directory: str) -> CompactionConfig:
+    return configure(
+        CompactionConfig,
+        CompactionSettings(),
+        LogSettings(),
+        bootstrap_servers=bootstrap_servers,
+        state_topic=STATE_TOPIC,
+        snapshot_topic=SNAPSHOT_TOPIC,
+        group=Path(directory).name,
+        checkpoint_dir=f"{directory}/checkpoint",
+        history_dir="" if options.no_history else f"{directory}/history",
+        master=f"local[{options.cores}]",
+        state_partitions=options.cores * 4,
+        offsets_per_trigger_max=-(-2 * options.records // options.batches),
+        spark_properties=dict(each.split("=", 1) for each in options.spark),
+    )
+
+
+def _run(config: CompactionConfig, contender: str) -> dict[str, Any]:
+    """Measure in a process of its own, whose Java is as cold as another one's."""
+    command = [sys.executable, "-m", "benchmarks.spark", "--contender", contender, "--worker"]
+    done = subprocess.run([*command, json.dumps(asdict(config))], stdout=subprocess.PIPE, check=True)
+    result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return result
+
+
+def _print_medians(found: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
+    medians = {
+        contender: {name: median(result[name] for result in results) for name in MEDIANS}
+        for contender, results in found.items()
+    }
+    for contender, names in medians.items():
+        print(f"median of {contender}", json.dumps(names))
+    for floor in found.keys() - {"job"} if "job" in found else ():
+        turns = [job["seconds"] / other["seconds"] for other, job in zip(found[floor], found["job"], strict=True)]
+        ratio = medians["job"]["seconds"] / medians[floor]["seconds"]
+        print(f"job / {floor}: {ratio:.2f} by the medians; in turns {', '.join(f'{turn:.2f}' for turn in turns)}")
 
 
 def _make_log(bootstrap_servers: str, options: argparse.Namespace) -> None:
@@ -91,87 +119,6 @@ def _make_log(bootstrap_servers: str, options: argparse.Namespace) -> None:
     began = time.perf_counter()
     written = write_history(history, keys, Codec.AVRO, appender, options.log_partitions)
     print(f"{written} records written in {time.perf_counter() - began:.0f} s", flush=True)
-
-
-def _measure(config: CompactionConfig, contender: str) -> dict[str, Any]:
-    return _measure_floor(config) if contender == "floor" else _measure_job(config)
-
-
-def _measure_job(config: CompactionConfig) -> dict[str, Any]:
-    reports: list[BatchReport] = []
-    cpu_s: dict[str, float] = {}
-
-    def on_progress(report: BatchReport) -> None:
-        reports.append(report)
-        cpu_s.update(_cpu_s())
-
-    began = time.perf_counter()
-    run(config, topics_of(config), once=True, on_progress=on_progress)
-    seconds = sum(report.duration_ms for report in reports) / 1_000
-    records = sum(report.records for report in reports)
-    return {
-        "records": records,
-        "batches": len(reports),
-        "seconds": round(seconds, 1),
-        "records_per_second": round(records / seconds),
-        "with_start_seconds": round(time.perf_counter() - began, 1),
-        **cpu_s,
-        **{
-            name: round(sum(getattr(report, name) for report in reports))
-            for name in (
-                "fold_ms",
-                "snapshots_ms",
-                "history_ms",
-                "entries",
-                "manifests",
-                "history_rows",
-                "bytes_in",
-                "bytes_out",
-            )
-        },
-    }
-
-
-def _measure_floor(config: CompactionConfig) -> dict[str, Any]:
-    """Read the log, bring each log partition together, and add up the sizes of its records; no Python takes part."""
-    began = time.perf_counter()
-    spark = make_session(config)
-    topics = topics_of(config)
-    assert topics.describe(config.state_topic) is not None
-    records = (
-        spark.read.format("kafka")
-        .option("kafka.bootstrap.servers", config.bootstrap_servers)
-        .option("subscribe", config.state_topic)
-        .option("includeHeaders", "true")
-        .load()
-        .repartition(config.state_partitions, "partition")
-        .selectExpr("partition", "length(key) + length(value) + length(headers[0].value) AS size")
-        .groupBy("partition")
-        .agg({"size": "sum", "*": "count"})
-    )
-    start = time.perf_counter()
-    count = sum(row["count(1)"] for row in records.collect())
-    seconds = time.perf_counter() - start
-    cpu_s = _cpu_s()
-    spark.stop()
-    return {
-        "records": count,
-        "seconds": round(seconds, 1),
-        "records_per_second": round(count / seconds),
-        "with_start_seconds": round(time.perf_counter() - began, 1),
-        **cpu_s,
-    }
-
-
-def _cpu_s() -> dict[str, float]:
-    """Return what this process and all below it have taken so far: Spark's JVM, and Python with its workers."""
-    stats = {int(stat.parent.name): stat.read_text().rsplit(")", 1) for stat in Path("/proc").glob("[0-9]*/stat")}
-    parents = {process: int(stat[1].split()[1]) for process, stat in stats.items()}
-    own = {os.getpid()}
-    while more := {child for child, parent in parents.items() if parent in own} - own:
-        own |= more
-    java = {process for process in own if stats[process][0].endswith("(java")}
-    return {"java_cpu_s": round(cpu_seconds(java), 1), "python_cpu_s": round(cpu_seconds(own - java), 1)}
 
 
 if __name__ == "__main__":
