@@ -37,7 +37,7 @@ class Invariant(Enum):
     GAP_ENDS_AN_EPOCH = "an owner that meets a record of its own void stops serving"
     UNLOAD_ANSWERS_ALL = "when an instance ends, each of its operations has an outcome"
     PARKING_IS_BOUNDED = "no more wait than the setting allows"
-    AMBIGUITY_FAILS = "an append that failed after its hand-over fails its partition"
+    AMBIGUITY_FAILS = "an append that failed after its hand-over fails its partition, unless it was read back"
     LOADS_AGAIN = "a partition that failed or may take over loads again when its back-off is over"
     SILENT_AFTER_CLOSE = "nothing is appended after close or by a partition that does not serve"
     PRUNED_IS_REPLACED = "a reader that starts now finds the state of the whole log"

@@ -17,7 +17,6 @@ from holdfast.daemon.snapshots.metrics import SnapshotMetrics
 from holdfast.daemon.snapshots.verifier import SnapshotVerifier
 from holdfast.metrics.registry import Counter, Registry
 from holdfast.records.checkpoint import CHECKPOINT_KEY, Checkpoint
-from holdfast.records.header import decode_header
 from holdfast.runtime.coordinator import CoordinatorRuntime
 from holdfast.runtime.errors import AppendRefused
 from holdfast.runtime.log_protocol import LogRecord, ReadError
@@ -370,14 +369,17 @@ class Node:
         self.runtime.read_failed(partition, instance, error)
 
     def append_failed(self, partition: int, header: bytes | None, text: str) -> None:
-        """Tell the runtime and see that the instance that sent it stops."""
+        """Tell the runtime and see that the instance that sent it stops, unless it has read it back."""
         held = self.partition(partition)
         assert held is not None
         instance, is_serving = held.reading.instance, held.state is State.ACTIVE
-        is_its_own = header is None or decode_header(header)[0] == held.ownership.epoch
+        is_open = header is None or any(parked.header == header for parked in held.parking.records)
         self.runtime.append_failed(partition, header, text)
-        if is_serving and is_its_own and held.reading.instance == instance and held.state is State.ACTIVE:
+        goes_on = held.reading.instance == instance and held.state is State.ACTIVE
+        if is_serving and is_open and goes_on:
             violate(Invariant.AMBIGUITY_FAILS, f"{self.name}/{partition} goes on after an ambiguous append")
+        if is_serving and not is_open and not goes_on:
+            violate(Invariant.AMBIGUITY_FAILS, f"{self.name}/{partition} ends after an append that it read back")
 
     def log_start_found(self, partition: int, instance: int, log_start_offset: int | None) -> None:
         """See `LogListener.log_start_found`."""
