@@ -120,8 +120,8 @@ def test_tables_show_medians_and_say_which_marks_are_reached() -> None:
     ]
     assert "| kafka | 200 (100–300) |" in request_table(runs)
     assert "0.35, 1.00" in request_table(runs)
-    assert "≥ 0.7 | 0.35 (spread) | no |  |" in mark_table({"rf1": runs})
+    assert "≥ 1.2 | 0.35 (spread) | no |  |" in mark_table({"rf1": runs})
     runs[:0] = [run("kafka", 100, "steady"), run("holdfast", 80, "steady")]
-    assert "≥ 0.7 | 0.35 (spread) | no | 0.80 (steady) |" in mark_table({"rf1": runs})
+    assert "≥ 1.2 | 0.35 (spread) | no | 0.80 (steady) |" in mark_table({"rf1": runs})
     rows = [line.split(" | ")[0] for line in request_table(runs).splitlines()[2:]]
     assert rows == [f"| write · 1 · 64 · {mix}" for mix in ("spread", "spread", "steady", "steady")]
