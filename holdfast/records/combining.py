@@ -34,6 +34,8 @@ try:
     from holdfast.records import native as _native
 except ImportError:  # the build without a C compiler
     _native = None  # type: ignore[assignment]
+else:
+    Sequence.register(_native.PackedBatches)
 
 #: How often a batch may on average be cut and put back before `_sweep` takes over; recorded cases need less than 2.
 _PUT_BACK_PER_BATCH_MAX: Final = 16

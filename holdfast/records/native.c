@@ -374,7 +374,7 @@ static PyTypeObject packed_type = {
     PyVarObject_HEAD_INIT(NULL, 0).tp_name = "holdfast.records.native.PackedBatches",
     .tp_basicsize = offsetof(Packed, batches),
     .tp_itemsize = sizeof(Batch),
-    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_SEQUENCE | Py_TPFLAGS_DISALLOW_INSTANTIATION,
     .tp_dealloc = packed_dealloc,
     .tp_as_sequence = &packed_as_sequence,
     .tp_as_mapping = &packed_as_mapping,
@@ -857,7 +857,7 @@ static PyObject *combine(PyObject *module, PyObject *const *args, Py_ssize_t arg
     int64_t start;
     if (arguments != 3)
         return PyErr_Format(PyExc_TypeError, "combine takes batches, batches, and a start offset");
-    return read_number(args[2], &start) ? combine_held(args[0], args[1], start) : NULL;
+    return read_number(args[2], &start) ? combine_held(args[0], args[1], start) : leave_overflow();
 }
 
 /* ---- deliveries -------------------------------------------------------------------------------------------------- */
@@ -1022,8 +1022,7 @@ failed:
 
 static PyObject *fold_updates(PyObject *module, PyObject *const *args, Py_ssize_t arguments)
 {
-    if (arguments != 5 || !PyTuple_Check(args[0]) || PyTuple_GET_SIZE(args[0]) != STATE_FIELDS || !is_tuple_type(Py_TYPE(args[0])) || !PyList_Check(args[1]) ||
-        !PyBytes_Check(args[3]) || !PyBytes_Check(args[4]))
+    if (arguments != 5 || !is_state(args[0]) || !PyList_Check(args[1]) || !PyBytes_Check(args[3]) || !PyBytes_Check(args[4]))
         return PyErr_Format(PyExc_TypeError, "fold_updates takes a state, records, a place, and two prefixes");
     PyObject *state = args[0], *records = args[1], *key_prefix = args[3], *value_prefix = args[4];
     Py_ssize_t at = PyLong_AsSsize_t(args[2]), begin = at, count = PyList_GET_SIZE(records);

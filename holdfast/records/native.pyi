@@ -15,6 +15,7 @@ class PackedBatches(Sequence[StateBatch]):
     """Twin of `batches.SettledBatches`: 24 bytes a batch, of which whoever asks is given a `StateBatch` made for him.
 
     Equal to tuples of the same batches, with the same hash; a copy and what is pickled is a `SettledBatches`.
+    Of a tuple it has neither `+` nor a form in JSON.
     """
 
     def __len__(self) -> int: ...

@@ -14,7 +14,8 @@ from typing import Final
 
 from holdfast.jars.cache import cache_dir
 
-_LINKED: Final = ("bin", "jars", "sbin")
+#: `conf` is where somebody may have put settings; PySpark brings none.
+_LINKED: Final = ("bin", "conf", "jars", "sbin")
 
 
 def use_home_without_zips(home: Path | None = None) -> None:
@@ -34,7 +35,10 @@ def use_home_without_zips(home: Path | None = None) -> None:
     try:
         home.mkdir(parents=True, exist_ok=True)
         for name in _LINKED:
-            _link(home / name, package / name)
+            if (package / name).exists():
+                _link(home / name, package / name)
+            else:
+                (home / name).unlink(missing_ok=True)
     except OSError:
         return
     os.environ["SPARK_HOME"] = str(home)
@@ -45,5 +49,6 @@ def _link(link: Path, target: Path) -> None:
         return
     # Other processes may do the same.
     made = link.with_name(f"{link.name}-{os.getpid()}")
+    made.unlink(missing_ok=True)  # of one that was killed, which had our number in another container
     made.symlink_to(target)
     made.replace(link)

@@ -90,6 +90,8 @@ def session_properties(config: CompactionConfig) -> dict[str, str]:
             # The time of a whole batch matters, pauses within it do not.
             properties["spark.driver.extraJavaOptions"] = "-XX:+UseParallelGC"
             properties["spark.python.daemon.module"] = _DAEMON
+            # It imports numpy, whose linear algebra would start a thread for each processor, and a fork has none of them.
+            properties["spark.executorEnv.OPENBLAS_NUM_THREADS"] = "1"
     return {**properties, **config.spark_properties}
 
 

@@ -26,7 +26,7 @@ from holdfast.runtime.partition.log_check import identity_of, show
 from holdfast.runtime.partition.ownership import Ownership, Verdict
 from holdfast.runtime.settings import LogIdentity
 
-#: How long the messages at hand wait for as many as there are log partitions, the last ones in vain.
+#: How long the messages at hand wait for as many as there are log partitions; the last ones wait in vain, so it is short.
 _POLL_S: Final = 0.005
 #: For what an empty log partition keeps the answer of a broker back; all of them are read once.
 _FETCH_WAIT_MS: Final = 10

@@ -44,9 +44,10 @@ class Linger:
 
 
 class Company:
-    """Tells when a flush is worth it: when enough records wait, or no more come.
+    """The rule by which a flush is worth it: enough records wait, or no more come.
 
-    Outstanding are the records that wait and those that are in flight, to whatever broker.
+    Outstanding are the records that wait and those that are in flight, to whatever broker; batches that are sent again are not among them.
+    Records that cannot leave now, because their broker is silent, count as waiting: so while one is, others are flushed at once.
     """
 
     def __init__(self, max_s: float) -> None:
@@ -75,7 +76,7 @@ class Company:
     def is_complete(self, waiting: int, now_s: float) -> bool:
         """Tell at the end of a turn of the loop whether to flush; if not, ask again after the next one.
 
-        So a record that comes alone waits for one turn, and one that all others have waited for waits for none.
+        A record that comes alone waits for one turn; the last of those that were expected leaves at once.
         """
         if not self._seen:
             self._since_s = now_s

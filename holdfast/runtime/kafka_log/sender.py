@@ -1,4 +1,4 @@
-"""Sends records to the brokers: one Produce request per broker and turn, for all partitions that have records.
+"""Sends records to the brokers: one Produce request per broker at a time, as a rule, for all partitions that have records.
 
 Records wait in `accumulator`, which keeps those of a partition in order.
 A batch may be appended twice when its answer is lost: the second copy has old sequences and is void for every reader.
@@ -362,7 +362,7 @@ class Sender:
             return
         by_broker: dict[int | None, list[PendingBatch]] = {}
         for batch in batches:
-            if batch.is_over:
+            if batch.is_over or self._end_if_read_back(batch):
                 continue
             by_broker.setdefault(_leader_id(self._brokers.leaders, batch.partition), []).append(batch)
         for broker_id, led in by_broker.items():
@@ -380,14 +380,23 @@ class Sender:
             self._send(request._replace(batches=left))
 
     def _expire(self, batch: PendingBatch) -> None:
-        if not self._is_closed:
+        if not self._is_closed and not self._end_if_read_back(batch):
             self._give_up(batch, f"{batch.failure}; tried for {self._config.message_timeout_ms} ms")
+
+    def _end_if_read_back(self, batch: PendingBatch) -> bool:
+        """End a batch that the tail has found while its answer was lost; returns whether it is one."""
+        if not self.accumulator.is_read_back(batch.partition, batch.sent):
+            return False
+        _end(batch)
+        self._end_and_flush(batch.partition)
+        return True
 
     def _give_up(self, batch: PendingBatch, why: str) -> None:
         _end(batch)
         self._metrics.appends_failed.value += batch.sent.record_count
         self._report_failed(batch.partition, batch.sent.first_header, why)
-        self._end_and_flush(batch.partition)  # its owner has dropped what waited; what is left is of a later attempt
+        # What is left is of a later attempt: the owner of this one has dropped the rest.
+        self._end_and_flush(batch.partition)
 
     def _report_failed(self, partition: int, header: bytes, why: str) -> None:
         try:

@@ -52,6 +52,7 @@ def test_options_of_a_user_keep_the_compiler_and_come_behind_it() -> None:
 def test_workers_beside_the_driver_are_forked_with_what_they_need() -> None:
     name = properties("local[2]")["spark.python.daemon.module"]
     assert find_spec(name) is not None
+    assert properties("local[2]")["spark.executorEnv.OPENBLAS_NUM_THREADS"] == "1", "a fork has no threads"
 
 
 @pytest.mark.parametrize("master", ["spark://host:7077", None])

@@ -156,3 +156,18 @@ def test_batches_outside_of_the_bytes_are_refused() -> None:
         with pytest.raises(ValueError, match="outside"):
             native.decode_batches(bytes(20), begin, count)
     assert native.decode_batches(bytes(20), 20, 0) == ()
+
+
+def test_packed_batches_are_a_sequence_for_python_too() -> None:
+    batches = packed((StateBatch(0, 9, 2, 1), StateBatch(20, 29, 2, 1)))
+    assert isinstance(batches, Sequence)
+    match batches:
+        case [first, last]:
+            assert (first, last) == tuple(batches)
+        case _:
+            pytest.fail("no pattern of a sequence fits")
+
+
+def test_a_start_offset_beyond_64_bits_is_left_to_python() -> None:
+    batches = packed((StateBatch(0, 9, 2, 1),))
+    assert combine(batches, (), 2**63) == combine_in_python(batches, (), 2**63) == ()

@@ -59,7 +59,7 @@ class Invariant(Enum):
     IDENTITY_IS_CHECKED = "a log whose checkpoints name another log is served only if an admin accepted it"
     SENT_IS_APPENDED = "what is sent was handed to the log by the process that sends it"
     SENT_IN_ORDER = "records of a log partition are sent in the order in which they were handed over"
-    ONE_BATCH_AT_A_TIME = "of a log partition one batch is sent until it is answered or given up"
+    ONE_BATCH_AT_A_TIME = "of a log partition one batch is sent until it is answered, read back or given up"
     SETTLED_IS_SETTLED = "a batch that was answered is not sent again"
     DROPPED_IS_UNSENT = "what was handed over for an owner that is gone is not sent any more"
     GIVEN_UP_IN_TIME = "a batch is not sent again when its time is up"

@@ -36,10 +36,12 @@ METADATA_AGE_S = 0.15
 class SentBatch:
     """One batch that a process sent, maybe several times; its time runs from some moment between `appended_s` and `first_s` on."""
 
-    def __init__(self, now_s: float) -> None:
+    def __init__(self, now_s: float, first_header: bytes | None) -> None:
         self.first_s = self.last_s = self.appended_s = now_s
+        self.first_header = first_header
         self.failed_s = -1.0  #: when its last error came
         self.is_settled = False
+        self.is_read_back = False  #: which its owner need not wait to be told by a broker
 
 
 class Reading:
@@ -127,13 +129,14 @@ class Watch:
             held.last_s = now_s
             return
         newest = self._newest.get(index)
-        if newest is not None and not newest.is_settled:
-            violate(Invariant.ONE_BATCH_AT_A_TIME, f"{name} sends the next batch of log partition {index} too early")
-        batch = self._newest[index] = self._batches[index, data] = SentBatch(now_s)
         partition = self._process.node.runtime.partitions[index]
+        if newest is not None and not newest.is_settled and not newest.is_read_back:
+            violate(Invariant.ONE_BATCH_AT_A_TIME, f"{name} sends the next batch of log partition {index} too early")
+        records = read_batch(data)
+        batch = self._newest[index] = self._batches[index, data] = SentBatch(now_s, records[0].header)
         was_made_before = index in self._made_before_stop
         self._made_before_stop.discard(index)
-        for record in read_batch(data):
+        for record in records:
             append = self._process.cluster.origins.find(name, index, record)
             batch.appended_s = min(batch.appended_s, self._appended_s[append])
             if append.number <= self._numbers.get(index, -1):
@@ -214,6 +217,8 @@ class Watch:
 
     def told(self, index: int, instance: int, offset: int, next_offset: int, records: list[LogRecord] | None) -> None:
         """Look at records that are told, or at a position (then `offset` is `next_offset`)."""
+        for record in records or ():
+            self._see_read_back(index, record.header)
         held = self._readings.get(index)
         if held is None or held[0] != instance:
             violate(Invariant.TOLD_ONCE, f"log partition {index} is told instance {instance} before its bounds")
@@ -239,6 +244,7 @@ class Watch:
 
     def told_own(self, index: int, base_offset: int, count: int, first_header: bytes) -> None:
         """Look at records that are taken for this process's own."""
+        self._see_read_back(index, first_header)
         log = self._readings[index][1].log
         topic = self._process.cluster.topic
         if topic.partitions[index] is not log or topic.times_made > 1:
@@ -251,6 +257,11 @@ class Watch:
         ):
             text = f"{self._process.client_id}/{index} takes {base_offset} to {base_offset + count} for its own"
             violate(Invariant.TOLD_IS_THE_LOG, text)
+
+    def _see_read_back(self, index: int, header: bytes | None) -> None:
+        newest = self._newest.get(index)
+        if newest is not None and header == newest.first_header:
+            newest.is_read_back = True
 
     def caught_up(self, index: int, instance: int, next_offset: int) -> None:
         """Look at the end of a load."""

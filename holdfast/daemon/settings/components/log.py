@@ -55,8 +55,8 @@ class LogSettings(Component):
     )
     append_linger_ms: int = setting(
         -1,
-        "How long a record waits for company before it is sent. -1 sends it to a broker that is idle as soon as no more come; "
-        "append_linger_max_ms bounds how long it waits for one that is not.",
+        "How long a record waits for company before it is sent. As soon as no more come, -1 sends it to an idle broker, after 5 ms at "
+        "most; append_linger_max_ms bounds that, and how long it waits for a broker that is not idle.",
         kafka="share.coordinator.append.linger.ms",
         ge=-1,
         le=1_000,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 
 pytest.importorskip("pyspark")
 
+from holdfast.compaction.spark import home as home_module
 from holdfast.compaction.spark.home import use_home_without_zips
 
 
@@ -40,6 +42,32 @@ def test_a_link_to_a_former_place_is_replaced(package: Path, tmp_path: Path) -> 
     (home / "jars").symlink_to(tmp_path / "former")
     use_home_without_zips(home)
     assert (home / "jars").resolve() == (package / "jars").resolve()
+
+
+def test_what_somebody_configured_is_in_the_home_as_long_as_it_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SPARK_HOME", "/restored/after/the/test")
+    monkeypatch.delenv("SPARK_HOME")
+    package = tmp_path / "pyspark"
+    (package / "conf").mkdir(parents=True)
+    spec = ModuleSpec("pyspark", None, origin=str(package / "__init__.py"))
+    monkeypatch.setattr(home_module, "find_spec", lambda name: spec)
+    use_home_without_zips(tmp_path / "home")
+    assert (tmp_path / "home" / "conf").resolve() == (package / "conf").resolve()
+    (package / "conf").rmdir()
+    os.environ.pop("SPARK_HOME")
+    use_home_without_zips(tmp_path / "home")
+    assert not (tmp_path / "home" / "conf").is_symlink()
+
+
+def test_a_link_that_a_killed_process_left_unfinished_is_in_nobodys_way(package: Path, tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    (home / f"bin-{os.getpid()}").symlink_to(tmp_path / "former")
+    use_home_without_zips(home)
+    assert (home / "bin").resolve() == (package / "bin").resolve()
+    assert os.environ["SPARK_HOME"] == str(home)
 
 
 @pytest.mark.usefixtures("package")

@@ -281,3 +281,47 @@ async def test_nothing_is_tried_again_after_a_close_that_gave_up(brokers: FakeBr
     assert not await sender.close(0)
     await wait_until(lambda: not sender._tasks)
     assert len(brokers.requests) == 1
+
+
+async def test_a_batch_that_is_read_back_while_its_answer_is_lost_is_not_sent_again(
+    sender: Sender, brokers: FakeBrokers, failures: Failures
+) -> None:
+    def hang_up(_: bytes) -> bytes:
+        sender.accumulator._sent.remove(0, sent_of(sender, 0)[0])  # the tail finds it
+        raise ConnectionFailed("gone")
+
+    brokers.answers.append(hang_up)
+    sender.append(0, b"k", b"1", b"h1")
+    await brokers.wait_requests(1)
+    sender.append(0, b"k", b"2", b"h2")
+    await brokers.wait_requests(2)
+    assert batches_of(brokers.requests[1][2]) == {0: [b"2"]}
+    assert failures == []
+    assert sender._metrics.appends_failed.value == 0
+
+
+async def test_a_batch_that_is_read_back_while_its_retry_has_no_answer_is_no_failure(
+    brokers: FakeBrokers,
+) -> None:
+    failures: Failures = []
+    own = Sender(
+        replace(CONFIG, message_timeout_ms=100),
+        brokers,  # type: ignore[arg-type]
+        SentBatches(),
+        lambda *_: None,
+        lambda partition, header, _: failures.append((partition, header)),
+        lambda: 1_000,
+        make_metrics(),
+    )
+    brokers.answers.append(lambda body: produced(body, 6))
+    own.append(0, b"k", b"1", b"h1")
+    await wait_until(lambda: own._in_flight == 0 and len(brokers.requests) == 1)
+    brokers.withhold_answers()
+    await brokers.wait_requests(2)
+    own.accumulator._sent.remove(0, sent_of(own, 0)[0])
+    own.append(0, b"k", b"2", b"h2")
+    await brokers.wait_requests(3)
+    assert batches_of(brokers.requests[2][2]) == {0: [b"2"]}
+    assert failures == []
+    brokers.release_answers()
+    assert await own.close(5)
