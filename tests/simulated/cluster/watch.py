@@ -41,7 +41,12 @@ class SentBatch:
         self.first_header = first_header
         self.failed_s = -1.0  #: when its last error came
         self.is_settled = False
-        self.is_read_back = False  #: which its owner need not wait to be told by a broker
+        self.is_read_back = False
+
+    @property
+    def is_known(self) -> bool:
+        """Tell whether its owner waits for no answer any more."""
+        return self.is_settled or self.is_read_back
 
 
 class Reading:
@@ -96,7 +101,7 @@ class Watch:
     def stopping(self, index: int) -> None:
         """Learn that the owner of a log partition is about to be gone; a batch that was made may wait for its connection."""
         newest = self._newest.get(index)
-        if inside.has_batch(self._process.log.kafka, index) and (newest is None or newest.is_settled):
+        if inside.has_batch(self._process.log.kafka, index) and (newest is None or newest.is_known):
             self._made_before_stop.add(index)
 
     def connecting(self, broker_id: int) -> None:
@@ -130,7 +135,7 @@ class Watch:
             return
         newest = self._newest.get(index)
         partition = self._process.node.runtime.partitions[index]
-        if newest is not None and not newest.is_settled and not newest.is_read_back:
+        if newest is not None and not newest.is_known:
             violate(Invariant.ONE_BATCH_AT_A_TIME, f"{name} sends the next batch of log partition {index} too early")
         records = read_batch(data)
         batch = self._newest[index] = self._batches[index, data] = SentBatch(now_s, records[0].header)
