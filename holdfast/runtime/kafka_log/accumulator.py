@@ -42,7 +42,7 @@ class AccumulatorConfig:
 class _PartitionQueue:
     """The records of one partition that are in no batch yet."""
 
-    __slots__ = ("bytes", "first_record_s", "is_forgotten", "is_in_flight", "records")
+    __slots__ = ("bytes", "first_record_s", "is_in_flight", "records")
 
     def __init__(self) -> None:
         self.records: deque[Record] = deque()
@@ -52,8 +52,6 @@ class _PartitionQueue:
         self.first_record_s = 0.0
         #: A batch of this partition has no answer.
         self.is_in_flight = False
-        #: The owner of that batch is gone.
-        self.is_forgotten = False
 
 
 class RecordAccumulator:
@@ -128,7 +126,6 @@ class RecordAccumulator:
             self.records -= len(queue.records)
             self._bytes -= queue.bytes
             queue.bytes = 0
-            queue.is_forgotten = True
             queue.records.clear()
             self.ready.discard(partition)
 
@@ -167,12 +164,7 @@ class RecordAccumulator:
         batch = SentBatch(data[BATCH_HEAD_BYTES:], count, first_header, last_header, first_record_s)
         self._sent.add(partition, batch)
         queue.is_in_flight = True
-        queue.is_forgotten = False
         return data, batch
-
-    def is_read_back(self, partition: int, batch: SentBatch) -> bool:
-        """Tell whether the batch of a partition that is in flight was read back, and its owner goes on."""
-        return not self._queues[partition].is_forgotten and not self._sent.holds(partition, batch)
 
     def end_batch(self, partition: int) -> None:
         """Take note that the batch of a partition is in flight no more, so that the next one may follow."""

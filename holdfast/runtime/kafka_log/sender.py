@@ -79,6 +79,7 @@ class Sender:
         self._bugs = BugReports(metrics.internal_errors)
         self._loop = asyncio.get_running_loop()
         self._company = Company(min(COMPANY_MAX_S, config.append_linger_max_ms / 1_000))
+        self._sent = sent
         self.accumulator = RecordAccumulator(config.accumulator, sent, clock_ms, metrics)
         self._is_flush_due = False
         self._is_closed = False
@@ -385,7 +386,7 @@ class Sender:
 
     def _end_if_read_back(self, batch: PendingBatch) -> bool:
         """End a batch that the tail has found while its answer was lost; returns whether it is one."""
-        if not self.accumulator.is_read_back(batch.partition, batch.sent):
+        if not self._sent.is_read_back(batch.partition, batch.sent):
             return False
         _end(batch)
         self._end_and_flush(batch.partition)

@@ -41,6 +41,10 @@ class SentBatches:
         """Tell whether this very batch has not been read back."""
         return any(sent is batch for sent in self._by_partition.get(partition, ()))
 
+    def is_read_back(self, partition: int, batch: SentBatch) -> bool:
+        """Tell whether this batch was read back, by an owner that goes on: of one that is gone all batches are forgotten."""
+        return partition in self._by_partition and not self.holds(partition, batch)
+
     def remove(self, partition: int, batch: SentBatch) -> None:
         """Drop a batch that was read back; nothing happens if it is not the oldest, because its owner gave the partition up."""
         waiting = self._by_partition.get(partition)

@@ -287,7 +287,7 @@ async def test_a_batch_that_is_read_back_while_its_answer_is_lost_is_not_sent_ag
     sender: Sender, brokers: FakeBrokers, failures: Failures
 ) -> None:
     def hang_up(_: bytes) -> bytes:
-        sender.accumulator._sent.remove(0, sent_of(sender, 0)[0])  # the tail finds it
+        sender._sent.remove(0, sent_of(sender, 0)[0])  # the tail finds it
         raise ConnectionFailed("gone")
 
     brokers.answers.append(hang_up)
@@ -318,7 +318,7 @@ async def test_a_batch_that_is_read_back_while_its_retry_has_no_answer_is_no_fai
     await wait_until(lambda: own._in_flight == 0 and len(brokers.requests) == 1)
     brokers.withhold_answers()
     await brokers.wait_requests(2)
-    own.accumulator._sent.remove(0, sent_of(own, 0)[0])
+    own._sent.remove(0, sent_of(own, 0)[0])
     own.append(0, b"k", b"2", b"h2")
     await brokers.wait_requests(3)
     assert batches_of(brokers.requests[2][2]) == {0: [b"2"]}
