@@ -19,7 +19,7 @@
 /* A 64-bit zigzag number as a varint. */
 #define NUMBER_BYTES_MAX 10
 /* Longer varints are left to fastavro, as `numbers.decode_numbers` does. */
-#define SHIFT_MAX 49
+#define NUMBER_BITS_MAX 56
 #define BATCH_FIELDS 4
 #define STATE_FIELDS 11
 /* A batch in Kafka's form: two offsets, a state of a byte, a count of two, and that there are no tags. */
@@ -421,11 +421,11 @@ static uint8_t *put_number(uint8_t *at, int64_t number)
     return at;
 }
 
-/* Take the next number; NULL where it is cut short or very large. */
-static const uint8_t *take_number(const uint8_t *at, const uint8_t *end, int64_t *number)
+/* Take a varint of at most so many bits; NULL where it is cut short or longer. */
+static inline const uint8_t *take_varint(const uint8_t *at, const uint8_t *end, int bits, int64_t *number)
 {
     uint64_t zigzag = 0;
-    for (int shift = 0; at < end && shift <= SHIFT_MAX; shift += 7) {
+    for (int shift = 0; at < end && shift < bits; shift += 7) {
         uint8_t byte = *at++;
         zigzag |= (uint64_t)(byte & 0x7F) << shift;
         if (byte < 0x80) {
@@ -434,6 +434,12 @@ static const uint8_t *take_number(const uint8_t *at, const uint8_t *end, int64_t
         }
     }
     return NULL;
+}
+
+/* Take the next number; NULL where it is cut short or very large. */
+static const uint8_t *take_number(const uint8_t *at, const uint8_t *end, int64_t *number)
+{
+    return take_varint(at, end, NUMBER_BITS_MAX, number);
 }
 
 /* Take the next four numbers as a batch; NULL where they are cut short, very large or unusual. */
@@ -519,7 +525,7 @@ static PyObject *decode_fields(PyTypeObject *type, const uint8_t *at, const uint
             Py_RETURN_NONE;
     if (!(at = take_number(at, end, &count)) || count < 0 || count > (end - at) / BATCH_FIELDS)
         Py_RETURN_NONE;
-    PyObject *batches = count ? (PyObject *)new_packed((Py_ssize_t)count) : Py_NewRef(nothing), *made = NULL;
+    PyObject *batches = count ? (PyObject *)new_packed((Py_ssize_t)count) : Py_NewRef(nothing);
     if (!batches)
         return NULL;
     Batch *items = ((Packed *)batches)->batches;
@@ -536,9 +542,11 @@ static PyObject *decode_fields(PyTypeObject *type, const uint8_t *at, const uint
             goto unusual;
     if (at != end)
         goto unusual;
-    made = new_tuple(type, before + 1 + behind);
-    if (!made)
-        goto failed;
+    PyObject *made = new_tuple(type, before + 1 + behind);
+    if (!made) {
+        Py_DECREF(batches);
+        return NULL;
+    }
     PyTuple_SET_ITEM(made, before, batches);
     for (Py_ssize_t index = 0; index < before + behind; index++) {
         /* What was written when it was created has one number for both. */
@@ -553,13 +561,9 @@ static PyObject *decode_fields(PyTypeObject *type, const uint8_t *at, const uint
 unusual:
     Py_DECREF(batches);
     Py_RETURN_NONE;
-failed:
-    Py_DECREF(batches);
-    return NULL;
 }
 
-static PyObject *decode_value(PyObject *data, PyObject *const *args, Py_ssize_t count, PyTypeObject *type, Py_ssize_t before,
-                              Py_ssize_t behind)
+static PyObject *decode_value(PyObject *const *args, Py_ssize_t count, PyTypeObject *type, Py_ssize_t before, Py_ssize_t behind)
 {
     if (count != 2 || !PyBytes_Check(args[0]))
         return PyErr_Format(PyExc_TypeError, "takes bytes and where their numbers begin");
@@ -572,12 +576,12 @@ static PyObject *decode_value(PyObject *data, PyObject *const *args, Py_ssize_t 
 
 static PyObject *decode_update(PyObject *module, PyObject *const *args, Py_ssize_t count)
 {
-    return decode_value(module, args, count, update_type, 4, 0);
+    return decode_value(args, count, update_type, 4, 0);
 }
 
 static PyObject *decode_snapshot(PyObject *module, PyObject *const *args, Py_ssize_t count)
 {
-    return decode_value(module, args, count, snapshot_type, 7, 2);
+    return decode_value(args, count, snapshot_type, 7, 2);
 }
 
 /* ---- batches in Kafka's form ------------------------------------------------------------------------------------- */
@@ -1085,21 +1089,6 @@ static PyObject *fold_updates(PyObject *module, PyObject *const *args, Py_ssize_
 }
 
 /* ---- records of a batch ------------------------------------------------------------------------------------------ */
-
-/* Take a varint of at most so many bits; NULL where it is cut short or longer. */
-static const uint8_t *take_varint(const uint8_t *at, const uint8_t *end, int bits, int64_t *number)
-{
-    uint64_t zigzag = 0;
-    for (int shift = 0; at < end && shift < bits; shift += 7) {
-        uint8_t byte = *at++;
-        zigzag |= (uint64_t)(byte & 0x7F) << shift;
-        if (byte < 0x80) {
-            *number = (int64_t)(zigzag >> 1) ^ -(int64_t)(zigzag & 1);
-            return at;
-        }
-    }
-    return NULL;
-}
 
 /* Take bytes behind their length, NULL for a length of -1; false where they are cut short. */
 static int take_bytes(const uint8_t **at, const uint8_t *end, const uint8_t **bytes, int64_t *size)
