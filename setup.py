@@ -16,7 +16,9 @@ from setuptools import Extension, setup
 COMPILED = {
     "holdfast_records": ("kafka/protocol", "records", "records/codecs", "records/snapshot_store", "api"),
     "holdfast_node": (
+        "clock.py",
         "kafka/throttle.py",
+        "metrics/instruments.py",
         "daemon/access/authorizer.py",
         "runtime",
         "runtime/partition",
@@ -33,7 +35,6 @@ INTERPRETED = {
     "holdfast/kafka/protocol/scram.py",
     "holdfast/records/batches.py",  # mypyc has no subclass of tuple
     "holdfast/runtime/build.py",  # tells how the others were built
-    "holdfast/runtime/metrics.py",  # names of instruments, and its gauges are set to integers
     "holdfast/runtime/kafka_log/shell.py",  # starts and stops
     "holdfast/daemon/server/admin.py",  # seldom, from here on
     "holdfast/daemon/server/wire/admission.py",
@@ -48,7 +49,6 @@ INTERPRETED = {
     "holdfast/daemon/server/schemas.py",
     "holdfast/daemon/server/sockets.py",
     "holdfast/daemon/share/errors.py",
-    "holdfast/daemon/share/metrics.py",
     "holdfast/daemon/share/state_watch.py",
 }
 

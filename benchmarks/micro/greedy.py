@@ -27,7 +27,7 @@ from holdfast.daemon.server.api_table import APIS
 from holdfast.daemon.server.listener import Server
 from holdfast.daemon.server.wire.connections import Connections
 from holdfast.kafka.protocol import frames
-from holdfast.metrics.registry import Counter
+from holdfast.metrics.instruments import Counter
 from holdfast.records.batches import ACKNOWLEDGED, StateBatch
 
 CONNECTIONS, PIPELINE, FRAMES = 64, 64, 200

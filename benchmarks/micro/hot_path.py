@@ -20,6 +20,7 @@ from functools import partial
 from benchmarks.micro.wire import TOPIC_ID, VERSION
 from holdfast.api import share_state, state_requests, state_responses
 from holdfast.api.results import InitializePartition, StateRequest, WritePartition
+from holdfast.clock import make_wall_clock_ms
 from holdfast.daemon.access.acl import Acl, Operation, Permission, ResourceType
 from holdfast.daemon.access.audit import Audit
 from holdfast.daemon.access.authorizer import Authorizer
@@ -41,11 +42,11 @@ from holdfast.daemon.share.topic_gate import TopicGate
 from holdfast.daemon.topics.metadata_cache import MetadataImage
 from holdfast.daemon.topics.state_topic import StateTopic
 from holdfast.kafka.protocol import frames
-from holdfast.metrics.registry import Counter, Registry
+from holdfast.metrics.instruments import Counter
+from holdfast.metrics.registry import Registry
 from holdfast.records.batches import ACKNOWLEDGED, StateBatch
 from holdfast.records.checkpoint import Checkpoint
 from holdfast.runtime.coordinator import CoordinatorRuntime
-from holdfast.runtime.kafka_log.shell import make_clock_ms
 from holdfast.runtime.log_protocol import LogRecord
 from holdfast.runtime.metrics import RuntimeMetrics
 from holdfast.runtime.partition.lifecycle import Partition
@@ -130,7 +131,7 @@ class World:
         bugs = InternalErrors(Counter())
         service = ShareService(self.runtime, ShareMetrics(Registry()), lambda: time.monotonic_ns() / 1_000_000, bugs)
         service.start_up(LOG_PARTITIONS)
-        gate = TopicGate(service, self, 5_000, make_clock_ms())
+        gate = TopicGate(service, self, 5_000, make_wall_clock_ms())
         anything = Acl("User:*", Permission.ALLOW, Operation.ALL, ResourceType.GROUP, "*")
         authorizer = Authorizer(Rules([anything]), Audit(Counter(), 10, 10), is_open=not has_rules)
         self.handle = ApiHandler(gate, self, Admin({}, 1_000, bugs), authorizer)
@@ -144,7 +145,7 @@ class World:
             self.log,
             self,
             lambda _: ShareShard(config),
-            make_clock_ms(),
+            make_wall_clock_ms(),
             os.urandom,
             lambda: 0.5,
             RuntimeMetrics(Registry()),

@@ -24,6 +24,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from benchmarks.client import BenchmarkError
 from benchmarks.cluster import leaders_of, running_kafka
+from holdfast.clock import make_wall_clock_ms
 from holdfast.daemon.settings.components.log import LogSettings
 from holdfast.kafka.connection import ConnectionOptions
 from holdfast.kafka.leaders import Brokers
@@ -32,7 +33,6 @@ from holdfast.records.header import HEADER_NAME, encode_header
 from holdfast.runtime.kafka_log.accumulator import AccumulatorConfig
 from holdfast.runtime.kafka_log.sender import Sender, SenderConfig
 from holdfast.runtime.kafka_log.sent_batches import SentBatch, SentBatches
-from holdfast.runtime.kafka_log.shell import make_clock_ms
 from holdfast.runtime.metrics import RuntimeMetrics
 
 TOPIC: Final = "holdfast-producers"
@@ -113,7 +113,7 @@ class Ours:
     name = "holdfast"
 
     def __init__(self, bootstrap_servers: str) -> None:
-        clock_ms = make_clock_ms()
+        clock_ms = make_wall_clock_ms()
         addresses = [address.rsplit(":", 1) for address in bootstrap_servers.split(",")]
         self._metrics = RuntimeMetrics(Registry())
         options = ConnectionOptions(bootstrap=tuple((host, int(port)) for host, port in addresses))

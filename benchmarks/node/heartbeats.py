@@ -25,7 +25,7 @@ from benchmarks.contenders import STATE_PARTITIONS, HoldfastNode
 from benchmarks.generator import Connection, Workload, drive
 from benchmarks.history import Appender, History, write_history
 from benchmarks.share_state import TOPIC_PARTITIONS, ConnectionKeys, check_all, find_keys
-from holdfast.metrics.registry import BUCKETS_MS, Histogram
+from holdfast.metrics.instruments import BUCKETS_MS, Histogram
 from holdfast.runtime.build import BUILD
 
 _WORKLOAD: Final = Workload(api="write", keys=1, connections=64)

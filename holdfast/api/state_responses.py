@@ -49,6 +49,10 @@ _pack_result: Final = _RESULT.pack
 def encode_response(api_key: int, version: int, response: StateResponse) -> bytes:
     """Return the body of a response."""
     encode_result = _RESULT_WRITERS[api_key, version]
+    if len(response) == 1 and len(response[0][1]) == 1:
+        # Counts of one, and no tags behind the share partition, the topic and the body.
+        topic_id, ((partition, result),) = response[0]
+        return b"\x02%b\x02%b\x00\x00" % (topic_id, encode_result(partition, result))
     parts = [encode_varint(len(response) + 1)]
     append = parts.append
     for topic_id, results in response:

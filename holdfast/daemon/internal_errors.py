@@ -2,7 +2,7 @@
 
 import structlog
 
-from holdfast.metrics.registry import Counter
+from holdfast.metrics.instruments import Counter
 
 _log = structlog.get_logger(__name__)
 

@@ -18,7 +18,7 @@ from holdfast.kafka.discovery.group_offset_calls import OFFSET_COMMIT, OFFSET_FE
 from holdfast.kafka.errors import ConnectionFailed
 from holdfast.kafka.protocol.denials import acl_remedy
 from holdfast.kafka.protocol.error_codes import GROUP_OFFSETS_RETRIABLE, ErrorCode
-from holdfast.metrics.registry import Counter
+from holdfast.metrics.instruments import Counter
 
 G = TypeVar("G", Wanted, Commit)
 

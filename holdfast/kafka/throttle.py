@@ -10,7 +10,7 @@ Source: KIP-219.
 from collections.abc import Callable, Hashable
 from typing import Generic, TypeVar
 
-from holdfast.metrics.registry import Counter
+from holdfast.metrics.instruments import Counter
 
 #: What names a broker: its id or its address.
 B = TypeVar("B", bound=Hashable)

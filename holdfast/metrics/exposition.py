@@ -10,7 +10,8 @@ from prometheus_client.core import Metric
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
-from holdfast.metrics.registry import BUCKETS_MS, Counter, Family, Gauge, Histogram, Instrument, Labels, Registry
+from holdfast.metrics.instruments import BUCKETS_MS, Counter, Gauge, Histogram, Instrument
+from holdfast.metrics.registry import Family, Labels, Registry
 
 #: Lines of one piece, at least: 0.1 ms. Each piece costs every request in flight one such turn of the loop.
 _PIECE_LINES_MIN: Final = 8

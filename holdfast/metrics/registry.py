@@ -1,96 +1,22 @@
-"""What a node counts and measures: instruments, and the registry that names them.
+"""The names under which readers see what a node counts and measures.
 
-Instruments are plain objects, so that the hot path pays an attribute and no look-up: keep the object and add to it,
-as in `counter.value += 1`.
-They hold totals and values of now alone; rates, averages and quantiles over a time are for who reads them, such as Prometheus.
 Code names an instrument in snake case with the unit that it is given (`write_latency_ms`), and `exported_name` is the one place that
 makes the name and the unit under which all readers see it (`holdfast_write_latency_seconds`).
 
 Source: https://prometheus.io/docs/practices/naming/.
 """
 
-from bisect import bisect_left
 from collections.abc import Callable, Iterator
-from typing import Final, NamedTuple, Protocol, TypeVar
+from typing import Final, NamedTuple, TypeVar
+
+from holdfast.metrics.instruments import Counter, Gauge, Histogram, Instrument
 
 _PREFIX: Final = "holdfast_"
 _MS: Final = "_ms"
 
-#: Upper ends of the buckets of each histogram, inclusive, in ms; what is longer is in one more.
-BUCKETS_MS: Final = (
-    *(0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 50, 100, 250, 500),
-    *(1_000, 2_500, 5_000, 10_000, 30_000, 60_000, 300_000),
-)
 _QUANTILES: Final = (("_p50", 0.5), ("_p99", 0.99))
 
 Labels = tuple[tuple[str, str], ...]
-
-
-class Counter:
-    """A total since the start of the process, which never goes down: counted by hand, or taken from `source` at each reading."""
-
-    __slots__ = ("source", "value")
-
-    def __init__(self, source: Callable[[], int] | None = None) -> None:
-        self.value = 0
-        self.source = source
-
-    def read(self) -> float:
-        """Return the total."""
-        return self.value if self.source is None else self.source()
-
-
-class Gauge:
-    """A value of now: set by hand, or taken from `source` at each reading."""
-
-    __slots__ = ("source", "value")
-
-    def __init__(self, source: Callable[[], float] | None = None) -> None:
-        self.value: float = 0
-        self.source = source
-
-    def read(self) -> float:
-        """Return the value of now."""
-        return self.value if self.source is None else self.source()
-
-
-class Histogram:
-    """How many times were how long, since the start of the process."""
-
-    __slots__ = ("counts", "sum_ms")
-
-    def __init__(self) -> None:
-        #: by bucket of `BUCKETS_MS`, each without those before it; one more for what is longer
-        self.counts = [0] * (len(BUCKETS_MS) + 1)
-        self.sum_ms = 0.0
-
-    def record(self, value_ms: float) -> None:
-        """Take in one time; below 0, as after a step of a clock, it is 0."""
-        if value_ms < 0:
-            value_ms = 0.0
-        self.counts[bisect_left(BUCKETS_MS, value_ms)] += 1
-        self.sum_ms += value_ms
-
-    @property
-    def count(self) -> int:
-        """How many times were taken in."""
-        return sum(self.counts)
-
-    def quantile_ms(self, share: float) -> float:
-        """Return the time that this share of all times did not exceed, as far as buckets tell; 0 while there are none.
-
-        Within a bucket times count as evenly spread; beyond the last one, it is the last end. So does Prometheus.
-        """
-        rank, seen, lower_ms = share * self.count, 0, 0.0
-        for upper_ms, count in zip(BUCKETS_MS, self.counts, strict=False):
-            if count and seen + count >= rank:
-                return lower_ms + (upper_ms - lower_ms) * (rank - seen) / count
-            seen, lower_ms = seen + count, upper_ms
-        return lower_ms if seen < self.count else 0.0
-
-
-class Instrument(Protocol):
-    """Any of the three."""
 
 
 I = TypeVar("I", bound=Instrument)  # noqa: E741

@@ -9,6 +9,8 @@ Source: `Model.step` of the model-checked log protocol.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Final, NamedTuple
 
 from holdfast.records.checkpoint import Checkpoint
@@ -23,6 +25,9 @@ class Position(NamedTuple):
     #: Sequence that the next counting record of this epoch has.
     next_sequence: int
 
+
+#: Make a position of its three fields, wholly in C; one is made for every batch that is committed.
+make_position: Final[Callable[[tuple[int, bytes | None, int]], Position]] = partial(tuple.__new__, Position)
 
 #: Where every log begins. No sequence is negative, so nothing counts before a checkpoint does.
 START: Final = Position(owner_epoch=0, attempt_id=None, next_sequence=-1)

@@ -40,7 +40,7 @@ from holdfast.kafka.protocol import requests
 from holdfast.kafka.protocol.primitives import MalformedBody
 from holdfast.kafka.protocol.sasl_calls import SASL_AUTHENTICATE, SASL_HANDSHAKE, encode_handshake
 from holdfast.kafka.protocol.scram import SCRAM_SHA_256, Keys
-from holdfast.metrics.registry import Counter
+from holdfast.metrics.instruments import Counter
 from holdfast.records.checkpoint import decode_checkpoint
 from holdfast.records.codecs.codec import decode_record
 from holdfast.records.errors import InvalidKey, RecordError

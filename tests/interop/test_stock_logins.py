@@ -18,7 +18,8 @@ from holdfast.daemon.internal_errors import InternalErrors
 from holdfast.daemon.server.entrance import NodeEntrance
 from holdfast.daemon.settings.components.listener import SecuritySettings
 from holdfast.kafka.protocol.scram import KEY_BYTES
-from holdfast.metrics.registry import Counter, Registry
+from holdfast.metrics.instruments import Counter
+from holdfast.metrics.registry import Registry
 from tests.waiting import PATIENCE_S
 from tests.world.identity.access import AUDIT
 from tests.world.identity.secured import SecuredFiles

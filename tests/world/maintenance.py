@@ -20,7 +20,7 @@ from holdfast.daemon.topics.metadata_cache import MetadataImage, Refresh
 from holdfast.daemon.topics.state_topic import StateTopic
 from holdfast.kafka.connection import connection_options
 from holdfast.kafka.librdkafka import KafkaClients
-from holdfast.metrics.registry import Counter
+from holdfast.metrics.instruments import Counter
 from holdfast.records.keys import SharePartitionKey
 from holdfast.runtime.partition.states import State
 from tests.simulated.memory_log import MemoryTopic

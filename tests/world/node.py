@@ -21,7 +21,8 @@ from holdfast.daemon.share.metrics import ShareMetrics
 from holdfast.daemon.topics.state_topic import StateTopic
 from holdfast.kafka.addresses import format_address
 from holdfast.kafka.connection import ConnectionOptions
-from holdfast.metrics.registry import Counter, Registry
+from holdfast.metrics.instruments import Counter
+from holdfast.metrics.registry import Registry
 from holdfast.records.checkpoint import Checkpoint
 from holdfast.records.keys import SharePartitionKey
 from holdfast.runtime.coordinator import CoordinatorRuntime

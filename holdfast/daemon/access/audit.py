@@ -15,8 +15,8 @@ import structlog
 from holdfast.daemon.access.acl import Operation, ResourceType
 from holdfast.daemon.settings.logging import AUDIT_LOGGER
 from holdfast.kafka.addresses import find_host
+from holdfast.metrics.instruments import Counter
 from holdfast.metrics.line_limit import LineLimit
-from holdfast.metrics.registry import Counter
 
 _log = structlog.get_logger(AUDIT_LOGGER)
 

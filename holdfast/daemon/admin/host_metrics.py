@@ -11,7 +11,8 @@ import structlog
 from holdfast.daemon.server.other_nodes import NodeSilent, OtherNodes
 from holdfast.daemon.settings.models import Settings
 from holdfast.daemon.worker_place import WorkerPlace
-from holdfast.metrics.registry import Gauge, Registry, exported_name
+from holdfast.metrics.instruments import Gauge
+from holdfast.metrics.registry import Registry, exported_name
 
 _log = structlog.get_logger(__name__)
 

@@ -7,7 +7,8 @@ from functools import partial
 from typing import Final
 
 from holdfast.daemon.group_metrics.numbers import GroupNumbers, Pair
-from holdfast.metrics.registry import Gauge, Registry
+from holdfast.metrics.instruments import Gauge
+from holdfast.metrics.registry import Registry
 from holdfast.records.deliveries import DELIVERY_COUNT_TOP
 
 _AGE: Final = "group_oldest_record_age_ms"

@@ -10,7 +10,7 @@ from holdfast.daemon.settings.models import DeletedTopicSettings
 from holdfast.daemon.share.decisions import ShareShard
 from holdfast.daemon.topics.deleted_topics import CleanUp, CleanUpStopped, DeletedTopics
 from holdfast.daemon.topics.metadata_cache import MetadataImage, Refresh
-from holdfast.metrics.registry import Gauge
+from holdfast.metrics.instruments import Gauge
 from holdfast.runtime.errors import CoordinatorError
 from holdfast.runtime.partition.lifecycle import Partition
 from holdfast.runtime.state_machine import Decision, Operation

@@ -34,7 +34,7 @@ from holdfast.daemon.partitions.description import describe_elsewhere
 from holdfast.daemon.server.cluster_view import Node
 from holdfast.kafka.addresses import format_address
 from holdfast.kafka.protocol.primitives import MalformedBody
-from holdfast.metrics.registry import Counter
+from holdfast.metrics.instruments import Counter
 from holdfast.runtime.membership import JoinedMember
 
 _log = structlog.get_logger(__name__)

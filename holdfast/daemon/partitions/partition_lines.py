@@ -7,8 +7,8 @@ import structlog
 
 from holdfast.daemon.brokers.silence import IsLeftOut
 from holdfast.daemon.partitions.partition_sums import PartitionSums
+from holdfast.metrics.instruments import Counter
 from holdfast.metrics.line_limit import LineLimit
-from holdfast.metrics.registry import Counter
 from holdfast.records.checkpoint import Checkpoint
 from holdfast.runtime.partition.lifecycle import Partition
 

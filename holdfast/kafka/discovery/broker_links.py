@@ -6,7 +6,7 @@ from holdfast.kafka.addresses import Address
 from holdfast.kafka.connection import BrokerConnection, ConnectionOptions
 from holdfast.kafka.discovery.calls import CallLimits, Sender
 from holdfast.kafka.discovery.links import Links
-from holdfast.metrics.registry import Counter
+from holdfast.metrics.instruments import Counter
 
 
 def broker_links(

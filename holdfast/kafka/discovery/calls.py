@@ -19,7 +19,7 @@ from holdfast.kafka.protocol.body import BodyReader
 from holdfast.kafka.protocol.error_codes import ErrorCode
 from holdfast.kafka.protocol.primitives import MalformedBody
 from holdfast.kafka.throttle import Throttle
-from holdfast.metrics.registry import Counter
+from holdfast.metrics.instruments import Counter
 
 I = TypeVar("I", bound=Hashable)  # noqa: E741  # an item
 V = TypeVar("V")

@@ -3,7 +3,7 @@
 import asyncio
 
 from holdfast.kafka.errors import ConnectionFailed
-from holdfast.metrics.registry import Counter
+from holdfast.metrics.instruments import Counter
 
 
 class BugReports:

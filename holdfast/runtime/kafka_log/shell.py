@@ -3,10 +3,10 @@
 import asyncio
 import os
 import random
-import time
 from collections.abc import Callable
 from typing import Protocol
 
+from holdfast.clock import make_wall_clock_ms
 from holdfast.records.checkpoint import Checkpoint
 from holdfast.runtime.coordinator import CoordinatorRuntime
 from holdfast.runtime.kafka_log.log import KafkaLog, KafkaLogConfig
@@ -16,12 +16,6 @@ from holdfast.runtime.partition.ownership import Owners
 from holdfast.runtime.partition.restore_point import RestorePointFinder
 from holdfast.runtime.settings import PartitionConfig
 from holdfast.runtime.state_machine import StateMachine
-
-
-def make_clock_ms() -> Callable[[], int]:
-    """Return a clock that starts at the wall's time and never jumps: deadlines and record timestamps share it."""
-    offset_ns = time.time_ns() - time.monotonic_ns()
-    return lambda: (time.monotonic_ns() + offset_ns) // 1_000_000
 
 
 class Observer(Protocol):
@@ -75,7 +69,7 @@ class CoordinatorShell:
         restore_points: RestorePointFinder | None = None,
         owners: Owners | None = None,
     ) -> None:
-        clock_ms = make_clock_ms()
+        clock_ms = make_wall_clock_ms()
         self._log = KafkaLog(log_config, clock_ms, metrics)
         self._observer = observer
         self._tick_s = tick_ms / 1_000

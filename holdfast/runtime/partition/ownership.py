@@ -12,7 +12,7 @@ from typing import Protocol
 from mypy_extensions import mypyc_attr
 
 from holdfast.records.checkpoint import CHECKPOINT_KEY, Checkpoint, decode_checkpoint
-from holdfast.records.fencing import START, Position, step
+from holdfast.records.fencing import START, Position, make_position, step
 from holdfast.records.header import decode_header
 from holdfast.records.log_start import Beginning
 from holdfast.runtime.log_protocol import LogRecord
@@ -129,7 +129,7 @@ class Ownership:
 
     def own_committed(self, sequence: int) -> None:
         """Move behind our own record of this sequence, which is what we sent and counted."""
-        self.position = Position(self.epoch, self.attempt_id, sequence + 1)
+        self.position = make_position((self.epoch, self.attempt_id, sequence + 1))
 
     def may_be_lost(self, header: bytes) -> bool:
         """Tell whether a record is of this attempt and was not read back, so that its fate is open when its append fails.

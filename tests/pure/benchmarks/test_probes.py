@@ -18,7 +18,7 @@ from holdfast.daemon.server.wire.requests import Request, Violation
 from holdfast.daemon.settings.components.listener import LimitSettings
 from holdfast.kafka.protocol import frames
 from holdfast.kafka.protocol.primitives import MalformedBody
-from holdfast.metrics.registry import Counter
+from holdfast.metrics.instruments import Counter
 from tests.world.identity.access import closed
 from tests.world.samples import TOPIC
 from tests.world.serving import FakeCluster, FakeService

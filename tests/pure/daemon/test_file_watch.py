@@ -10,7 +10,8 @@ from structlog.testing import capture_logs
 
 from holdfast.daemon.file_watch import FileWatch, look_at
 from holdfast.daemon.internal_errors import InternalErrors
-from holdfast.metrics.registry import Counter, Registry
+from holdfast.metrics.instruments import Counter
+from holdfast.metrics.registry import Registry
 from tests.waiting import wait_until
 
 

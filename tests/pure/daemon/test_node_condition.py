@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 from holdfast.daemon.internal_errors import InternalErrors
 from holdfast.daemon.node import Node
 from holdfast.daemon.node_condition import NodeWatch
-from holdfast.metrics.registry import Counter
+from holdfast.metrics.instruments import Counter
 from holdfast.runtime.partition.states import State
 
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.kafka.throttle import Throttle
-from holdfast.metrics.registry import Counter
+from holdfast.metrics.instruments import Counter
 
 MAX_MS = 1_000
 

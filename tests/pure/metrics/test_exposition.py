@@ -10,7 +10,8 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
 from holdfast.metrics.exposition import expose
-from holdfast.metrics.registry import BUCKETS_MS, Registry
+from holdfast.metrics.instruments import BUCKETS_MS
+from holdfast.metrics.registry import Registry
 
 OPENMETRICS = "application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4;q=0.3"
 Parse = Callable[[str], Iterable[Metric]]

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.daemon.share.metrics import ShareMetrics
-from holdfast.metrics.registry import BUCKETS_MS, Counter, Gauge, Histogram, Registry, exported_name
+from holdfast.metrics.instruments import BUCKETS_MS, Counter, Gauge, Histogram
+from holdfast.metrics.registry import Registry, exported_name
 from holdfast.runtime.metrics import RuntimeMetrics
 
 

@@ -15,7 +15,7 @@ from holdfast.daemon.topics.deleted_topics import CleanUp, DeletedTopics
 from holdfast.daemon.topics.metadata_cache import ClusterMetadata, MetadataImage, Refresh
 from holdfast.kafka.connection import connection_options
 from holdfast.kafka.metadata import MetadataClient
-from holdfast.metrics.registry import Counter
+from holdfast.metrics.instruments import Counter
 from tests.real.shared_kafka import NewTopicFactory
 from tests.waiting import PATIENCE_S
 

@@ -18,7 +18,8 @@ from holdfast.daemon.settings.file_env_flags import Loaded
 from holdfast.kafka.connection import BrokerConnection, ConnectionOptions, LiveProperties
 from holdfast.kafka.errors import ConnectionFailed
 from holdfast.kafka.librdkafka import KafkaClients, find_topic
-from holdfast.metrics.registry import Counter, Registry
+from holdfast.metrics.instruments import Counter
+from holdfast.metrics.registry import Registry
 from tests.kafka_acls import Role
 from tests.real.nodes import ONE_TRY
 from tests.real.running_node import running

@@ -12,7 +12,7 @@ from holdfast.daemon.maintenance.deleted_state import DeletedState, TopicCleanUp
 from holdfast.daemon.settings.models import DeletedTopicSettings
 from holdfast.daemon.share.topic_gate import TopicGate
 from holdfast.daemon.topics.metadata_cache import Refresh
-from holdfast.metrics.registry import Gauge
+from holdfast.metrics.instruments import Gauge
 from holdfast.records.keys import SharePartitionKey
 from holdfast.runtime.partition.lifecycle import Partition
 from holdfast.runtime.partition.states import State

@@ -15,7 +15,8 @@ from holdfast.daemon.share.service import ShareService
 from holdfast.daemon.snapshots.follower import Bounds, SnapshotFollower
 from holdfast.daemon.snapshots.metrics import SnapshotMetrics
 from holdfast.daemon.snapshots.verifier import SnapshotVerifier
-from holdfast.metrics.registry import Counter, Registry
+from holdfast.metrics.instruments import Counter
+from holdfast.metrics.registry import Registry
 from holdfast.records.checkpoint import CHECKPOINT_KEY, Checkpoint
 from holdfast.runtime.coordinator import CoordinatorRuntime
 from holdfast.runtime.errors import AppendRefused

@@ -8,7 +8,7 @@ from holdfast.daemon.access.acl import CLUSTER_NAME, Acl, Operation, PatternType
 from holdfast.daemon.access.audit import Audit
 from holdfast.daemon.access.authorizer import Authorizer
 from holdfast.daemon.access.rules import Rules
-from holdfast.metrics.registry import Counter
+from holdfast.metrics.instruments import Counter
 
 AUDIT = Audit(Counter(), 1_000, 1_000)
 #: Allows everything to everybody.

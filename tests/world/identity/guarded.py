@@ -23,7 +23,8 @@ from holdfast.daemon.settings.components.listener import LimitSettings, Security
 from holdfast.kafka.protocol.api_keys import API_VERSIONS
 from holdfast.kafka.protocol.scram import KEY_BYTES
 from holdfast.kafka.security import Sasl
-from holdfast.metrics.registry import Counter, Registry
+from holdfast.metrics.instruments import Counter
+from holdfast.metrics.registry import Registry
 from tests.waiting import PATIENCE_MS
 from tests.world.identity.access import AUDIT
 from tests.world.identity.certificates import Authority, Pair

@@ -17,7 +17,7 @@ from holdfast.kafka.errors import ConnectionFailed, VersionUnsupported
 from holdfast.kafka.exchange import exchange, to_ms
 from holdfast.kafka.protocol.error_codes import ErrorCode
 from holdfast.kafka.throttle import Throttle
-from holdfast.metrics.registry import Counter
+from holdfast.metrics.instruments import Counter
 from holdfast.runtime.membership.kafka_group.messages import from_message, to_message
 from holdfast.runtime.membership.requests import Answer, JoinGroup, Refused, Request, SyncGroup
 from holdfast.runtime.membership.settings import HEARTBEATS_PER_SESSION, MembershipSettings

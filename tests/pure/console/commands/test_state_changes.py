@@ -19,7 +19,7 @@ from holdfast.daemon.admin.previews import preview
 from holdfast.daemon.internal_errors import InternalErrors
 from holdfast.daemon.server.admin import Admin, AdminCommand
 from holdfast.daemon.server.api_table import ApiHandler
-from holdfast.metrics.registry import Counter
+from holdfast.metrics.instruments import Counter
 from holdfast.records.batches import ACKNOWLEDGED, AVAILABLE, StateBatch
 from holdfast.records.keys import SharePartitionKey, format_topic_id
 from holdfast.records.replay import ShareState

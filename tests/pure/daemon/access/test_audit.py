@@ -7,7 +7,7 @@ from typing import Any
 from structlog.testing import capture_logs
 
 from holdfast.daemon.access.audit import Audit
-from holdfast.metrics.registry import Counter
+from holdfast.metrics.instruments import Counter
 
 NOW_S = [0.0]
 

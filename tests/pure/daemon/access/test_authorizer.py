@@ -22,7 +22,8 @@ from holdfast.daemon.file_watch import FileWatch
 from holdfast.daemon.internal_errors import InternalErrors
 from holdfast.daemon.settings.file_env_flags import load_settings
 from holdfast.kafka.protocol import api_keys
-from holdfast.metrics.registry import Counter, Registry
+from holdfast.metrics.instruments import Counter
+from holdfast.metrics.registry import Registry
 from tests.world.identity.access import closed, cluster_acl, group_acl
 
 

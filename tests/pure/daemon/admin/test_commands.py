@@ -28,7 +28,7 @@ from holdfast.kafka.metadata import Topic
 from holdfast.kafka.protocol.error_codes import ErrorCode
 from holdfast.kafka.topics.topic_ends import Ends, TopicEnds, TopicEndSource
 from holdfast.kafka.topics.topic_leaders import TopicLeaders
-from holdfast.metrics.registry import Counter
+from holdfast.metrics.instruments import Counter
 from holdfast.records.checkpoint import CHECKPOINT_KEY, decode_checkpoint
 from holdfast.records.keys import SharePartitionKey, format_topic_id
 from holdfast.runtime.build import BUILD

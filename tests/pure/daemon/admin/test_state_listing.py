@@ -12,7 +12,7 @@ from holdfast.daemon.admin.state_listing import StateListing
 from holdfast.daemon.internal_errors import InternalErrors
 from holdfast.daemon.server.admin import Admin, AdminError
 from holdfast.kafka.protocol.error_codes import ErrorCode
-from holdfast.metrics.registry import Counter
+from holdfast.metrics.instruments import Counter
 from holdfast.records.keys import SharePartitionKey, format_topic_id
 from tests.simulated.memory_log import MemoryTopic
 from tests.world.node import PartitionsWorld

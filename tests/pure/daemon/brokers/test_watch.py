@@ -12,7 +12,8 @@ from holdfast.daemon.brokers.watch import BrokerWatch
 from holdfast.daemon.internal_errors import InternalErrors
 from holdfast.kafka.connection import BrokerConnection, ConnectionOptions
 from holdfast.kafka.errors import ConnectionFailed
-from holdfast.metrics.registry import Counter, Registry
+from holdfast.metrics.instruments import Counter
+from holdfast.metrics.registry import Registry
 from tests.pure.kafka.brokers.metadata_answers import metadata
 from tests.waiting import wait_until
 

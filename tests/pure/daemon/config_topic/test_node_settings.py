@@ -19,7 +19,8 @@ from holdfast.daemon.internal_errors import InternalErrors
 from holdfast.daemon.settings import reloading
 from holdfast.daemon.settings.file_env_flags import ConfigError, Loaded, load_settings
 from holdfast.kafka.errors import ConnectionFailed
-from holdfast.metrics.registry import Counter, Registry
+from holdfast.metrics.instruments import Counter
+from holdfast.metrics.registry import Registry
 from holdfast.runtime.kafka_log.log import KafkaLogConfig
 from holdfast.runtime.log_protocol import LogListener, LogRecord, ReadError
 from tests.waiting import PATIENCE_MS, wait_until

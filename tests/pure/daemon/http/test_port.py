@@ -17,7 +17,7 @@ from holdfast.daemon.http.queries import PREFIX
 from holdfast.daemon.http.server import CannotListenHttp, HttpServer
 from holdfast.daemon.internal_errors import InternalErrors
 from holdfast.daemon.settings.file_env_flags import load_settings
-from holdfast.metrics.registry import Counter
+from holdfast.metrics.instruments import Counter
 from tests.pure.daemon.http.test_app import Node
 from tests.waiting import PATIENCE_MS
 from tests.world.http import get

@@ -27,7 +27,8 @@ from holdfast.daemon.internal_errors import InternalErrors
 from holdfast.daemon.login.tls import FollowedTls
 from holdfast.daemon.server.wire import entrance
 from holdfast.daemon.settings.components.http import HttpSettings
-from holdfast.metrics.registry import Counter, Registry
+from holdfast.metrics.instruments import Counter
+from holdfast.metrics.registry import Registry
 from tests.waiting import PATIENCE_MS, wait_until
 from tests.world.http import get, parse
 from tests.world.identity.certificates import Authority, Pair

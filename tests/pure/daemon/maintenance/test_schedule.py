@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 from holdfast.daemon.internal_errors import InternalErrors
 from holdfast.daemon.maintenance.schedule import Schedule
 from holdfast.kafka.errors import ConnectionFailed
-from holdfast.metrics.registry import Counter
+from holdfast.metrics.instruments import Counter
 from tests.simulated.memory_log import MemoryTopic
 from tests.waiting import PATIENCE_S
 from tests.world.maintenance import World

@@ -8,7 +8,7 @@ from structlog.testing import capture_logs
 
 from holdfast.daemon.internal_errors import InternalErrors
 from holdfast.daemon.membership.duties import Duties
-from holdfast.metrics.registry import Counter
+from holdfast.metrics.instruments import Counter
 from tests.waiting import in_patience, wait_until
 
 

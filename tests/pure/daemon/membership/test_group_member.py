@@ -18,7 +18,8 @@ from holdfast.daemon.server.cluster_view import Node
 from holdfast.daemon.settings.file_env_flags import load_settings
 from holdfast.daemon.topics.state_topic import StateTopic
 from holdfast.kafka.connection import ConnectionOptions
-from holdfast.metrics.registry import Counter, Registry
+from holdfast.metrics.instruments import Counter
+from holdfast.metrics.registry import Registry
 from tests.pure.daemon.membership.world import Config
 from tests.waiting import in_patience
 from tests.world.old_broker import old_broker

@@ -17,7 +17,7 @@ from holdfast.daemon.server.api_table import ApiHandler
 from holdfast.daemon.server.cluster_view import Node
 from holdfast.daemon.server.wire.requests import Body, Request, RequestMemory
 from holdfast.daemon.settings.components.listener import LimitSettings
-from holdfast.metrics.registry import Counter
+from holdfast.metrics.instruments import Counter
 from holdfast.records.keys import SharePartitionKey, format_key
 from tests.world.identity.access import OPEN
 from tests.world.samples import TOPIC

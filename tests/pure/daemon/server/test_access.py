@@ -29,7 +29,7 @@ from holdfast.daemon.server.wire.requests import SMALL_FRAME_BYTES, Body, Reques
 from holdfast.kafka.protocol import api_keys
 from holdfast.kafka.protocol.error_codes import ErrorCode
 from holdfast.kafka.protocol.sasl_calls import SASL_AUTHENTICATE, SASL_HANDSHAKE
-from holdfast.metrics.registry import Counter
+from holdfast.metrics.instruments import Counter
 from tests.pure.daemon.server.calls import ApiWorld, key, metadata_fields
 from tests.world.identity.access import closed, cluster_acl, group_acl
 from tests.world.samples import OTHER_TOPIC, TOPIC

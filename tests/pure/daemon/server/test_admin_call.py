@@ -12,7 +12,7 @@ from holdfast.api.admin import ADMIN, AdminRequest, decode_admin_response, encod
 from holdfast.daemon.internal_errors import InternalErrors
 from holdfast.daemon.server.admin import Admin, AdminError
 from holdfast.daemon.server.wire.requests import Body, Request, RequestMemory
-from holdfast.metrics.registry import Counter
+from holdfast.metrics.instruments import Counter
 from tests.pure.daemon.server.calls import (
     ApiWorld,
     admin_world,

@@ -23,7 +23,8 @@ from holdfast.daemon.server.entrance import CannotAdmit, NodeEntrance
 from holdfast.daemon.settings.components.listener import SecuritySettings
 from holdfast.kafka.protocol.api_keys import API_VERSIONS
 from holdfast.kafka.security import Sasl
-from holdfast.metrics.registry import Counter, Registry
+from holdfast.metrics.instruments import Counter
+from holdfast.metrics.registry import Registry
 from tests.waiting import wait_until
 from tests.world.identity.access import AUDIT
 from tests.world.identity.certificates import Authority, Pair

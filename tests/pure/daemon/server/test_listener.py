@@ -19,7 +19,7 @@ from holdfast.daemon.server.wire.protocol import ClientProtocol
 from holdfast.daemon.server.wire.requests import Body, Request
 from holdfast.daemon.settings.components.listener import LimitSettings
 from holdfast.kafka.protocol import frames
-from holdfast.metrics.registry import Counter
+from holdfast.metrics.instruments import Counter
 from tests.waiting import wait_until
 from tests.world.serving import (
     SUCCESS,

@@ -12,7 +12,7 @@ from holdfast.daemon.server.admin import Admin
 from holdfast.daemon.server.api_table import ApiHandler
 from holdfast.daemon.server.other_nodes import NodeOptions, NodeSilent, OtherNodes
 from holdfast.kafka.errors import PropertyRefused
-from holdfast.metrics.registry import Counter
+from holdfast.metrics.instruments import Counter
 from tests.waiting import PATIENCE_MS
 from tests.world.identity.access import closed
 from tests.world.identity.certificates import Authority

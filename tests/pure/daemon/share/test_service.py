@@ -21,7 +21,7 @@ from holdfast.daemon.internal_errors import InternalErrors
 from holdfast.daemon.share.errors import error_of
 from holdfast.daemon.share.service import ShareService
 from holdfast.kafka.protocol.error_codes import ErrorCode
-from holdfast.metrics.registry import Counter
+from holdfast.metrics.instruments import Counter
 from holdfast.records.batches import StateBatch
 from holdfast.records.keys import SharePartitionKey, log_partition
 from holdfast.runtime.errors import (

@@ -13,7 +13,7 @@ from holdfast.daemon.pruning.pruner import PruningSlice
 from holdfast.daemon.settings.models import PruningSettings
 from holdfast.daemon.share.decisions import ShareShard
 from holdfast.daemon.share.service import ShareService
-from holdfast.metrics.registry import Counter
+from holdfast.metrics.instruments import Counter
 from holdfast.runtime.partition.states import State
 from tests.configs import partition_config, shard_config
 from tests.simulated.memory_log import MemoryTopic

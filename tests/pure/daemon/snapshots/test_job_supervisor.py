@@ -23,7 +23,8 @@ from holdfast.daemon.settings.models import LoggingSettings
 from holdfast.daemon.snapshots import job_supervisor
 from holdfast.daemon.snapshots.job_metrics import JobMetrics
 from holdfast.daemon.snapshots.job_supervisor import Supervisor
-from holdfast.metrics.registry import Counter, Registry
+from holdfast.metrics.instruments import Counter
+from holdfast.metrics.registry import Registry
 from tests.pure.compaction.reports import batch
 from tests.waiting import wait_until
 

@@ -18,7 +18,7 @@ from holdfast.kafka.discovery.calls import CallLimits, Sender
 from holdfast.kafka.discovery.coordinators import Coordinators
 from holdfast.kafka.discovery.links import Links
 from holdfast.kafka.errors import ConnectionFailed
-from holdfast.metrics.registry import Counter
+from holdfast.metrics.instruments import Counter
 
 #: API key to Kafka's name.
 API_NAMES = {

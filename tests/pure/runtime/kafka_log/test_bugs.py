@@ -5,7 +5,8 @@ import asyncio
 import pytest
 
 from holdfast.kafka.errors import ConnectionFailed
-from holdfast.metrics.registry import Counter, Registry
+from holdfast.metrics.instruments import Counter
+from holdfast.metrics.registry import Registry
 from holdfast.runtime.kafka_log.bug_reports import BugReports
 from holdfast.runtime.kafka_log.fetcher import Fetcher
 from holdfast.runtime.kafka_log.list_offsets import OffsetQueries

@@ -20,7 +20,7 @@ from holdfast.daemon.server.wire.connections import Connections
 from holdfast.daemon.server.wire.entrance import OpenEntrance
 from holdfast.daemon.server.wire.protocol import ClientProtocol
 from holdfast.daemon.settings.components.listener import LimitSettings
-from holdfast.metrics.registry import Counter
+from holdfast.metrics.instruments import Counter
 from tests.waiting import wait_until
 from tests.world.identity.certificates import Authority, Pair
 from tests.world.serving import (

@@ -10,7 +10,7 @@ from holdfast.daemon.server.wire.admission import Admission
 from holdfast.daemon.server.wire.connections import Connections
 from holdfast.daemon.server.wire.protocol import ClientProtocol
 from holdfast.daemon.settings.components.listener import LimitSettings, is_loopback
-from holdfast.metrics.registry import Counter
+from holdfast.metrics.instruments import Counter
 from tests.world.serving import CountingTransport, Reports, write_frame
 
 LIMITS = LimitSettings(connections_max=10, connections_per_address_max=6, connections_reserved=2)

@@ -17,7 +17,7 @@ from kio.static.primitive import i32Timedelta
 from holdfast.kafka.connection import Address, BrokerConnection, ConnectionOptions
 from holdfast.kafka.errors import ConnectionFailed, VersionUnsupported
 from holdfast.kafka.protocol.error_codes import ErrorCode
-from holdfast.metrics.registry import Counter
+from holdfast.metrics.instruments import Counter
 from holdfast.runtime.membership import Generation, MembershipSettings
 from holdfast.runtime.membership.kafka_group.group_link import GroupLink
 from holdfast.runtime.membership.requests import Acknowledged, Heartbeat, JoinGroup, Refused
