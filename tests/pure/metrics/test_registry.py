@@ -2,6 +2,7 @@
 
 import json
 import math
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -84,6 +85,17 @@ def test_a_time_that_is_the_end_of_a_bucket_is_in_it(registry: Registry) -> None
     assert {end: count for end, count in counts.items() if count} == {0.025: 2, 0.05: 1, 1: 1, 300_000: 1, math.inf: 1}
     assert histogram.count == 6
     assert histogram.sum_ms == pytest.approx(0.051 + 1 + 600_001)
+
+
+@given(st.lists(st.sampled_from(BUCKETS_MS) | st.floats(0, 2 * BUCKETS_MS[-1]), max_size=50))
+def test_each_time_is_in_its_bucket_whatever_came_before(values: list[float]) -> None:
+    histogram = Histogram()
+    for value in values:
+        histogram.record(value)
+    ends = (0.0, *BUCKETS_MS, math.inf)
+    between = [sum(above < value <= end for value in values) for above, end in pairwise(ends)]
+    between[0] += values.count(0)
+    assert histogram.counts == between
 
 
 @given(st.lists(st.floats(0, 2 * BUCKETS_MS[-1]), min_size=1, max_size=50), st.sampled_from([0.01, 0.5, 0.99]))
