@@ -51,6 +51,8 @@ INTERPRETED = {
     "holdfast/daemon/share/errors.py",
     "holdfast/daemon/share/state_watch.py",
 }
+#: What is written in C, one extension of all its files.
+IN_C = Path("holdfast/records/native")
 
 
 def compiled_sources() -> dict[str, list[str]]:
@@ -84,7 +86,13 @@ def _extensions() -> list[Extension]:
         # All that calls one of our functions by its name is in the same library, so calls need no table and may be inlined.
         extension.extra_compile_args.append("-fno-semantic-interposition")
     extensions.append(
-        Extension("holdfast.records.native", ["holdfast/records/native.c"], extra_compile_args=["-O2", "-g0"])
+        Extension(
+            "holdfast.records.native.twins",
+            sorted(map(str, IN_C.glob("*.c"))),
+            depends=sorted(map(str, IN_C.glob("*.h"))),
+            # Its files call each other, and nobody else calls them by their names.
+            extra_compile_args=["-O2", "-g0", "-fvisibility=hidden"],
+        )
     )
     return extensions
 

@@ -16,11 +16,7 @@ from typing import Final
 from holdfast.kafka.protocol import api_keys
 from holdfast.kafka.protocol.primitives import MalformedBody, read_count, skip_tags
 from holdfast.records.batches import StateBatch, make_batch
-
-try:
-    from holdfast.records import native as _native
-except ImportError:  # the build without a C compiler
-    _native = None  # type: ignore[assignment]
+from holdfast.records.native import twins
 
 INITIALIZE: Final = api_keys.INITIALIZE_SHARE_GROUP_STATE
 READ: Final = api_keys.READ_SHARE_GROUP_STATE
@@ -65,8 +61,8 @@ def read_batches(data: Buffer, offset: int, batches_max: int = COUNT_MAX) -> tup
     if count > batches_max:
         reason = f"one share partition has {count} state batches, at most {batches_max} are taken"
         raise MalformedBody("StateBatches", offset, reason)
-    if _native is not None:
-        packed = _native.decode_batches(data, offset, count)
+    if twins is not None:
+        packed = twins.decode_batches(data, offset, count)
         if packed is not None:
             return packed, offset + count * _BATCH.size
     if count <= _FEW_BATCHES:
@@ -91,7 +87,7 @@ def read_batches(data: Buffer, offset: int, batches_max: int = COUNT_MAX) -> tup
 
 def pack_batches(batches: Sequence[StateBatch]) -> bytes:
     """Return the bytes of state batches, without their number."""
-    packed = None if _native is None else _native.encode_batches(batches)
+    packed = None if twins is None else twins.encode_batches(batches)
     return b"".join([_pack_batch(*batch) for batch in batches]) if packed is None else packed
 
 

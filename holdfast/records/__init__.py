@@ -14,6 +14,7 @@ From the bytes of a record to the state of a share partition, in the order in wh
 | `redundant_offsets` | which prefix of a log is not needed any more |
 | `deliveries` | what a state says about deliveries, in a few numbers |
 | `snapshot_store/` | entries and manifests of the snapshot topic, and the fold that writes them |
+| `native/` | twins in C of some functions of the others, in the build that ships |
 | `errors` | what can be wrong with bytes |
 
 Values are `NamedTuple`s, because millions of them are made, hashed and compared per minute and a tuple does all three at C

@@ -30,7 +30,7 @@ class SettledBatches(tuple[StateBatch, ...]):
     """Mark batches as ascending, free of overlaps and joined where they can be.
 
     It is an ordinary tuple to everyone else. `combine` hands it out so that the next `combine` looks only at what the
-    incoming batches touch, whatever the size of the state. Its twin `native.PackedBatches` takes a sixth of the memory.
+    incoming batches touch, whatever the size of the state. Its twin `native.twins.PackedBatches` takes a sixth of the memory.
     """
 
     __slots__ = ()

@@ -29,13 +29,10 @@ from operator import itemgetter
 from typing import Final
 
 from holdfast.records.batches import SettledBatches, StateBatch, make_batch
+from holdfast.records.native import twins
 
-try:
-    from holdfast.records import native as _native
-except ImportError:  # the build without a C compiler
-    _native = None  # type: ignore[assignment]
-else:
-    Sequence.register(_native.PackedBatches)
+if twins is not None:
+    Sequence.register(twins.PackedBatches)
 
 #: How often a batch may on average be cut and put back before `_sweep` takes over; recorded cases need less than 2.
 _PUT_BACK_PER_BATCH_MAX: Final = 16
@@ -59,8 +56,8 @@ def combine(current: Sequence[StateBatch], incoming: Sequence[StateBatch], start
         incoming: the batches of the write, in any order.
         start_offset: offsets below it are cut off; -1 cuts nothing.
     """
-    if _native is not None:
-        combined = _native.combine(current, incoming, start_offset)
+    if twins is not None:
+        combined = twins.combine(current, incoming, start_offset)
         if combined is not None:
             return combined
     return pack(combine_in_python(current, incoming, start_offset))
@@ -68,7 +65,7 @@ def combine(current: Sequence[StateBatch], incoming: Sequence[StateBatch], start
 
 def pack(batches: tuple[StateBatch, ...]) -> Sequence[StateBatch]:
     """Return the same batches in as little memory as they can have."""
-    packed = None if _native is None else _native.pack(batches)
+    packed = None if twins is None else twins.pack(batches)
     return batches if packed is None else packed
 
 
@@ -76,7 +73,7 @@ def combine_in_python(
     current: Sequence[StateBatch], incoming: Sequence[StateBatch], start_offset: int
 ) -> tuple[StateBatch, ...]:
     """Answer as `combine` does, in every case."""
-    if _native is not None and type(current) is _native.PackedBatches:
+    if twins is not None and type(current) is twins.PackedBatches:
         current = SettledBatches(current)
     is_settled = type(current) is SettledBatches
     if start_offset != -1:

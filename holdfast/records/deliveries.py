@@ -11,12 +11,8 @@ from typing import Any, Final, NamedTuple
 
 from holdfast.records.batches import ACKNOWLEDGED, ARCHIVED, StateBatch
 from holdfast.records.keys import SharePartitionKey, format_topic_id
+from holdfast.records.native import twins
 from holdfast.records.replay import ShareState
-
-try:
-    from holdfast.records import native as _native
-except ImportError:  # the build without a C compiler
-    _native = None  # type: ignore[assignment]
 
 #: Records of this delivery count and of higher ones are counted together.
 DELIVERY_COUNT_TOP: Final = 10
@@ -48,7 +44,7 @@ def sum_up_deliveries(start_offset: int, state_batches: Iterable[StateBatch]) ->
         start_offset: of the state; -1: not decided yet, then what the first batch begins with counts as it.
         state_batches: ascending and free of overlaps; what lies below the start offset counts for nothing.
     """
-    summed = None if _native is None else _native.sum_up_deliveries(start_offset, state_batches)
+    summed = None if twins is None else twins.sum_up_deliveries(start_offset, state_batches)
     return sum_up_in_python(start_offset, state_batches) if summed is None else Deliveries(*summed)
 
 

@@ -15,13 +15,9 @@ from holdfast.records.codecs import avro
 from holdfast.records.codecs.codec import Kind, decode_key, decode_value
 from holdfast.records.errors import RecordError
 from holdfast.records.keys import SharePartitionKey
+from holdfast.records.native import twins
 from holdfast.records.replay import ShareState, replay
 from holdfast.records.values import Update
-
-try:
-    from holdfast.records.native import fold_updates as _fold_updates
-except ImportError:  # the build without a C compiler
-    _fold_updates = None  # type: ignore[assignment]
 
 
 class Unusable(Exception):
@@ -140,8 +136,8 @@ class PendingRuns:
         """
         records, at = run.records, 0
         while at < len(records):
-            if _fold_updates is not None and state is not None:
-                state, at = _fold_updates(state, records, at, avro.KEY_PREFIX, avro.UPDATE_PREFIX)
+            if twins is not None and state is not None:
+                state, at = twins.fold_updates(state, records, at, avro.KEY_PREFIX, avro.UPDATE_PREFIX)
                 if at == len(records):
                     break
             raw_key, raw_value, offset = records[at]

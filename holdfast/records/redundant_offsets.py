@@ -11,11 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from holdfast.records.keys import SharePartitionKey
-
-try:
-    from holdfast.records.native import untrack_map as _untrack_map
-except ImportError:  # the build without a C compiler
-    _untrack_map = None  # type: ignore[assignment]
+from holdfast.records.native import twins
 
 
 class RedundantOffsetTracker:
@@ -32,8 +28,8 @@ class RedundantOffsetTracker:
     def begin_with(self, offsets: Iterable[tuple[SharePartitionKey, int]]) -> None:
         """Begin with live keys and the offsets of their newest snapshots, ascending, as if each had been given to `update`."""
         self._offsets = dict(offsets)
-        if _untrack_map is not None:
-            _untrack_map(self._offsets)
+        if twins is not None:
+            twins.untrack_map(self._offsets)
 
     def update(self, key: SharePartitionKey, offset: int, is_tombstone: bool) -> None:
         """Take note of a snapshot or a tombstone of `key` at `offset`, which is above all offsets before."""
@@ -41,8 +37,8 @@ class RedundantOffsetTracker:
         offsets.pop(key, None)
         if not is_tombstone:
             offsets[key] = offset
-            if _untrack_map is not None:  # keys and numbers are part of no cycle
-                _untrack_map(offsets)
+            if twins is not None:  # keys and numbers are part of no cycle
+                twins.untrack_map(offsets)
 
     def newest_snapshot_offset(self, key: SharePartitionKey) -> int | None:
         """Return the offset of the newest snapshot of `key`, or None when the key is not live."""

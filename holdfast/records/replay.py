@@ -13,12 +13,8 @@ from typing import Final, NamedTuple
 
 from holdfast.records.batches import StateBatch
 from holdfast.records.combining import combine
+from holdfast.records.native import twins
 from holdfast.records.values import Snapshot, Update
-
-try:
-    from holdfast.records import native as _native
-except ImportError:  # the build without a C compiler
-    _native = None  # type: ignore[assignment]
 
 
 class ShareState(NamedTuple):
@@ -69,7 +65,7 @@ def replay(state: ShareState | None, value: Snapshot | Update | None, updates_pe
 
 
 def _replay_update(state: ShareState, update: Update) -> ShareState:
-    after = None if _native is None else _native.replay_update(state, update)
+    after = None if twins is None else twins.replay_update(state, update)
     return replay_update_in_python(state, update) if after is None else after
 
 

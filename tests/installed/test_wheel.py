@@ -45,12 +45,12 @@ def test_the_wheel_holds_every_file_of_the_package(build: str) -> None:
     files = {
         str(path.relative_to(ROOT))
         for path in (ROOT / "holdfast").rglob("*")
-        if path.is_file() and "__pycache__" not in path.parts and path.suffix not in {".so", ".c"}
+        if path.is_file() and "__pycache__" not in path.parts and path.suffix not in {".so", ".c", ".h"}
     }
     names = names_in(wheel(build))
     assert files - names == set()
-    assert not [name for name in names if name.endswith(".c")]
-    written_in_c = [name for name in names if name.startswith("holdfast/records/native.") and name.endswith(".so")]
+    assert not [name for name in names if name.endswith((".c", ".h"))]
+    written_in_c = [name for name in names if name.startswith("holdfast/records/native/") and name.endswith(".so")]
     assert len(written_in_c) == (build == "compiled")
     assert {Path(name).suffix for name in files} > {".avsc", ".xml", ".properties", ".typed"}
 

@@ -10,15 +10,11 @@ from typing import Final
 from holdfast.daemon.share.config import ShardConfig
 from holdfast.records.codecs.codec import Codec, Kind, encode_key, value_encoder
 from holdfast.records.keys import SharePartitionKey
+from holdfast.records.native import twins
 from holdfast.records.redundant_offsets import RedundantOffsetTracker
 from holdfast.records.replay import ShareState, replay
 from holdfast.records.values import Snapshot, Update
 from holdfast.runtime.timeline import TimelineMap
-
-try:
-    from holdfast.records import native as _native
-except ImportError:  # the build without a C compiler
-    _native = None  # type: ignore[assignment]
 
 #: Position of everything that was loaded: below all that can be reverted to.
 _LOADED: Final = -1
@@ -57,10 +53,10 @@ class ShardState:
 
     def put_loaded(self, key: SharePartitionKey, state: ShareState | None) -> None:
         """Take what a load found of a share partition, None for nothing, in place of what it found before; it cannot be undone."""
-        if _native is not None:  # a loaded state may stay for as long as the node
-            _native.untrack(key)
+        if twins is not None:  # a loaded state may stay for as long as the node
+            twins.untrack(key)
             if state is not None:
-                _native.untrack(state)
+                twins.untrack(state)
         before = self.timeline.current.get(key)
         self.timeline.put(_LOADED, key, state)
         self._account(key, before, state)
@@ -150,8 +146,8 @@ class ShardState:
 
     def _account(self, key: SharePartitionKey, before: ShareState | None, after: ShareState | None) -> None:
         """Take note of a change that the timeline has; keys and states are part of no cycle, so the collector need not look at them."""
-        if _native is not None:
-            _native.untrack_map(self.timeline.current)
+        if twins is not None:
+            twins.untrack_map(self.timeline.current)
         if before is not None and after is not None:
             growth_bytes = (len(after.state_batches) - len(before.state_batches)) * self.batch_size_bytes
             self.live_bytes += growth_bytes
@@ -164,8 +160,8 @@ class ShardState:
                 self._totals.add((key,), size_bytes)
             keys = self.topics.setdefault(key.topic_id, {})
             keys[key] = None
-            if _native is not None:
-                _native.untrack_map(keys)
+            if twins is not None:
+                twins.untrack_map(keys)
         elif before is not None:
             size_bytes = self.estimate_size(key, before)
             self.live_bytes -= size_bytes
@@ -185,6 +181,6 @@ class ShardState:
         # In Avro both are the same, and a group id may be long.
         keys = of_snapshots, of_snapshots if of_updates == of_snapshots else of_updates
         self._encoded_keys[key] = keys
-        if _native is not None:
-            _native.untrack_map(self._encoded_keys)
+        if twins is not None:
+            twins.untrack_map(self._encoded_keys)
         return keys

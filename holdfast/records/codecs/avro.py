@@ -16,13 +16,9 @@ from holdfast.records.codecs.numbers import decode_numbers, encode_numbers
 from holdfast.records.combining import pack
 from holdfast.records.errors import Undecodable
 from holdfast.records.keys import TOPIC_ID_SIZE, SharePartitionKey
+from holdfast.records.native import twins
 from holdfast.records.single_object import PREFIX_SIZE, SingleObject, prefix_error
 from holdfast.records.values import Snapshot, Update, make_snapshot, make_update
-
-try:
-    from holdfast.records import native as _native
-except ImportError:  # the build without a C compiler
-    _native = None  # type: ignore[assignment]
 
 _KEY: Final = SingleObject("share_partition")
 _SNAPSHOT: Final = SingleObject("share_snapshot")
@@ -68,8 +64,8 @@ def decode_key(data: bytes) -> SharePartitionKey:
 def encode_value(value: Snapshot | Update) -> bytes:
     """Return the bytes of a snapshot or an update, whose numbers are within the range of their fields."""
     is_update = type(value) is Update
-    if _native is not None:
-        return _native.encode_value(value, 4 if is_update else 7, UPDATE_PREFIX if is_update else SNAPSHOT_PREFIX)
+    if twins is not None:
+        return twins.encode_value(value, 4 if is_update else 7, UPDATE_PREFIX if is_update else SNAPSHOT_PREFIX)
     return encode_value_in_python(value)
 
 
@@ -111,7 +107,7 @@ def decode_value(data: bytes) -> Snapshot | Update:
 
 
 def _decode_update(data: bytes) -> Update:
-    update = None if _native is None else _native.decode_update(data, PREFIX_SIZE)
+    update = None if twins is None else twins.decode_update(data, PREFIX_SIZE)
     return decode_update_in_python(data) if update is None else update
 
 
@@ -126,7 +122,7 @@ def decode_update_in_python(data: bytes) -> Update:
 
 
 def _decode_snapshot(data: bytes) -> Snapshot:
-    snapshot = None if _native is None else _native.decode_snapshot(data, PREFIX_SIZE)
+    snapshot = None if twins is None else twins.decode_snapshot(data, PREFIX_SIZE)
     return decode_snapshot_in_python(data) if snapshot is None else snapshot
 
 

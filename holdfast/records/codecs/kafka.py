@@ -39,12 +39,8 @@ from holdfast.kafka.protocol.primitives import (
 from holdfast.records.batches import StateBatch, make_batch
 from holdfast.records.errors import InvalidKey, Undecodable, UnknownRecordType, UnknownVersion
 from holdfast.records.keys import TOPIC_ID_SIZE, SharePartitionKey
+from holdfast.records.native import twins
 from holdfast.records.values import Snapshot, Update, make_snapshot, make_update
-
-try:
-    from holdfast.records import native as _native
-except ImportError:  # the build without a C compiler
-    _native = None  # type: ignore[assignment]
 
 SNAPSHOT_TYPE: Final = 0
 UPDATE_TYPE: Final = 1
@@ -158,7 +154,7 @@ def encode_value(value: Snapshot | Update, unknown_tags: UnknownTags = NO_TAGS) 
         for batch, batch_tags in zip(batches, unknown_tags.batches, strict=True):
             parts += (_BATCH.pack(*batch), encode_tags(batch_tags))
     else:
-        packed = None if _native is None else _native.encode_batches(batches)
+        packed = None if twins is None else twins.encode_batches(batches)
         parts += [_BATCH_WITHOUT_TAGS.pack(*batch) for batch in batches] if packed is None else [packed]
     if fences or unknown_tags.value:
         tags = [*unknown_tags.value]
@@ -210,7 +206,7 @@ def _decode_batches(data: bytes, offset: int) -> tuple[Sequence[StateBatch], tup
     """Return the batches at `offset`, the tags of each (nothing when none has any) and the offset behind them."""
     count, start = read_count(data, offset, _BATCH_SIZE, "StateBatches")
     end = start + count * _BATCH_SIZE
-    packed = None if _native is None else _native.decode_batches(data, start, count)
+    packed = None if twins is None else twins.decode_batches(data, start, count)
     if packed is not None:
         return packed, (), end
     # Up to the first batch that has tags all lie at equal distances, so its tag count is seen here.

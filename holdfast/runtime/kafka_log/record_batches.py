@@ -11,12 +11,8 @@ from typing import Final, NamedTuple
 from holdfast.kafka.aiokafka_parts import MAGIC, read_batch
 from holdfast.kafka.decompression import decompress
 from holdfast.records.header import HEADER_NAME, find_header
+from holdfast.records.native import twins
 from holdfast.runtime.log_protocol import LogRecord, make_log_record
-
-try:
-    from holdfast.records import native as _native
-except ImportError:  # the build without a C compiler
-    _native = None  # type: ignore[assignment]
 
 _HEADER_NAME: Final = HEADER_NAME.encode()
 #: base offset, length, leader epoch, magic, crc, attributes, last offset delta, …, record count
@@ -92,8 +88,8 @@ def decode(batch: bytes, from_offset: int, bytes_max: int) -> Iterator[LogRecord
                 decoded = read_batch(batch)
             records = (
                 None
-                if _native is None
-                else _native.decode_records(
+                if twins is None
+                else twins.decode_records(
                     LogRecord, _HEADER_NAME, batch, BATCH_HEAD_BYTES, head[12], head[0], from_offset
                 )
             )

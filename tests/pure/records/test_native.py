@@ -17,14 +17,13 @@ from holdfast.records.batches import SettledBatches, StateBatch
 from holdfast.records.codecs import avro
 from holdfast.records.codecs.numbers import encode_numbers
 from holdfast.records.combining import combine, combine_in_python, pack
+from holdfast.records.native import twins
 from holdfast.records.replay import ShareState, replay, replay_update_in_python
 from holdfast.records.single_object import PREFIX_SIZE
 from holdfast.records.values import Snapshot, Update, make_update
 from holdfast.runtime.build import BUILD
 
-try:
-    from holdfast.records import native
-except ImportError:
+if twins is None:
     assert BUILD == "pure", "the compiled build lacks what is written in C"
     pytest.skip("the pure build has nothing in C", allow_module_level=True)
 
@@ -48,7 +47,7 @@ def test_batches_are_combined_as_in_python(
     for current in (before, combine((), before, -1)):
         expected = combine_in_python(current, incoming, start_offset)
         for written in (incoming, pack(incoming)):
-            combined = native.combine(current, written, start_offset)
+            combined = twins.combine(current, written, start_offset)
             if combined is not None:
                 assert tuple(combined) == expected
                 assert type(expected) is SettledBatches
@@ -56,8 +55,8 @@ def test_batches_are_combined_as_in_python(
             assert combine(current, written, start_offset) == expected
 
 
-def packed(batches: Iterable[StateBatch]) -> native.PackedBatches:
-    found = native.pack(tuple(batches))
+def packed(batches: Iterable[StateBatch]) -> twins.PackedBatches:
+    found = twins.pack(tuple(batches))
     assert found is not None
     return found
 
@@ -70,9 +69,9 @@ def test_every_small_case_is_combined_as_in_python() -> None:
         for kind in ((0, 1), (2, 1), (0, 2))
     ]
     states = {combine((), pair, -1) for pair in combinations(batches, 2)}
-    assert {type(state) for state in states} >= {native.PackedBatches}
+    assert {type(state) for state in states} >= {twins.PackedBatches}
     for state, batch, start_offset in product(states, batches, (-1, 1, 2)):
-        combined = native.combine(state, (batch,), start_offset)
+        combined = twins.combine(state, (batch,), start_offset)
         assert combined is None or tuple(combined) == combine_in_python(state, (batch,), start_offset)
 
 
@@ -81,7 +80,7 @@ def test_as_many_batches_as_there_is_room_for_are_combined_in_c(touched: int) ->
     state = packed(StateBatch(10 * n, 10 * n + 8, 2, 1) for n in range(touched))
     incoming = (*(StateBatch(40 * n + 3, 40 * n + 5, 2, 2) for n in range(15)), StateBatch(0, 999, 0, 1))
     expected = combine_in_python(state, incoming, -1)
-    combined = native.combine(state, incoming, -1)
+    combined = twins.combine(state, incoming, -1)
     assert combined is None if touched > 48 else combined is not None and tuple(combined) == expected
     assert combine(state, incoming, -1) == expected
 
@@ -90,7 +89,7 @@ def test_the_usual_writes_are_combined_in_c() -> None:
     state = combine((), (StateBatch(0, 9, 2, 1), StateBatch(20, 29, 0, 1)), 0)
     joined = (StateBatch(30, 39, 0, 1),)
     for incoming in ((), joined, (StateBatch(20, 29, 2, 1),), (*joined, StateBatch(20, 29, 2, 1))):
-        assert native.combine(state, incoming, 20) is not None
+        assert twins.combine(state, incoming, 20) is not None
 
 
 @pytest.mark.parametrize(
@@ -109,23 +108,23 @@ def test_the_usual_writes_are_combined_in_c() -> None:
     ],
 )
 def test_unusual_batches_are_left_to_python(current: tuple[StateBatch, ...], incoming: tuple[StateBatch, ...]) -> None:
-    assert native.combine(current, incoming, -1) is None
+    assert twins.combine(current, incoming, -1) is None
     assert combine(current, incoming, -1) == combine_in_python(current, incoming, -1)
 
 
 def test_many_batches_that_a_write_touches_are_left_to_python() -> None:
     current, incoming = packed(StateBatch(10 * n, 10 * n + 8, 2, 1) for n in range(99)), (StateBatch(0, 999, 2, 2),)
-    assert native.combine(current, incoming, -1) is None
+    assert twins.combine(current, incoming, -1) is None
     combined = combine(current, incoming, -1)
     assert combined == incoming
-    assert isinstance(combined, native.PackedBatches)
+    assert isinstance(combined, twins.PackedBatches)
 
 
 @given(st.binary(max_size=40))
 def test_any_bytes_are_read_as_in_python_or_left_to_it(data: bytes) -> None:
     for prefix, read, read_in_python in (
-        (avro.UPDATE_PREFIX, native.decode_update, avro.decode_update_in_python),
-        (avro.SNAPSHOT_PREFIX, native.decode_snapshot, avro.decode_snapshot_in_python),
+        (avro.UPDATE_PREFIX, twins.decode_update, avro.decode_update_in_python),
+        (avro.SNAPSHOT_PREFIX, twins.decode_snapshot, avro.decode_snapshot_in_python),
     ):
         found = read(prefix + data, PREFIX_SIZE)
         assert found is None or found == read_in_python(prefix + data)
@@ -139,8 +138,8 @@ SNAPSHOTS = st.builds(Snapshot, *[LONGS] * 7, st.lists(ANYWHERE, max_size=30).ma
 def test_values_are_written_and_read_as_in_python(value: Update | Snapshot, behind: bytes) -> None:
     encoded = avro.encode_value_in_python(value)
     is_update = type(value) is Update
-    assert native.encode_value(value, 4 if is_update else 7, encoded[:PREFIX_SIZE]) == encoded
-    read = native.decode_update if is_update else native.decode_snapshot
+    assert twins.encode_value(value, 4 if is_update else 7, encoded[:PREFIX_SIZE]) == encoded
+    read = twins.decode_update if is_update else twins.decode_snapshot
     read_in_python = avro.decode_update_in_python if is_update else avro.decode_snapshot_in_python
     decoded = read(encoded, PREFIX_SIZE)
     # Numbers of more than 56 bits are left to fastavro.
@@ -164,31 +163,31 @@ class ActsAsNumber:
 @pytest.mark.parametrize(
     "call",
     [
-        lambda: native.combine((), ()),  # type: ignore[call-arg]
-        lambda: native.combine((), ((1, 2, 3),), -1),  # type: ignore[arg-type]
-        lambda: native.combine((), ((1, 2, 3, "4"),), -1),  # type: ignore[arg-type]
-        lambda: native.replay_update(STATE, None),  # type: ignore[arg-type]
-        lambda: native.replay_update(STATE, make_update((1, 2))),
-        lambda: native.replay_update(EMPTY, Update(0, 5, 10, -1, ((1, 2, 3),))),  # type: ignore[arg-type]
-        lambda: native.pack([StateBatch(0, 9, 2, 1)]),
-        lambda: native.pack((1, 2)),  # type: ignore[arg-type]
-        lambda: native.pack(((),)),  # type: ignore[arg-type]
-        lambda: native.pack(((1, 2, 3, ActsAsNumber()),)),  # type: ignore[arg-type]
-        lambda: native.encode_batches((1, 2)),  # type: ignore[arg-type]
-        lambda: native.decode_batches("text", 0, 0),  # type: ignore[arg-type]
-        lambda: native.decode_batches(b"", "0", 0),  # type: ignore[arg-type]
-        lambda: native.decode_batches(b"", 0, None),  # type: ignore[arg-type]
-        lambda: native.decode_batches(b"", 0),  # type: ignore[call-arg]
-        lambda: native.combine((), ((1, 2, 3, ActsAsNumber()),), -1),  # type: ignore[arg-type]
-        lambda: native.encode_value(("1", ()), 1, b""),  # type: ignore[arg-type]
-        lambda: native.encode_value((ActsAsNumber(), ()), 1, b""),  # type: ignore[arg-type]
-        lambda: native.encode_value((1, ()), 1, "prefix"),  # type: ignore[arg-type]
-        lambda: native.encode_value(1, 1, b""),  # type: ignore[arg-type]
-        lambda: native.encode_value((1, 2), 4, b""),  # type: ignore[arg-type]
-        lambda: native.encode_value((1, 2), 2, b""),  # type: ignore[arg-type]
-        lambda: native.encode_value((1, 2, ("a",)), 2, b""),  # type: ignore[arg-type]
-        lambda: native.decode_update("text", 0),  # type: ignore[arg-type]
-        lambda: native.fold_updates((), [], 0, b"", b""),  # type: ignore[arg-type]
+        lambda: twins.combine((), ()),  # type: ignore[call-arg]
+        lambda: twins.combine((), ((1, 2, 3),), -1),  # type: ignore[arg-type]
+        lambda: twins.combine((), ((1, 2, 3, "4"),), -1),  # type: ignore[arg-type]
+        lambda: twins.replay_update(STATE, None),  # type: ignore[arg-type]
+        lambda: twins.replay_update(STATE, make_update((1, 2))),
+        lambda: twins.replay_update(EMPTY, Update(0, 5, 10, -1, ((1, 2, 3),))),  # type: ignore[arg-type]
+        lambda: twins.pack([StateBatch(0, 9, 2, 1)]),
+        lambda: twins.pack((1, 2)),  # type: ignore[arg-type]
+        lambda: twins.pack(((),)),  # type: ignore[arg-type]
+        lambda: twins.pack(((1, 2, 3, ActsAsNumber()),)),  # type: ignore[arg-type]
+        lambda: twins.encode_batches((1, 2)),  # type: ignore[arg-type]
+        lambda: twins.decode_batches("text", 0, 0),  # type: ignore[arg-type]
+        lambda: twins.decode_batches(b"", "0", 0),  # type: ignore[arg-type]
+        lambda: twins.decode_batches(b"", 0, None),  # type: ignore[arg-type]
+        lambda: twins.decode_batches(b"", 0),  # type: ignore[call-arg]
+        lambda: twins.combine((), ((1, 2, 3, ActsAsNumber()),), -1),  # type: ignore[arg-type]
+        lambda: twins.encode_value(("1", ()), 1, b""),  # type: ignore[arg-type]
+        lambda: twins.encode_value((ActsAsNumber(), ()), 1, b""),  # type: ignore[arg-type]
+        lambda: twins.encode_value((1, ()), 1, "prefix"),  # type: ignore[arg-type]
+        lambda: twins.encode_value(1, 1, b""),  # type: ignore[arg-type]
+        lambda: twins.encode_value((1, 2), 4, b""),  # type: ignore[arg-type]
+        lambda: twins.encode_value((1, 2), 2, b""),  # type: ignore[arg-type]
+        lambda: twins.encode_value((1, 2, ("a",)), 2, b""),  # type: ignore[arg-type]
+        lambda: twins.decode_update("text", 0),  # type: ignore[arg-type]
+        lambda: twins.fold_updates((), [], 0, b"", b""),  # type: ignore[arg-type]
     ],
 )
 def test_what_is_no_value_is_refused(call: Callable[[], object]) -> None:
@@ -198,15 +197,15 @@ def test_what_is_no_value_is_refused(call: Callable[[], object]) -> None:
 
 def test_batches_that_do_not_end_or_are_not_there_are_left_to_fastavro() -> None:
     numbers = [1, 2, 3, 4, 1, 0, 9, 2, 1]
-    assert native.decode_update(encode_numbers([*numbers, 0]), 0) == Update(1, 2, 3, 4, (StateBatch(0, 9, 2, 1),))
-    assert native.decode_update(encode_numbers([*numbers, 1]), 0) is None
-    assert native.decode_update(encode_numbers([1, 2, 3, 4, 2**50]), 0) is None
+    assert twins.decode_update(encode_numbers([*numbers, 0]), 0) == Update(1, 2, 3, 4, (StateBatch(0, 9, 2, 1),))
+    assert twins.decode_update(encode_numbers([*numbers, 1]), 0) is None
+    assert twins.decode_update(encode_numbers([1, 2, 3, 4, 2**50]), 0) is None
 
 
 def test_a_place_outside_of_the_bytes_is_refused() -> None:
     for place in (-1, 4):
         with pytest.raises(ValueError, match="outside"):
-            native.decode_update(b"abc", place)
+            twins.decode_update(b"abc", place)
 
 
 NUMBERS = st.integers(-1, 60) | st.integers(-(2**55), 2**55 - 1)
@@ -225,7 +224,7 @@ def test_updates_are_folded_as_they_are_replayed(
 ) -> None:
     begin = min(begin, len(values))
     records = [(avro.KEY_PREFIX + b"key", avro.encode_value_in_python(each), at) for at, each in enumerate(values)]
-    folded, end = native.fold_updates(state, records, begin, avro.KEY_PREFIX, avro.UPDATE_PREFIX)
+    folded, end = twins.fold_updates(state, records, begin, avro.KEY_PREFIX, avro.UPDATE_PREFIX)
     assert begin <= end <= len(values)
     expected: ShareState | None = state
     for each in values[begin:end]:
@@ -233,14 +232,14 @@ def test_updates_are_folded_as_they_are_replayed(
         expected = replay(expected, each, 500)
     assert folded == expected
     assert type(folded) is ShareState
-    assert end == begin or type(folded.state_batches) is native.PackedBatches
+    assert end == begin or type(folded.state_batches) is twins.PackedBatches
 
 
 @given(STATES, CHANGES, st.booleans())
 def test_an_update_is_replayed_as_in_python(state: ShareState, update: Update, is_packed: bool) -> None:
     if is_packed:
         state = state._replace(state_batches=pack(tuple(state.state_batches)))
-    replayed, expected = native.replay_update(state, update), replay_update_in_python(state, update)
+    replayed, expected = twins.replay_update(state, update), replay_update_in_python(state, update)
     assert replayed is None or (replayed == expected and type(replayed) is ShareState)
     assert replayed is None or not gc.is_tracked(replayed)
     assert replay(state, update, 500) == expected
@@ -251,7 +250,7 @@ def test_numbers_that_no_update_has_are_replayed_in_python() -> None:
     for state in (STATE, STATE._replace(leader_epoch_fence=large), STATE._replace(update_count=(1 << 63) - 1)):
         for update in (Update(0, large, -1, 0, ()), Update(0, 3, 4, large, ())):
             assert replay(state, update, 500) == replay_update_in_python(state, update)
-    assert native.replay_update(STATE._replace(start_offset=large), Update(0, 3, -1, 0, ())) is None
+    assert twins.replay_update(STATE._replace(start_offset=large), Update(0, 3, -1, 0, ())) is None
 
 
 def test_what_is_no_usual_update_is_left_to_python() -> None:
@@ -264,7 +263,7 @@ def test_what_is_no_usual_update_is_left_to_python() -> None:
         (usual[0], avro.encode_value_in_python(Update(0, 5, 10, -1, (StateBatch(10, 9, 2, 1),))), 8),
     ]
     for each in unusual:
-        folded, end = native.fold_updates(state, [usual, usual, each, usual], 0, avro.KEY_PREFIX, avro.UPDATE_PREFIX)
+        folded, end = twins.fold_updates(state, [usual, usual, each, usual], 0, avro.KEY_PREFIX, avro.UPDATE_PREFIX)
         assert end == 2
         assert folded == ShareState(0, 1, 5, 10, -1, 5, 6, (StateBatch(10, 19, 2, 1),), 7, 8, 11)
 
@@ -274,7 +273,7 @@ def test_an_update_with_more_batches_than_there_is_room_for_is_left_to_python(co
     state = ShareState(0, 1, 2, 3, 4, 5, 6, SettledBatches(), 7, 8, 9)
     update = Update(0, 5, 10, -1, tuple(StateBatch(20 * n + 10, 20 * n + 19, 2, 1) for n in range(count)))
     records = [(avro.KEY_PREFIX, avro.encode_value_in_python(update), 7)]
-    folded, end = native.fold_updates(state, records, 0, avro.KEY_PREFIX, avro.UPDATE_PREFIX)
+    folded, end = twins.fold_updates(state, records, 0, avro.KEY_PREFIX, avro.UPDATE_PREFIX)
     assert end == (count == 16)
     assert folded == (replay(state, update, 500) if end else state)
 
@@ -284,24 +283,24 @@ def test_the_collector_looks_at_no_tuple_of_numbers_and_at_any_that_holds_what_i
     state = ShareState(0, 1, 2, 3, 4, 5, 6, (empty := SettledBatches()), 7, 8, 9)
     odd: tuple[object, ...] = (1, [])
     for value in (batches[0], batches, SettledBatches(batches), state, odd):
-        native.untrack(value)
+        twins.untrack(value)
     assert [gc.is_tracked(each) for each in (batches[0], batches, odd)] == [False, False, True]
     assert gc.is_tracked(state)  # of an empty tuple of batches that was not made known
-    native.untrack(empty)
-    native.untrack(state)
+    twins.untrack(empty)
+    twins.untrack(state)
     assert not gc.is_tracked(state)
     with pytest.raises(TypeError):
-        native.untrack([])  # type: ignore[arg-type]
+        twins.untrack([])  # type: ignore[arg-type]
 
 
 def test_the_collector_looks_at_a_dictionary_again_when_more_is_put_into_it() -> None:
     states: dict[int, tuple[int, ...]] = {1: StateBatch(0, 9, 2, 1)}
     assert gc.is_tracked(states)
-    native.untrack_map(states)
-    native.untrack_map(states)
+    twins.untrack_map(states)
+    twins.untrack_map(states)
     assert not gc.is_tracked(states)
     with pytest.raises(TypeError):
-        native.untrack_map([])  # type: ignore[arg-type]
+        twins.untrack_map([])  # type: ignore[arg-type]
 
 
 SETTLED = SettledBatches(StateBatch(10 * n, 10 * n + 8, 2, 1) for n in range(9))
@@ -320,13 +319,13 @@ RECORD = b"\x1a\0\0\0\x02k\x02v\x02\x04hf\x02h"
 @pytest.mark.parametrize(
     "call",
     [
-        lambda: native.combine(PACKED, (StateBatch(25, 47, 2, 2),), 12),
-        lambda: native.combine(PACKED, PACKED, 12),
-        lambda: native.combine(PACKED, (), -1),
-        lambda: native.combine(PACKED, (), 1000),
-        lambda: native.combine((), (), -1),
-        lambda: native.combine(PACKED, (StateBatch(25, 47, 2, 2), (1, 2, 3)), 12),  # type: ignore[arg-type]
-        lambda: native.combine(PACKED, (StateBatch(0, 9, 2, 1 << 40),), 12),
+        lambda: twins.combine(PACKED, (StateBatch(25, 47, 2, 2),), 12),
+        lambda: twins.combine(PACKED, PACKED, 12),
+        lambda: twins.combine(PACKED, (), -1),
+        lambda: twins.combine(PACKED, (), 1000),
+        lambda: twins.combine((), (), -1),
+        lambda: twins.combine(PACKED, (StateBatch(25, 47, 2, 2), (1, 2, 3)), 12),  # type: ignore[arg-type]
+        lambda: twins.combine(PACKED, (StateBatch(0, 9, 2, 1 << 40),), 12),
         lambda: [list(PACKED), PACKED[0], PACKED[1:7:2], PACKED[-1:], next(iter(PACKED))],
         lambda: [
             PACKED == SETTLED,
@@ -339,31 +338,31 @@ RECORD = b"\x1a\0\0\0\x02k\x02v\x02\x04hf\x02h"
         lambda: pickle.loads(pickle.dumps(PACKED)),
         lambda: PACKED.index(),  # type: ignore[call-arg]
         lambda: PACKED["0"],  # type: ignore[call-overload]
-        lambda: [native.pack(SETTLED), native.pack(PACKED), native.pack(()), native.pack((SETTLED[1], SETTLED[0]))],
-        lambda: native.pack((SETTLED[0], 1)),  # type: ignore[arg-type]
-        lambda: [native.encode_batches(SETTLED), native.encode_batches(PACKED), native.encode_batches(())],
+        lambda: [twins.pack(SETTLED), twins.pack(PACKED), twins.pack(()), twins.pack((SETTLED[1], SETTLED[0]))],
+        lambda: twins.pack((SETTLED[0], 1)),  # type: ignore[arg-type]
+        lambda: [twins.encode_batches(SETTLED), twins.encode_batches(PACKED), twins.encode_batches(())],
         lambda: [
-            native.encode_batches((StateBatch(0, 9, 1 << 7, 1),)),
-            native.encode_batches((StateBatch(1 << 70, 9, 0, 1),)),
+            twins.encode_batches((StateBatch(0, 9, 1 << 7, 1),)),
+            twins.encode_batches((StateBatch(1 << 70, 9, 0, 1),)),
         ],
-        lambda: [native.decode_batches(bytes(40), 20, 1), native.decode_batches(bytes(40), 0, 2)],
-        lambda: native.decode_batches("", 0, 0),  # type: ignore[arg-type]
-        lambda: native.replay_update(PACKED_STATE, Update(1, 2, 3, 4, SETTLED)),
-        lambda: native.replay_update(PACKED_STATE, Update(1, 9, -1, 1 << 40, ())),
-        lambda: native.replay_update(FULL_STATE, Update(1, 9, -1, 1 << 40, ())),
-        lambda: native.replay_update(STATE, Update(1, 1 << 70, -1, 4, ())),
-        lambda: native.replay_update(EMPTY, Update(1, 2, -1, 4, (1,))),  # type: ignore[arg-type]
-        lambda: native.encode_value(Update(1, 2, 3, 4, SETTLED), 4, b""),
-        lambda: native.encode_value(Update(1, 2, 3, 4, (*SETTLED * 9, (1,))), 4, b""),  # type: ignore[arg-type]
-        lambda: native.decode_update(ENCODED, PREFIX_SIZE),
-        lambda: native.fold_updates(STATE, [USUAL, USUAL, (b"", b"", 9)], 0, avro.KEY_PREFIX, avro.UPDATE_PREFIX),
-        lambda: native.fold_updates(STATE, [(b"", b"", 9)], 0, avro.KEY_PREFIX, avro.UPDATE_PREFIX),
-        lambda: native.fold_updates(ODD_STATE, [], 0, b"", b""),
-        lambda: native.untrack(StateBatch(2**40, 2**41, 2, 1)),
-        lambda: native.decode_records(StateBatch, b"hf", RECORD * 2, 0, 2, 2**40, 0),  # type: ignore[type-var]
-        lambda: native.decode_records(StateBatch, b"hf", RECORD + RECORD[:-1], 0, 2, 2**40, 0),  # type: ignore[type-var]
-        lambda: native.decode_update(ENCODED[:-1], PREFIX_SIZE),
-        lambda: native.decode_update(ENCODED + b"0", PREFIX_SIZE),
+        lambda: [twins.decode_batches(bytes(40), 20, 1), twins.decode_batches(bytes(40), 0, 2)],
+        lambda: twins.decode_batches("", 0, 0),  # type: ignore[arg-type]
+        lambda: twins.replay_update(PACKED_STATE, Update(1, 2, 3, 4, SETTLED)),
+        lambda: twins.replay_update(PACKED_STATE, Update(1, 9, -1, 1 << 40, ())),
+        lambda: twins.replay_update(FULL_STATE, Update(1, 9, -1, 1 << 40, ())),
+        lambda: twins.replay_update(STATE, Update(1, 1 << 70, -1, 4, ())),
+        lambda: twins.replay_update(EMPTY, Update(1, 2, -1, 4, (1,))),  # type: ignore[arg-type]
+        lambda: twins.encode_value(Update(1, 2, 3, 4, SETTLED), 4, b""),
+        lambda: twins.encode_value(Update(1, 2, 3, 4, (*SETTLED * 9, (1,))), 4, b""),  # type: ignore[arg-type]
+        lambda: twins.decode_update(ENCODED, PREFIX_SIZE),
+        lambda: twins.fold_updates(STATE, [USUAL, USUAL, (b"", b"", 9)], 0, avro.KEY_PREFIX, avro.UPDATE_PREFIX),
+        lambda: twins.fold_updates(STATE, [(b"", b"", 9)], 0, avro.KEY_PREFIX, avro.UPDATE_PREFIX),
+        lambda: twins.fold_updates(ODD_STATE, [], 0, b"", b""),
+        lambda: twins.untrack(StateBatch(2**40, 2**41, 2, 1)),
+        lambda: twins.decode_records(StateBatch, b"hf", RECORD * 2, 0, 2, 2**40, 0),  # type: ignore[type-var]
+        lambda: twins.decode_records(StateBatch, b"hf", RECORD + RECORD[:-1], 0, 2, 2**40, 0),  # type: ignore[type-var]
+        lambda: twins.decode_update(ENCODED[:-1], PREFIX_SIZE),
+        lambda: twins.decode_update(ENCODED + b"0", PREFIX_SIZE),
     ],
 )
 def test_nothing_is_leaked(call: Callable[[], object]) -> None:

@@ -20,11 +20,10 @@ from holdfast.api.share_state import pack_batches
 from holdfast.records.batches import SettledBatches, StateBatch
 from holdfast.records.combining import combine, combine_in_python, pack
 from holdfast.records.deliveries import sum_up_deliveries, sum_up_in_python
+from holdfast.records.native import twins
 from holdfast.runtime.build import BUILD
 
-try:
-    from holdfast.records import native
-except ImportError:
+if twins is None:
     assert BUILD == "pure", "the compiled build lacks what is written in C"
     pytest.skip("the pure build has nothing in C", allow_module_level=True)
 
@@ -45,11 +44,11 @@ def test_what_is_packed_is_what_python_calls_settled(batches: tuple[StateBatch, 
     is_settled = type(combine_in_python(batches, (), -1)) is SettledBatches and len(batches) == sum(
         1 for each in batches if each.first_offset <= each.last_offset
     )
-    found = native.pack(batches)
+    found = twins.pack(batches)
     assert found is None or (tuple(found) == batches and is_settled)
     settled = combine_in_python((), batches, -1)
     if type(settled) is SettledBatches:
-        assert native.pack(settled) == settled
+        assert twins.pack(settled) == settled
 
 
 SETTLED_BATCHES = (
@@ -92,7 +91,7 @@ def test_packed_batches_are_copied_and_sent_as_their_twin() -> None:
 def test_packed_batches_are_made_by_these_functions_alone_and_cannot_be_changed() -> None:
     batches = packed((StateBatch(0, 9, 2, 1),))
     with pytest.raises(TypeError):
-        native.PackedBatches()
+        twins.PackedBatches()
     with pytest.raises(TypeError):
         iter(batches).__class__()
     with pytest.raises(TypeError):
@@ -117,17 +116,17 @@ def test_batches_have_kafkas_form_as_in_python(batches: tuple[StateBatch, ...]) 
     try:
         expected = b"".join(KAFKA_BATCH.pack(*batch) for batch in batches)
     except struct.error:
-        assert native.encode_batches(batches) is None
+        assert twins.encode_batches(batches) is None
         with pytest.raises(struct.error):
             pack_batches(batches)
         return
-    assert native.encode_batches(batches) == native.encode_batches(pack(batches)) == pack_batches(batches) == expected
-    decoded = native.decode_batches(memoryview(b"12" + expected + b"3"), 2, len(batches))
-    found = native.pack(batches)
+    assert twins.encode_batches(batches) == twins.encode_batches(pack(batches)) == pack_batches(batches) == expected
+    decoded = twins.decode_batches(memoryview(b"12" + expected + b"3"), 2, len(batches))
+    found = twins.pack(batches)
     assert decoded == found
     if batches:
         with_tags = expected[:-1] + b"\1"
-        assert native.decode_batches(with_tags, 0, len(batches)) is None
+        assert twins.decode_batches(with_tags, 0, len(batches)) is None
 
 
 ASCENDING = st.lists(CROWDED | ANYWHERE, max_size=6).map(lambda batches: combine((), tuple(batches), -1))
@@ -136,26 +135,26 @@ ASCENDING = st.lists(CROWDED | ANYWHERE, max_size=6).map(lambda batches: combine
 @given(st.integers(-3, 60) | LONGS, ASCENDING | st.lists(WIRE, max_size=2).map(tuple).map(pack))
 def test_deliveries_are_summed_up_as_in_python(start_offset: int, batches: Sequence[StateBatch]) -> None:
     expected = sum_up_in_python(start_offset, batches)
-    assert native.sum_up_deliveries(start_offset, batches) in (None, tuple(expected))
+    assert twins.sum_up_deliveries(start_offset, batches) in (None, tuple(expected))
     assert sum_up_deliveries(start_offset, batches) == expected
 
 
 def test_the_usual_deliveries_are_summed_up_in_c() -> None:
     batches = packed(StateBatch(20 * n, 20 * n + 9, 2 * (n % 3), n) for n in range(14))
     for start_offset in (-1, 0, 5, 15, 250, 1000):
-        summed = native.sum_up_deliveries(start_offset, batches)
+        summed = twins.sum_up_deliveries(start_offset, batches)
         assert summed == sum_up_in_python(start_offset, batches)
-    assert native.sum_up_deliveries(0, tuple(batches)) is None
+    assert twins.sum_up_deliveries(0, tuple(batches)) is None
     assert sum_up_deliveries(1 << 70, batches) == sum_up_in_python(1 << 70, batches)
     with pytest.raises(TypeError):
-        native.sum_up_deliveries("0", batches)  # type: ignore[arg-type]
+        twins.sum_up_deliveries("0", batches)  # type: ignore[arg-type]
 
 
 def test_batches_outside_of_the_bytes_are_refused() -> None:
     for begin, count in ((-1, 1), (0, 2), (1, 1), (22, 0), (0, -1), (0, sys.maxsize)):
         with pytest.raises(ValueError, match="outside"):
-            native.decode_batches(bytes(20), begin, count)
-    assert native.decode_batches(bytes(20), 20, 0) == ()
+            twins.decode_batches(bytes(20), begin, count)
+    assert twins.decode_batches(bytes(20), 20, 0) == ()
 
 
 def test_packed_batches_are_a_sequence_for_python_too() -> None:

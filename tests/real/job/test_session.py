@@ -56,7 +56,7 @@ def test_workers_run_the_build_of_the_driver_and_nothing_from_a_zip(spark: Spark
         from holdfast.runtime.build import BUILD
 
         zips = [path for path in sys.path if Path(path).name == "pyspark.zip" and Path(path).exists()]
-        return is_preloaded, BUILD, "holdfast.records.native" in sys.modules, zips
+        return is_preloaded, BUILD, "holdfast.records.native.twins" in sys.modules, zips
 
     found = spark.sparkContext.parallelize([0], 1).map(look).collect()
     assert found == [(True, BUILD, BUILD == "compiled", [])]

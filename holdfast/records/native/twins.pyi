@@ -1,4 +1,4 @@
-"""The twins in C of functions that every write and every load goes through; `native.c` says why each is there.
+"""The twins in C of functions that every write and every load goes through; the head of the package says when they serve.
 
 They are part of the build that ships. Without them the functions in Python that each names serve alone, and answer the same.
 """

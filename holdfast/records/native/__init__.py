@@ -1,0 +1,13 @@
+"""The functions of every write and every load that are written in C, as twins of those in Python, and whether this build has them.
+
+Each answers as its twin does, or leaves an unusual case to it; `twins.pyi` says what each takes and gives.
+The files in C are cut as the modules in Python are, and `native.h` is what they know of each other.
+They know of batches and values alone, so what has a twin may import this package.
+"""
+
+try:
+    from holdfast.records.native import twins
+except ImportError:  # the build without a C compiler
+    twins = None  # type: ignore[assignment]
+
+__all__ = ["twins"]

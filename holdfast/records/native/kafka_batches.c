@@ -1,0 +1,59 @@
+/* State batches in Kafka's form, as share-state calls and Kafka's own values have them. */
+
+#include "native.h"
+
+/* Two offsets, a state of a byte, a count of two, and that there are no tags. */
+#define KAFKA_BATCH_SIZE 20
+
+PyObject *encode_batches(PyObject *module, PyObject *held)
+{
+    Py_ssize_t size = count_batches(held);
+    if (size < 0)
+        Py_RETURN_NONE;
+    PyObject *packed = pack_numbers(held);
+    if (!packed || packed == Py_None)
+        return packed;
+    PyObject *made = PyBytes_FromStringAndSize(NULL, size * KAFKA_BATCH_SIZE);
+    uint8_t *at = made ? (uint8_t *)PyBytes_AS_STRING(made) : NULL;
+    for (Py_ssize_t index = 0; made && index < size; index++) {
+        const Batch *batch = &((Packed *)packed)->batches[index];
+        if (batch->state != (int8_t)batch->state || batch->count != (int16_t)batch->count) {
+            Py_SETREF(made, Py_NewRef(Py_None));
+            break;
+        }
+        at = put_big_endian(put_big_endian(at, batch->first, 8), batch->last, 8);
+        at = put_big_endian(put_big_endian(put_big_endian(at, batch->state, 1), batch->count, 2), 0, 1);
+    }
+    Py_DECREF(packed);
+    return made;
+}
+
+PyObject *decode_batches(PyObject *module, PyObject *const *args, Py_ssize_t arguments)
+{
+    Py_buffer data;
+    if (arguments != 3)
+        return PyErr_Format(PyExc_TypeError, "decode_batches takes bytes, where the batches begin, and how many there are");
+    Py_ssize_t begin = PyLong_AsSsize_t(args[1]), size = begin == -1 && PyErr_Occurred() ? -1 : PyLong_AsSsize_t(args[2]);
+    if (PyErr_Occurred() || PyObject_GetBuffer(args[0], &data, PyBUF_SIMPLE) < 0)
+        return NULL;
+    PyObject *made = NULL;
+    if (begin < 0 || begin > data.len || size < 0 || size > (data.len - begin) / KAFKA_BATCH_SIZE) {
+        PyErr_Format(PyExc_ValueError, "the batches lie outside of the bytes");
+        goto done;
+    }
+    Packed *packed = size ? new_packed(size) : (Packed *)Py_NewRef(nothing);
+    if (!(made = (PyObject *)packed))
+        goto done;
+    const uint8_t *at = (const uint8_t *)data.buf + begin;
+    uint8_t tags = 0;
+    for (Py_ssize_t index = 0; index < size; index++, at += KAFKA_BATCH_SIZE) {
+        packed->batches[index] = (Batch){(int64_t)take_big_endian(at, 8), (int64_t)take_big_endian(at + 8, 8), (int8_t)at[16],
+                                         (int16_t)take_big_endian(at + 17, 2)};
+        tags |= at[19];
+    }
+    if (tags || !is_settled(packed->batches, size))
+        Py_SETREF(made, Py_NewRef(Py_None));
+done:
+    PyBuffer_Release(&data);
+    return made;
+}

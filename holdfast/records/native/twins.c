@@ -1,0 +1,53 @@
+/* The module: its functions, and the types of Python's that they make instances of.
+
+   Batches and values hold numbers and each other only, so they cannot be part of a cycle, and the collector is told not to look. */
+
+#include "native.h"
+
+PyTypeObject *state_batch_type, *settled_type, *update_type, *snapshot_type;
+
+#define MANY(name) {#name, (PyCFunction)(void (*)(void))name, METH_FASTCALL, NULL}
+#define ONE(name) {#name, name, METH_O, NULL}
+
+static PyMethodDef functions[] = {
+    ONE(untrack),
+    ONE(untrack_map),
+    MANY(encode_value),
+    MANY(decode_update),
+    MANY(decode_snapshot),
+    ONE(pack),
+    ONE(encode_batches),
+    MANY(decode_batches),
+    MANY(combine),
+    MANY(sum_up_deliveries),
+    MANY(replay_update),
+    MANY(decode_records),
+    MANY(fold_updates),
+    {NULL, NULL, 0, NULL},
+};
+
+static PyTypeObject *find_type(const char *module, const char *name)
+{
+    PyObject *found = PyImport_ImportModule(module), *type = found ? PyObject_GetAttrString(found, name) : NULL;
+    Py_XDECREF(found);
+    if (type && !(PyType_Check(type) && is_tuple_type((PyTypeObject *)type))) {
+        PyErr_Format(PyExc_TypeError, "%s is no tuple", name);
+        Py_CLEAR(type);
+    }
+    return (PyTypeObject *)type;
+}
+
+static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT, "twins", NULL, -1, functions, NULL, NULL, NULL, NULL};
+
+PyMODINIT_FUNC PyInit_twins(void)
+{
+    if (!(state_batch_type = find_type("holdfast.records.batches", "StateBatch")) ||
+        !(settled_type = find_type("holdfast.records.batches", "SettledBatches")) ||
+        !(update_type = find_type("holdfast.records.values", "Update")) ||
+        !(snapshot_type = find_type("holdfast.records.values", "Snapshot")) || prepare_packed() < 0)
+        return NULL;
+    PyObject *module = PyModule_Create(&definition);
+    if (module && PyModule_AddObjectRef(module, "PackedBatches", (PyObject *)&packed_type) < 0)
+        Py_CLEAR(module);
+    return module;
+}
