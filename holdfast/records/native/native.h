@@ -188,7 +188,12 @@ static inline uint64_t take_big_endian(const uint8_t *at, int bytes)
 /* ---- values.c, kafka_batches.c, deliveries.c, record_batches.c --------------------------------------------------- */
 
 TakesOne encode_batches;
-TakesMany encode_value, decode_update, decode_snapshot, decode_batches, sum_up_deliveries, decode_records;
+TakesMany encode_value, decode_update, decode_snapshot, decode_batches, sum_up_deliveries, decode_records, encode_records;
+
+/* ---- crc32c.c ---------------------------------------------------------------------------------------------------- */
+
+void prepare_crc32c(void);
+uint32_t compute_crc32c(const uint8_t *at, Py_ssize_t size);
 
 /* ---- combining.c and replay.c ------------------------------------------------------------------------------------ */
 

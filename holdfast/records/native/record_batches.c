@@ -1,6 +1,10 @@
-/* The records of a record batch. */
+/* Record batches that are not compressed: taken apart, and built.
+
+   Source: Apache Kafka's record batch format, magic 2. */
 
 #include "native.h"
+
+/* ---- records of a batch ------------------------------------------------------------------------------------------ */
 
 /* Take bytes behind their length, NULL for a length of -1; false where they are cut short. */
 static int take_bytes(const uint8_t **at, const uint8_t *end, const uint8_t **bytes, int64_t *size)
@@ -80,4 +84,103 @@ PyObject *decode_records(PyObject *module, PyObject *const *args, Py_ssize_t arg
 unusual:
     Py_XDECREF(records);
     Py_RETURN_NONE;
+}
+
+/* ---- a batch of records ------------------------------------------------------------------------------------------ */
+
+/* Where the head of a batch ends, its length begins to count, and its checksum begins to check. */
+#define BATCH_HEAD_SIZE 61
+#define LENGTH_FROM 12
+#define CHECKED_FROM 21
+#define BATCH_MAGIC 2
+
+/* How many bytes a number takes as a zigzag varint that is not negative. */
+static inline Py_ssize_t varint_size(Py_ssize_t number)
+{
+    Py_ssize_t bytes = 1;
+    for (uint64_t zigzag = (uint64_t)number << 1; zigzag > 0x7F; zigzag >>= 7)
+        bytes++;
+    return bytes;
+}
+
+/* The bytes of a field with its length, which is -1 where the field is None. */
+static inline Py_ssize_t field_size(PyObject *field)
+{
+    return field == Py_None ? 1 : varint_size(PyBytes_GET_SIZE(field)) + PyBytes_GET_SIZE(field);
+}
+
+static inline uint8_t *put_field(uint8_t *at, PyObject *field)
+{
+    if (field == Py_None)
+        return put_number(at, -1);
+    at = put_number(at, PyBytes_GET_SIZE(field));
+    memcpy(at, PyBytes_AS_STRING(field), PyBytes_GET_SIZE(field));
+    return at + PyBytes_GET_SIZE(field);
+}
+
+/* The bytes of a record behind its length: attributes, no time since the batch's, its number, key, value, and one header. */
+static inline Py_ssize_t record_size(PyObject *record, Py_ssize_t number, PyObject *header_name)
+{
+    return 1 + 1 + varint_size(number) + field_size(PyTuple_GET_ITEM(record, 0)) + field_size(PyTuple_GET_ITEM(record, 1)) + 1 +
+           field_size(header_name) + field_size(PyTuple_GET_ITEM(record, 2));
+}
+
+static int is_record(PyObject *record)
+{
+    if (PyTuple_Check(record) && PyTuple_GET_SIZE(record) == 3 && PyBytes_Check(PyTuple_GET_ITEM(record, 0)) &&
+        (PyBytes_Check(PyTuple_GET_ITEM(record, 1)) || PyTuple_GET_ITEM(record, 1) == Py_None) &&
+        PyBytes_Check(PyTuple_GET_ITEM(record, 2)))
+        return 1;
+    PyErr_SetString(PyExc_TypeError, "a record is a tuple of a key, a value or None, and a header, all of them bytes");
+    return 0;
+}
+
+PyObject *encode_records(PyObject *module, PyObject *const *args, Py_ssize_t arguments)
+{
+    int64_t timestamp_ms, room, overhead;
+    if (arguments != 5 || !PyList_Check(args[0]) || !PyBytes_Check(args[1]))
+        return PyErr_Format(PyExc_TypeError, "encode_records takes a list, a name, and three numbers");
+    if (!read_number(args[2], &timestamp_ms) || !read_number(args[3], &room) || !read_number(args[4], &overhead))
+        return NULL;
+    if (room != (int32_t)room || overhead < 0 || overhead > INT32_MAX)
+        return PyErr_Format(PyExc_ValueError, "room and overhead are numbers of bytes, which a batch counts with 32 bits");
+    PyObject *records = args[0], *header_name = args[1];
+    Py_ssize_t count, size = BATCH_HEAD_SIZE, taken = 0;
+    for (count = 0; count < PyList_GET_SIZE(records); count++) {
+        PyObject *record = PyList_GET_ITEM(records, count);
+        if (!is_record(record))
+            return NULL;
+        PyObject *value = PyTuple_GET_ITEM(record, 1);
+        Py_ssize_t bytes = PyBytes_GET_SIZE(PyTuple_GET_ITEM(record, 0)) + (value == Py_None ? 0 : PyBytes_GET_SIZE(value));
+        if (count && taken + bytes > room - overhead * (count + 1))
+            break;
+        Py_ssize_t length = record_size(record, count, header_name);
+        taken += bytes;
+        size += varint_size(length) + length;
+        /* What a length of four bytes does not hold; each number above stays far below its own bound then. */
+        if (size > INT32_MAX)
+            return PyErr_Format(PyExc_OverflowError, "a batch of more than %d bytes", INT32_MAX);
+    }
+    if (!count)
+        return PyErr_Format(PyExc_ValueError, "a batch has a record");
+    PyObject *batch = PyBytes_FromStringAndSize(NULL, size);
+    if (!batch)
+        return NULL;
+    uint8_t *begin = (uint8_t *)PyBytes_AS_STRING(batch);
+    uint8_t *at = put_big_endian(put_big_endian(begin, 0, 8), size - LENGTH_FROM, 4); /* base offset, length */
+    at = put_big_endian(put_big_endian(at, -1, 4), BATCH_MAGIC, 1);                   /* leader epoch */
+    at = put_big_endian(put_big_endian(at, 0, 4 + 2), count - 1, 4);                  /* checksum, attributes, last number */
+    at = put_big_endian(put_big_endian(at, timestamp_ms, 8), timestamp_ms, 8);        /* of the first, and the latest */
+    at = put_big_endian(put_big_endian(put_big_endian(at, -1, 8), -1, 2), -1, 4);     /* of no producer */
+    at = put_big_endian(at, count, 4);
+    for (Py_ssize_t number = 0; number < count; number++) {
+        PyObject *record = PyList_GET_ITEM(records, number);
+        at = put_number(at, record_size(record, number, header_name));
+        *at++ = 0;
+        *at++ = 0;
+        at = put_field(put_field(put_number(at, number), PyTuple_GET_ITEM(record, 0)), PyTuple_GET_ITEM(record, 1));
+        at = put_field(put_field(put_number(at, 1), header_name), PyTuple_GET_ITEM(record, 2));
+    }
+    put_big_endian(begin + CHECKED_FROM - 4, compute_crc32c(begin + CHECKED_FROM, size - CHECKED_FROM), 4);
+    return Py_BuildValue("(Nnn)", batch, count, taken);
 }

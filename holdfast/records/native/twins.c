@@ -22,6 +22,7 @@ static PyMethodDef functions[] = {
     MANY(sum_up_deliveries),
     MANY(replay_update),
     MANY(decode_records),
+    MANY(encode_records),
     MANY(fold_updates),
     {NULL, NULL, 0, NULL},
 };
@@ -46,6 +47,7 @@ PyMODINIT_FUNC PyInit_twins(void)
         !(update_type = find_type("holdfast.records.values", "Update")) ||
         !(snapshot_type = find_type("holdfast.records.values", "Snapshot")) || prepare_packed() < 0)
         return NULL;
+    prepare_crc32c();
     PyObject *module = PyModule_Create(&definition);
     if (module && PyModule_AddObjectRef(module, "PackedBatches", (PyObject *)&packed_type) < 0)
         Py_CLEAR(module);

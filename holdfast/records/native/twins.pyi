@@ -94,3 +94,24 @@ def decode_records(
 
     None where anything is unusual; whether the batch is whole is for the caller to know.
     """
+
+def encode_records(
+    records: list[tuple[bytes, bytes | None, bytes]],
+    header_name: bytes,
+    timestamp_ms: int,
+    room: int,
+    overhead: int,
+    /,
+) -> tuple[bytes, int, int]:
+    """Twin of `runtime.kafka_log.record_batches.encode_in_python`, for batches that are not compressed.
+
+    Args:
+        records: (key, value, header), at least one.
+        header_name: of the one header that each record has.
+        timestamp_ms: of all of them.
+        room: bytes that keys and values may take, with `overhead` for each record; the first record may take more.
+        overhead: see there.
+
+    Returns:
+        The batch, how many records it holds, and the bytes of their keys and values.
+    """

@@ -4,25 +4,21 @@ Within a partition one batch is in flight at a time and the next records wait me
 """
 
 import asyncio
-from collections import defaultdict, deque
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from holdfast.kafka.aiokafka_parts import make_batch_builder
-from holdfast.records.header import HEADER_NAME
 from holdfast.runtime.errors import AppendRefused
-from holdfast.runtime.kafka_log.record_batches import BATCH_HEAD_BYTES
+from holdfast.runtime.kafka_log.record_batches import BATCH_HEAD_BYTES, RECORD_FIELDS_BYTES, Record, encode
 from holdfast.runtime.kafka_log.sent_batches import SentBatch, SentBatches
 from holdfast.runtime.metrics import RuntimeMetrics
 
-#: A batch's head, a record's own varints and its `hf` header: what the topic's limit has to hold beside key and value.
-RECORD_OVERHEAD_BYTES: Final = BATCH_HEAD_BYTES + 25 + 17
+#: What the topic's limit has to hold beside key and value of a record that is alone in its batch.
+RECORD_OVERHEAD_BYTES: Final = BATCH_HEAD_BYTES + RECORD_FIELDS_BYTES
 
 #: Taking the times of each batch would cost more than it is worth, where batches hold a record or two.
 _BATCHES_PER_TIMING: Final = 8
-
-Record = tuple[bytes, bytes | None, bytes]  # key, value, `hf` header
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +41,7 @@ class _PartitionQueue:
     __slots__ = ("bytes", "first_record_s", "is_in_flight", "records")
 
     def __init__(self) -> None:
-        self.records: deque[Record] = deque()
+        self.records: list[Record] = []
         #: What they take.
         self.bytes = 0
         #: When the first of them came, by the loop's clock.
@@ -139,27 +135,16 @@ class RecordAccumulator:
         queue = self._queues[partition]
         if queue.is_in_flight or not queue.records:
             return None
-        now_ms = self._clock_ms()
-        limit = self._config.batch_bytes_max
-        builder = make_batch_builder(self._config.state_topic_compression_codec, limit)
-        append, records = builder.append, queue.records
-        count, size_sum, room = 0, 0, limit - BATCH_HEAD_BYTES
-        first_header = last_header = records[0][2]
-        for key, value, header in records:
-            size = len(key) + (len(value) if value is not None else 0) + RECORD_OVERHEAD_BYTES
-            room -= size - BATCH_HEAD_BYTES
-            if room < 0 and count:
-                break
-            size_sum += size
-            append(count, now_ms, key, value, [(HEADER_NAME, header)])
-            last_header = header
-            count += 1
-        data = bytes(builder.build())
-        for _ in range(count):
-            records.popleft()
+        config, records = self._config, queue.records
+        data, count, size = encode(
+            records, self._clock_ms(), config.state_topic_compression_codec, config.batch_bytes_max
+        )
+        first_header, last_header = records[0][2], records[count - 1][2]
+        del records[:count]
+        size += count * RECORD_OVERHEAD_BYTES
         self.records -= count
-        self._bytes -= size_sum
-        queue.bytes -= size_sum
+        self._bytes -= size
+        queue.bytes -= size
         first_record_s = self._count(queue, count)
         batch = SentBatch(data[BATCH_HEAD_BYTES:], count, first_header, last_header, first_record_s)
         self._sent.add(partition, batch)

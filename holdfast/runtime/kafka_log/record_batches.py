@@ -1,4 +1,4 @@
-"""Record batches as a fetch brings them, taken apart and checked.
+"""Record batches: built of records, and as a fetch brings them, taken apart and checked.
 
 Source: Apache Kafka's record batch format, magic 2.
 """
@@ -8,7 +8,7 @@ from itertools import islice
 from struct import Struct
 from typing import Final, NamedTuple
 
-from holdfast.kafka.aiokafka_parts import MAGIC, read_batch
+from holdfast.kafka.aiokafka_parts import MAGIC, make_batch_builder, read_batch
 from holdfast.kafka.decompression import decompress
 from holdfast.records.header import HEADER_NAME, find_header
 from holdfast.records.native import twins
@@ -26,6 +26,11 @@ _CODEC: Final = 0x07
 _LENGTH, _LENGTH_AT = Struct(">i"), 8
 _ATTRIBUTES, _ATTRIBUTES_AT = Struct(">h"), 21
 
+#: A record's own varints and its `hf` header: what it takes in a batch beside key and value, at most.
+RECORD_FIELDS_BYTES: Final = 25 + 17
+
+Record = tuple[bytes, bytes | None, bytes]  # key, value, `hf` header
+
 
 class FetchedBatch(NamedTuple):
     """One whole record batch of a fetch."""
@@ -38,6 +43,43 @@ class FetchedBatch(NamedTuple):
 
 class DamagedBatch(Exception):
     """A record batch cannot be taken apart; the text says why."""
+
+
+def encode(records: list[Record], timestamp_ms: int, compression: int, bytes_max: int) -> tuple[bytes, int, int]:
+    """Build a batch of the first of some records, as many as it holds, one at least.
+
+    Args:
+        records: in their order; there is one at least.
+        timestamp_ms: of all of them.
+        compression: Kafka's number of a codec.
+        bytes_max: of the batch, before it is compressed; the first record alone may take more.
+
+    Returns:
+        The batch, how many records it holds, and the bytes of their keys and values.
+
+    Raises:
+        Exception: one of them is no record.
+    """
+    if twins is None or compression:
+        return encode_in_python(records, timestamp_ms, compression, bytes_max)
+    return twins.encode_records(records, _HEADER_NAME, timestamp_ms, bytes_max - BATCH_HEAD_BYTES, RECORD_FIELDS_BYTES)
+
+
+def encode_in_python(
+    records: list[Record], timestamp_ms: int, compression: int, bytes_max: int
+) -> tuple[bytes, int, int]:
+    """Answer as `encode` does."""
+    builder = make_batch_builder(compression, bytes_max)
+    append, count, size, room = builder.append, 0, 0, bytes_max - BATCH_HEAD_BYTES
+    for key, value, header in records:
+        record_bytes = len(key) + (len(value) if value is not None else 0)
+        room -= record_bytes + RECORD_FIELDS_BYTES
+        if room < 0 and count:
+            break
+        append(count, timestamp_ms, key, value, [(HEADER_NAME, header)])
+        size += record_bytes
+        count += 1
+    return bytes(builder.build()), count, size
 
 
 def iter_batches(data: bytes, from_offset: int, *, begins_there: bool) -> Iterator[FetchedBatch]:

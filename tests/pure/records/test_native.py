@@ -361,6 +361,8 @@ RECORD = b"\x1a\0\0\0\x02k\x02v\x02\x04hf\x02h"
         lambda: twins.untrack(StateBatch(2**40, 2**41, 2, 1)),
         lambda: twins.decode_records(StateBatch, b"hf", RECORD * 2, 0, 2, 2**40, 0),  # type: ignore[type-var]
         lambda: twins.decode_records(StateBatch, b"hf", RECORD + RECORD[:-1], 0, 2, 2**40, 0),  # type: ignore[type-var]
+        lambda: twins.encode_records([(b"k", None, b"h"), (b"k", b"v", b"h")], b"hf", 1, 50, 42),
+        lambda: twins.encode_records([(b"k", b"v", b"h"), (b"k", 1, b"h")], b"hf", 1, 1000, 42),  # type: ignore[list-item]
         lambda: twins.decode_update(ENCODED[:-1], PREFIX_SIZE),
         lambda: twins.decode_update(ENCODED + b"0", PREFIX_SIZE),
     ],

@@ -1,6 +1,8 @@
-"""Records are taken out of a batch in C as the library takes them, or left to it."""
+"""Batches are built in C as by the library, byte for byte; records are taken out of them in C as by the library, or left to it."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given
@@ -10,7 +12,13 @@ from holdfast.kafka.aiokafka_parts import make_batch_builder, read_batch
 from holdfast.records.header import HEADER_NAME, find_header
 from holdfast.records.native import twins
 from holdfast.runtime.build import BUILD
-from holdfast.runtime.kafka_log.record_batches import BATCH_HEAD_BYTES
+from holdfast.runtime.kafka_log.record_batches import (
+    BATCH_HEAD_BYTES,
+    RECORD_FIELDS_BYTES,
+    Record,
+    encode,
+    encode_in_python,
+)
 from holdfast.runtime.log_protocol import LogRecord
 
 if twins is None:
@@ -21,6 +29,11 @@ NAME = HEADER_NAME.encode()
 BYTES = st.none() | st.binary(max_size=200)
 HEADERS = st.lists(st.tuples(st.sampled_from([HEADER_NAME, "h", "hfx", ""]), st.binary(max_size=20)), max_size=3)
 RECORDS = st.lists(st.tuples(BYTES, BYTES, HEADERS, st.integers(0, 2**48)), min_size=1, max_size=8)
+
+#: Where a varint gets another byte, and around what a step of the checksum takes.
+SIZES = st.sampled_from((0, 1, 7, 8, 9, 62, 63, 64, 65, 8_190, 8_191, 8_192, 8_193)) | st.integers(0, 300)
+SENT_BYTES = st.builds(lambda size, byte: bytes(((byte + at) & 0xFF) for at in range(size)), SIZES, st.integers(0, 255))
+SENT = st.lists(st.tuples(SENT_BYTES, st.none() | SENT_BYTES, st.binary(max_size=13)), min_size=1, max_size=12)
 
 
 def make_batch(records: list[tuple[bytes | None, bytes | None, list[tuple[str, bytes]], int]]) -> bytes:
@@ -69,3 +82,63 @@ def test_what_is_no_batch_is_refused_or_left_to_the_library() -> None:
     assert twins.decode_records(LogRecord, NAME, batch, len(batch) + 1, 1, 0, 0) is None
     with pytest.raises(TypeError):
         twins.decode_records(int, NAME, batch, BATCH_HEAD_BYTES, 1, 0, 0)  # type: ignore[type-var]
+
+
+@given(SENT, st.integers(0, 2**48), st.integers(0, 4_000) | st.integers(0, 200_000))
+def test_batches_are_built_as_by_the_library(records: list[Record], timestamp_ms: int, bytes_max: int) -> None:
+    built = encode(records, timestamp_ms, 0, bytes_max)
+    assert built == encode_in_python(records, timestamp_ms, 0, bytes_max)
+    decoded = read_batch(built[0])
+    assert decoded.validate_crc()
+    assert len(list(decoded)) == built[1]
+
+
+@pytest.mark.parametrize("count", [1, 2, 63, 64, 65, 66, 8_192, 8_193, 8_194])
+def test_batches_of_many_records_are_built_as_by_the_library(count: int) -> None:
+    records: list[Record] = [(b"key", None if number % 3 else b"value", b"h" * 13) for number in range(count)]
+    built = encode(records, 1, 0, 1 << 20)
+    assert built == encode_in_python(records, 1, 0, 1 << 20)
+    assert built[1] == count
+
+
+@pytest.mark.parametrize("size", [0, 1, 1_048_574, 1_048_575, 1_048_576])
+def test_a_batch_is_cut_at_its_limit_and_holds_one_record_whatever_it_takes(size: int) -> None:
+    large: Record = (b"", bytes(size), b"h" * 13)
+    # The second record just fits, or just does not; the first one alone may take more.
+    for more, count in ((1, 2), (0, 2), (-1, 1)):
+        bytes_max = BATCH_HEAD_BYTES + 2 * (size + RECORD_FIELDS_BYTES) + more
+        built = encode([large] * 3, 1, 0, bytes_max)
+        assert built == encode_in_python([large] * 3, 1, 0, bytes_max)
+        assert built[1:] == (count, count * size)
+    assert encode([large] * 3, 1, 0, 0) == encode_in_python([large] * 3, 1, 0, 0)
+    assert encode([large] * 3, 1, 0, 0)[1] == 1
+
+
+def test_what_is_compressed_is_built_by_the_library() -> None:
+    records: list[Record] = [(b"key", b"value" * 50, b"h" * 13)] * 5
+    batch, count, size = encode(records, 1, 1, 10_000)
+    assert (count, size) == (5, 5 * 253)
+    assert len(batch) < size
+    assert [each.value for each in read_batch(batch)] == [b"value" * 50] * 5
+
+
+@pytest.mark.parametrize(
+    ("error", "call"),
+    [
+        (TypeError, lambda: twins.encode_records([("text", b"", b"")], NAME, 1, 100, 42)),  # type: ignore[list-item]
+        (TypeError, lambda: twins.encode_records([(b"", "text", b"")], NAME, 1, 100, 42)),  # type: ignore[list-item]
+        (TypeError, lambda: twins.encode_records([(b"", b"", None)], NAME, 1, 100, 42)),  # type: ignore[list-item]
+        (TypeError, lambda: twins.encode_records([(b"", b"")], NAME, 1, 100, 42)),  # type: ignore[list-item]
+        (TypeError, lambda: twins.encode_records(((b"", b"", b""),), NAME, 1, 100, 42)),  # type: ignore[arg-type]
+        (TypeError, lambda: twins.encode_records([(b"", b"", b"")], "hf", 1, 100, 42)),  # type: ignore[arg-type]
+        (TypeError, lambda: twins.encode_records([(b"", b"", b"")], NAME, 1, 100, None)),  # type: ignore[arg-type]
+        (TypeError, lambda: twins.encode_records([(b"", b"", b"")], NAME, 1)),  # type: ignore[call-arg]
+        (ValueError, lambda: twins.encode_records([], NAME, 1, 100, 42)),
+        (ValueError, lambda: twins.encode_records([(b"", b"", b"")], NAME, 1, 2**31, 42)),
+        (ValueError, lambda: twins.encode_records([(b"", b"", b"")], NAME, 1, 100, -1)),
+        (OverflowError, lambda: twins.encode_records([(b"", b"", b"")], NAME, 2**63, 100, 42)),
+    ],
+)
+def test_what_is_no_record_is_refused(error: type[Exception], call: Callable[[], object]) -> None:
+    with pytest.raises(error):
+        call()
