@@ -4,11 +4,11 @@ import os
 import platform
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import confluent_kafka
 
@@ -19,6 +19,14 @@ from holdfast.runtime.build import BUILD
 #: As Linux cuts the names of threads.
 _COMPILER_THREADS: Final = ("C1 CompilerThre", "C2 CompilerThre")
 _CLOCK_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+
+
+class ThreadTime(NamedTuple):
+    """What one thread has taken so far."""
+
+    thread_id: int
+    name: str  #: as Linux cuts it, after 15 bytes
+    cpu_s: float  #: user and system together
 
 
 def describe(command: str) -> dict[str, str]:
@@ -55,19 +63,26 @@ def compiler_seconds(process_ids: Iterable[int], proc: Path = Path("/proc")) -> 
     Raises:
         BenchmarkError: there is none, so their threads have other names than this knows.
     """
-    found = {}
+    found = {
+        thread.thread_id: thread.cpu_s
+        for thread in thread_times(process_ids, proc)
+        if thread.name.startswith(_COMPILER_THREADS)
+    }
+    if not found:
+        raise BenchmarkError(f"No process has a thread called {' or '.join(_COMPILER_THREADS)}.")
+    return found
+
+
+def thread_times(process_ids: Iterable[int], proc: Path = Path("/proc")) -> Iterator[ThreadTime]:
+    """Give what each living thread of these processes has taken so far."""
     for process_id in process_ids:
         for thread in (proc / str(process_id) / "task").iterdir():
             try:
                 head, _, rest = (thread / "stat").read_text().rpartition(")")
             except OSError:  # it ended; Java ends compilers that have nothing to do
                 continue
-            if head.partition("(")[2].startswith(_COMPILER_THREADS):
-                user, system = rest.split()[11:13]
-                found[int(thread.name)] = (int(user) + int(system)) / _CLOCK_TICKS_PER_S
-    if not found:
-        raise BenchmarkError(f"No process has a thread called {' or '.join(_COMPILER_THREADS)}.")
-    return found
+            user, system = rest.split()[11:13]
+            yield ThreadTime(int(thread.name), head.partition("(")[2], (int(user) + int(system)) / _CLOCK_TICKS_PER_S)
 
 
 def memory_mib(process_ids: Iterable[int]) -> float:

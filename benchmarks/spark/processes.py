@@ -5,7 +5,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
-from benchmarks.machine import cpu_seconds
+from benchmarks.machine import cpu_seconds, thread_times
 
 #: Kinds of Java's threads, by how their names begin.
 THREADS: Final = {
@@ -20,12 +20,9 @@ def cpu_used() -> dict[str, Any]:
     """Return what this process and all below it have taken so far: Spark's JVM by its threads, and Python with its workers."""
     java, python = own_processes()
     threads = dict.fromkeys((*THREADS, "other"), 0.0)
-    for thread in (path for process in java for path in Path(f"/proc/{process}/task").iterdir()):
-        kind = next(
-            (kind for kind, names in THREADS.items() if (thread / "comm").read_text().startswith(names)), "other"
-        )
-        fields = (thread / "stat").read_text().rsplit(")", 1)[1].split()
-        threads[kind] += (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    for thread in thread_times(java):
+        kind = next((kind for kind, names in THREADS.items() if thread.name.startswith(names)), "other")
+        threads[kind] += thread.cpu_s
     return {
         "java_cpu_s": round(cpu_seconds(java), 1),
         "java_threads_cpu_s": {kind: round(seconds, 1) for kind, seconds in sorted(threads.items())},

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.client import Address, BenchmarkError
-from benchmarks.machine import compiler_seconds
+from benchmarks.machine import compiler_seconds, thread_times
 from benchmarks.share_state import KEYS_PER_CONNECTION, take_place
 
 ONE, OTHER = Address("127.0.0.1", 1), Address("127.0.0.1", 2)
@@ -38,6 +38,12 @@ def test_the_time_of_javas_compilers_is_taken_by_thread(tmp_path: Path) -> None:
     write_thread(tmp_path, 8, 81, "C1 CompilerThre", 25, 0)
     (tmp_path / "8" / "task" / "82").mkdir()  # it has just ended
     assert compiler_seconds([7, 8], tmp_path) == {71: 2.0, 81: 0.25}
+
+
+def test_a_thread_that_ends_while_it_is_looked_at_has_no_time(tmp_path: Path) -> None:
+    write_thread(tmp_path, 7, 71, "GC Thread#0", 150, 50)
+    (tmp_path / "7" / "task" / "72").mkdir()  # it has just ended
+    assert list(thread_times([7], tmp_path)) == [(71, "GC Thread#0", 2.0)]
 
 
 def test_no_compiler_at_all_is_an_error_and_not_silence(tmp_path: Path) -> None:
