@@ -2,6 +2,7 @@
 
 from typing import Any, Final
 
+from holdfast.compaction.config import CompactionConfig
 from holdfast.daemon.share.config import ShardConfig
 from holdfast.daemon.share.state_bounds import StateBounds, StateTotals
 from holdfast.kafka.connection import ConnectionOptions
@@ -106,6 +107,25 @@ def fetcher_config(**given: Any) -> FetcherConfig:
         "retry_backoff_ms": 1,
     }
     return FetcherConfig(**{**values, **given})
+
+
+def compaction_config(**given: Any) -> CompactionConfig:
+    """Return what the Spark job is given: names and bounds of a job that reads nothing, keeps no history and gives up at once."""
+    values: dict[str, Any] = {
+        "bootstrap_servers": "localhost:9092",
+        "state_topic": "state",
+        "snapshot_topic": "snapshots",
+        "group": "group",
+        "checkpoint_dir": "/checkpoint",
+        "history_dir": "",
+        "master": None,
+        "state_partitions": 1,
+        "offsets_per_trigger_max": 1,
+        "trigger_interval_ms": 0,
+        "worker_start_attempts_max": 1,
+        "request_timeout_ms": 1,
+    }
+    return CompactionConfig(**{**values, **given})
 
 
 def offset_query_bounds(**given: int) -> dict[str, int]:

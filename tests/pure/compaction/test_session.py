@@ -8,30 +8,15 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from holdfast.compaction.config import CompactionConfig
 from holdfast.compaction.spark.session import session_properties
+from tests.configs import compaction_config
 
 FIRST_COMPILER = "-XX:TieredStopAtLevel=1"
 
 
 def properties(master: str | None, **own: str) -> dict[str, str]:
-    return session_properties(
-        CompactionConfig(
-            bootstrap_servers="localhost:9092",
-            state_topic="state",
-            snapshot_topic="snapshots",
-            group="group",
-            checkpoint_dir="/checkpoint",
-            history_dir="",
-            master=master,
-            spark_properties={name.replace("_", "."): value for name, value in own.items()},
-            state_partitions=8,
-            offsets_per_trigger_max=1,
-            trigger_interval_ms=0,
-            worker_start_attempts_max=1,
-            request_timeout_ms=1,
-        )
-    )
+    asked = {name.replace("_", "."): value for name, value in own.items()}
+    return session_properties(compaction_config(master=master, spark_properties=asked))
 
 
 @pytest.mark.parametrize("master", ["local[2]", "spark://host:7077"])

@@ -26,6 +26,7 @@ from holdfast.records.keys import SharePartitionKey
 from holdfast.records.snapshot_store.entries import decode_key
 from holdfast.records.snapshot_store.snapshot_set import SnapshotSet
 from holdfast.records.values import Snapshot
+from tests.configs import compaction_config
 from tests.pure.records.logs import MOVES, LogWriter
 from tests.real.job.quick_spark import QUICK
 from tests.waiting import PATIENCE_MS, PATIENCE_S, block_until
@@ -43,7 +44,7 @@ class FoldedLogs:
     def __init__(
         self, bootstrap_servers: str, state_topic: str, snapshot_topic: str, directory: Path, count: int
     ) -> None:
-        self.config = CompactionConfig(
+        self.config = compaction_config(
             bootstrap_servers=bootstrap_servers,
             state_topic=state_topic,
             snapshot_topic=snapshot_topic,
@@ -54,7 +55,6 @@ class FoldedLogs:
             spark_properties=QUICK,
             state_partitions=2,
             offsets_per_trigger_max=400,
-            trigger_interval_ms=0,
             worker_start_attempts_max=100,
             request_timeout_ms=PATIENCE_MS,
         )

@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 from holdfast.compaction.config import CompactionConfig
 from holdfast.compaction.spark.session import open_session
 from holdfast.runtime.build import BUILD
+from tests.configs import compaction_config
 from tests.real.job.quick_spark import QUICK
 
 pytestmark = [
@@ -24,21 +25,7 @@ pytestmark = [
 
 @pytest.fixture
 def config(tmp_path: Path) -> CompactionConfig:
-    return CompactionConfig(
-        bootstrap_servers="localhost:9092",
-        state_topic="state",
-        snapshot_topic="snapshots",
-        group="group",
-        checkpoint_dir=str(tmp_path),
-        history_dir="",
-        master="local[1]",
-        spark_properties=QUICK,
-        state_partitions=1,
-        offsets_per_trigger_max=1,
-        trigger_interval_ms=0,
-        worker_start_attempts_max=1,
-        request_timeout_ms=1,
-    )
+    return compaction_config(checkpoint_dir=str(tmp_path), master="local[1]", spark_properties=QUICK)
 
 
 @pytest.fixture
