@@ -1,6 +1,6 @@
 """A home of Spark without the zips of its Python modules.
 
-Every Python that Spark starts looks into these zips first. What comes from there is compiled anew in each process, and each task reads
+Every Python that Spark starts looks into these zips first. What comes from there is compiled again in each process, and each task reads
 their lists of files again; the environment has the same modules, compiled.
 """
 

@@ -41,7 +41,7 @@ PAUSES_S = (0.0, 0.0, 0.001, 0.005, 0.02, 0.02, 0.05, 0.05, 0.1, 0.3)
 CONVERGENCE_S = 120.0
 #: In which all that was begun ends: a batch is given up, a request times out.
 DRAIN_S = 12.0
-#: Times that what waits may end with a load that begins something anew: each finds a connection that died without a word.
+#: Times that what waits may end with a load that begins more: each finds a connection that died without a word.
 DRAINS_MAX = 10
 #: After which what was refused for want of room is asked again.
 RETRY_S = 0.1

@@ -134,9 +134,9 @@ class Watch:
             held.last_s = now_s
             return
         newest = self._newest.get(index)
-        partition = self._process.node.runtime.partitions[index]
         if newest is not None and not newest.is_known:
             violate(Invariant.ONE_BATCH_AT_A_TIME, f"{name} sends the next batch of log partition {index} too early")
+        partition = self._process.node.runtime.partitions[index]
         records = read_batch(data)
         batch = self._newest[index] = self._batches[index, data] = SentBatch(now_s, records[0].header)
         was_made_before = index in self._made_before_stop
