@@ -171,6 +171,10 @@ class World:
         """See `runtime.Host`."""
         task()
 
+    def begin_load_turn(self, ended: Callable[[], None]) -> None:
+        """See `runtime.Host`."""
+        ended()
+
     def partition_changed(self, partition: Partition) -> None:
         """See `runtime.Host`."""
 

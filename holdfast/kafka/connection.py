@@ -208,9 +208,10 @@ class BrokerConnection(asyncio.Protocol):
         self._waiting: deque[_Request] = deque()
         #: Runs while requests are in flight.
         self._watch: asyncio.TimerHandle | None = None
-        #: The beginning of an answer.
-        self._buffer = bytearray()
-        #: How long the buffer must be before another look at it is worth while.
+        #: The beginning of an answer, in the pieces in which it came.
+        self._pieces: list[bytes] = []
+        self._pieces_bytes = 0
+        #: How long they must be together before another look at them is worth while.
         self._bytes_needed = 0
 
     @classmethod
@@ -288,13 +289,13 @@ class BrokerConnection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Take bytes, and hand over the answers that are whole."""
-        buffer = self._buffer
-        if buffer:
-            buffer += data
-            if len(buffer) < self._bytes_needed:
+        if self._pieces:
+            self._pieces.append(data)
+            self._pieces_bytes += len(data)
+            if self._pieces_bytes < self._bytes_needed:
                 return
-            data = bytes(buffer)
-            buffer.clear()
+            data = b"".join(self._pieces)
+            self._pieces.clear()
         start, end = 0, len(data)
         while end - start >= _ANSWER_HEAD.size:
             size, correlation_id = _ANSWER_HEAD.unpack_from(data, start)
@@ -313,7 +314,8 @@ class BrokerConnection(asyncio.Protocol):
         else:
             self._bytes_needed = _ANSWER_HEAD.size
         if start < end:
-            buffer += data[start:]
+            self._pieces.append(data[start:])
+            self._pieces_bytes = end - start
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Fail the requests in flight."""

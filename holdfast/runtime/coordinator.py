@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from holdfast.records.checkpoint import Checkpoint
-from holdfast.runtime.deadlines import Deadlines, begin_slice
+from holdfast.runtime.deadlines import Deadlines, Slices
 from holdfast.runtime.effects import (
     ContinueLoad,
     DeleteRecords,
@@ -84,7 +84,7 @@ class CoordinatorRuntime:
         self._ports = Ports(
             log.append,
             self._read_indexes.want,
-            partial(begin_slice, clock_ms, slice_ms),
+            Slices(clock_ms, slice_ms, host.begin_load_turn).begin,
             random_bytes,
             jitter,
             self._trust,

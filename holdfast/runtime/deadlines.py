@@ -54,7 +54,32 @@ class Deadlines:
         self._shortened.clear()
 
 
-def begin_slice(clock_ms: Callable[[], int], slice_ms: int) -> Callable[[], bool]:
-    """Begin a slice of time; returns what tells whether it is over."""
-    ends_ms = clock_ms() + slice_ms
-    return lambda: clock_ms() >= ends_ms
+class Slices:
+    """The time that loads have in one turn of the loop: all that begins in a turn shares one slice.
+
+    Work that can stop ends at four fifths of it. The last fifth is for what cannot: the records that were read, by so many at a time.
+    """
+
+    __slots__ = ("_begin_turn", "_clock_ms", "_ends_ms", "_work_ms")
+
+    def __init__(
+        self, clock_ms: Callable[[], int], slice_ms: int, begin_turn: Callable[[Callable[[], None]], None]
+    ) -> None:
+        """Begin in a turn without a slice; `begin_turn` learns of one, and takes what is to be called when the turn ends."""
+        self._clock_ms = clock_ms
+        self._work_ms = -(-4 * slice_ms // 5)
+        self._begin_turn = begin_turn
+        #: None: nothing has begun in this turn.
+        self._ends_ms: int | None = None
+
+    def begin(self) -> Callable[[], bool]:
+        """Begin, or go on with the slice of this turn; returns what tells whether work that can stop is to do so."""
+        ends_ms = self._ends_ms
+        if ends_ms is None:
+            ends_ms = self._ends_ms = self._clock_ms() + self._work_ms
+            self._begin_turn(self._end)
+        clock_ms = self._clock_ms
+        return lambda: clock_ms() >= ends_ms
+
+    def _end(self) -> None:
+        self._ends_ms = None

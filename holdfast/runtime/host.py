@@ -19,6 +19,9 @@ class Host(Protocol):
     def end_turn_with(self, task: Callable[[], None]) -> None:
         """Run a task on the runtime's thread when the events that have come already are handled."""
 
+    def begin_load_turn(self, ended: Callable[[], None]) -> None:
+        """Learn that loads work in this turn, and call `ended` on the runtime's thread when the turn ends."""
+
     def partition_changed(self, partition: Partition) -> None:
         """Learn that a partition entered another state."""
 

@@ -57,7 +57,7 @@ class Ports(NamedTuple):
     append: Callable[[int, bytes, bytes | None, bytes], None]
     #: Returns the round of requests that will bring the read index.
     request_read_index: Callable[[int], int]
-    #: Begins a slice of time for work that takes long; returns what tells whether it is over.
+    #: Begins work that takes long, in the slice of time of this turn; returns what tells whether that is over.
     begin_slice: Callable[[], Callable[[], bool]]
     random_bytes: Callable[[int], bytes]
     #: From 0 to 1.

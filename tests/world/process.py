@@ -130,6 +130,9 @@ class Process:
     def end_turn_with(self, task: Callable[[], None]) -> None:
         task()
 
+    def begin_load_turn(self, ended: Callable[[], None]) -> None:
+        ended()
+
     def partition_changed(self, partition: Partition) -> None:
         self.changes.append((partition.index, partition.state))
         if self._observer is not None:

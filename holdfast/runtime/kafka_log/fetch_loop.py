@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Iterator
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from holdfast.kafka.connection import BrokerConnection
 from holdfast.kafka.errors import ConnectionFailed, UnreadableAnswer
@@ -13,6 +13,9 @@ from holdfast.kafka.protocol.requests import Fetched
 from holdfast.kafka.throttle import Throttle
 from holdfast.runtime.kafka_log.fetch_session import FetchSession, PartitionFetch
 from holdfast.runtime.kafka_log.record_batches import DamagedBatch
+
+#: An answer above this size takes so long to be taken apart that its first records are for the next turn of the loop.
+_LARGE_ANSWER_BYTES: Final = 262_144
 
 
 class FetcherConfig(NamedTuple):
@@ -162,6 +165,8 @@ class FetchLoop:
         if answer.error_code:
             return answer.error_code not in FETCH_SESSION_LOST
         is_stale = False
+        if len(data) > _LARGE_ANSWER_BYTES:
+            await asyncio.sleep(0)
         for fetched in answer.partitions:
             fetch = request.partitions.get(fetched.partition)
             # Another broker may lead it since, or another instance may read it.

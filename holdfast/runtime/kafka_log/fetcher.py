@@ -227,6 +227,7 @@ class Fetcher:
         if fetch.end_offset is not None and fetch.offset >= fetch.end_offset:
             self.forget(partition)
             self._on_end(partition, fetch.instance, fetch.offset, fetch.last_epoch)
+            yield  # a load that ends has used up its slice of this turn, or much of it
 
     def _is_current(self, partition: int, fetch: PartitionFetch) -> bool:
         """Tell whether a partition is still followed as it was; whatever is called meanwhile may end that."""
@@ -237,7 +238,7 @@ class Fetcher:
         header = fetch.acknowledged_header if fetch.requested_offset < fetch.offset else None
         if header is None or batch.last_offset + 1 < fetch.offset:
             return True
-        if batch.last_offset + 1 > fetch.offset or not _ends_with(batch, header, self._config.fetch_batch_bytes_max):
+        if batch.last_offset + 1 > fetch.offset or not _ends_with(batch, header, self._config):
             return False
         fetch.is_checked, fetch.last_epoch, fetch.acknowledged_header = True, batch.leader_epoch, None
         return True
@@ -265,7 +266,7 @@ class Fetcher:
     ) -> Generator[None, None, int]:
         """Report the records of a batch in slices; takes and returns how many were reported since others had their turn."""
         listener, slice_max = self._listener(), self._config.slice_records_max
-        records = decode(batch.data, fetch.offset, self._config.fetch_batch_bytes_max)
+        records = decode(batch.data, fetch.offset, self._config.fetch_batch_bytes_max, slice_max)
         # A batch may hold ten thousand records, so it is taken apart in slices too.
         while few := take(records, slice_max, batch.last_offset):
             if reported >= slice_max:
@@ -315,9 +316,10 @@ class Fetcher:
         self._listener().read_failed(partition, fetch.instance, error)
 
 
-def _ends_with(batch: FetchedBatch, header: bytes, bytes_max: int) -> bool:
+def _ends_with(batch: FetchedBatch, header: bytes, config: FetcherConfig) -> bool:
     """Tell whether the last record of a batch is ours of this header, which no two records of a log share."""
-    last = take(decode(batch.data, batch.last_offset, bytes_max), 1, batch.last_offset)
+    records = decode(batch.data, batch.last_offset, config.fetch_batch_bytes_max, config.slice_records_max)
+    last = take(records, 1, batch.last_offset)
     return [record.header for record in last] == [header]
 
 

@@ -3,10 +3,10 @@
 Source: Apache Kafka's record batch format, magic 2.
 """
 
-from collections.abc import Iterator
-from itertools import islice
+from collections.abc import Iterable, Iterator
+from itertools import chain, islice
 from struct import Struct
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from holdfast.kafka.aiokafka_parts import MAGIC, make_batch_builder, read_batch
 from holdfast.kafka.decompression import decompress
@@ -24,6 +24,8 @@ CONTROL: Final = 0x20
 #: Bits of the attributes that name the codec of the compression; 0 is none.
 _CODEC: Final = 0x07
 _LENGTH, _LENGTH_AT = Struct(">i"), 8
+#: Of the last seven bits of a record's length, a varint of 32 bits.
+_LENGTH_SHIFT_MAX: Final = 28
 _ATTRIBUTES, _ATTRIBUTES_AT = Struct(">h"), 21
 
 #: A record's own varints and its `hf` header: what it takes in a batch beside key and value, at most.
@@ -112,8 +114,14 @@ def iter_batches(data: bytes, from_offset: int, *, begins_there: bool) -> Iterat
         at, next_offset, is_behind_batch = stop, last_offset + 1, True
 
 
-def decode(batch: bytes, from_offset: int, bytes_max: int) -> Iterator[LogRecord]:
+def decode(batch: bytes, from_offset: int, bytes_max: int, records_max: int) -> Iterator[LogRecord]:
     """Return the records of one whole batch at or behind an offset, to be taken with `take`; none of a control batch.
+
+    Args:
+        batch: the batch.
+        from_offset: what lies below is left out.
+        bytes_max: bounds the batch without its compression.
+        records_max: so many are decoded at a time, as they are taken.
 
     Raises:
         DamagedBatch: it is not what was written, or has more than `bytes_max` bytes without its compression.
@@ -128,25 +136,53 @@ def decode(batch: bytes, from_offset: int, bytes_max: int) -> Iterator[LogRecord
             if head[5] & _CODEC:
                 batch = _decompress(batch, head[5], bytes_max)
                 decoded = read_batch(batch)
-            records = (
-                None
-                if twins is None
-                else twins.decode_records(
-                    LogRecord, _HEADER_NAME, batch, BATCH_HEAD_BYTES, head[12], head[0], from_offset
-                )
-            )
-            if records is not None:
-                return iter(records)
-            return (
-                make_log_record((record.offset, record.key, record.value, find_header(record.headers)))
-                for record in decoded
-                if record.offset >= from_offset
-            )
+            return chain.from_iterable(_decode_by_few(batch, decoded, head[0], head[12], from_offset, records_max))
     except Exception as error:  # the libraries raise what they like
         raise DamagedBatch(repr(error)) from error
     if not is_whole:
         raise DamagedBatch("its checksum is wrong")
     return iter(())
+
+
+def _decode_by_few(
+    batch: bytes, decoded: Iterable[Any], base_offset: int, count: int, from_offset: int, records_max: int
+) -> Iterator[Iterable[LogRecord]]:
+    """Yield the records of a batch without compression, a few at a time; `decoded` has them all, if need be."""
+    at, done = BATCH_HEAD_BYTES, 0
+    while twins is not None:
+        few = min(records_max, count - done)
+        stop = len(batch) if done + few == count else _skip_records(batch, at, few)
+        if stop < 0:
+            break
+        records = twins.decode_records(LogRecord, _HEADER_NAME, batch[at:stop], 0, few, base_offset, from_offset)
+        if records is None:
+            break
+        yield records
+        at, done = stop, done + few
+        if done == count:
+            return
+    yield (
+        make_log_record((record.offset, record.key, record.value, find_header(record.headers)))
+        for record in islice(decoded, done, None)
+        if record.offset >= from_offset
+    )
+
+
+def _skip_records(batch: bytes, at: int, count: int) -> int:
+    """Return where so many records end that begin at a place; -1 where their lengths are unusual."""
+    end = len(batch)
+    for _ in range(count):
+        length, shift, byte = 0, 0, 0x80
+        while byte & 0x80:
+            if at >= end or shift > _LENGTH_SHIFT_MAX:
+                return -1
+            byte = batch[at]
+            length |= (byte & 0x7F) << shift
+            at, shift = at + 1, shift + 7
+        at += length >> 1
+        if length & 1 or at > end:  # it is negative, or too long
+            return -1
+    return at
 
 
 def _decompress(batch: bytes, attributes: int, bytes_max: int) -> bytes:

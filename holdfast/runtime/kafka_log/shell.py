@@ -1,10 +1,11 @@
 """The asyncio glue: gives the runtime its clock and its turns, and starts and stops the log."""
 
 import asyncio
+import gc
 import os
 import random
 from collections.abc import Callable
-from typing import Protocol
+from typing import Final, Protocol
 
 from holdfast.clock import make_wall_clock_ms
 from holdfast.records.checkpoint import Checkpoint
@@ -34,6 +35,10 @@ class Observer(Protocol):
         """Do what is due at each tick."""
 
 
+#: New containers after which Python's collector looks at them, in turns of the loop in which loads work.
+_LOADING_THRESHOLD: Final = 2_000
+
+
 class _LoopHost:
     """The runtime's host: log lines and notifications go to the observer, later turns to the loop."""
 
@@ -50,6 +55,19 @@ class _LoopHost:
     def end_turn_with(self, task: Callable[[], None]) -> None:
         """Run a task when the sockets that have bytes now were read."""
         self._loop.call_soon(task)
+
+    def begin_load_turn(self, ended: Callable[[], None]) -> None:
+        """Have Python's collector look more often, and at less at once, until the next turn.
+
+        A look holds the loop, and what a load makes stays, so that each look goes through all of it that is new.
+        """
+        before = gc.get_threshold()
+        gc.set_threshold(min(before[0], _LOADING_THRESHOLD), *before[1:])
+        self._loop.call_soon(self._end_load_turn, before, ended)
+
+    def _end_load_turn(self, before: tuple[int, int, int], ended: Callable[[], None]) -> None:
+        gc.set_threshold(*before)
+        ended()
 
 
 class CoordinatorShell:

@@ -173,6 +173,7 @@ class Load:
         """Take the next records of the log; returns the steps that follow, in order."""
         reading, machine = self._reading, self.machine
         ownership, check, metrics = reading.ownership, reading.check, self._ports.metrics
+        self._ports.begin_slice()  # what is read takes of the same time as the fold
         self._progress_ms = now_ms
         reading.records_read += len(records)
         point = self._restore_point

@@ -64,5 +64,5 @@ def test_a_record_batch_that_is_a_bomb_is_a_damaged_one(number: int) -> None:
     batch = bytes(builder.build())
     assert len(batch) < 2 * MIB
     with pytest.raises(DamagedBatch, match=f"more than {16 * MIB} bytes"):
-        decode(batch, 0, 16 * MIB)
-    assert [record.value for record in take(decode(batch, 1, 64 * MIB), 10, 1)] == [b"value"]
+        decode(batch, 0, 16 * MIB, 1)
+    assert [record.value for record in take(decode(batch, 1, 64 * MIB, 1), 10, 1)] == [b"value"]

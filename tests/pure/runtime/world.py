@@ -40,6 +40,7 @@ CONFIG = partition_config(
     alarm_backoff_ms=800,
 )
 WRITE_TIMEOUT_MS = 200
+SLICE_MS = 5
 #: Fields of every log line that say where it comes from.
 ORIGIN = {"partition", "state", "generation", "exc_info"}
 
@@ -58,6 +59,8 @@ class World:
         self.log = self.topic.open_log()
         self.log.has_batches = False  # `read-own` says when
         self.turns: deque[Callable[[], None]] = deque()
+        #: Of turns in which loads work and which have not ended; None: each command is a turn of its own.
+        self.load_turns: list[Callable[[], None]] | None = None
         self.told: list[str] = []
         self.answered: set[str] = set()
         self._refusals: dict[int, str] = {}  #: how many appends from now -> why it is refused
@@ -76,7 +79,7 @@ class World:
             lambda: 1.0,
             RuntimeMetrics(Registry()),
             write_timeout_ms=WRITE_TIMEOUT_MS,
-            slice_ms=5,
+            slice_ms=SLICE_MS,
         )
         self.log.start(self.runtime)
 
@@ -365,6 +368,12 @@ class World:
 
     def end_turn_with(self, task: Callable[[], None]) -> None:
         task()
+
+    def begin_load_turn(self, ended: Callable[[], None]) -> None:
+        if self.load_turns is None:
+            ended()
+        else:
+            self.load_turns.append(ended)
 
     def partition_changed(self, partition: Partition) -> None:
         self.told.append(f"state {partition.state.value}" + _on(partition.index))

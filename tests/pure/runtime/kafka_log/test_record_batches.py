@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
+from aiokafka.record.util import calc_crc32c  # type: ignore[import-untyped]  # it ships no types
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -12,12 +14,16 @@ from holdfast.kafka.aiokafka_parts import make_batch_builder, read_batch
 from holdfast.records.header import HEADER_NAME, find_header
 from holdfast.records.native import twins
 from holdfast.runtime.build import BUILD
+from holdfast.runtime.kafka_log import record_batches
 from holdfast.runtime.kafka_log.record_batches import (
     BATCH_HEAD_BYTES,
     RECORD_FIELDS_BYTES,
+    DamagedBatch,
     Record,
+    decode,
     encode,
     encode_in_python,
+    take,
 )
 from holdfast.runtime.log_protocol import LogRecord
 
@@ -26,6 +32,7 @@ if twins is None:
     pytest.skip("the pure build has nothing in C", allow_module_level=True)
 
 NAME = HEADER_NAME.encode()
+CRC_AT = 17
 BYTES = st.none() | st.binary(max_size=200)
 HEADERS = st.lists(st.tuples(st.sampled_from([HEADER_NAME, "h", "hfx", ""]), st.binary(max_size=20)), max_size=3)
 RECORDS = st.lists(st.tuples(BYTES, BYTES, HEADERS, st.integers(0, 2**48)), min_size=1, max_size=8)
@@ -41,6 +48,11 @@ def make_batch(records: list[tuple[bytes | None, bytes | None, list[tuple[str, b
     for offset, (key, value, headers, timestamp_ms) in enumerate(records):
         assert builder.append(offset, timestamp_ms, key, value, headers=headers)
     return bytes(builder.build())
+
+
+def with_checksum(batch: bytes) -> bytes:
+    checksum: int = calc_crc32c(batch[CRC_AT + 4 :])
+    return batch[:CRC_AT] + checksum.to_bytes(4, "big") + batch[CRC_AT + 4 :]
 
 
 def taken_by_the_library(batch: bytes, from_offset: int) -> list[LogRecord]:
@@ -142,3 +154,47 @@ def test_what_is_compressed_is_built_by_the_library() -> None:
 def test_what_is_no_record_is_refused(error: type[Exception], call: Callable[[], object]) -> None:
     with pytest.raises(error):
         call()
+
+
+@given(RECORDS, st.integers(0, 9), st.integers(1, 9))
+def test_records_are_the_same_however_few_are_decoded_at_a_time(
+    records: list[tuple[bytes | None, bytes | None, list[tuple[str, bytes]], int]], from_offset: int, records_max: int
+) -> None:
+    batch = make_batch(records)
+    taken = take(decode(batch, from_offset, 1 << 20, records_max), len(records), len(records) - 1)
+    assert taken == taken_by_the_library(batch, from_offset)
+
+
+def test_so_many_are_decoded_at_a_time_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    decoded = []
+
+    class Noting:
+        @staticmethod
+        def decode_records(*arguments: Any) -> list[LogRecord] | None:
+            found = twins.decode_records(*arguments)
+            decoded.append(len(found or []))
+            return found
+
+    monkeypatch.setattr(record_batches, "twins", Noting)
+    records = decode(make_batch([(b"key", b"value", [], 0)] * 1_000), 0, 1 << 20, 300)
+    assert [len(take(records, 300, 999)), decoded] == [300, [300]]
+    assert [len(take(records, 1_000, 999)), decoded] == [700, [300, 300, 300, 100]]
+
+
+@given(RECORDS, st.integers(1, 4), st.data())
+def test_damage_is_found_as_by_the_library_however_few_are_decoded_at_a_time(
+    records: list[tuple[bytes | None, bytes | None, list[tuple[str, bytes]], int]],
+    records_max: int,
+    data: st.DataObject,
+) -> None:
+    damaged = bytearray(make_batch(records))
+    for place in data.draw(st.lists(st.integers(BATCH_HEAD_BYTES, len(damaged) - 1), min_size=1, max_size=3)):
+        damaged[place] = data.draw(st.integers(0, 255))
+    batch = with_checksum(bytes(damaged))
+    try:
+        expected = taken_by_the_library(batch, 0)
+    except Exception:  # the library raises what it likes
+        with pytest.raises(DamagedBatch):
+            take(decode(batch, 0, 1 << 20, records_max), 1_000, 1 << 62)
+    else:
+        assert take(decode(batch, 0, 1 << 20, records_max), 1_000, 1 << 62) == expected

@@ -1,9 +1,10 @@
 """The glue goes on whatever a tick meets."""
 
 import asyncio
+import gc
 
 from holdfast.kafka.connection import ConnectionOptions
-from holdfast.runtime.kafka_log.shell import CoordinatorShell
+from holdfast.runtime.kafka_log.shell import CoordinatorShell, _LoopHost
 from tests.configs import kafka_log_config
 from tests.pure.runtime.counter import Bugs, Counter
 from tests.pure.runtime.kafka_log.fetcher_world import make_metrics
@@ -55,3 +56,27 @@ async def test_clock_goes_on_after_a_tick_that_fails() -> None:
     assert observer.notes == [("error", "tick_failed")] * 2
     assert await shell.stop(5)
     assert shell.runtime.is_closed
+
+
+async def test_the_collector_looks_at_less_at_once_in_a_turn_in_which_loads_work() -> None:
+    before, looked_at = gc.get_threshold(), list[int]()
+
+    def note(phase: str, about: dict[str, int]) -> None:
+        if phase == "start":
+            looked_at.append(sum(len(gc.get_objects(number)) for number in range(about["generation"] + 1)))
+
+    gc.collect()
+    gc.set_threshold(10_000, 0, 6_500)
+    gc.callbacks.append(note)
+    try:
+        ended = asyncio.Event()
+        _LoopHost(StumblingObserver(), asyncio.get_running_loop()).begin_load_turn(ended.set)
+        held = [[number] for number in range(9_000)]
+        gc.callbacks.remove(note)
+        await ended.wait()
+        assert gc.get_threshold() == (10_000, 0, 6_500)
+    finally:
+        gc.set_threshold(*before)
+    assert len(held) == 9_000
+    assert len(looked_at) >= 4
+    assert max(looked_at) < 5_000
