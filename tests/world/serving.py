@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from time import monotonic
-from typing import Any
+from typing import Any, Final
 
 from holdfast.api import share_state, state_requests
 from holdfast.api.results import (
@@ -27,6 +27,7 @@ from holdfast.daemon.server.admin import Admin, AdminCommand
 from holdfast.daemon.server.api_table import APIS, ApiHandler
 from holdfast.daemon.server.cluster_view import Node
 from holdfast.daemon.server.listener import Server
+from holdfast.daemon.server.sockets import has_waiting
 from holdfast.daemon.server.wire.connections import Connections, Handler
 from holdfast.daemon.server.wire.entrance import Entrance
 from holdfast.daemon.server.wire.protocol import ClientProtocol
@@ -36,11 +37,13 @@ from holdfast.metrics.instruments import Counter
 from holdfast.records.batches import StateBatch
 from holdfast.records.keys import SharePartitionKey, log_partition
 from holdfast.runtime.errors import NotAvailable
-from tests.waiting import PATIENCE_S
+from tests.waiting import PATIENCE_S, wait_until
 from tests.world.identity.access import OPEN
 from tests.world.samples import OTHER_TOPIC, TOPIC
 
 SUCCESS = bytes.fromhex("02000102030405060708090a0b0c0d0e0f0200000000000000000000")
+#: More than a loop takes from a connection that it accepts to its transport, or from the end of that to its closed socket.
+_TURNS: Final = 10
 RESULTS: Mapping[int, Callable[[], PartitionResult]] = {
     share_state.INITIALIZE: InitializeResult,
     share_state.READ: ReadResult,
@@ -197,8 +200,21 @@ async def serve(
         for client in clients_of(server.connections):
             if isinstance(client._transport, CountingTransport):
                 client.connection_lost(None)
+        if not server.connections.is_draining:
+            await wait_until(lambda: not has_waiting(server._accepting))
+            await _settle()
         await server.drain(deadline_ms=10_000)
+        await _settle()
         await admin.close()
+
+
+async def _settle() -> None:
+    """Let the loop end what it has begun: where a socket was accepted and has no transport yet, nobody would close it.
+
+    asyncio loses it where the server is closed (CPython gh-109564) or `sock_accept` is cancelled (gh-153761) before.
+    """
+    for _ in range(_TURNS):
+        await asyncio.sleep(0)
 
 
 def clients_of(connections: Connections) -> list[ClientProtocol]:
