@@ -84,7 +84,8 @@ class LogSettings(Component):
     )
     slice_records_max: int = count(
         200,
-        "Records that a load takes in at a time, before other log partitions have their turn: about a millisecond's worth.",
+        "Records of a batch that a load takes apart and takes in at a time, before other log partitions have their turn: "
+        "about a millisecond's worth.",
         most=100_000,
     )
     fetch_bytes_max: int = setting(
