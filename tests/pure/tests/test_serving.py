@@ -15,7 +15,8 @@ from holdfast.daemon.file_watch import FileWatch
 from holdfast.daemon.internal_errors import InternalErrors
 from holdfast.daemon.server.entrance import NodeEntrance
 from holdfast.daemon.settings.components.listener import SecuritySettings
-from holdfast.metrics.registry import Counter, Registry
+from holdfast.metrics.instruments import Counter
+from holdfast.metrics.registry import Registry
 from tests.world.identity.access import AUDIT
 from tests.world.identity.secured import SecuredFiles
 from tests.world.serving import serve
