@@ -5,7 +5,7 @@ Within a partition one batch is in flight at a time and the next records wait me
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -109,6 +109,10 @@ class RecordAccumulator:
         if self._bytes >= bytes_max and size * partitions >= bytes_max:
             text = f"records of {self._bytes} bytes wait to be sent already, {size} of them in this partition"
             raise AppendRefused(text, is_too_large=False)
+
+    def count_records(self, partitions: Iterable[int]) -> int:
+        """Return how many records of these partitions wait."""
+        return sum([len(self._queues[partition].records) for partition in partitions])
 
     def first_header(self, partition: int) -> bytes:
         """Return the header of the record that waits longest; there must be one."""

@@ -23,9 +23,9 @@ class BrokerSlot:
         self.linger = linger
 
     @property
-    def ready_s(self) -> float:
-        """From when on the broker may get another request, by the loop's clock; an idle one never waits."""
-        return 0.0 if len(self.free) == self._connections else self.linger.end_s
+    def is_idle(self) -> bool:
+        """Whether no request is in flight."""
+        return len(self.free) == self._connections
 
 
 @final

@@ -1,7 +1,9 @@
 """Adaptive linger: how long records wait for company.
 
 A request costs a broker, its followers and us as much as several records, so under load fewer of them carry more.
-As a rule one is in flight: the next one leaves with its answer, or when that takes longer than answers usually do.
+As a rule one is in flight: the next one leaves behind its answer, or when that takes longer than answers usually do.
+Where answers take long, brokers are what a cluster has least of, so behind an answer the next request waits until it is about as large
+as those before it, for half of an answer's time at most.
 Callers that were answered together write again together, so a flush does not leave with the first of their records:
 it waits for half of what is outstanding, and so one half is decided while the log takes the other.
 """
@@ -12,6 +14,11 @@ from typing import Final
 _WEIGHT: Final = 1 / 8
 #: The part of what is usually outstanding that is worth a flush.
 _ENOUGH: Final = 1 / 2
+#: The part of the largest request of late that is worth the next one behind an answer, and how much of an answer's time that may take.
+_LARGE_ENOUGH: Final = 3 / 4
+_PATIENCE: Final = 1 / 2
+#: Timers of an event loop count in milliseconds, so less is not waited for.
+_PATIENCE_MIN_S: Final = 0.001
 #: The longest that a record waits for company whatever its broker does, in seconds.
 COMPANY_MAX_S: Final = 0.005
 
@@ -19,23 +26,39 @@ COMPANY_MAX_S: Final = 0.005
 class Linger:
     """The pace of requests to one broker; all times are in seconds of one clock that never goes back."""
 
-    def __init__(self, min_s: float, max_s: float) -> None:
+    def __init__(self, min_s: float, max_s: float, patience_max_s: float) -> None:
         """Begin without an answer; from the first request on, the next one waits from `min_s` to `max_s`, both inclusive.
 
         Where `max_s` is less than `min_s`, it wins.
+        Behind an answer the next one waits for `patience_max_s` at most.
         """
         self._min_s = min_s
         self._max_s = max_s
+        self._patience_max_s = patience_max_s
         self._usual_s = 0.0
         self._sent_s = 0.0
+        #: The records of the largest request of late.
+        self._usual_records = 0.0
+        #: Until when the next request waits if it is smaller.
+        self.patient_until_s = 0.0
 
-    def on_sent(self, now_s: float) -> None:
-        """Take note that a request left."""
+    def on_sent(self, now_s: float, records: int) -> None:
+        """Take note that a request with these records left."""
         self._sent_s = now_s
+        self._usual_records = max(records, self._usual_records * (1 - _WEIGHT))
 
     def on_answered(self, took_s: float) -> None:
         """Take note of how long an answer took."""
         self._usual_s += (took_s - self._usual_s) * _WEIGHT
+
+    def on_ended(self, now_s: float) -> None:
+        """Take note that a request is in flight no more, whatever became of it."""
+        patience_s = min(self._usual_s * _PATIENCE, self._patience_max_s)
+        self.patient_until_s = now_s + patience_s if patience_s >= _PATIENCE_MIN_S else 0.0
+
+    def is_large_enough(self, records: int) -> bool:
+        """Tell whether a request with so many records need not be waited for."""
+        return records >= self._usual_records * _LARGE_ENOUGH
 
     @property
     def end_s(self) -> float:

@@ -78,7 +78,8 @@ class Sender:
         self._metrics = metrics
         self._bugs = BugReports(metrics.internal_errors)
         self._loop = asyncio.get_running_loop()
-        self._company = Company(min(COMPANY_MAX_S, config.append_linger_max_ms / 1_000))
+        self._company_max_s = min(COMPANY_MAX_S, config.append_linger_max_ms / 1_000)
+        self._company = Company(self._company_max_s)
         self._sent = sent
         self.accumulator = RecordAccumulator(config.accumulator, sent, clock_ms, metrics)
         self._is_flush_due = False
@@ -156,8 +157,9 @@ class Sender:
             by_broker.setdefault(_leader_id(leaders, partition), []).append(partition)
         next_s: float | None = None
         for broker_id, partitions in by_broker.items():
-            ready_s = self._ready_s(broker_id)
-            if ready_s <= self._loop.time():
+            now_s = self._loop.time()
+            ready_s = self._ready_s(broker_id, partitions, now_s)
+            if ready_s <= now_s:
                 self._send_ready(broker_id, partitions)
             elif next_s is None or ready_s < next_s:
                 next_s = ready_s
@@ -167,11 +169,18 @@ class Sender:
             self._linger_timer = self._loop.call_at(next_s, self._end_linger)
             self._linger_end_s = next_s
 
-    def _ready_s(self, broker_id: int | None) -> float:
-        """Return from when on a broker may be sent a request."""
+    def _ready_s(self, broker_id: int | None, partitions: list[int], now_s: float) -> float:
+        """Return from when on a broker may be sent the records of these partitions."""
         slot = self._slots.get(broker_id)
         throttled_s = 0.0 if broker_id is None else self._throttle.until_s(broker_id)
-        return throttled_s if slot is None else max(throttled_s, slot.ready_s)
+        if slot is None:
+            return throttled_s
+        if not slot.is_idle:
+            return max(throttled_s, slot.linger.end_s)
+        ready_s = max(throttled_s, slot.linger.patient_until_s)
+        if ready_s > now_s and slot.linger.is_large_enough(self.accumulator.count_records(partitions)):
+            return throttled_s
+        return ready_s
 
     def _end_linger(self) -> None:
         self._linger_timer = None
@@ -182,7 +191,8 @@ class Sender:
         slot = self._slots.get(broker_id)
         if slot is None:
             config = self._config
-            linger = Linger(config.append_linger_min_ms / 1_000, config.append_linger_max_ms / 1_000)
+            patience_max_s = 0.0 if config.append_linger_ms > 0 else self._company_max_s
+            linger = Linger(config.append_linger_min_ms / 1_000, config.append_linger_max_ms / 1_000, patience_max_s)
             slot = self._slots[broker_id] = BrokerSlot(config.produce_requests_in_flight_max, linger)
         if not slot.free:
             return
@@ -202,7 +212,7 @@ class Sender:
                 batches.append(PendingBatch(partition, data, sent, expires_s))
         if batches:
             records = sum([batch.sent.record_count for batch in batches])
-            slot.linger.on_sent(self._loop.time())
+            slot.linger.on_sent(self._loop.time(), records)
             self._company.on_sent(records, self.accumulator.records)
             self._send(ProduceRequest(broker_id, slot.free.pop(), slot, batches, records))
 
@@ -260,6 +270,7 @@ class Sender:
     def _free(self, request: ProduceRequest) -> None:
         if request.slot is not None:
             request.slot.free.append(request.purpose)
+            request.slot.linger.on_ended(self._loop.time())
             self._company.on_ended(request.records)
 
     def _on_answered(self, request: ProduceRequest, began_s: float, outcome: bytes | ConnectionFailed) -> None:

@@ -8,14 +8,14 @@ from holdfast.runtime.kafka_log.linger import Company, Linger
 
 
 def test_before_the_first_answer_it_is_the_least_time() -> None:
-    linger = Linger(0.001, 0.02)
-    linger.on_sent(5)
+    linger = Linger(0.001, 0.02, 0.005)
+    linger.on_sent(5, 1)
     assert linger.end_s == pytest.approx(5.001)
 
 
 def test_it_comes_to_be_what_answers_take() -> None:
-    linger = Linger(0.001, 0.02)
-    linger.on_sent(5)
+    linger = Linger(0.001, 0.02, 0.005)
+    linger.on_sent(5, 1)
     for _ in range(100):
         linger.on_answered(0.01)
     assert linger.end_s == pytest.approx(5.01, abs=1e-6)
@@ -24,19 +24,42 @@ def test_it_comes_to_be_what_answers_take() -> None:
 
 
 def test_nothing_lingers_where_the_longest_time_is_none() -> None:
-    linger = Linger(0.001, 0)
-    linger.on_sent(5)
+    linger = Linger(0.001, 0, 0)
+    linger.on_sent(5, 1)
     linger.on_answered(0.01)
     assert linger.end_s == 5
 
 
 @given(st.lists(st.floats(0, 1_000)))
 def test_it_stays_within_its_bounds(answers: list[float]) -> None:
-    linger = Linger(0.001, 0.02)
-    linger.on_sent(0)
+    linger = Linger(0.001, 0.02, 0.005)
+    linger.on_sent(0, 1)
     for took_s in answers:
         linger.on_answered(took_s)
         assert 0.001 <= linger.end_s <= 0.02
+
+
+def test_behind_an_answer_a_small_request_waits_for_half_of_what_answers_take() -> None:
+    linger = _answered_in(0.004, records=20)
+    assert linger.patient_until_s == pytest.approx(7.002, abs=1e-5)
+    assert [linger.is_large_enough(records) for records in (14, 15)] == [False, True]
+
+
+def test_it_waits_for_no_longer_than_the_longest_time() -> None:
+    assert _answered_in(1, records=20).patient_until_s == pytest.approx(7.005)
+    assert _answered_in(1, records=20, patience_max_s=0).patient_until_s == 0
+
+
+def test_nothing_waits_behind_answers_that_take_less_than_timers_tell() -> None:
+    assert _answered_in(0.0019, records=20).patient_until_s == 0
+
+
+def test_requests_that_have_become_smaller_are_waited_for_less_and_less() -> None:
+    linger, sent = _answered_in(0.004, records=64), 0
+    while not linger.is_large_enough(1):
+        linger.on_sent(7, 1)
+        sent += 1
+    assert sent == 29, "an eighth less with each request"
 
 
 def test_a_record_that_comes_alone_waits_for_one_turn() -> None:
@@ -84,7 +107,7 @@ def test_no_record_waits_longer_than_the_longest_time() -> None:
     company = Company(0.005)
     _send(company, 1_000)
     assert [company.is_complete(10 + turn, turn / 1_000) for turn in range(6)] == 5 * [False] + [True]
-    assert not company.is_complete(10, 0.006), "the time begins anew with each flush"
+    assert not company.is_complete(10, 0.006), "the time begins again with each flush"
 
 
 def test_no_record_waits_where_the_longest_time_is_none() -> None:
@@ -96,3 +119,13 @@ def test_no_record_waits_where_the_longest_time_is_none() -> None:
 def _send(company: Company, records: int) -> None:
     company.on_sent(records, 0)
     company.on_ended(records)
+
+
+def _answered_in(took_s: float, records: int, patience_max_s: float = 0.005) -> Linger:
+    """Return the pace of requests whose answers take so long, at 7 s, when the last one has come."""
+    linger = Linger(0.001, 0.02, patience_max_s)
+    for _ in range(100):
+        linger.on_sent(5, records)
+        linger.on_answered(took_s)
+    linger.on_ended(7)
+    return linger

@@ -120,6 +120,34 @@ async def test_a_request_leaves_with_half_of_what_is_outstanding_or_when_a_turn_
     assert await sender.close(5)
 
 
+async def test_behind_an_answer_a_small_request_waits_until_it_is_large_or_time_is_up() -> None:
+    brokers, loop = FakeBrokers({0: 1, 1: 2}), asyncio.get_running_loop()
+    sender = make_sender(brokers)
+    for _ in range(8):
+        sender.append(0, b"k", b"1", b"h")
+    await _await_answers(sender, brokers, 1)
+    linger = sender._slots[1].linger
+    linger.patient_until_s = loop.time() + 60
+    for _ in range(5):
+        sender.append(0, b"k", b"2", b"h")
+    sender.append(1, b"k", b"2", b"h")
+    await _await_answers(sender, brokers, 2)
+    assert [broker_id for broker_id, _, _ in brokers.requests] == [1, 2], "another broker is not waited for"
+    sender.append(0, b"k", b"2", b"h")
+    await _await_answers(sender, brokers, 3)
+    assert batches_of(brokers.requests[2][2]) == {0: 6 * [b"2"]}
+    linger.patient_until_s = until_s = loop.time() + 0.005
+    sender.append(0, b"k", b"3", b"h")
+    await _await_answers(sender, brokers, 4)
+    assert loop.time() >= until_s
+    assert await sender.close(5)
+
+
+async def _await_answers(sender: Sender, brokers: FakeBrokers, count: int) -> None:
+    await brokers.wait_requests(count)
+    await wait_until(lambda: not sender._in_flight)
+
+
 async def test_a_broker_that_takes_longer_than_usual_is_sent_the_next_request_all_the_same() -> None:
     brokers = FakeBrokers({0: 1, 1: 1})
     sender = make_sender(brokers, append_linger_min_ms=0, append_linger_max_ms=1)
@@ -159,7 +187,7 @@ def test_it_lingers_for_less_than_uvloop_can_distinguish() -> None:
         brokers.withhold_answers()
         sender.append(0, b"k", b"1", b"h")
         await brokers.wait_requests(1)
-        sender._slots[1].linger.on_sent(asyncio.get_running_loop().time())
+        sender._slots[1].linger.on_sent(asyncio.get_running_loop().time(), 1)
         sender.append(1, b"k", b"1", b"h")
         sender._flush()  # uvloop's clock stands still in one turn, and makes no timer of so little
         sender._flush()
