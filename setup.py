@@ -1,6 +1,6 @@
 """Compile the hot path into C where COMPILE_HOLDFAST=1; everything else about the package is in pyproject.toml.
 
-mypyc does it, beside one module that is written in C, and needs `deploy/requirements-build.lock`, a C compiler, Python's headers, and
+mypyc does it, beside one extension that is written in C, and needs `deploy/requirements-build.lock`, a C compiler, Python's headers, and
 `--no-build-isolation`, because it reads the types of the libraries that we use. Without the variable the package is pure Python, and
 behaves the same.
 """

@@ -35,7 +35,7 @@ class Gauge:
 
     __slots__ = ("source", "value")
 
-    def __init__(self, source: Callable[[], float] | None = None) -> None:
+    def __init__(self, source: Callable[[], int | float] | None = None) -> None:
         self.value: int | float = 0
         self.source = source
 

@@ -51,7 +51,9 @@ class Registry:
             counter.source = source
         return counter
 
-    def gauge(self, name: str, description: str, source: Callable[[], float] | None = None, **labels: object) -> Gauge:
+    def gauge(
+        self, name: str, description: str, source: Callable[[], int | float] | None = None, **labels: object
+    ) -> Gauge:
         """Return the gauge of that name and these labels; a `source` takes the place of an earlier one."""
         gauge = self._get(Gauge, name, description, labels)
         if source is not None:

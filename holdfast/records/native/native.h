@@ -3,7 +3,7 @@
    Each function is the twin of one in Python and answers the same; where a case is unusual it answers None, and the caller goes
    the way in Python. `tests/pure/records/test_native.py` compares them case by case.
 
-   What a loop calls for each number is defined here, for each file to have it in line. */
+   What a loop calls for each number is defined here, as far as it is short, for each file to have it in line. */
 
 #ifndef HOLDFAST_NATIVE_H
 #define HOLDFAST_NATIVE_H

@@ -48,8 +48,8 @@ PyObject *decode_records(PyObject *module, PyObject *const *args, Py_ssize_t arg
         if (!(at = take_varint(at, end, 32, &length)) || length < 1 || length > end - at)
             goto unusual;
         const uint8_t *record_end = at + length;
-        at++; /* attributes, of which there are none */
-        if (!(at = take_varint(at, record_end, 64, &ignored)) || !(at = take_varint(at, record_end, 32, &delta)) || delta < 0 ||
+        /* Attributes, of which there are none. */
+        if (*at++ > 0x7F || !(at = take_varint(at, record_end, 64, &ignored)) || !(at = take_varint(at, record_end, 32, &delta)) || delta < 0 ||
             !take_bytes(&at, record_end, &key, &key_size) || !take_bytes(&at, record_end, &value, &value_size) ||
             !(at = take_varint(at, record_end, 32, &headers)) || headers < 0)
             goto unusual;

@@ -2,8 +2,8 @@
 
 A request costs a broker, its followers and us as much as several records, so under load fewer of them carry more.
 As a rule one is in flight: the next one leaves behind its answer, or when that takes longer than answers usually do.
-Where answers take long, brokers are what a cluster has least of, so behind an answer the next request waits until it is about as large
-as those before it, for half of an answer's time at most.
+Where answers take long, what a request costs the brokers is what bounds the log, so behind an answer the next one waits until it is about
+as large as those before it, for half of an answer's time at most.
 Callers that were answered together write again together, so a flush does not leave with the first of their records:
 it waits for half of what is outstanding, and so one half is decided while the log takes the other.
 """
@@ -55,6 +55,10 @@ class Linger:
         """Take note that a request is in flight no more, whatever became of it."""
         patience_s = min(self._usual_s * _PATIENCE, self._patience_max_s)
         self.patient_until_s = now_s + patience_s if patience_s >= _PATIENCE_MIN_S else 0.0
+
+    def end_patience(self) -> None:
+        """Let no request wait behind an answer any more."""
+        self._patience_max_s = self.patient_until_s = 0.0
 
     def is_large_enough(self, records: int) -> bool:
         """Tell whether a request with so many records need not be waited for."""

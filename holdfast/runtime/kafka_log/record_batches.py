@@ -161,11 +161,13 @@ def _decode_by_few(
         at, done = stop, done + few
         if done == count:
             return
-    yield (
-        make_log_record((record.offset, record.key, record.value, find_header(record.headers)))
-        for record in islice(decoded, done, None)
-        if record.offset >= from_offset
-    )
+    left = islice(decoded, done, None)
+    while found := list(islice(left, records_max)):
+        yield [
+            make_log_record((record.offset, record.key, record.value, find_header(record.headers)))
+            for record in found
+            if record.offset >= from_offset
+        ]
 
 
 def _skip_records(batch: bytes, at: int, count: int) -> int:

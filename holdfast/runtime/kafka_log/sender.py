@@ -108,6 +108,8 @@ class Sender:
 
     async def close(self, timeout_s: float) -> bool:
         """Send what waits and await what is in flight; returns whether all of it was answered in time."""
+        for slot in self._slots.values():
+            slot.linger.end_patience()
         self._flush()
         try:
             async with asyncio.timeout(timeout_s):
@@ -191,7 +193,7 @@ class Sender:
         slot = self._slots.get(broker_id)
         if slot is None:
             config = self._config
-            patience_max_s = 0.0 if config.append_linger_ms > 0 else self._company_max_s
+            patience_max_s = self._company_max_s if config.append_linger_ms < 0 else 0.0
             linger = Linger(config.append_linger_min_ms / 1_000, config.append_linger_max_ms / 1_000, patience_max_s)
             slot = self._slots[broker_id] = BrokerSlot(config.produce_requests_in_flight_max, linger)
         if not slot.free:

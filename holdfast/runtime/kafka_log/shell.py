@@ -35,7 +35,8 @@ class Observer(Protocol):
         """Do what is due at each tick."""
 
 
-#: New containers after which Python's collector looks at them, in turns of the loop in which loads work.
+#: New containers after which Python's collector looks at them, in turns of the loop in which loads work: a fifth of what `holdfast serve`
+#: sets. The collector is the process's, so one host at a time may do this, as a node has but one.
 _LOADING_THRESHOLD: Final = 2_000
 
 

@@ -138,3 +138,12 @@ def test_more_labels_stand_among_the_others(registry: Registry) -> None:
 def test_every_family_has_a_description(registry: Registry) -> None:
     RuntimeMetrics(registry)
     assert all(family.description.endswith(".") for family in registry.families())
+
+
+def test_what_a_source_gives_is_shown_as_it_is(registry: Registry) -> None:
+    registry.gauge("offset", "An offset.", lambda: 2**53 + 1)
+    registry.gauge("ratio", "A ratio.", lambda: 0.5)
+    registry.counter("things", "Things.", lambda: 2**53 + 1)
+    numbers = dict(registry.numbers())
+    assert numbers == {"holdfast_offset": 2**53 + 1, "holdfast_ratio": 0.5, "holdfast_things_total": 2**53 + 1}
+    assert [type(number) for number in numbers.values()] == [int, float, int]

@@ -289,13 +289,17 @@ class ClusterLife:
         )
 
     def _accept_alarmed(self) -> None:
-        """Let an admin accept a log for which an alarm was raised, once for each process and time that it was assigned."""
+        """Let an admin accept a log for which an alarm was raised, once for each process and time that it was assigned.
+
+        One that another program cut just before a checkpoint raises none: it may only lack the snapshots of some updates.
+        """
         for node in self.world.nodes:
             assert isinstance(node, ClusterNode)
             for index, partition in node.runtime.partitions.items():
                 # A load that was accepted may be unloaded before it has written so.
                 is_accepted = index in node.accepted and node.accepted[index] == partition.generation
-                if partition.is_alarmed and not is_accepted and node.is_running:
+                lacks_snapshots = partition.state is State.FAILED and index in self.world.foreign_cuts
+                if (partition.is_alarmed or lacks_snapshots) and not is_accepted and node.is_running:
                     self.world.count("accept")
                     node.accepted[index] = partition.generation
                     with node.process.running():

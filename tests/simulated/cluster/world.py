@@ -37,7 +37,7 @@ class ClusterWorld(World):
             "producer_queue_records_max": self.queue_records_max,
             "message_timeout_ms": choose((1_000, 2_500, 4_000)),
             "request_timeout_ms": choose((400, 1_000)),
-            "append_linger_ms": choose((0, 0, 2)),
+            "append_linger_ms": choose((-1, -1, 2)),
             "produce_requests_in_flight_max": choose((1, 2, 4)),
             "append_linger_max_ms": choose((20, 100)),
             "fetch_wait_ms": choose((100, 300)),

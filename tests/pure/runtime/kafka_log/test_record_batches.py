@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -92,6 +92,9 @@ def test_what_is_no_batch_is_refused_or_left_to_the_library() -> None:
     assert twins.decode_records(LogRecord, NAME, batch, BATCH_HEAD_BYTES, 0, 0, 0) is None
     assert twins.decode_records(LogRecord, NAME, batch, -1, 1, 0, 0) is None
     assert twins.decode_records(LogRecord, NAME, batch, len(batch) + 1, 1, 0, 0) is None
+    longer = bytearray(batch)
+    longer[BATCH_HEAD_BYTES + 1] = 0x80  # attributes, of which the library reads a varint
+    assert twins.decode_records(LogRecord, NAME, bytes(longer), BATCH_HEAD_BYTES, 1, 0, 0) is None
     with pytest.raises(TypeError):
         twins.decode_records(int, NAME, batch, BATCH_HEAD_BYTES, 1, 0, 0)  # type: ignore[type-var]
 
@@ -179,6 +182,20 @@ def test_so_many_are_decoded_at_a_time_and_no_more(monkeypatch: pytest.MonkeyPat
     records = decode(make_batch([(b"key", b"value", [], 0)] * 1_000), 0, 1 << 20, 300)
     assert [len(take(records, 300, 999)), decoded] == [300, [300]]
     assert [len(take(records, 1_000, 999)), decoded] == [700, [300, 300, 300, 100]]
+
+
+def test_what_is_left_to_the_library_is_decoded_by_few_too() -> None:
+    batch = make_batch([(b"key", b"value", [("name of \u00e4", b"")], 0)] * 1_000)
+    asked_for = []
+
+    def decoded() -> Iterator[Any]:
+        for record in read_batch(batch):
+            asked_for.append(record.offset)
+            yield record
+
+    few = record_batches._decode_by_few(batch, decoded(), 0, 1_000, 0, 300)
+    assert [len(list(next(few))), len(asked_for)] == [300, 300]
+    assert [len(list(each)) for each in few] == [300, 300, 100]
 
 
 @given(RECORDS, st.integers(1, 4), st.data())

@@ -3,8 +3,9 @@
 import asyncio
 import gc
 
+from holdfast.console.commands.serve import COLLECTOR_THRESHOLDS
 from holdfast.kafka.connection import ConnectionOptions
-from holdfast.runtime.kafka_log.shell import CoordinatorShell, _LoopHost
+from holdfast.runtime.kafka_log.shell import _LOADING_THRESHOLD, CoordinatorShell, _LoopHost
 from tests.configs import kafka_log_config
 from tests.pure.runtime.counter import Bugs, Counter
 from tests.pure.runtime.kafka_log.fetcher_world import make_metrics
@@ -66,7 +67,7 @@ async def test_the_collector_looks_at_less_at_once_in_a_turn_in_which_loads_work
             looked_at.append(sum(len(gc.get_objects(number)) for number in range(about["generation"] + 1)))
 
     gc.collect()
-    gc.set_threshold(10_000, 0, 6_500)
+    gc.set_threshold(*COLLECTOR_THRESHOLDS)
     gc.callbacks.append(note)
     try:
         ended = asyncio.Event()
@@ -74,9 +75,13 @@ async def test_the_collector_looks_at_less_at_once_in_a_turn_in_which_loads_work
         held = [[number] for number in range(9_000)]
         gc.callbacks.remove(note)
         await ended.wait()
-        assert gc.get_threshold() == (10_000, 0, 6_500)
+        assert gc.get_threshold() == COLLECTOR_THRESHOLDS
     finally:
         gc.set_threshold(*before)
     assert len(held) == 9_000
     assert len(looked_at) >= 4
     assert max(looked_at) < 5_000
+
+
+def test_a_load_has_the_collector_look_five_times_as_often_as_serving_counts_on() -> None:
+    assert COLLECTOR_THRESHOLDS[0] == 5 * _LOADING_THRESHOLD

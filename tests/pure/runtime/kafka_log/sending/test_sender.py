@@ -143,6 +143,32 @@ async def test_behind_an_answer_a_small_request_waits_until_it_is_large_or_time_
     assert await sender.close(5)
 
 
+async def test_what_waits_behind_an_answer_leaves_when_the_sender_closes() -> None:
+    brokers = FakeBrokers({0: 1})
+    sender = make_sender(brokers)
+    for _ in range(8):
+        sender.append(0, b"k", b"1", b"h")
+    await _await_answers(sender, brokers, 1)
+    sender._slots[1].linger.patient_until_s = asyncio.get_running_loop().time() + 60
+    sender.append(0, b"k", b"2", b"h")
+    assert await sender.close(5)
+    assert batches_of(brokers.requests[1][2]) == {0: [b"2"]}
+
+
+async def test_behind_an_answer_nothing_waits_where_a_linger_is_set() -> None:
+    for append_linger_ms, waits in ((-1, True), (0, False), (1, False)):
+        brokers = FakeBrokers({0: 1})
+        sender = make_sender(brokers, append_linger_ms=append_linger_ms)
+        sender.append(0, b"k", b"1", b"h")
+        await _await_answers(sender, brokers, 1)
+        linger = sender._slots[1].linger
+        for _ in range(100):
+            linger.on_answered(0.1)
+        linger.on_ended(1_000)
+        assert (linger.patient_until_s > 1_000) is waits
+        assert await sender.close(5)
+
+
 async def _await_answers(sender: Sender, brokers: FakeBrokers, count: int) -> None:
     await brokers.wait_requests(count)
     await wait_until(lambda: not sender._in_flight)
