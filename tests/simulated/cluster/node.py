@@ -138,7 +138,9 @@ class ClusterNode(Node):
         super().partition_changed(partition)
         index = partition.index
         if partition.state is State.ACTIVE:
-            if index in self.must_be_accepted - self.accepted.keys():
+            # Where an admin accepted it at another process, the log itself says so.
+            is_accepted = index in self.accepted or partition.reading.check.accepted_reason is not None
+            if index in self.must_be_accepted and not is_accepted:
                 violate(Invariant.LOSS_IS_TOLD, f"{self.name}/{index} serves at {partition.reading.position}")
             self.must_be_accepted.discard(index)
             self.seen_committed[index] = partition.committed_offset
