@@ -22,10 +22,11 @@ class BrokerSlot:
         self.free = [f"produce-{number}" for number in range(connections)]
         self.linger = linger
 
-    @property
-    def is_idle(self) -> bool:
-        """Whether no request is in flight."""
-        return len(self.free) == self._connections
+    def ready_s(self, records: int) -> float:
+        """Return from when on the broker may get another request, with so many records, by the loop's clock; 0 where nothing waits."""
+        if len(self.free) < self._connections:
+            return self.linger.end_s
+        return 0.0 if self.linger.is_large_enough(records) else self.linger.patient_until_s
 
 
 @final

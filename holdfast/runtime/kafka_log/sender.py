@@ -159,9 +159,8 @@ class Sender:
             by_broker.setdefault(_leader_id(leaders, partition), []).append(partition)
         next_s: float | None = None
         for broker_id, partitions in by_broker.items():
-            now_s = self._loop.time()
-            ready_s = self._ready_s(broker_id, partitions, now_s)
-            if ready_s <= now_s:
+            ready_s = self._ready_s(broker_id, partitions)
+            if ready_s <= self._loop.time():
                 self._send_ready(broker_id, partitions)
             elif next_s is None or ready_s < next_s:
                 next_s = ready_s
@@ -171,18 +170,13 @@ class Sender:
             self._linger_timer = self._loop.call_at(next_s, self._end_linger)
             self._linger_end_s = next_s
 
-    def _ready_s(self, broker_id: int | None, partitions: list[int], now_s: float) -> float:
+    def _ready_s(self, broker_id: int | None, partitions: list[int]) -> float:
         """Return from when on a broker may be sent the records of these partitions."""
         slot = self._slots.get(broker_id)
         throttled_s = 0.0 if broker_id is None else self._throttle.until_s(broker_id)
-        if slot is None:
-            return throttled_s
-        if not slot.is_idle:
-            return max(throttled_s, slot.linger.end_s)
-        ready_s = max(throttled_s, slot.linger.patient_until_s)
-        if ready_s > now_s and slot.linger.is_large_enough(self.accumulator.count_records(partitions)):
-            return throttled_s
-        return ready_s
+        return (
+            throttled_s if slot is None else max(throttled_s, slot.ready_s(self.accumulator.count_records(partitions)))
+        )
 
     def _end_linger(self) -> None:
         self._linger_timer = None
