@@ -7,6 +7,7 @@ Source: Apache Kafka's message schemas Produce v8, Fetch v12, ListOffsets v5, De
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from struct import Struct
 from struct import error as StructError  # noqa: N812
 from typing import Final, NamedTuple, TypeVar
@@ -59,6 +60,10 @@ class Produced(NamedTuple):
     #: Of its first record; with error 0 all of it is below the high watermark.
     base_offset: int
     message: str
+
+
+# Its own constructor is Python's, which takes twice the time.
+_make_produced: Final[Callable[[tuple[int, int, int, str]], Produced]] = partial(tuple.__new__, Produced)
 
 
 class FetchTarget(NamedTuple):
@@ -135,7 +140,7 @@ def decode_produced(data: bytes) -> tuple[list[Produced], int]:
                 for _ in range(errors):
                     _, at = _read_text(data, at + 4)
                 message, at = _read_text(data, at)
-            found.append(Produced(partition, error_code, base_offset, message))
+            found.append(_make_produced((partition, error_code, base_offset, message)))
     return found, _read_int32(data, at)
 
 

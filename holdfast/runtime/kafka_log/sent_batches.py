@@ -4,21 +4,27 @@ The accumulator adds a batch when it is made; the fetchers remove it when the lo
 """
 
 from collections import defaultdict, deque
-from typing import NamedTuple
+from typing import final
 
 from holdfast.runtime.log_protocol import LogRecord
 
 
-class SentBatch(NamedTuple):
+@final
+class SentBatch:
     """A batch as it will be seen in the log, to be compared byte by byte."""
 
-    #: Everything behind the batch's head.
-    body: bytes
-    record_count: int
-    first_header: bytes
-    last_header: bytes
-    #: When its first record was handed over, by the loop's clock; None: its time is not taken.
-    first_record_s: float | None
+    __slots__ = ("body", "first_header", "first_record_s", "last_header", "record_count")
+
+    def __init__(
+        self, body: bytes, record_count: int, first_header: bytes, last_header: bytes, first_record_s: float | None
+    ) -> None:
+        """Keep what was sent; `body` is everything behind the batch's head."""
+        self.body = body
+        self.record_count = record_count
+        self.first_header = first_header
+        self.last_header = last_header
+        #: When its first record was handed over, by the loop's clock; None: its time is not taken.
+        self.first_record_s = first_record_s
 
 
 class SentBatches:
