@@ -47,6 +47,8 @@ DRAINS_MAX = 10
 RETRY_S = 0.1
 #: In which a log is cut.
 PRUNING_S = 15.0
+#: Why a load fails where snapshots are gone.
+UPDATE_ALONE = "The update has no snapshot before it"
 #: What an answer may take beside four messages, their way through the log and lingering.
 PROMPT_S = 0.09
 
@@ -292,13 +294,15 @@ class ClusterLife:
         """Let an admin accept a log for which an alarm was raised, once for each process and time that it was assigned.
 
         One that another program cut just before a checkpoint raises none: it may only lack the snapshots of some updates.
+        So may one that was cut and then lost its end, with the snapshots in it, at a process that never saw them.
         """
         for node in self.world.nodes:
             assert isinstance(node, ClusterNode)
             for index, partition in node.runtime.partitions.items():
                 # A load that was accepted may be unloaded before it has written so.
                 is_accepted = index in node.accepted and node.accepted[index] == partition.generation
-                lacks_snapshots = partition.state is State.FAILED and index in self.world.foreign_cuts
+                may_lack_them = index in self.world.foreign_cuts or index in self.world.ends_lost
+                lacks_snapshots = may_lack_them and UPDATE_ALONE in (partition.failure or "")
                 if (partition.is_alarmed or lacks_snapshots) and not is_accepted and node.is_running:
                     self.world.count("accept")
                     node.accepted[index] = partition.generation

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from random import Random
 
 from tests.simulated.checks.truth import Truth
@@ -46,6 +46,7 @@ class ClusterWorld(World):
             "slice_records_max": choose((2, 200)),
             "state_topic_compression_codec": choose((0, 0, 1)),
         }
+        self.ends_lost: set[int] = set()  #: log partitions that had been cut when they lost their end
         self._processes = 0
         self._ghosts: list[Partition] = []  #: logs as somebody knows them who read them before something was lost
 
@@ -88,6 +89,7 @@ class ClusterWorld(World):
         super().recreate_topic()
         for partition in self.topic.partitions:  # who reads it now may have been told the bounds of its namesake
             self._truths[id(partition)].is_judged = False
+        self.ends_lost.clear()
         self.cluster.recreate_topic()
 
     def move_start_back(self, index: int, log_start: int) -> None:
@@ -108,13 +110,25 @@ class ClusterWorld(World):
     def lose_end(self, index: int, end_offset: int) -> None:
         """Lose committed records, as when a broker that was not in sync becomes the leader."""
         partition = self.cluster.topic.partition(index)
+        if partition.log_start_offset:
+            self.ends_lost.add(index)
+        before = self._truths[id(partition)]
+        lost_owners = {before.owner_at(offset) for offset in range(end_offset, before.next_offset)}
+        lost_owners -= {before.owner_at(end_offset - 1), None}
         partition.truncate(end_offset)
         self.cluster.elect(index, keeps_all=True)
         self.cluster.spread()
-        self._judge_anew(index, is_whole=not partition.log_start_offset, judges_loads=True)
+        is_whole = not partition.log_start_offset
+        self._judge_anew(index, is_whole=is_whole, judges_loads=True, lost_owners=lost_owners)
 
     def _judge_anew(
-        self, index: int, *, is_whole: bool, judges_loads: bool = False, truth_start: int | None = None
+        self,
+        index: int,
+        *,
+        is_whole: bool,
+        judges_loads: bool = False,
+        lost_owners: Set[bytes | None] = frozenset(),
+        truth_start: int | None = None,
     ) -> None:
         """Judge nobody who serves the log as it was; what is there now is the truth for whoever loads it.
 
@@ -122,6 +136,7 @@ class ClusterWorld(World):
             index: of the log partition.
             is_whole: whether all that the truth needs is still there.
             judges_loads: whether that holds for loads as well that began before.
+            lost_owners: attempts whose checkpoints counted and are gone; a load that may have read its own ends as if it served.
             truth_start: from where the truth is folded; the log start if None.
         """
         partition = self.topic.partitions[index]
@@ -139,7 +154,12 @@ class ClusterWorld(World):
         self.alarm_reasons.add(index)
         for process in self.cluster.processes.values():
             is_loading = process.is_started and process.node.is_loading(index)
-            process.log.read_before(index, ghost, is_served=not (judges_loads and is_loading))
+            is_judged = (
+                judges_loads
+                and is_loading
+                and process.node.runtime.partitions[index].ownership.attempt_id not in lost_owners
+            )
+            process.log.read_before(index, ghost, is_served=not is_judged)
         self.settle(None)
 
     # ---- the end ---------------------------------------------------------------------------------------------------
