@@ -103,8 +103,10 @@ class Partition(MemoryPartition):
         self.high_watermark = min(self.high_watermark, end_offset)
 
     def ends(self, first: int) -> list[int]:
-        """Return the offsets from `first` on where a batch ends, `first` included."""
-        return [first, *(batch.next_offset for batch in self.batches if batch.next_offset > first)]
+        """Return the offsets from `first` on where a batch ends, `first` included unless it lies within a batch."""
+        is_within = any(batch.base_offset < first < batch.next_offset for batch in self.batches)
+        behind = [batch.next_offset for batch in self.batches if batch.next_offset > first]
+        return behind if is_within else [first, *behind]
 
     def end_of_epoch(self, epoch: int, end_offset: int) -> tuple[int, int]:
         """Return the highest leader epoch up to `epoch` that has records, and the offset behind it."""
