@@ -39,7 +39,9 @@ class Effort:
 
     repeats: int = 5
     seconds: float = 5.0
-    warm_up_s: float = 1.0  #: before each measurement
+    warm_up_s: float = (
+        3.0  #: of the same load before each measurement; behind another contender one is slower for two seconds
+    )
     warm_up_rounds_max: int = 12  #: before all, until the brokers are warm
     warm_up_round_s: float = 5.0  #: of each contender and each kind of request in such a round
 
