@@ -3,7 +3,6 @@
 import json
 import os
 import shutil
-import signal
 import socket
 import tempfile
 import time
@@ -155,13 +154,13 @@ class EmbeddedKafka:
         self._launch_and_wait(self._chosen(node_id))
 
     def freeze(self, node_id: int | None = None) -> None:
-        """Halt the process of one broker (or all) by SIGSTOP; its connections stay open and silent.
+        """Halt the process of one broker (or all) by SIGSTOP; its connections stay open and silent from when this returns.
 
         Raises:
-            BrokerError: it does not run.
+            BrokerError: it does not run, or is not halted in time.
         """
         for node in self._chosen(node_id):
-            node.send_signal(signal.SIGSTOP)
+            node.freeze()
 
     def thaw(self, node_id: int | None = None) -> None:
         """Let one frozen broker (or all) go on.
@@ -170,7 +169,7 @@ class EmbeddedKafka:
             BrokerError: it does not run.
         """
         for node in self._chosen(node_id):
-            node.send_signal(signal.SIGCONT)
+            node.thaw()
 
     def close(self) -> None:
         """End all brokers, and remove the data directory if it was a temporary one."""

@@ -137,16 +137,35 @@ class BrokerNode:
             arguments = shown.stdout.split()
         return os.fsencode(self._settings_file) in arguments
 
-    def send_signal(self, number: signal.Signals) -> None:
-        """Send a signal to the JVM.
+    def freeze(self, timeout_s: float = 10.0) -> None:
+        """Halt the JVM by SIGSTOP and wait until each of its threads is halted, which on a busy machine is later than the signal.
+
+        Raises:
+            BrokerError: it does not run, or a thread is not halted after `timeout_s`.
+        """
+        pid = self._running_pid()
+        os.kill(pid, signal.SIGSTOP)
+        deadline = time.monotonic() + timeout_s
+        while not _is_halted(pid):
+            if time.monotonic() > deadline:
+                raise BrokerError(
+                    f"The process of broker {self.node_id} ({pid}) is not halted by SIGSTOP; end it yourself."
+                )
+            time.sleep(_POLL_S)
+
+    def thaw(self) -> None:
+        """Let the JVM go on by SIGCONT.
 
         Raises:
             BrokerError: it does not run.
         """
+        os.kill(self._running_pid(), signal.SIGCONT)
+
+    def _running_pid(self) -> int:
         pid = self.pid()
         if pid is None:
             raise BrokerError(f"Broker {self.node_id} in {self.directory} does not run; start it first.")
-        os.kill(pid, number)
+        return pid
 
     def stop(self, timeout_s: float) -> None:
         """End the JVM: SIGTERM, and SIGKILL if it is still there after `timeout_s`; nothing if it does not run."""
@@ -198,6 +217,18 @@ class BrokerNode:
         except FileNotFoundError:
             return []
         return [line.strip() for line in text.splitlines() if line.strip()]
+
+
+def _is_halted(pid: int) -> bool:
+    """Tell whether every thread of a process is halted by a signal; where the system does not show threads, whether the process is."""
+    try:
+        threads = [path.read_text() for path in Path(f"/proc/{pid}/task").glob("*/stat")]
+    except OSError:  # one of them has just ended
+        return False
+    if threads:
+        return all(text.rpartition(")")[2].split()[0] == "T" for text in threads)
+    shown = subprocess.run(["ps", "-o", "state=", "-p", str(pid)], capture_output=True, check=False)  # noqa: S603, S607
+    return shown.stdout.startswith(b"T")
 
 
 def nodes_in(data_dir: Path) -> list[BrokerNode]:

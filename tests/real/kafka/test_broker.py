@@ -98,6 +98,16 @@ def test_frozen_broker_is_silent_until_it_is_thawed(broker: EmbeddedKafka) -> No
     assert brokers_seen(PATIENCE_S) == {1}
 
 
+def test_a_frozen_broker_has_no_thread_that_runs(broker: EmbeddedKafka) -> None:
+    pid = broker.nodes[0].pid()
+    for _ in range(200):  # a thread that runs on another processor may go on for a moment after the signal
+        broker.freeze()
+        threads = list(Path(f"/proc/{pid}/task").iterdir())
+        states = {(thread / "stat").read_text().rpartition(")")[2].split()[0] for thread in threads}
+        broker.thaw()
+        assert states == {"T"}
+
+
 def test_running_broker_is_not_started_twice(broker: EmbeddedKafka) -> None:
     second = EmbeddedKafka(data_dir=broker.data_dir)
     with pytest.raises(BrokerError, match=r"runs in .* already \(process \d+\)"), second:
