@@ -345,8 +345,7 @@ class Partition:
 
     def _lose(self, winner: Checkpoint, offset: int, now_ms: int) -> None:
         tenancy, finding = self.tenancy, self.reading.check.finding
-        is_accepted = tenancy.accept_reason is not None and self.reading.check.is_of_this_log(winner)
-        if finding is not None and not is_accepted:  # the winner is of another log, or the log before it is not whole
+        if finding is not None:  # the winner is of another log, or the log before it is not whole
             self.fail(finding, now_ms)
             return
         where = f" at {winner.advertised_address}" if winner.advertised_address else ""

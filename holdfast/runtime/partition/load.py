@@ -281,12 +281,10 @@ class Load:
         finding = tenancy.log_alarm() or check.finding
         if finding is not None and tenancy.accept_reason is None:
             return Fail(finding)
-        # The generations of another log say nothing here, which an admin has accepted as it is.
-        is_of_this_log = winner is None or tenancy.accept_reason is None or check.is_of_this_log(winner)
-        if winner is not None and is_of_this_log and not ownership.beginning.is_found and not tenancy.may_take(winner):
-            tenancy.find_generation_again(reading.log_start)  # it may have won by what another program cut off
         if winner is not None and self._queries_first(winner):
             return QueryOwner(tenancy.index, reading.instance, winner)
+        # The generations of another log say nothing here, which an admin has accepted as it is.
+        is_of_this_log = winner is None or tenancy.accept_reason is None or check.is_of_this_log(winner)
         if winner is not None and is_of_this_log and not tenancy.may_take(winner):
             return Lose(winner, ownership.winner_offset)
         if ownership.highest_epoch() >= OWNER_EPOCH_MAX:

@@ -25,23 +25,12 @@ class Tenancy:
         self.lost_from: int | None = None
         #: Another node serves the partition until this one has loaded it, as far as is known.
         self.is_served_elsewhere = False
-        #: Where the log started when our generation was found again last.
-        self._found_again_at = 0
         self._trust = trust
 
     def assign(self, generation: int) -> None:
         """Keep the generation under which a group hands the partition out, or takes it back."""
         self.generation = generation
         self.is_static = False
-
-    def find_generation_again(self, log_start: int) -> None:
-        """Let the claim find the generation of a static node in the log again, once for a log that starts there.
-
-        For a log that another program cut: its winner may be a checkpoint that was void behind what is gone, and then
-        each node believes that another one won.
-        """
-        if self.is_static and log_start > self._found_again_at:
-            self.generation, self._found_again_at = None, log_start
 
     def take_over(self) -> None:
         """Keep that an admin wants the partition here, whoever serves it; the claim finds its generation in the log."""

@@ -263,6 +263,7 @@ class ClusterLife:
 
         def have_owners() -> bool:
             self._accept_alarmed()
+            self._take_abandoned()
             return all(self._owner(index) is not None for index in partitions)
 
         def tell() -> object:
@@ -308,6 +309,22 @@ class ClusterLife:
                     node.accepted[index] = partition.generation
                     with node.process.running():
                         node.runtime.accept(index, "an admin looked at it")
+
+    def _take_abandoned(self) -> None:
+        """Let an admin have a log taken that another program cut so that nobody claims it.
+
+        What is left may begin with a checkpoint that was void: each node believes that another one won.
+        """
+        for index in self.world.foreign_cuts if self.world.is_static else ():
+            nodes = [node for node in self.world.nodes if isinstance(node, ClusterNode) and node.is_running]
+            partitions = [node.runtime.partitions.get(index) for node in nodes]
+            if nodes and all(
+                partition is not None and partition.state is State.CLOSED and partition.retry_at_ms is None
+                for partition in partitions
+            ):
+                self.world.count("taken because nobody claims it")
+                with nodes[0].process.running():
+                    nodes[0].runtime.take(index)
 
     def _owner(self, index: int) -> Node | None:
         """Return the one node that serves a log partition, or None if there is none or more than one."""

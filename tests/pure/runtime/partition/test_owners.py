@@ -6,7 +6,7 @@ import pytest
 
 from holdfast.records.checkpoint import CHECKPOINT_KEY, Checkpoint, decode_checkpoint, encode_checkpoint
 from holdfast.records.header import encode_header
-from holdfast.runtime.errors import LoadFailed, NotCoordinator, OperationFailed
+from holdfast.runtime.errors import NotCoordinator, OperationFailed
 from holdfast.runtime.partition.lifecycle import Partition
 from holdfast.runtime.partition.states import State
 from tests.configs import partition_config
@@ -120,24 +120,6 @@ def test_a_process_that_has_had_the_partition_queries_nobody() -> None:
     world.runtime.load(0, None)
     world.process.settle()
     assert (len(world.asked), world.partition.state) == (1, State.ACTIVE)
-
-
-@pytest.mark.parametrize("is_serving", [True, False])
-def test_who_seems_to_have_won_a_log_that_was_cut_by_others_is_queried_before_it_is_outranked(is_serving: bool) -> None:
-    """The checkpoint of the other node was void, and lay just behind what another program cut off."""
-    world = World()
-    lost = OWNER._replace(generation=1)
-    world.append(lost)
-    world.process.settle()
-    assert world.claims() == ["a", "b"]
-    world.topic.cut(0, 1)
-    world.partition.fail(LoadFailed("a broken disk"), 0)
-    world.runtime.load(0, None)
-    world.process.settle()
-    assert [owner for _, _, owner in world.asked] == [lost]
-    world.answer(is_serving=is_serving)
-    assert world.partition.state is (State.CLOSED if is_serving else State.ACTIVE)
-    assert world.claims() == (["a", "b"] if is_serving else ["a", "b", "a"])
 
 
 @pytest.mark.parametrize(("owners", "queries_owners"), [((), True), ((OWNER,), False)], ids=["no owner", "nobody asks"])
