@@ -54,11 +54,19 @@ class PartitionFetch:
         """Return where the next fetch begins, from a leader of this epoch.
 
         A leader that was elected since may have lost what was acknowledged; so that is fetched again and looked at, before anything counts.
+        Until something comes, every other fetch begins at `offset` itself, which a leader refuses whose log ends below.
         """
         if self.leader_epoch not in (-1, leader_epoch):
             self.is_checked, self.requested_offset = False, -1
         self.leader_epoch = leader_epoch
-        return self.offset if self.is_checked or self.acknowledged_header is None else self.offset - 1
+        if self.is_unconfirmed and self.requested_offset != self.offset - 1:
+            return self.offset - 1
+        return self.offset
+
+    @property
+    def is_unconfirmed(self) -> bool:
+        """Tell whether a fetch has to show first that the record below `offset`, which was acknowledged, is still there."""
+        return not self.is_checked and self.acknowledged_header is not None
 
 
 class FetchRequest(NamedTuple):

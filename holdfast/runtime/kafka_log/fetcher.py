@@ -210,6 +210,8 @@ class Fetcher:
                 raise DamagedBatch("the broker cannot read it")
             self._fail(partition, fetch, _read_error(fetched, fetch.offset, self._brokers.topic, self._brokers.who()))
             return
+        if fetch.is_unconfirmed and fetch.requested_offset == fetch.offset:
+            return  # the log reaches this offset; what lies below comes with the next fetch
         fetch.is_checked |= fetch.requested_offset == fetch.offset
         requested_offset, reported = fetch.requested_offset, 0
         begins_there = requested_offset == fetch.batch_end_offset

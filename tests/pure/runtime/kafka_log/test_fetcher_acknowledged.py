@@ -129,6 +129,61 @@ async def test_a_log_that_lost_what_was_appended_and_grew_again_is_an_alarm(
     assert reports.lines[1] == "0 instance 3: alarm, the log was truncated below offset 7"
 
 
+async def look(silent_brokers: FakeBrokers, *answers: bytes) -> list[dict[int, int]]:
+    """Answer the fetch of the former leader with nothing and the next ones so; returns where these began, and the one after them."""
+    for each in (fetched([]), *answers):
+        silent_brokers.answers.append(lambda _, each=each: each)  # type: ignore[misc]
+    silent_brokers.answer_one()
+    for count in range(len(answers)):
+        await silent_brokers.wait_requests(2 + count)
+        silent_brokers.answer_one()
+    return [targets_of(body)[1] for _, _, body in silent_brokers.requests[1:]]
+
+
+async def test_a_log_that_lost_what_was_appended_and_stayed_short_loads_again(
+    tail: Fetcher, silent_brokers: FakeBrokers, reports: Reports, sent: Sent
+) -> None:
+    """A leader holds a fetch from its log's end, and says nothing; so the next one begins where no log that lost it reaches."""
+    await land_and_move(tail, silent_brokers, sent)
+    began = await look(silent_brokers, fetched([]), fetched([found(b"", error_code=1)]))
+    assert began == [{0: 6}, {0: 7}]
+    await wait_until(lambda: len(reports.lines) == 2)
+    assert reports.lines[1] == "0 instance 3: failed, offset 7 is out of range"
+
+
+async def test_a_leader_that_learns_its_high_watermark_late_is_given_the_time(
+    tail: Fetcher, silent_brokers: FakeBrokers, reports: Reports, sent: Sent
+) -> None:
+    ours = await land_and_move(tail, silent_brokers, sent)
+    began = await look(silent_brokers, fetched([]), fetched([]), fetched([]), fetched([]), fetched([found(ours)]))
+    assert began == [{0: 6}, {0: 7}, {0: 6}, {0: 7}, {0: 6}]
+    await silent_brokers.wait_requests(7)
+    assert targets_of(silent_brokers.requests[6][2])[1] == {0: 7}
+    assert last_epochs_of(silent_brokers.requests[6][2]) == {0: 3}
+    assert reports.lines == ["0 instance 3: 2 own from 5"]
+
+
+@pytest.mark.parametrize("is_lost", [False, True])
+async def test_what_lies_behind_is_reported_when_what_was_appended_was_seen(
+    tail: Fetcher, silent_brokers: FakeBrokers, reports: Reports, sent: Sent, is_lost: bool
+) -> None:
+    ours = await land_and_move(tail, silent_brokers, sent)
+    behind = batch(7, [b"c"])
+    there = batch(5, [b"a", b"b"], header=b"other") if is_lost else ours
+    await look(silent_brokers, fetched([]), fetched([found(behind)]))
+    await silent_brokers.wait_requests(4)
+    assert targets_of(silent_brokers.requests[3][2])[1] == {0: 6}
+    assert reports.lines == ["0 instance 3: 2 own from 5"], "the log may have lost the batch before"
+    silent_brokers.answers.append(lambda _: fetched([found(there + behind)]))
+    silent_brokers.answer_one()
+    await wait_until(lambda: len(reports.lines) == (2 if is_lost else 3))
+    assert reports.lines[1:] == (
+        ["0 instance 3: alarm, the log was truncated below offset 7"]
+        if is_lost
+        else ["0 instance 3: 7 c", "0 instance 3: stands at 8"]
+    )
+
+
 async def test_an_acknowledgement_of_what_a_fetch_read_first_or_of_what_was_forgotten_changes_nothing(
     tail: Fetcher, silent_brokers: FakeBrokers, reports: Reports, sent: Sent
 ) -> None:
