@@ -9,6 +9,7 @@ They share one run, so its records stay in the order of the log.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from holdfast.records.codecs import avro
@@ -123,6 +124,13 @@ class PendingRuns:
         self._runs_by_raw_key.clear()
         self._names.clear()
         return runs
+
+    def discard(self) -> Iterator[None]:
+        """Forget at most one run at each step, until none is left."""
+        for held in (self._runs_by_raw_key, self._runs, self._names):
+            while held:
+                held.popitem()
+                yield
 
     def fold(self, run: Run, state: ShareState | None) -> ShareState | None:
         """Return the state of a share partition after its run, or None when there is none.

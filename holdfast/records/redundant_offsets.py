@@ -54,3 +54,9 @@ class RedundantOffsetTracker:
             if newest >= offset:
                 return
             yield key
+
+    def discard(self) -> Iterator[None]:
+        """Forget one key at each step, until none is left."""
+        while self._offsets:
+            self._offsets.popitem()
+            yield

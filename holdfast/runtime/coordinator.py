@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from holdfast.records.checkpoint import Checkpoint
-from holdfast.runtime.deadlines import Deadlines, Slices
+from holdfast.runtime.deadlines import Deadlines, Discards, Slices
 from holdfast.runtime.effects import (
     ContinueLoad,
     DeleteRecords,
@@ -81,10 +81,13 @@ class CoordinatorRuntime:
         self._owners = owners
         self._trust = LogTrust()
         self._read_indexes = ReadIndexes()
+        slices = Slices(clock_ms, slice_ms, host.begin_load_turn)
+        self._discards = Discards(slices.begin, host.continue_soon, host.note)
         self._ports = Ports(
             log.append,
             self._read_indexes.want,
-            Slices(clock_ms, slice_ms, host.begin_load_turn).begin,
+            slices.begin,
+            self._discards.add,
             random_bytes,
             jitter,
             self._trust,
@@ -430,7 +433,7 @@ class CoordinatorRuntime:
             case StopReading(index):
                 self._log.stop_reading(index)
             case ContinueLoad(index, instance):
-                self._host.continue_soon(partial(self._continue_load, index, instance))
+                self._discards.continue_behind(partial(self._continue_load, index, instance))
             case DeleteRecords(index, before_offset):
                 self._log.delete_records(index, before_offset)
             case StateChanged():

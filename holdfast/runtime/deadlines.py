@@ -6,9 +6,10 @@ What is completed is dropped as soon as all before it is: memory that is free ag
 
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from heapq import heappop, heappush
 
-from holdfast.runtime.state_machine import Operation
+from holdfast.runtime.state_machine import Operation, StateMachine
 
 
 class Deadlines:
@@ -83,3 +84,55 @@ class Slices:
 
     def _end(self) -> None:
         self._ends_ms = None
+
+
+class Discards:
+    """The machines that are done and still hold what they loaded: to free much of it at once would hold the loop.
+
+    What fits into the slice of this turn is freed at once, the rest in the next turns. Loads go on behind that: they take memory.
+    """
+
+    __slots__ = ("_begin_slice", "_continue_soon", "_machines", "_note")
+
+    def __init__(
+        self,
+        begin_slice: Callable[[], Callable[[], bool]],
+        continue_soon: Callable[[Callable[[], None]], None],
+        note: Callable[[str, str, dict[str, object]], None],
+    ) -> None:
+        """Begin with none; the arguments are `Slices.begin`, `Host.continue_soon` and `Host.note`."""
+        self._begin_slice = begin_slice
+        self._continue_soon = continue_soon
+        self._note = note
+        self._machines: deque[StateMachine] = deque()
+
+    def add(self, machine: StateMachine) -> None:
+        """Free what a machine holds, which sees nothing but this from now on."""
+        self._machines.append(machine)
+        if len(self._machines) == 1:
+            self._free_slice()
+
+    def continue_behind(self, task: Callable[[], None]) -> None:
+        """Run a task in a later turn, when every machine is freed."""
+        self._continue_soon(partial(self._run_behind, task))
+
+    def _run_behind(self, task: Callable[[], None]) -> None:
+        if self._machines:
+            self.continue_behind(task)
+        else:
+            task()
+
+    def _free_slice(self) -> None:
+        machines, is_time_up = self._machines, self._begin_slice()
+        while machines:
+            try:
+                is_freed = machines[0].discard(is_time_up)
+            except Exception as bug:  # the rest of it goes at once
+                self._note("error", "discard_failed", {"error": repr(bug), "exc_info": bug})
+                is_freed = True
+            if is_freed:
+                machines.popleft()
+            if is_time_up():
+                break
+        if machines:
+            self._continue_soon(self._free_slice)

@@ -8,7 +8,10 @@ from holdfast.runtime.partition.lifecycle import Partition
 
 
 class Host(Protocol):
-    """The node around the runtime; called on the runtime's thread, while no partition handles an event."""
+    """The node around the runtime; called on the runtime's thread.
+
+    `note`, `continue_soon` and `begin_load_turn` may be called while a partition handles an event, the others are not.
+    """
 
     def note(self, level: str, event: str, fields: dict[str, object]) -> None:
         """Write a log line."""

@@ -27,7 +27,7 @@ class StateMachine(Protocol):
     """The state behind one log partition.
 
     Every instance sees restore? → (load_record, fold_loaded)* → on_loaded → (replay, committed, revert, images)* →
-    on_unloaded, and nothing after. Nothing is left to be folded when it is told that it is loaded.
+    on_unloaded → discard*, and nothing after. Nothing is left to be folded when it is told that it is loaded.
     Decisions are made by operations, which look at the machine and change nothing; only `replay` changes state.
     """
 
@@ -67,6 +67,9 @@ class StateMachine(Protocol):
 
     def on_unloaded(self) -> None:
         """Learn that this instance is done."""
+
+    def discard(self, is_time_up: Callable[[], bool]) -> bool:
+        """Free what is held until nothing is left (True) or until the time of this slice is up (False); something each time."""
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)

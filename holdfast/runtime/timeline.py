@@ -57,3 +57,9 @@ class TimelineMap(Generic[K, V]):
         undo = self._undo
         while undo and undo[0][0] <= position:
             undo.popleft()
+
+    def pop(self) -> tuple[K, V]:
+        """Remove some key for good, once nothing is to be reverted any more; returns it with its newest value."""
+        if self._undo:
+            self._undo.clear()
+        return self.current.popitem()

@@ -113,8 +113,8 @@ class LoadSettings(Component):
     slice_ms: int = time_ms(
         5,
         "How long all loads together, or the reader of the snapshot topic, may hold the event loop before others get their turn; "
-        "folding stops at about four fifths of it. Reading is bounded by slice_records_max, pruning by pruning_records_per_slice_max, "
-        "clean-ups by deleted_topic_keys_per_slice_max.",
+        "folding, and freeing what was given up, stop at about four fifths of it. Reading is bounded by slice_records_max, pruning by "
+        "pruning_records_per_slice_max, clean-ups by deleted_topic_keys_per_slice_max.",
     )
     tick_ms: int = time_ms(50, "How often deadlines and pauses are looked at.")
     retry_backoff_ms: int = time_ms(

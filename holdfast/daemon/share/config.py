@@ -23,7 +23,7 @@ class ShardConfig:
     snapshot_bytes_max: int
     #: What new records are written in; records of any codec are read.
     codec: Codec
-    #: What all shards of the node hold together; each counts its own from the end of its load to its unload.
+    #: What all shards of the node hold together; each counts its own from their fold until they are freed.
     totals: StateTotals = field(compare=False)
 
     def __post_init__(self) -> None:

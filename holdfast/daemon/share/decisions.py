@@ -8,7 +8,7 @@ epoch ever seen for a share partition; it travels in every snapshot, because Ini
 Source: KIP-932; Apache Kafka 4.3.1's `ShareCoordinatorShard`, as recorded in the shard vectors.
 """
 
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from itertools import chain, islice
 from typing import Any, Final, Protocol
 
@@ -67,6 +67,8 @@ class ShareShard:
         self.state = ShardState(config)
         self.load = ShareLoad(config.snapshot_update_records_per_snapshot, self.state.offsets)
         self._image: MetadataImage | None = None
+        #: Forgets what is held, step by step; None: it is not to be forgotten yet.
+        self._discarding: Iterator[None] | None = None
         #: So many batches fit into a snapshot whatever their numbers and the group id are; only beyond is looked at them.
         self._batches_that_fit = min(
             config.state_batches_max,
@@ -104,16 +106,20 @@ class ShareShard:
     def on_loaded(self, image: Any) -> None:  # noqa: ANN401 - the runtime's type for any machine's image
         """Begin to serve with the metadata `image`, None while there is none."""
         self._image = image
-        self.state.begin_counting()
 
     def on_new_metadata_image(self, image: Any) -> None:  # noqa: ANN401
         """Take a newer metadata `image`."""
         self._image = image
 
     def on_unloaded(self) -> None:
-        """Let go of the metadata; the instance sees nothing after this."""
+        """Let go of the metadata; the instance sees nothing but `discard` after this."""
         self._image = None
-        self.state.end_counting()
+
+    def discard(self, is_time_up: Callable[[], bool]) -> bool:
+        """Free a share partition or more; returns whether nothing is left, or time was up before."""
+        if self._discarding is None:
+            self._discarding = chain(self.load.discard(), self.state.discard())
+        return all(not is_time_up() for _ in self._discarding)
 
     def encode(self, key: SharePartitionKey, value: Snapshot | Update | None) -> tuple[bytes, bytes | None]:
         """Return the bytes of a record's key and value, None for a tombstone."""

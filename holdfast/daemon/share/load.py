@@ -113,6 +113,13 @@ class ShareLoad:
             if is_time_up():
                 return
 
+    def discard(self) -> Iterator[None]:
+        """Forget at most one run of records at each step, until none is left."""
+        while self._unfolded:
+            self._unfolded.popleft()
+            yield
+        yield from self._pending.discard()
+
     @property
     def is_folded(self) -> bool:
         """Whether `fold` has yielded everything that was taken so far."""

@@ -4,7 +4,7 @@ Only `replay` changes it, and the same rule (`records.replay`) serves live write
 What may be decided about it is in `daemon.share.decisions`.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from holdfast.daemon.share.config import ShardConfig
@@ -43,8 +43,6 @@ class ShardState:
         self._codec = config.codec
         self._updates_per_snapshot = config.snapshot_update_records_per_snapshot
         self._totals = config.totals
-        #: In the totals of the node.
-        self._is_counted = False
         #: (snapshot key, update key) as bytes; bounded by the live share partitions, see `_encode_keys`.
         self._encoded_keys: dict[SharePartitionKey, tuple[bytes, bytes]] = {}
         self._encode_value = value_encoder(config.codec)
@@ -61,17 +59,6 @@ class ShardState:
         self.timeline.put(_LOADED, key, state)
         self._account(key, before, state)
         self.timeline.trim(_LOADED)
-
-    def begin_counting(self) -> None:
-        """Count this state, from now on, among what the node holds."""
-        self._is_counted = True
-        self._totals.add(self.timeline.current, self.live_bytes)
-
-    def end_counting(self) -> None:
-        """Count this state no longer among what the node holds."""
-        if self._is_counted:
-            self._is_counted = False
-            self._totals.remove(self.timeline.current, self.live_bytes)
 
     def encode(self, key: SharePartitionKey, value: Snapshot | Update | None) -> tuple[bytes, bytes | None]:
         """Return the bytes of a record's key and value, None for a tombstone."""
@@ -108,6 +95,24 @@ class ShardState:
             if self.pending_snapshots.get(key) == position:
                 del self.pending_snapshots[key]
             self.offsets.update(key, offset, is_tombstone=value is None)
+
+    def discard(self) -> Iterator[None]:
+        """Forget at most one share partition at each step, and count it no longer, until nothing is left."""
+        timeline, totals = self.timeline, self._totals
+        while timeline.current:
+            key, state = timeline.pop()
+            totals.remove(key, self.estimate_size(key, state))
+            yield
+        yield from self.offsets.discard()
+        while self.topics:
+            _, keys = self.topics.popitem()
+            while keys:
+                keys.popitem()
+                yield
+        for held in (self.pending_snapshots, self._encoded_keys):
+            while held:
+                held.popitem()
+                yield
 
     # ---- queries ---------------------------------------------------------------------------------------------------
 
@@ -151,13 +156,11 @@ class ShardState:
         if before is not None and after is not None:
             growth_bytes = (len(after.state_batches) - len(before.state_batches)) * self.batch_size_bytes
             self.live_bytes += growth_bytes
-            if self._is_counted:
-                self._totals.state_bytes += growth_bytes
+            self._totals.state_bytes += growth_bytes
         elif after is not None:
             size_bytes = self.estimate_size(key, after)
             self.live_bytes += size_bytes
-            if self._is_counted:
-                self._totals.add((key,), size_bytes)
+            self._totals.add(key, size_bytes)
             keys = self.topics.setdefault(key.topic_id, {})
             keys[key] = None
             if twins is not None:
@@ -165,8 +168,7 @@ class ShardState:
         elif before is not None:
             size_bytes = self.estimate_size(key, before)
             self.live_bytes -= size_bytes
-            if self._is_counted:
-                self._totals.remove((key,), size_bytes)
+            self._totals.remove(key, size_bytes)
             keys = self.topics[key.topic_id]
             del keys[key]
             if not keys:

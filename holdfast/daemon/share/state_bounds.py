@@ -1,10 +1,9 @@
 """How much state the log partitions of this node hold together, and how much more they may.
 
-Counted by the shards as they change it, so that it is exact at any moment; a shard counts from the end of its load to its unload.
+Counted by the shards as they change it, so that it is exact at any moment: a share partition counts from its fold until it is freed.
 What the log holds is always loaded: bounds refuse growth, never what is there.
 """
 
-from collections.abc import Iterable
 from typing import NamedTuple
 
 from holdfast.records.keys import SharePartitionKey
@@ -33,24 +32,22 @@ class StateTotals:
         #: Share partitions by group id.
         self._groups: dict[str, int] = {}
 
-    def add(self, keys: Iterable[SharePartitionKey], size_bytes: int) -> None:
-        """Count share partitions that came, and the bytes of their state in all."""
+    def add(self, key: SharePartitionKey, size_bytes: int) -> None:
+        """Count a share partition that came, and the bytes of its state."""
         groups = self._groups
-        for key in keys:
-            self.share_partitions += 1
-            groups[key.group_id] = groups.get(key.group_id, 0) + 1
+        self.share_partitions += 1
+        groups[key.group_id] = groups.get(key.group_id, 0) + 1
         self.state_bytes += size_bytes
 
-    def remove(self, keys: Iterable[SharePartitionKey], size_bytes: int) -> None:
-        """Count share partitions that went, and the bytes of their state in all."""
+    def remove(self, key: SharePartitionKey, size_bytes: int) -> None:
+        """Count a share partition that went, and the bytes of its state."""
         groups = self._groups
-        for key in keys:
-            self.share_partitions -= 1
-            left = groups[key.group_id] - 1
-            if left:
-                groups[key.group_id] = left
-            else:
-                del groups[key.group_id]
+        self.share_partitions -= 1
+        left = groups[key.group_id] - 1
+        if left:
+            groups[key.group_id] = left
+        else:
+            del groups[key.group_id]
         self.state_bytes -= size_bytes
 
     def has_room(self, size_bytes: int) -> bool:

@@ -350,8 +350,7 @@ class Partition:
             return
         where = f" at {winner.advertised_address}" if winner.advertised_address else ""
         text = f"node {winner.node_id}{where} took it with owner epoch {winner.owner_epoch} at offset {offset}"
-        is_ours_to_take = tenancy.may_take(winner)
-        if is_ours_to_take:
+        if is_ours_to_take := tenancy.may_take(winner):
             tenancy.outbid_twin(winner)
         # A node that is superseded for good writes one line about all of its log partitions together.
         level = "warning" if is_ours_to_take else "debug"
@@ -381,6 +380,7 @@ class Partition:
             machine.on_unloaded()
         except Exception as bug:
             self._note("error", "unload_hook_failed", error=repr(bug), exc_info=bug)
+        self._ports.discard(machine)
 
     def _next_retry_ms(self, now_ms: int) -> int:
         config = self.tenancy.config

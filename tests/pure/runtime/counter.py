@@ -106,6 +106,13 @@ class Counter:
         self._tell(f"{self.name} is unloaded")
         self._bugs.strike("on_unloaded")
 
+    def discard(self, is_time_up: Callable[[], bool]) -> bool:
+        assert self._is_unloaded
+        self._bugs.strike("discard")
+        self.undo.clear()
+        self._loaded.clear()
+        return True
+
 
 class Add(Operation):
     """Adds numbers, one record each, and answers with the sum; without numbers it only reads."""

@@ -2,7 +2,9 @@
 
 import gc
 import weakref
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import pytest
 
@@ -68,8 +70,9 @@ def read_again(world: World, where: str, records: int) -> None:
     """Write records to a log partition and load it again, up to where it has been read."""
     world.run(f"given serve {where}")
     for number in range(records):
-        world.run(f"write {number}{where} +1 {where}")
-    for command in ("land", "read", "unload", "load", "bounds", "read"):
+        for command in (f"write {number}{where} +1", "land", "read"):
+            world.run(f"{command} {where}")
+    for command in ("unload", "load", "bounds", "read"):
         world.run(f"{command} {where}")
 
 
@@ -124,3 +127,116 @@ def test_a_load_that_folds_in_the_turn_in_which_it_reads_began_its_slice_when_it
     world.now_ms += 3
     world.run("caught-up")
     assert folded_ms == [1]
+
+
+class Turns:
+    """The turns of the loop of a world, each as long as what runs in it says."""
+
+    def __init__(self, world: World) -> None:
+        world.load_turns = []
+        self._world = world
+        self.durations_ms: list[int] = []
+
+    def run(self, *commands: str) -> None:
+        """Run commands in one turn."""
+        self._run([partial(self._world.run, command) for command in commands])
+
+    def run_to_the_end(self) -> None:
+        """Run turns for as long as anything asks for one."""
+        while self._world.turns:
+            tasks = list(self._world.turns)
+            self._world.turns.clear()
+            self._run(tasks)
+
+    def _run(self, tasks: Sequence[Callable[[], object]]) -> None:
+        began_ms, ended = self._world.now_ms, self._world.load_turns
+        for task in tasks:
+            task()
+        self.durations_ms.append(self._world.now_ms - began_ms)
+        assert ended is not None
+        while ended:
+            ended.pop()()
+
+
+def take_a_ms_each(monkeypatch: pytest.MonkeyPatch, world: World) -> list[str]:
+    """Let each record take a ms to be folded and to be freed, also where it is folded; returns what is done, as it is."""
+    done: list[str] = []
+
+    def work(machine: Counter, what: str, is_time_up: Callable[[], bool]) -> bool:
+        while machine._loaded:
+            machine._loaded.pop()
+            done.append(f"{machine.name} {what}")
+            world.now_ms += 1
+            if is_time_up():
+                break
+        return not machine._loaded
+
+    monkeypatch.setattr(Counter, "fold_loaded", lambda machine, is_time_up: work(machine, "folds", is_time_up))
+    monkeypatch.setattr(Counter, "discard", lambda machine, is_time_up: work(machine, "frees", is_time_up))
+    return done
+
+
+def test_what_a_load_that_gives_way_holds_is_freed_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+    read_again(world, "", records=10)
+    done, turns = take_a_ms_each(monkeypatch, world), Turns(world)
+    turns.run("unload")
+    assert turns.durations_ms == [4], "what fits into this turn is freed at once"
+    turns.run_to_the_end()
+    assert turns.durations_ms == [4, 4, 2]
+    assert done == ["machine 2 frees"] * 10
+
+
+def test_machines_of_one_turn_are_freed_in_one_slice_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+    read_again(world, "", records=6)
+    read_again(world, "@1", records=4)
+    done, turns = take_a_ms_each(monkeypatch, world), Turns(world)
+    turns.run("unload", "unload @1")
+    turns.run_to_the_end()
+    assert turns.durations_ms == [4, 4, 2]
+    assert done == ["machine 2 frees"] * 6 + ["machine 4 frees"] * 4
+
+
+def test_a_load_goes_on_behind_what_is_freed(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+    read_again(world, "", records=6)
+    read_again(world, "@1", records=10)
+    done, turns = take_a_ms_each(monkeypatch, world), Turns(world)
+    turns.run("caught-up")
+    turns.run("unload @1")
+    turns.run_to_the_end()
+    assert turns.durations_ms == [4, 4, 4, 2, 2]
+    assert done == ["machine 2 folds"] * 4 + ["machine 4 frees"] * 10 + ["machine 2 folds"] * 2
+
+
+def test_a_bug_while_one_machine_is_freed_keeps_no_other_from_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+    read_again(world, "", records=6)
+    read_again(world, "@1", records=1)
+    done, turns = take_a_ms_each(monkeypatch, world), Turns(world)
+    free, names = Counter.discard, list[str]()
+
+    def fail_at_the_second(machine: Counter, is_time_up: Callable[[], bool]) -> bool:
+        names.append(machine.name)
+        if names == ["machine 2"] * 2:
+            raise RuntimeError("a bug in discard")
+        return free(machine, is_time_up)
+
+    monkeypatch.setattr(Counter, "discard", fail_at_the_second)
+    turns.run("unload", "unload @1")
+    turns.run_to_the_end()
+    assert done == ["machine 2 frees"] * 4 + ["machine 4 frees"]
+    assert world.turns == deque()
+
+
+def test_a_machine_that_is_freed_is_kept_no_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+    read_again(world, "", records=6)
+    take_a_ms_each(monkeypatch, world)
+    machine = weakref.ref(world.runtime.partitions[0].machine or world)
+    turns = Turns(world)
+    turns.run("unload")
+    assert machine() is not None
+    turns.run_to_the_end()
+    assert machine() is None

@@ -26,7 +26,7 @@ class Fault(Exception):
 
 
 class WatchedShard(ShareShard):
-    """A share shard that sees to its own life: load*, on_loaded, calls, on_unloaded once, nothing after."""
+    """A share shard that sees to its own life: load*, on_loaded, calls, on_unloaded once, discard*, nothing after."""
 
     def __init__(self, config: ShardConfig, node: Node, index: int) -> None:
         super().__init__(config)
@@ -91,6 +91,10 @@ class WatchedShard(ShareShard):
         self.phase = "unloaded"
         self.node.has_unloaded = True
         super().on_unloaded()
+
+    def discard(self, is_time_up: Callable[[], bool]) -> bool:
+        self._expect("unloaded", "discard")
+        return super().discard(is_time_up)
 
     @property
     def image(self) -> object:
