@@ -432,8 +432,8 @@ class CoordinatorRuntime:
                 self._log.start_reading(index, instance, from_offset)
             case StopReading(index):
                 self._log.stop_reading(index)
-            case ContinueLoad(index, instance):
-                self._discards.continue_behind(partial(self._continue_load, index, instance))
+            case ContinueLoad(index, instance, is_claimed):
+                self._discards.continue_load(partial(self._continue_load, index, instance), is_claimed=is_claimed)
             case DeleteRecords(index, before_offset):
                 self._log.delete_records(index, before_offset)
             case StateChanged():

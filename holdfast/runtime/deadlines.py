@@ -92,7 +92,7 @@ class Discards:
     What fits into the slice of this turn is freed at once, the rest in the next turns. Loads go on behind that: they take memory.
     """
 
-    __slots__ = ("_begin_slice", "_continue_soon", "_machines", "_note")
+    __slots__ = ("_begin_slice", "_continue_soon", "_has_failed", "_is_scheduled", "_machines", "_note")
 
     def __init__(
         self,
@@ -104,35 +104,48 @@ class Discards:
         self._begin_slice = begin_slice
         self._continue_soon = continue_soon
         self._note = note
-        self._machines: deque[StateMachine] = deque()
+        self._machines: deque[tuple[int, StateMachine]] = deque()
+        self._is_scheduled = False
+        #: The first machine has failed once; the second time it is dropped.
+        self._has_failed = False
 
-    def add(self, machine: StateMachine) -> None:
-        """Free what a machine holds, which sees nothing but this from now on."""
-        self._machines.append(machine)
-        if len(self._machines) == 1:
+    def add(self, partition: int, machine: StateMachine) -> None:
+        """Free what the machine of a partition holds, which sees nothing but this from now on."""
+        self._machines.append((partition, machine))
+        if not self._is_scheduled:
             self._free_slice()
 
-    def continue_behind(self, task: Callable[[], None]) -> None:
-        """Run a task in a later turn, when every machine is freed."""
-        self._continue_soon(partial(self._run_behind, task))
+    def continue_load(self, task: Callable[[], None], *, is_claimed: bool) -> None:
+        """Run a task in a later turn; unless the partition is claimed already, in one in which every machine is freed."""
+        self._continue_soon(task if is_claimed else partial(self._run_behind, task))
 
     def _run_behind(self, task: Callable[[], None]) -> None:
         if self._machines:
-            self.continue_behind(task)
+            self.continue_load(task, is_claimed=False)
         else:
             task()
 
     def _free_slice(self) -> None:
-        machines, is_time_up = self._machines, self._begin_slice()
-        while machines:
-            try:
-                is_freed = machines[0].discard(is_time_up)
-            except Exception as bug:  # the rest of it goes at once
-                self._note("error", "discard_failed", {"error": repr(bug), "exc_info": bug})
-                is_freed = True
-            if is_freed:
-                machines.popleft()
-            if is_time_up():
-                break
-        if machines:
-            self._continue_soon(self._free_slice)
+        self._is_scheduled = False
+        try:
+            is_time_up = self._begin_slice()
+            while self._machines:
+                self._free_first(is_time_up)
+                if is_time_up():
+                    break
+        finally:  # whatever fails, the others are freed, and loads go on behind them
+            if self._machines:
+                self._is_scheduled = True
+                self._continue_soon(self._free_slice)
+
+    def _free_first(self, is_time_up: Callable[[], bool]) -> None:
+        partition, machine = self._machines[0]
+        try:
+            if machine.discard(is_time_up):
+                self._machines.popleft()
+                self._has_failed = False
+        except Exception as bug:  # what it holds elsewhere may still be freed, step by step; then the rest goes at once
+            if self._has_failed:
+                self._machines.popleft()
+            self._has_failed = not self._has_failed
+            self._note("error", "discard_failed", {"partition": partition, "error": repr(bug), "exc_info": bug})

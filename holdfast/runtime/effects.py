@@ -57,6 +57,8 @@ class ContinueLoad(NamedTuple):
 
     partition: int
     instance: int
+    #: Its own checkpoint was read: nobody serves the partition until it is done, so it waits for no memory to be freed.
+    is_claimed: bool
 
 
 class StateChanged(NamedTuple):

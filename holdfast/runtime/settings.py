@@ -60,8 +60,8 @@ class Ports(NamedTuple):
     request_read_index: Callable[[int], int]
     #: Begins work that takes long, in the slice of time of this turn; returns what tells whether that is over.
     begin_slice: Callable[[], Callable[[], bool]]
-    #: Takes a machine that is done, and frees what it holds in such slices.
-    discard: Callable[[StateMachine], None]
+    #: Takes the machine of a partition that is done, and frees what it holds in such slices.
+    discard: Callable[[int, StateMachine], None]
     random_bytes: Callable[[int], bytes]
     #: From 0 to 1.
     jitter: Callable[[], float]

@@ -69,7 +69,7 @@ class StateMachine(Protocol):
         """Learn that this instance is done."""
 
     def discard(self, is_time_up: Callable[[], bool]) -> bool:
-        """Free what is held until nothing is left (True) or until the time of this slice is up (False); something each time."""
+        """Free what is held, something each time; returns True when nothing is left, and False when the time of this slice is up."""
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)

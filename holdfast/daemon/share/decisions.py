@@ -116,7 +116,7 @@ class ShareShard:
         self._image = None
 
     def discard(self, is_time_up: Callable[[], bool]) -> bool:
-        """Free a share partition or more; returns whether nothing is left, or time was up before."""
+        """Free a share partition or more; returns True when nothing is left, and False when time was up."""
         if self._discarding is None:
             self._discarding = chain(self.load.discard(), self.state.discard())
         return all(not is_time_up() for _ in self._discarding)

@@ -380,7 +380,7 @@ class Partition:
             machine.on_unloaded()
         except Exception as bug:
             self._note("error", "unload_hook_failed", error=repr(bug), exc_info=bug)
-        self._ports.discard(machine)
+        self._ports.discard(self.tenancy.index, machine)
 
     def _next_retry_ms(self, now_ms: int) -> int:
         config = self.tenancy.config

@@ -253,7 +253,7 @@ class Load:
         tenancy.lost_from = None
         reading.records_loaded = reading.records_read
         self._is_ours = self._is_folding = True
-        return ContinueLoad(tenancy.index, reading.instance)
+        return ContinueLoad(tenancy.index, reading.instance, is_claimed=True)
 
     # ---- the claim -------------------------------------------------------------------------------------------------
 
@@ -356,7 +356,9 @@ class Load:
             self._is_folding = not self.machine.fold_loaded(self._ports.begin_slice())
         except Exception as error:  # as above
             return self._judge_failure(error)
-        return ContinueLoad(self._tenancy.index, self._reading.instance) if self._is_folding else None
+        if not self._is_folding:
+            return None
+        return ContinueLoad(self._tenancy.index, self._reading.instance, self._is_ours)
 
     def _judge_failure(self, error: Exception) -> Step:
         restored_from_offset = self._reading.restored_from_offset

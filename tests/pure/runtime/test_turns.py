@@ -9,6 +9,7 @@ from functools import partial
 import pytest
 
 from holdfast.runtime.deadlines import Deadlines
+from holdfast.runtime.partition.states import State
 from tests.pure.runtime.counter import Add, Counter
 from tests.pure.runtime.world import SLICE_MS, World
 
@@ -210,7 +211,25 @@ def test_a_load_goes_on_behind_what_is_freed(monkeypatch: pytest.MonkeyPatch) ->
     assert done == ["machine 2 folds"] * 4 + ["machine 4 frees"] * 10 + ["machine 2 folds"] * 2
 
 
-def test_a_bug_while_one_machine_is_freed_keeps_no_other_from_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_load_that_has_claimed_waits_for_nothing_that_is_freed(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+    read_again(world, "", records=0)
+    read_again(world, "@1", records=10)
+    done, turns = take_a_ms_each(monkeypatch, world), Turns(world)
+    turns.run("caught-up")
+    turns.run("land")
+    turns.run("unload @1")
+    turns.run("read")
+    assert world.runtime.partitions[0].state is State.LOADING
+    world.turns.append(lambda: done.append(world.runtime.partitions[0].state.value))
+    turns.run_to_the_end()
+    assert done == ["machine 4 frees"] * 8 + ["active"] + ["machine 4 frees"] * 2
+
+
+@pytest.mark.parametrize(("failures", "freed"), [(1, 6), (2, 4)])
+def test_a_bug_while_one_machine_is_freed_keeps_no_other_from_it(
+    monkeypatch: pytest.MonkeyPatch, failures: int, freed: int
+) -> None:
     world = World()
     read_again(world, "", records=6)
     read_again(world, "@1", records=1)
@@ -219,14 +238,43 @@ def test_a_bug_while_one_machine_is_freed_keeps_no_other_from_it(monkeypatch: py
 
     def fail_at_the_second(machine: Counter, is_time_up: Callable[[], bool]) -> bool:
         names.append(machine.name)
-        if names == ["machine 2"] * 2:
+        if names[1:] and len(names) <= 1 + failures:
             raise RuntimeError("a bug in discard")
         return free(machine, is_time_up)
 
     monkeypatch.setattr(Counter, "discard", fail_at_the_second)
     turns.run("unload", "unload @1")
     turns.run_to_the_end()
-    assert done == ["machine 2 frees"] * 4 + ["machine 4 frees"]
+    assert done == ["machine 2 frees"] * freed + ["machine 4 frees"]
+    assert world.turns == deque()
+
+
+def test_a_log_line_that_fails_keeps_no_machine_from_being_freed(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+    read_again(world, "", records=6)
+    read_again(world, "@1", records=6)
+    done, turns = take_a_ms_each(monkeypatch, world), Turns(world)
+    free = Counter.discard
+
+    def fail_of_one(machine: Counter, is_time_up: Callable[[], bool]) -> bool:
+        if machine.name == "machine 2":
+            raise RuntimeError("a bug in discard")
+        return free(machine, is_time_up)
+
+    def refuse(*_: object) -> None:
+        raise OSError("no space left")
+
+    monkeypatch.setattr(Counter, "discard", fail_of_one)
+    monkeypatch.setattr(world.runtime._discards, "_note", refuse)
+    turns.run("unload @1")
+    machine = world.runtime.partitions[0].machine
+    assert machine is not None
+    world.runtime._discards.add(0, machine)
+    for _ in range(2):
+        with pytest.raises(OSError, match="no space left"):
+            turns.run_to_the_end()
+    turns.run_to_the_end()
+    assert done == ["machine 4 frees"] * 6
     assert world.turns == deque()
 
 
