@@ -89,7 +89,8 @@ class Slices:
 class Discards:
     """The machines that are done and still hold what they loaded: to free much of it at once would hold the loop.
 
-    What fits into the slice of this turn is freed at once, the rest in the next turns. Loads go on behind that: they take memory.
+    What fits into the slice of this turn is freed at once, the rest in the next turns.
+    The further slices of loads that have claimed nothing yet wait until that is done: they take memory.
     """
 
     __slots__ = ("_begin_slice", "_continue_soon", "_has_failed", "_is_scheduled", "_machines", "_note")

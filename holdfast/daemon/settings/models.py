@@ -77,14 +77,14 @@ class ShareSettings(Component):
     )
     share_partitions_max: int = count(
         1_000_000,
-        "Share partitions with state that this node may serve; an Initialize of one more is refused. A warning comes at 80 %.",
+        "Share partitions with state that this node may hold; an Initialize of one more is refused. A warning comes at 80 %.",
     )
     share_partitions_per_group_max: int = count(
         100_000, "Share partitions with state that one group may have; an Initialize of one more is refused."
     )
     state_bytes_max: int = setting(
         1024 * MIB,
-        "Bytes of state that this node may serve: keys and values, if each share partition had one snapshot in the log. "
+        "Bytes of state that this node may hold: keys and values, if each share partition had one snapshot in the log. "
         "Growth beyond is refused. A warning comes at 80 %; the node needs up to ten times as much memory.",
         ge=MIB,
         le=2**50,

@@ -34,7 +34,8 @@ class ShareMetrics:
         )
         self.state_bytes = registry.gauge(
             "state_bytes",
-            "Bytes of the keys and values of all share partitions that serve, if each had one snapshot; an upper estimate.",
+            "Bytes of the keys and values of all share partitions that are held, those being loaded or freed included, "
+            "if each had one snapshot; an upper estimate.",
         )
         self.state_bounds_used = registry.gauge(
             "state_bounds_used_ratio",

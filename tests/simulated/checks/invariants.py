@@ -34,6 +34,7 @@ class Invariant(Enum):
     PARTITION_IS_VALID = "Partition.validate holds"
     LEGAL_TRANSITIONS = "a partition's state follows the table"
     ONE_LIFE_PER_INSTANCE = "an instance sees load*, on_loaded, calls and on_unloaded once, discard*, and nothing after"
+    HELD_IS_COUNTED = "a node counts what its instances hold, from their fold until it is freed"
     GAP_ENDS_AN_EPOCH = "an owner that meets a record of its own void stops serving"
     UNLOAD_ANSWERS_ALL = "when an instance ends, each of its operations has an outcome"
     PARKING_IS_BOUNDED = "no more wait than the setting allows"

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from holdfast.daemon.share.decisions import ShareShard
 from holdfast.daemon.share.operations import ShareOperation
+from holdfast.daemon.share.state_bounds import StateTotals
 from holdfast.records.checkpoint import CHECKPOINT_KEY, decode_checkpoint
 from holdfast.records.header import decode_header
 from holdfast.records.keys import SharePartitionKey
@@ -14,6 +16,7 @@ from holdfast.runtime.errors import CoordinatorError, NotAvailable, OperationFai
 from holdfast.runtime.partition.lifecycle import Partition
 from holdfast.runtime.partition.ownership import Ownership, Verdict
 from holdfast.runtime.partition.states import State
+from tests.configs import state_bounds
 from tests.shards import states_at, summarize
 from tests.simulated.checks.expect import explains
 from tests.simulated.checks.invariants import Invariant, violate
@@ -83,7 +86,7 @@ def _check_identity(node: Node, partition: Partition, truth: Truth) -> None:
 
 def _check_restored_load(node: Node, partition: Partition, shard: WatchedShard, truth: Truth, end: int) -> None:
     node.world.count("restored load")
-    whole, ownership = ShareShard(shard.config), Ownership()
+    whole, ownership = ShareShard(replace(shard.config, totals=StateTotals(state_bounds()))), Ownership()
     for offset in range(partition.log_start, end):
         record = truth.log.records[offset]
         if offset not in truth.log.holes and ownership.judge(record) is Verdict.DATA:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from holdfast.daemon.share.config import ShardConfig
 from holdfast.daemon.share.decisions import ShareShard
+from holdfast.daemon.share.state_bounds import StateTotals
 from holdfast.records.keys import SharePartitionKey
 from holdfast.records.values import Snapshot, Update
 from holdfast.runtime.errors import CoordinatorError
 from holdfast.runtime.state_machine import Decision, Operation
+from tests.configs import state_bounds
 from tests.simulated.checks.invariants import Invariant, violate
 from tests.simulated.checks.truth import Content, Truth, content
 from tests.simulated.memory_log import Append
@@ -25,11 +28,37 @@ class Fault(Exception):
     """A bug that the simulation planted in an operation."""
 
 
+class HeldShards:
+    """The shards of a node that still hold something, and what the node counts of them."""
+
+    def __init__(self) -> None:
+        self.totals = StateTotals(state_bounds())
+        self._shards: list[WatchedShard] = []
+
+    def add(self, shard: WatchedShard) -> None:
+        """Watch one more."""
+        self._shards.append(shard)
+
+    def remove(self, shard: WatchedShard) -> None:
+        """Watch one no longer, which holds nothing."""
+        self._shards.remove(shard)
+
+    def check(self, where: str) -> None:
+        """See that what is counted is what the shards hold, those that are being freed included."""
+        held = StateTotals(state_bounds())
+        for shard in self._shards:
+            for key, state in shard.state.timeline.current.items():
+                held.add(key, shard.state.estimate_size(key, state))
+        if vars(held) != vars(self.totals):
+            violate(Invariant.HELD_IS_COUNTED, f"{where}: {vars(self.totals)} in place of {vars(held)}")
+
+
 class WatchedShard(ShareShard):
     """A share shard that sees to its own life: load*, on_loaded, calls, on_unloaded once, discard*, nothing after."""
 
     def __init__(self, config: ShardConfig, node: Node, index: int) -> None:
-        super().__init__(config)
+        super().__init__(replace(config, totals=node.held.totals))
+        node.held.add(self)
         self.node = node
         self.index = index
         self.phase = "loading"
@@ -56,6 +85,7 @@ class WatchedShard(ShareShard):
         self.phase = "serving"
         super().on_loaded(image)
         self.node.check_loaded(self)
+        self._check_held()
 
     def replay(self, key: SharePartitionKey, value: Snapshot | Update | None, position: int) -> None:
         self._expect("serving", "replay")
@@ -91,10 +121,18 @@ class WatchedShard(ShareShard):
         self.phase = "unloaded"
         self.node.has_unloaded = True
         super().on_unloaded()
+        self._check_held()
 
     def discard(self, is_time_up: Callable[[], bool]) -> bool:
         self._expect("unloaded", "discard")
-        return super().discard(is_time_up)
+        is_done = super().discard(is_time_up)
+        if is_done:
+            self.node.held.remove(self)
+        self._check_held()
+        return is_done
+
+    def _check_held(self) -> None:
+        self.node.held.check(f"{self.node.name}/{self.index}, {self.phase}")
 
     @property
     def image(self) -> object:

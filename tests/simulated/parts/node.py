@@ -32,7 +32,7 @@ from tests.simulated.around.topics import Image, NodeTopics
 from tests.simulated.checks import judge
 from tests.simulated.checks.invariants import Invariant, violate
 from tests.simulated.memory_log import Append, MemoryLog
-from tests.simulated.parts.machine import Fault, WatchedOperation, WatchedShard
+from tests.simulated.parts.machine import Fault, HeldShards, WatchedOperation, WatchedShard
 from tests.simulated.parts.stand_ins import (
     PRUNING,
     CountingOwnership,
@@ -125,6 +125,7 @@ class Node:
         self.topics = NodeTopics(self)
         self.pruners: dict[int, Pruner] = {}
         self.shards: dict[int, WatchedShard] = {}
+        self.held = HeldShards()
 
     def _make_follower(self, log: MemoryLog) -> SnapshotFollower:
         snapshots = self.world.snapshots
