@@ -31,7 +31,7 @@ def shard_config(**given: Any) -> ShardConfig:
 
 
 def state_bounds(**given: int) -> StateBounds:
-    """Return how much state a node may serve: without bounds but those given."""
+    """Return how much state a node may hold: without bounds but those given."""
     return StateBounds(**{**dict.fromkeys(StateBounds._fields, _UNBOUNDED), **given})
 
 

@@ -93,7 +93,15 @@ class Discards:
     The further slices of loads that have claimed nothing yet wait until that is done: they take memory.
     """
 
-    __slots__ = ("_begin_slice", "_continue_soon", "_has_failed", "_is_scheduled", "_machines", "_note")
+    __slots__ = (
+        "_begin_slice",
+        "_claimed_count",
+        "_continue_soon",
+        "_has_failed",
+        "_is_scheduled",
+        "_machines",
+        "_note",
+    )
 
     def __init__(
         self,
@@ -107,6 +115,8 @@ class Discards:
         self._note = note
         self._machines: deque[tuple[int, StateMachine]] = deque()
         self._is_scheduled = False
+        #: Claimed loads that go on in a later turn: the slices are theirs before anything is freed.
+        self._claimed_count = 0
         #: The first machine has failed once; the second time it is dropped.
         self._has_failed = False
 
@@ -118,7 +128,13 @@ class Discards:
 
     def continue_load(self, task: Callable[[], None], *, is_claimed: bool) -> None:
         """Run a task in a later turn; unless the partition is claimed already, in one in which every machine is freed."""
-        self._continue_soon(task if is_claimed else partial(self._run_behind, task))
+        if is_claimed:
+            self._claimed_count += 1
+        self._continue_soon(partial(self._run_claimed if is_claimed else self._run_behind, task))
+
+    def _run_claimed(self, task: Callable[[], None]) -> None:
+        self._claimed_count -= 1
+        task()
 
     def _run_behind(self, task: Callable[[], None]) -> None:
         if self._machines:
@@ -129,15 +145,18 @@ class Discards:
     def _free_slice(self) -> None:
         self._is_scheduled = False
         try:
-            is_time_up = self._begin_slice()
-            while self._machines:
-                self._free_first(is_time_up)
-                if is_time_up():
-                    break
+            if not self._claimed_count:
+                self._free_until(self._begin_slice())
         finally:  # whatever fails, the others are freed, and loads go on behind them
             if self._machines:
                 self._is_scheduled = True
                 self._continue_soon(self._free_slice)
+
+    def _free_until(self, is_time_up: Callable[[], bool]) -> None:
+        while self._machines:
+            self._free_first(is_time_up)
+            if is_time_up():
+                break
 
     def _free_first(self, is_time_up: Callable[[], bool]) -> None:
         partition, machine = self._machines[0]

@@ -211,7 +211,10 @@ def test_a_load_goes_on_behind_what_is_freed(monkeypatch: pytest.MonkeyPatch) ->
     assert done == ["machine 2 folds"] * 4 + ["machine 4 frees"] * 10 + ["machine 2 folds"] * 2
 
 
-def test_a_load_that_has_claimed_waits_for_nothing_that_is_freed(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("left_to_fold", [0, 6])
+def test_a_load_that_has_claimed_waits_for_nothing_that_is_freed(
+    monkeypatch: pytest.MonkeyPatch, left_to_fold: int
+) -> None:
     world = World()
     read_again(world, "", records=0)
     read_again(world, "@1", records=10)
@@ -219,11 +222,15 @@ def test_a_load_that_has_claimed_waits_for_nothing_that_is_freed(monkeypatch: py
     turns.run("caught-up")
     turns.run("land")
     turns.run("unload @1")
+    claimed = world.runtime.partitions[0]
+    assert isinstance(claimed.machine, Counter)
+    claimed.machine._loaded.extend([(0, b"1")] * left_to_fold)
     turns.run("read")
-    assert world.runtime.partitions[0].state is State.LOADING
-    world.turns.append(lambda: done.append(world.runtime.partitions[0].state.value))
+    states = [claimed.state]
     turns.run_to_the_end()
-    assert done == ["machine 4 frees"] * 8 + ["active"] + ["machine 4 frees"] * 2
+    assert [*states, claimed.state] == [State.LOADING, State.ACTIVE]
+    assert done == ["machine 4 frees"] * 4 + ["machine 2 folds"] * left_to_fold + ["machine 4 frees"] * 6
+    assert max(turns.durations_ms) == 4
 
 
 @pytest.mark.parametrize(("failures", "freed"), [(1, 6), (2, 4)])

@@ -45,7 +45,8 @@ class HeldShards:
 
     def check(self, where: str) -> None:
         """See that what is counted is what the shards hold, those that are being freed included."""
-        held = StateTotals(state_bounds())
+        held = StateTotals(self.totals.bounds)
+        held.refusals = self.totals.refusals
         for shard in self._shards:
             for key, state in shard.state.timeline.current.items():
                 held.add(key, shard.state.estimate_size(key, state))
