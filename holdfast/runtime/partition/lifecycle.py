@@ -101,7 +101,6 @@ class Partition:
         if self.state is State.CLOSED:
             self.phase = Closed(None)
             return False
-        self.is_alarmed = False
         owner_epoch = self.ownership.position.owner_epoch
         self._note("debug", "unload_accepted", generation_before=before, owner_epoch=owner_epoch)
         self._close("unloaded", NotCoordinator("the log partition was unloaded here"), None)
@@ -316,8 +315,7 @@ class Partition:
         tenancy, reading = self.tenancy, self.reading
         self._enter(State.ACTIVE)
         self.phase = Serving(tenancy, self._ports, self._outbox, reading, load.machine, self._too_large)
-        self.failure = None
-        self.is_alarmed = False
+        self.failure, self.is_alarmed = None, False
         tenancy.serve()
         reading.load_ended_ms = now_ms
         restored: dict[str, object] = {}
@@ -344,9 +342,10 @@ class Partition:
             self._lose(end.winner, end.offset, now_ms)
 
     def _lose(self, winner: Checkpoint, offset: int, now_ms: int) -> None:
-        tenancy, finding = self.tenancy, self.reading.check.finding
-        if finding is not None:  # the winner is of another log, or the log before it is not whole
-            self.fail(finding, now_ms)
+        tenancy, check = self.tenancy, self.reading.check
+        is_accepted = tenancy.accept_reason is not None and check.is_of_this_log(winner)
+        if check.finding is not None and not is_accepted:  # the winner is of another log, or the log is not whole
+            self.fail(check.finding, now_ms)
             return
         where = f" at {winner.advertised_address}" if winner.advertised_address else ""
         text = f"node {winner.node_id}{where} took it with owner epoch {winner.owner_epoch} at offset {offset}"
@@ -355,12 +354,14 @@ class Partition:
         # A node that is superseded for good writes one line about all of its log partitions together.
         level = "warning" if is_ours_to_take else "debug"
         self._note(level, "ownership_lost", winner=winner.node_id, owner_epoch=winner.owner_epoch, offset=offset)
-        self.is_alarmed = False
         self._close(text, NotCoordinator(text), self._next_retry_ms(now_ms) if is_ours_to_take else None)
         if not is_ours_to_take:
             self._outbox.effects.append(Superseded(self.index, winner, offset))
 
     def _close(self, failure: str, outcome: CoordinatorError, retry_at_ms: int | None) -> None:
+        self.is_alarmed = False
+        if retry_at_ms is None and self.tenancy.is_static:  # a group may hand it out again, and unloads it if not
+            self.tenancy.forget_acceptance()
         self._stop(State.CLOSED, Closed(retry_at_ms), failure, outcome)
 
     def _stop(self, state: State, phase: Closed | Failed, failure: str, outcome: CoordinatorError) -> None:
