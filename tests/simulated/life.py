@@ -16,7 +16,7 @@ from tests.simulated.around.topics import TOPIC_ID
 from tests.simulated.checks.invariants import Invariant, violate
 from tests.simulated.faults import FAULTS
 from tests.simulated.memory_log import MemoryLog, Move
-from tests.simulated.parts.node import Node
+from tests.simulated.parts.node import EVERY_PARTITION, Node
 from tests.simulated.parts.requests import GROUP, Clients
 from tests.simulated.parts.world import UNBOUNDED, World
 
@@ -28,6 +28,8 @@ CALM_ROUNDS_MAX = 120
 SETTLING_ROUNDS = 12
 DELETION_ROUNDS_MAX = 60
 CUT_ROUNDS_MAX = 150
+#: Begins what a load says of an update whose snapshot was cut away.
+UPDATE_ALONE = "The update has no snapshot before it"
 
 
 class Life:
@@ -74,8 +76,9 @@ class Life:
                 self.world.counts[f"no restore point: {refusal.value}"] += counter.value
             self.world.counts["manifest verified by its owner"] += node.snapshot_metrics.manifests_verified.value
             self.world.counts["divergence"] += node.snapshot_metrics.divergences.value
-        # Where a log lost its end, entries tell of what it does not hold any more.
-        reasons = self.world.counts["fault: entry corrupted"] + self.world.counts["fault: end lost"]
+        # Where a log lost its end, entries tell of what it does not hold any more; behind a foreign cut the job may take a
+        # void checkpoint for the winner, as every reader does, until the start falls back before it.
+        reasons = sum(self.world.counts[f"fault: {kind}"] for kind in ("entry corrupted", "end lost", "cut by others"))
         if self.world.counts["divergence"] and not reasons:
             violate(Invariant.NO_FALSE_DIVERGENCE, f"{self.world.counts['divergence']} were told")
         return self.world.counts
@@ -228,6 +231,7 @@ class Life:
             if all(self._owner(index) is not None for index in range(len(world.topic.partitions))):
                 break
             self._accept_alarmed()
+            self._take_abandoned()
             self._sleep()
         else:
             states = {node.name: {i: p.state.value for i, p in node.runtime.partitions.items()} for node in world.nodes}
@@ -284,16 +288,36 @@ class Life:
         violate(Invariant.PRUNING_ENDS, f"the logs start at {starts}, not at {ends}")
 
     def _accept_alarmed(self) -> None:
-        """Let an admin accept a log in which a checkpoint of its earlier namesake landed."""
+        """Let an admin accept a log that lost something, or that holds what nobody can read, once for each process.
+
+        No alarm is raised where all that it lost are the snapshots of some updates.
+        """
         world = self.world
         for node in world.nodes if world.alarm_reasons or world.unreadable else ():
             for index, partition in node.runtime.partitions.items():
                 is_unreadable = partition.state is State.FAILED and index in world.unreadable
-                if (partition.is_alarmed or is_unreadable) and (node, index) not in self.accepted:
+                may_lack_them = bool(world.alarm_reasons & {index, EVERY_PARTITION})
+                lacks_snapshots = may_lack_them and UPDATE_ALONE in (partition.failure or "")
+                is_refused = partition.is_alarmed or is_unreadable or lacks_snapshots
+                if is_refused and (node, index) not in self.accepted:
                     self.accepted.add((node, index))
                     world.count("accept")
-                    node.runtime.accept(index, "the topic was recreated")
+                    node.runtime.accept(index, "an admin looked at it")
                     world.settle(node)
+
+    def _take_abandoned(self) -> None:
+        """Let an admin have a log taken that another program cut so that nobody claims it.
+
+        What is left may begin with a checkpoint that was void: each node believes that another one won.
+        """
+        world = self.world
+        for index in world.foreign_cuts if world.is_static else ():
+            partitions = [node.runtime.partitions[index] for node in world.nodes]
+            if all(each.state is State.CLOSED and each.retry_at_ms is None for each in partitions):
+                world.count("taken because nobody claims it")
+                self.accepted.discard((world.nodes[0], index))
+                world.nodes[0].runtime.take(index)
+                world.settle(world.nodes[0])
 
     def _owner(self, index: int) -> Node | None:
         """Return the one node that serves a log partition, or None if there is none or more than one."""

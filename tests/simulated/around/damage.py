@@ -61,12 +61,13 @@ def cut_by_others(life: Life, node: Node) -> bool:
 
 
 def fall_back(life: Life, node: Node) -> bool:
-    """Let a log start where it started before."""
+    """Let a log start where it started before; of one that another program cut, nothing says what it needs from there."""
     index, partition = _some(life)
     if not life.has_disasters or not partition.log_start_offset:
         return False
     log_start = life.random.randrange(partition.log_start_offset)
-    life.world.replace_log(index, _copy(partition, len(partition.records), log_start), is_whole=True)
+    is_whole = index not in life.world.foreign_cuts
+    life.world.replace_log(index, _copy(partition, len(partition.records), log_start), is_whole=is_whole)
     return True
 
 

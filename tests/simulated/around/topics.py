@@ -97,7 +97,13 @@ class NodeTopics:
         self.runtime = self
         self._next_ms = 0
         self._missing_since_ms: dict[bytes, int] = {}
-        self._may_go: set[bytes] = set()  #: topics whose state may be removed, by the last two refreshes
+        self._gone: set[bytes] = (
+            set()
+        )  #: topics with state that were missing for the whole time of grace, by the last refresh
+        self._counts: dict[bytes, int] = {}  #: share partitions by topic, at the last refresh
+        self._may_go: set[bytes] = (
+            set()
+        )  #: topics whose removal has begun, and that were missing in the refresh before last
         # ---- the gate
         self.gate = TopicGate(own, own, node.runtime.write_timeout_ms, node.world.clock_ms)
         self._wanted: list[Callable[[], None]] = []
@@ -120,9 +126,13 @@ class NodeTopics:
         """Take a clean-up, if it may be."""
         assert isinstance(operation, TopicCleanUp)
         self._node.world.count("clean-up of a deleted topic")
-        if not operation._topic_ids <= self._may_go:
-            text = f"{self._node.name}/{index} removes {operation._topic_ids - self._may_go}; {self._missing_since_ms}"
-            violate(Invariant.TOPICS_KEEP_THEIR_STATE, text)
+        if begun := operation._topic_ids - self._may_go:
+            count = sum(self._counts[topic_id] for topic_id in begun)
+            is_too_much = count > MAX_SHARE * sum(self._counts.values()) and not self._node.world.is_calm
+            if is_too_much or not begun <= self._gone:
+                text = f"{self._node.name}/{index} removes {begun}; {self._missing_since_ms}, {self._counts}"
+                violate(Invariant.TOPICS_KEEP_THEIR_STATE, text)
+            self._may_go |= begun
         self._node.write(index, operation)
 
     def tick(self, now_ms: int) -> None:
@@ -149,19 +159,16 @@ class NodeTopics:
                 self._missing_since_ms.setdefault(topic_id, refresh.at_ms)
             for topic_id in refresh.existing_ids | refresh.unclear_ids:
                 self._missing_since_ms.pop(topic_id, None)
-        counts = dict.fromkeys(TOPIC_IDS, 0)
+        self._may_go &= before
+        self._counts = dict.fromkeys(TOPIC_IDS, 0)
         for _, shard in self.active():
             for topic_id, count in shard.state.topic_sizes().items():
-                counts[topic_id] += count
-        gone = {
+                self._counts[topic_id] += count
+        self._gone = {
             topic_id
             for topic_id, since_ms in self._missing_since_ms.items()
-            if refresh.at_ms - since_ms >= GRACE_MS and counts[topic_id]
+            if refresh.at_ms - since_ms >= GRACE_MS and self._counts[topic_id]
         }
-        is_too_much = sum(counts[topic_id] for topic_id in gone) > MAX_SHARE * sum(counts.values())
-        self._may_go &= before
-        if not is_too_much or self._node.world.is_calm:
-            self._may_go |= gone
 
     def accept(self) -> None:
         """Let an admin agree to a clean-up that was stopped."""

@@ -26,7 +26,7 @@ class Invariant(Enum):
     LOAD_IS_COMPLETE = "a load serves the fold of the log up to its own checkpoint"
     RESTORE_IS_A_WHOLE_LOAD = "a load that began with snapshots ends as a load of the whole log does"
     REMOVED_IS_DEAD = "a removal leaves the newest manifest that agrees with its entries as it is"
-    NO_FALSE_DIVERGENCE = "a divergence is told only where an entry was falsified, or its log lost its end"
+    NO_FALSE_DIVERGENCE = "a divergence is told only where an entry was falsified, or its log lost its end or start"
     LOAD_ENDS_AT_ITS_CHECKPOINT = "a partition serves when its own checkpoint counts in the log, not before"
     COMMITTED_IS_WRITTEN = "committed is not above written, nor above the high watermark"
     TIMELINE_IS_BOUNDED = "what can be undone is what is parked"

@@ -32,6 +32,7 @@ from tests.simulated.cluster.faults import DURATIONS_S, FAULTS
 from tests.simulated.cluster.node import ClusterNode
 from tests.simulated.cluster.transport import Connector
 from tests.simulated.cluster.world import ClusterWorld
+from tests.simulated.life import UPDATE_ALONE
 from tests.simulated.parts.node import Node
 from tests.simulated.parts.requests import GROUP, Clients
 from tests.simulated.parts.world import UNBOUNDED
@@ -47,8 +48,6 @@ DRAINS_MAX = 10
 RETRY_S = 0.1
 #: In which a log is cut.
 PRUNING_S = 15.0
-#: Why a load fails where snapshots are gone.
-UPDATE_ALONE = "The update has no snapshot before it"
 #: What an answer may take beside four messages, their way through the log and lingering.
 PROMPT_S = 0.09
 

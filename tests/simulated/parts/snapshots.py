@@ -157,6 +157,10 @@ class Snapshots:
     def _check_dead(self, index: int, key: bytes, read_offset: int) -> None:
         """Check it against what the topic holds, without the damage that its owner cannot know of yet."""
         world = self._world
+        if not world.truth_of(
+            None, index
+        ).is_judged:  # it may be the removal of an owner that knows an earlier topic only
+            return
         log = world.topic.partitions[index]
         entries = SnapshotSet(world.topic.identity.topic_id, index)
         partition = self.topic.partitions[index]

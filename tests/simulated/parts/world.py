@@ -235,6 +235,8 @@ class World:
                     self.trace(f"  log {index} starts at {partition.log_start_offset}")
                 if truth.is_judged:
                     truth.check_fresh_reader()
+                # Whoever cuts a log that nobody has loaded since it lost something may rest on what is gone.
+                truth.awaits_load = False
         if node is not None:
             node.check()
 
