@@ -89,6 +89,8 @@ class NodeReaders:
             drop_after_ms=self._groups.drop_after_ms,
         )
         self._looked: dict[str, dict[int, int]] = {}
+        #: By group, when a look found another commit than the one before: it may have gone back and forth between two looks.
+        self._found_ms: dict[str, int] = {}
         self._is_dropped: dict[str, dict[int, int]] = {}  #: group to what it had committed when it was dropped
         self._next_ms = 0
 
@@ -104,13 +106,15 @@ class NodeReaders:
         }
         for group in self._groups.groups:
             if self._groups.is_calm or self._node.world.random.random() < 0.8:
+                if self._looked.get(group.name) != group.committed:
+                    self._found_ms[group.name] = now_ms
                 committed = self._looked[group.name] = dict(group.committed)
                 self.readers.learn(group.name, dict(committed), ends)
 
     def _changed(self, change: Change, name: str, silent_ms: int) -> None:
         self._node.world.count(f"reader {change.name.lower()}")
         (group,) = [group for group in self._groups.groups if group.name == name]
-        still_ms = self._node.world.clock_ms() - group.moved_ms
+        still_ms = self._node.world.clock_ms() - min(group.moved_ms, self._found_ms[name])
         limit_ms = {Change.SILENT: TIMEOUT_MS, Change.DROPPED: self._groups.drop_after_ms, Change.BACK: 0}[change]
         if still_ms < limit_ms:
             violate(Invariant.READERS_ARE_HELD, f"{self._node.name} tells {change} of {name}, still for {still_ms} ms")
