@@ -371,8 +371,7 @@ class Partition:
         self.failure = failure
         self._outbox.effects.append(StopReading(self.index))
         if isinstance(before, Serving):
-            for operation in before.parking.drain():
-                self._outbox.reply(operation, outcome)
+            before.stop(outcome)
         if isinstance(before, Load | Serving):
             self._unload_machine(before.machine)
 

@@ -186,6 +186,8 @@ class Load:
             self._restore(point)
             records = records[1:]
         steps: list[Step] = []
+        tenancy = self._tenancy
+        committed_last = -1 if tenancy.lost_from is None else tenancy.committed_offset - 1
         for record in records:
             offset, key, value, _ = record
             reading.position = offset + 1
@@ -199,6 +201,8 @@ class Load:
                 if verdict is Verdict.DATA:
                     reading.bytes_counted += len(key or b"") + len(value or b"")
                     machine.load_record(key or b"", value, offset)
+                    if offset == committed_last:
+                        self._look_for_end(offset)
                     continue
             except (RecordError, LoadFailed) as error:
                 check.found(LoadFailed(f"offset {offset} cannot be read: {error}"))
@@ -220,6 +224,7 @@ class Load:
         """Take a checkpoint that counts: it may show where the log is whole from, and end this load well or badly."""
         reading = self._reading
         self._judge_checkpoint(winner, offset)
+        self._look_for_end(offset)
         beginning = reading.ownership.beginning
         if beginning.offset > reading.log_start and beginning.is_found and self._tenancy.accept_reason is None:
             return BeginAtCut(beginning.offset)
@@ -228,6 +233,13 @@ class Load:
         if reading.ownership.attempt_id is not None:  # a RIVAL after our claim
             return Lose(winner, offset)
         return None
+
+    def _look_for_end(self, offset: int) -> None:
+        """See whether an end that was missing is there after all, record by record the same as it was committed."""
+        if self._tenancy.lost_from is not None and self._tenancy.find_end_again(
+            offset, self._reading.ownership.position
+        ):
+            self._reading.check.end_found_again()
 
     def _judge_checkpoint(self, checkpoint: Checkpoint, offset: int) -> None:
         """Judge a checkpoint that counts; the machine learns whether an admin accepted the log, now or in a part that was cut."""
@@ -250,6 +262,7 @@ class Load:
             return Fail(reading.check.finding)
         reading.found_own_checkpoint(offset)
         tenancy.committed_offset = offset + 1
+        tenancy.committed_position = reading.ownership.position
         tenancy.lost_from = None
         reading.records_loaded = reading.records_read
         self._is_ours = self._is_folding = True

@@ -9,32 +9,41 @@ from holdfast.runtime.settings import LogIdentity
 class LogCheck:
     """The findings of one load."""
 
-    __slots__ = ("_accepted_from", "_identity", "_partition", "accepted_reason", "finding")
+    __slots__ = ("_accepted_from", "_found", "_identity", "_lost_end", "_partition", "accepted_reason")
 
     def __init__(self, partition: int, identity: LogIdentity) -> None:
         self._partition = partition
         self._identity = identity
         #: The first thing wrong since the last accepted checkpoint.
-        self.finding: LoadFailed | None = None
+        self._found: LoadFailed | None = None
+        self._lost_end: Alarm | None = None
         #: The newest for which an admin accepted this log, as its checkpoints say.
         self.accepted_reason: str | None = None
         #: A checkpoint below it was there before the loss, and does not accept it.
         self._accepted_from = 0
 
+    @property
+    def finding(self) -> LoadFailed | None:
+        """Return why the log may not be served; None: nothing is wrong, or an admin accepted it."""
+        return self._lost_end or self._found
+
     def found(self, finding: LoadFailed) -> None:
         """Keep the first finding."""
-        if self.finding is None:
-            self.finding = finding
+        if self._found is None:
+            self._found = finding
 
     def judge_lost_end(self, lost_from: int, committed_offset: int) -> None:
         """Learn that the log once ended below what this process has seen committed in it."""
         self._accepted_from = lost_from
-        self.found(
-            Alarm(
-                f"the log ended at {lost_from} but was committed to {committed_offset}, so its end was lost or it was "
-                f"recreated; {self._way_out()}"
-            )
+        self._lost_end = Alarm(
+            f"the log ended at {lost_from} but was committed to {committed_offset}, so its end was lost or it was "
+            f"recreated; {self._way_out()}"
         )
+
+    def end_found_again(self) -> None:
+        """Learn that the log holds all that this process has seen committed in it."""
+        self._lost_end = None
+        self._accepted_from = 0
 
     def judge_start(self, log_start: int) -> None:
         """Judge a log that does not begin with a checkpoint: it was never cut, or it is not whole."""
@@ -63,8 +72,9 @@ class LogCheck:
             # A checkpoint of before the mark was repeated has none, and takes none back.
             self.accepted_reason = checkpoint.reason or checkpoint.accepted_reason or self.accepted_reason
         if checkpoint.reason is not None and self.is_of_this_log(checkpoint):
+            self._found = None
             if offset >= self._accepted_from:
-                self.finding = None
+                self._lost_end = None
             return True
         for field, mine, other in zip(LogIdentity._fields, self._identity, identity_of(checkpoint), strict=True):
             if mine != other:

@@ -10,6 +10,7 @@ An answer without records waits for every earlier write and for a read index tha
 from typing import Any, final
 
 from holdfast.records.checkpoint import CHECKPOINT_KEY
+from holdfast.records.fencing import make_position
 from holdfast.records.header import encode_header
 from holdfast.runtime.effects import Note, Outbox
 from holdfast.runtime.errors import (
@@ -104,6 +105,14 @@ class Serving:
             self._committed(1, offset)
         self.release()
         return None
+
+    def stop(self, outcome: CoordinatorError) -> None:
+        """Answer all that waits, and keep what was committed."""
+        ownership = self._ownership
+        position = make_position((ownership.epoch, ownership.attempt_id, self.committed_sequence + 1))
+        self._tenancy.committed_position = position
+        for operation in self.parking.drain():
+            self._outbox.reply(operation, outcome)
 
     def _committed(self, count: int, base_offset: int) -> None:
         """Take the next records that we sent as committed; they lie in the log from `base_offset` on."""

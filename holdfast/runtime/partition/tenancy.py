@@ -1,6 +1,7 @@
 """What a node keeps of one log partition from load to load."""
 
 from holdfast.records.checkpoint import Checkpoint, encode_checkpoint
+from holdfast.records.fencing import Position
 from holdfast.runtime.errors import Alarm, CoordinatorError, LoadInProgress, NotCoordinator
 from holdfast.runtime.partition.ownership import Ownership, may_take
 from holdfast.runtime.settings import LogTrust, PartitionConfig
@@ -21,7 +22,9 @@ class Tenancy:
         self.takes_over = False
         #: Offset behind the newest record of ours that counted, over all loads of this process.
         self.committed_offset = 0
-        #: Where the log ended when it was found shorter than what was committed; known until an admin accepts it.
+        #: Behind that record: what a reader finds there again as long as it was not lost; None: nothing was committed.
+        self.committed_position: Position | None = None
+        #: Where the log ended when it was found shorter than what was committed; known until that is found, or an admin accepts it.
         self.lost_from: int | None = None
         #: Another node serves the partition until this one has loaded it, as far as is known.
         self.is_served_elsewhere = False
@@ -69,6 +72,16 @@ class Tenancy:
         """
         if end_offset < (self.committed_offset if self.lost_from is None else self.lost_from):
             self.lost_from = end_offset
+
+    def find_end_again(self, offset: int, position: Position) -> bool:
+        """Compare a record with the newest of ours that counted; returns whether the log holds all that was committed after all.
+
+        A leader of the past told of a shorter log then.
+        """
+        if offset + 1 != self.committed_offset or position != self.committed_position:
+            return False
+        self.lost_from = None
+        return True
 
     def refuse_while_loading(self) -> CoordinatorError:
         """Return why an operation is refused while the partition loads; who reads it looks up who serves, if anybody does."""

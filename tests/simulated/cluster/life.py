@@ -33,7 +33,7 @@ from tests.simulated.cluster.node import ClusterNode
 from tests.simulated.cluster.transport import Connector
 from tests.simulated.cluster.world import ClusterWorld
 from tests.simulated.life import UPDATE_ALONE
-from tests.simulated.parts.node import Node
+from tests.simulated.parts.node import EVERY_PARTITION, Node
 from tests.simulated.parts.requests import GROUP, Clients
 from tests.simulated.parts.world import UNBOUNDED
 
@@ -303,7 +303,9 @@ class ClusterLife:
                 is_accepted = index in node.accepted and node.accepted[index] == partition.generation
                 may_lack_them = index in self.world.foreign_cuts or index in self.world.ends_lost
                 lacks_snapshots = may_lack_them and UPDATE_ALONE in (partition.failure or "")
-                if (partition.is_alarmed or lacks_snapshots) and not is_accepted and node.is_running:
+                # What a leader of the past told of ends by itself.
+                is_alarmed = partition.is_alarmed and bool(self.world.alarm_reasons & {index, EVERY_PARTITION})
+                if (is_alarmed or lacks_snapshots) and not is_accepted and node.is_running:
                     self.world.count("accept")
                     node.accepted[index] = partition.generation
                     with node.process.running():

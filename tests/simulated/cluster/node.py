@@ -13,7 +13,7 @@ from holdfast.runtime.partition.states import State
 from tests.simulated.checks.invariants import Invariant, violate
 from tests.simulated.cluster.process import Process, ProcessLog
 from tests.simulated.parts.machine import WatchedOperation
-from tests.simulated.parts.node import Node
+from tests.simulated.parts.node import EVERY_PARTITION, Node
 
 if TYPE_CHECKING:
     from tests.simulated.cluster.world import ClusterWorld
@@ -28,6 +28,9 @@ class ClusterNode(Node):
     def __init__(self, world: ClusterWorld, name: str, *, is_static: bool) -> None:
         self.past_told_ms: dict[int, int] = {}  #: by log partition, when an old leader's word was rightly believed last
         self.must_be_accepted: set[int] = set()  #: log partitions that lost what this process saw committed
+        self.told_short: set[int] = (
+            set()
+        )  #: log partitions of which a leader of the past told an end below what was committed
         self.accepted: dict[int, int | None] = {}  #: log partitions that an admin accepted here: under which generation
         self.is_started = False
         super().__init__(world, name, is_static=is_static)
@@ -81,7 +84,11 @@ class ClusterNode(Node):
         """See `LogListener.read_started`."""
         self.kafka_log.bounds_told(partition, instance, end_offset)
         if end_offset < self.seen_committed.get(partition, 0):
-            self.must_be_accepted.add(partition)
+            if self.world.alarm_reasons & {partition, EVERY_PARTITION}:
+                self.must_be_accepted.add(partition)
+            else:
+                self.world.count("the past told of an end")
+                self.told_short.add(partition)
         super().read_started(partition, instance, start_offset, end_offset)
 
     def records_read(self, partition: int, instance: int, records: list[LogRecord]) -> None:
@@ -144,6 +151,11 @@ class ClusterNode(Node):
                 violate(Invariant.LOSS_IS_TOLD, f"{self.name}/{index} serves at {partition.reading.position}")
             self.must_be_accepted.discard(index)
             self.seen_committed[index] = partition.committed_offset
+
+    def may_be_alarmed(self, partition: Partition) -> bool:
+        """Tell whether something happened to it, or a leader of the past told of a shorter log."""
+        is_told_short = partition.index in self.told_short and "but was committed to" in (partition.failure or "")
+        return is_told_short or super().may_be_alarmed(partition)
 
     # ---- the end -----------------------------------------------------------------------------------------------------
 

@@ -326,7 +326,7 @@ class Node:
             steps = (before, "loading", after) if has_loaded else (before, after)
             if any(second not in LEGAL[first] for first, second in pairwise(steps)):
                 violate(Invariant.LEGAL_TRANSITIONS, f"{before} -> {after} at {self.name}/{index}")
-        if partition.is_alarmed and not self.world.alarm_reasons & {index, EVERY_PARTITION}:
+        if partition.is_alarmed and not self.may_be_alarmed(partition):
             violate(Invariant.ALARMS_HAVE_A_REASON, f"{self.name}/{index}: {partition.failure}")
         if partition.state is State.CLOSED and self.follower is not None:
             self.follower.forget(index)
@@ -337,6 +337,10 @@ class Node:
             self.world.trace(
                 f"  {self.name}/{index} is {after} (instance {partition.reading.instance}, {partition.failure})"
             )
+
+    def may_be_alarmed(self, partition: Partition) -> bool:
+        """Tell whether something happened to a log partition of which an admin has to know."""
+        return bool(self.world.alarm_reasons & {partition.index, EVERY_PARTITION})
 
     def superseded(self, partition: Partition, winner: Checkpoint, offset: int) -> None:
         """Count it, and report it to whoever divides the log partitions."""
