@@ -65,8 +65,12 @@ class NamingWatch:
             elif now_ms - self._empty_ms.setdefault(index, now_ms) > bound_ms:
                 self._fail(Invariant.NAMED_BY_ITS_WORD, f"names {named} for {index}, which {[*serving]} serve")
             age_ms = now_ms - self._adopted_ms
-            missed = next((place for place, node in serving.items() if self._is_known(node, index, age_ms)), None)
-            if named in serving or missed is None or not is_watched or not is_open:
+            # Who lost it meanwhile, though it took it again, may have been asked in between.
+            since = {place for place in serving if served_ms[place, index] <= self._adopted_ms}
+            known = (place for place in since if self._is_known(serving[place], index, age_ms))
+            missed = next(known, None)
+            is_taken = any(each.place == named and each.node.serves(index) for each in member.world.members.values())
+            if is_taken or missed is None or not is_watched or not is_open:
                 self._missed_ms.pop(index, None)
                 continue
             before, since_ms = self._missed_ms.get(index, (missed, ran_ms))
