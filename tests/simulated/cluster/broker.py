@@ -262,6 +262,7 @@ class Broker:
         if not self.refusals_left:
             return wire.NONE
         self.refusals_left -= 1
+        self.cluster.disturb()
         return self.refuses
 
     # ---- Fetch -------------------------------------------------------------------------------------------------------
