@@ -20,12 +20,14 @@ COMPILED = {
         "kafka/throttle.py",
         "metrics/instruments.py",
         "daemon/access/authorizer.py",
+        "daemon/partitions/timed_writes.py",
         "runtime",
         "runtime/partition",
         "runtime/kafka_log",
         "daemon/server",
         "daemon/server/wire",
         "daemon/share",
+        "daemon/topics/metadata_image.py",
     ),
 }
 #: What stays interpreted in them, and why.

@@ -39,7 +39,7 @@ from holdfast.daemon.share.metrics import ShareMetrics
 from holdfast.daemon.share.service import ShareService
 from holdfast.daemon.share.state_bounds import StateTotals
 from holdfast.daemon.share.topic_gate import TopicGate
-from holdfast.daemon.topics.metadata_cache import MetadataImage
+from holdfast.daemon.topics.metadata_image import MetadataImage
 from holdfast.daemon.topics.state_topic import StateTopic
 from holdfast.kafka.protocol import frames
 from holdfast.metrics.instruments import Counter

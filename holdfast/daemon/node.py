@@ -58,7 +58,7 @@ from holdfast.daemon.snapshots.store import Snapshots
 from holdfast.daemon.starting import StartingShareCalls, StartingView, starting_commands
 from holdfast.daemon.steps import NodeSteps, Stopped, cancelled
 from holdfast.daemon.topics.cluster_queries import make_cluster_queries
-from holdfast.daemon.topics.metadata_cache import ClusterMetadata, MetadataImage
+from holdfast.daemon.topics.metadata_cache import ClusterMetadata
 from holdfast.daemon.topics.state_topic import StateTopic, StateTopicError, ensure_state_topic
 from holdfast.daemon.worker_place import ALONE, WorkerPlace
 from holdfast.distribution import VERSION
@@ -299,7 +299,7 @@ class Node:
                 is_left_out=left_out,
             )
             metadata.add_user(maintenance.deleted_state)
-            service = ShareService(partitions, self._metrics, exact_now_ms, bugs, settings.share.cached_keys_max)
+            service = ShareService(partitions.writes, self._metrics, exact_now_ms, bugs, settings.share.cached_keys_max)
             gate = TopicGate(service, metadata, settings.share.write_timeout_ms, now_ms)
             commands = {
                 **NodeCommands(self, *cluster.look_ups, gate).table(),
@@ -378,7 +378,7 @@ class Node:
         self._metrics.state_topic_partitions.value = topic.partition_count
         return topic
 
-    def _make_partitions(self, log: LogPlace, image: MetadataImage, at_exit: _AtExit) -> Partitions:
+    def _make_partitions(self, log: LogPlace, image: object, at_exit: _AtExit) -> Partitions:
         settings, step_ms = self.settings, self.settings.shutdown.shutdown_step_timeout_ms
 
         def make_owners(partitions: Partitions) -> Owners:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from types import MappingProxyType
 from typing import Any
 
 from holdfast.daemon.group_metrics.group_metrics import make_group_metrics
@@ -16,7 +15,8 @@ from holdfast.daemon.maintenance.schedule import Schedule
 from holdfast.daemon.partitions.partitions import Partitions
 from holdfast.daemon.topics.cluster_queries import make_cluster_queries
 from holdfast.daemon.topics.log_identity import FirstRecords, read_first_records
-from holdfast.daemon.topics.metadata_cache import MetadataImage, Refresh
+from holdfast.daemon.topics.metadata_cache import Refresh
+from holdfast.daemon.topics.metadata_image import MetadataImage
 from holdfast.daemon.topics.state_topic import StateTopic
 from holdfast.kafka.connection import connection_options
 from holdfast.kafka.librdkafka import KafkaClients
@@ -85,7 +85,7 @@ class World(PartitionsWorld):
 
     def image(self) -> MetadataImage:
         self.version += 1
-        return MetadataImage(self.version, CLUSTER, MappingProxyType(dict.fromkeys(self.existing, 100)))
+        return MetadataImage(self.version, CLUSTER, dict.fromkeys(self.existing, 100))
 
     def refresh(
         self,

@@ -9,7 +9,8 @@ import structlog
 from holdfast.daemon.settings.models import DeletedTopicSettings
 from holdfast.daemon.share.decisions import ShareShard
 from holdfast.daemon.topics.deleted_topics import CleanUp, CleanUpStopped, DeletedTopics
-from holdfast.daemon.topics.metadata_cache import MetadataImage, Refresh
+from holdfast.daemon.topics.metadata_cache import Refresh
+from holdfast.daemon.topics.metadata_image import MetadataImage
 from holdfast.metrics.instruments import Gauge
 from holdfast.runtime.errors import CoordinatorError
 from holdfast.runtime.partition.lifecycle import Partition

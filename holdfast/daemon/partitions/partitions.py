@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
-from functools import partial
+from collections.abc import Callable, Collection, Iterator
 from typing import Any, Final, NamedTuple, Protocol
 
 from holdfast.daemon.brokers.silence import IsLeftOut, none_left_out
@@ -18,6 +17,7 @@ from holdfast.daemon.partitions.load_queue import LoadQueue
 from holdfast.daemon.partitions.loop_clock import LoopClock
 from holdfast.daemon.partitions.owners import Owners
 from holdfast.daemon.partitions.partition_lines import PartitionLines
+from holdfast.daemon.partitions.timed_writes import TimedWrites
 from holdfast.daemon.pruning.log_readers import LogReaders
 from holdfast.daemon.pruning.pruner import Pruner
 from holdfast.daemon.settings.models import Settings
@@ -35,7 +35,6 @@ from holdfast.runtime.metrics import RuntimeMetrics
 from holdfast.runtime.partition.lifecycle import Partition
 from holdfast.runtime.partition.states import State
 from holdfast.runtime.settings import LogIdentity
-from holdfast.runtime.state_machine import Operation
 
 #: States of a log partition that waits for no turn to load.
 _AT_WORK: Final = (State.LOADING, State.ACTIVE)
@@ -146,6 +145,8 @@ class Partitions:
             owners=self._owners,
         )
         self.runtime: CoordinatorRuntime = self._shell.runtime
+        #: Takes the operations of calls.
+        self.writes = TimedWrites(self.runtime, runtime_metrics.event_processing_time)
         self._image = image
         self.runtime.new_metadata_image(image)
 
@@ -221,15 +222,7 @@ class Partitions:
             is_followed_to_its_end = self._snapshots is None or await self._snapshots.stop(timeout_ms / 1_000)
         return is_followed_to_its_end and is_stopped
 
-    # ---- callers ---------------------------------------------------------------------------------------------------
-
-    def write_many(self, operations: Iterable[tuple[int, Operation]], waited_ms: int = 0) -> None:
-        """Run each operation on its log partition; what the request has waited before is taken off its time."""
-        if self._clock.is_timing_due():
-            timed = list(operations)
-            self._clock.time_request(partial(self.runtime.write_many, timed, waited_ms), len(timed))
-        else:
-            self.runtime.write_many(operations, waited_ms)
+    # ---- what there is ---------------------------------------------------------------------------------------------
 
     def __iter__(self) -> Iterator[Partition]:
         """Yield the partitions that are known here, in any state, by index."""

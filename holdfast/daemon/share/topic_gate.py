@@ -1,11 +1,11 @@
 """Holds a request that names an unknown topic or partition until the cluster was queried for it; lets all others straight through."""
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from functools import partial
 from typing import Any, Protocol
 
 from holdfast.api.results import StateRequest, StateResponse
-from holdfast.daemon.topics.metadata_cache import MetadataImage
+from holdfast.daemon.topics.metadata_image import MetadataImage
 from holdfast.kafka.metadata import RESERVED_IDS
 from holdfast.kafka.protocol.error_codes import ErrorCode
 from holdfast.records.keys import SharePartitionKey
@@ -70,12 +70,12 @@ class TopicGate:
 
         `respond` is called exactly once.
         """
-        metadata = self._metadata
-        if metadata.image is not None and self._service.is_active:
-            unknown = _find_unknown(request, metadata.image.topics)
+        image = self._metadata.image
+        if image is not None and self._service.is_active:
+            unknown = _find_unknown(request, image.topics)
             if unknown:
                 then = partial(self._handle_looked_up, api_key, request, respond, self._clock_ms())
-                metadata.look_up(unknown, caller, then, self._timeout_ms)
+                self._metadata.look_up(unknown, caller, then, self._timeout_ms)
                 return
         self._service.handle(api_key, request, respond)
 
@@ -87,7 +87,7 @@ class TopicGate:
         self._service.handle(api_key, request, respond, self._clock_ms() - began_ms)
 
 
-def _find_unknown(request: StateRequest, partition_counts: Mapping[bytes, int]) -> dict[bytes, None]:
+def _find_unknown(request: StateRequest, partition_counts: dict[bytes, int]) -> dict[bytes, None]:
     """Return the topics that are not known, or not known to have so many partitions, in the order of the request."""
     unknown: dict[bytes, None] = {}
     for topic_id, partitions in request.topics:

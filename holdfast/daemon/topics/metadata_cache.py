@@ -6,12 +6,10 @@ The answers of another cluster than the first one are refused, for they would ma
 
 import asyncio
 from collections import deque
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from contextlib import suppress
-from dataclasses import dataclass, field
 from itertools import islice
 from random import Random
-from types import MappingProxyType
 from typing import Final, NamedTuple, Protocol
 
 import structlog
@@ -20,6 +18,7 @@ from holdfast.daemon.brokers.silence import IsLeftOut, none_left_out
 from holdfast.daemon.internal_errors import InternalErrors
 from holdfast.daemon.settings.models import MetadataSettings
 from holdfast.daemon.topics.look_ups import LookUp, LookUps, Then
+from holdfast.daemon.topics.metadata_image import MetadataImage, keep_only, merge
 from holdfast.kafka.errors import ConnectionFailed
 from holdfast.kafka.metadata import RequestRefused, Topic, TopicAnswers
 from holdfast.metrics.line_limit import LineLimit
@@ -28,47 +27,6 @@ _log = structlog.get_logger(__name__)
 
 _BACKOFF_FIRST_MS: Final = 100
 _PROBLEMS_PER_MINUTE_MAX: Final = 1
-
-
-@dataclass(frozen=True, slots=True)
-class MetadataImage:
-    """What was known of the cluster at one moment."""
-
-    #: Grows with every image of a process.
-    version: int
-    cluster_id: str
-    #: Partition count by topic id.
-    topics: Mapping[bytes, int] = field(default_factory=dict)
-
-    def partition_count(self, topic_id: bytes) -> int | None:
-        """Return how many partitions a topic has, or None if it is not known to exist."""
-        return self.topics.get(topic_id)
-
-
-def merge(image: MetadataImage | None, answers: TopicAnswers) -> MetadataImage:
-    """Return what is known after some answers: `image` itself if they say nothing new, else the next version.
-
-    A topic that a broker said exists is known with the partition count it said, one whose id is unknown is not known any more,
-    and one that is unclear stays as it was. The cluster is that of the answers.
-    """
-    known = {} if image is None else image.topics
-    existing = {topic.topic_id: topic.partition_count for topic in answers.topics}
-    is_old = answers.unknown_ids.isdisjoint(known) and all(known.get(key) == size for key, size in existing.items())
-    if image is not None and is_old:
-        return image  # as a rule; a copy of all that is known would take its time
-    kept = {key: count for key, count in known.items() if key not in answers.unknown_ids}
-    return _next_image(image, kept | existing, answers.cluster_id)
-
-
-def keep_only(image: MetadataImage, topic_ids: Collection[bytes]) -> MetadataImage:
-    """Return an image that knows these topics at most: `image` itself if it knows no other, else the next version."""
-    return _next_image(image, {key: count for key, count in image.topics.items() if key in topic_ids}, image.cluster_id)
-
-
-def _next_image(image: MetadataImage | None, topics: Mapping[bytes, int], cluster_id: str) -> MetadataImage:
-    if image is not None and topics == image.topics:
-        return image
-    return MetadataImage(1 if image is None else image.version + 1, cluster_id, MappingProxyType(dict(topics)))
 
 
 class Refresh(NamedTuple):

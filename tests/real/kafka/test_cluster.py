@@ -12,7 +12,8 @@ from confluent_kafka.cimpl import NewTopic
 from holdfast.daemon.internal_errors import InternalErrors
 from holdfast.daemon.settings.models import DeletedTopicSettings, MetadataSettings
 from holdfast.daemon.topics.deleted_topics import CleanUp, DeletedTopics
-from holdfast.daemon.topics.metadata_cache import ClusterMetadata, MetadataImage, Refresh
+from holdfast.daemon.topics.metadata_cache import ClusterMetadata, Refresh
+from holdfast.daemon.topics.metadata_image import MetadataImage
 from holdfast.kafka.connection import connection_options
 from holdfast.kafka.metadata import MetadataClient
 from holdfast.metrics.instruments import Counter

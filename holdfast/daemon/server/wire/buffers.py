@@ -31,17 +31,22 @@ class Buffers:
     def __init__(self, connections: Collection[Buffered], limits: LimitSettings, memory: RequestMemory) -> None:
         """Count what `connections` keep; `memory` is what their requests in flight take."""
         self._connections = connections
-        self.limits = limits
         self._memory = memory
         #: Bytes of requests that have begun to arrive or wait for their turn.
         self.buffered_bytes = 0
         #: Answers given to sockets, in bytes; more than what is left there, until it is counted again.
         self._written_bytes = 0
+        self.obey(limits)
+
+    def obey(self, limits: LimitSettings) -> None:
+        """Keep to other bounds from now on."""
+        self._buffered_bytes_max = limits.buffered_bytes_max
+        self._unsent_bytes_max = limits.unsent_bytes_max
 
     def add_buffered(self, change: int) -> None:
         """Take note of bytes of requests that came (or, below zero, went)."""
         self.buffered_bytes += change
-        bound = self.limits.buffered_bytes_max
+        bound = self._buffered_bytes_max
         while change > 0 and self.buffered_bytes > bound:
             largest = max(self._connections, key=lambda connection: connection.count_buffered_bytes())
             text = (
@@ -52,7 +57,7 @@ class Buffers:
     def add_written(self, size: int) -> None:
         """Take note of bytes given to a socket."""
         self._written_bytes += size
-        bound = self.limits.unsent_bytes_max
+        bound = self._unsent_bytes_max
         if self._written_bytes + self._memory.answer_bytes <= bound:
             return
         unsent = {connection: connection.count_unsent_bytes() for connection in self._connections}

@@ -14,10 +14,10 @@ from typing import Protocol
 from holdfast.daemon.internal_errors import InternalErrors
 from holdfast.daemon.server.wire.accounts import Accounts
 from holdfast.daemon.server.wire.admission import Admission
-from holdfast.daemon.server.wire.buffers import Buffered, Buffers
+from holdfast.daemon.server.wire.buffers import Buffers
 from holdfast.daemon.server.wire.entrance import Entrance, OpenEntrance
 from holdfast.daemon.server.wire.requests import Api, Request, RequestMemory, Respond, Steps, Violation
-from holdfast.daemon.server.wire.turns import Turns, Worker
+from holdfast.daemon.server.wire.turns import Payer, Turns, Worker
 from holdfast.daemon.settings.components.listener import LimitSettings
 
 #: Answers a request, at once or later. It raises MalformedBody for a body that does
@@ -32,34 +32,52 @@ class ClientReport(Protocol):
         """Take one event of `kind` caused by the client at address `client`."""
 
 
-class OpenConnection(Worker, Buffered, Protocol):
-    """A connection of a client, as its server sees it."""
+class OpenConnection(Worker):
+    """A connection of a client, as its server sees it; also a `buffers.Buffered`."""
 
-    #: Address of the client, with its port and without.
-    address: str
-    host: str
+    def __init__(self, payer: Payer) -> None:
+        """Begin with a client that is not known yet."""
+        super().__init__(payer)
+        #: Address of the client, with its port and without.
+        self.address = "unknown"
+        self.host = "unknown"
 
     @property
     def is_unanswered(self) -> bool:
         """Whether a request is being carried out."""
+        raise NotImplementedError
 
     def silent_ms(self, now_ms: float) -> float:
         """Return for how long the client has sent no request and waited for no answer."""
+        raise NotImplementedError
+
+    def count_buffered_bytes(self) -> int:
+        """See `buffers.Buffered`."""
+        raise NotImplementedError
+
+    def count_unsent_bytes(self) -> int:
+        """See `buffers.Buffered`."""
+        raise NotImplementedError
 
     def flush(self) -> None:
         """Write the answers that may leave."""
+        raise NotImplementedError
 
     def drain(self) -> None:
         """Take no more requests, and close when those in flight are answered."""
+        raise NotImplementedError
 
     def close_if_overdue(self, now_ms: float) -> None:
         """Close if time is up."""
+        raise NotImplementedError
 
     def close(self, violation: Violation) -> None:
         """Close because of what the client did."""
+        raise NotImplementedError
 
     def abort(self) -> None:
         """Close without waiting for anything."""
+        raise NotImplementedError
 
 
 class Connections:
@@ -118,7 +136,8 @@ class Connections:
     def obey(self, limits: LimitSettings, report: ClientReport) -> None:
         """Keep other limits from now on, and report elsewhere; an open connection keeps what it came with that is about it alone."""
         self.report = report
-        self.limits = self.buffers.limits = self._admission.limits = limits
+        self.limits = self._admission.limits = limits
+        self.buffers.obey(limits)
         self.accounts.obey(limits)
         self.turns.set_slice(limits.request_slice_ms)
 
@@ -219,7 +238,7 @@ class Connections:
     def flush_soon(self, connection: OpenConnection) -> None:
         """Have `connection` write its answers at the end of this turn of the loop."""
         if not self._unflushed:
-            asyncio.get_running_loop().call_soon(self._flush)
+            self.turns.call_soon(self._flush)
         self._unflushed.append(connection)
 
     def _flush(self) -> None:

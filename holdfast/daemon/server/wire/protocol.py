@@ -13,7 +13,7 @@ from typing import Final, cast
 
 from holdfast.daemon.server.wire.accounts import Account
 from holdfast.daemon.server.wire.connection import NEED_MEMORY, NEED_QUOTA, Connection
-from holdfast.daemon.server.wire.connections import Connections
+from holdfast.daemon.server.wire.connections import Connections, OpenConnection
 from holdfast.daemon.server.wire.entrance import Login, NotAdmitted, encrypt
 from holdfast.daemon.server.wire.requests import Body, Request, Steps, Violation
 from holdfast.daemon.server.wire.turns import Payer
@@ -38,19 +38,12 @@ class _StepwiseRequest:
         self.is_waiting = False
 
 
-class ClientProtocol:
+class ClientProtocol(OpenConnection):
     """The way of bytes between one socket and its `Connection`; has all that an `asyncio.Protocol` has."""
 
     def __init__(self, connections: Connections) -> None:
+        super().__init__(Payer())
         self._connections = connections
-        self.address = "unknown"
-        #: The address without its port.
-        self.host = "unknown"
-        #: What `Turns` keeps here.
-        self.is_waiting = False
-        self.heavy_until_s = 0.0
-        self.used_s = 0.0
-        self.payer = Payer()
         #: Whose requests are counted with its own, and as which principal; None while it has no place.
         self._account: Account | None = None
         self._joined_as = ""

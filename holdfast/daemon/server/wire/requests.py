@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Final, NamedTuple
+from dataclasses import dataclass
+from typing import Final, NamedTuple, final
 
 #: Frames up to this size are handled in one step; larger ones are cut into steps, and wait where memory is short.
 SMALL_FRAME_BYTES: Final = 4_096
@@ -24,7 +25,9 @@ Respond = Callable[[Body], None]
 Steps = Iterator[bool]
 
 
-class Api(NamedTuple):
+@final
+@dataclass(frozen=True)
+class Api:
     """What holds for the requests of a call before its handler sees them."""
 
     name: str

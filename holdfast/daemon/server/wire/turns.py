@@ -16,7 +16,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from heapq import heappop, heappush
-from typing import Final, Protocol
+from typing import Final
+
+from mypy_extensions import mypyc_attr
 
 #: A worker has at most this share of a slice before the next one's turn.
 _TURNS_PER_SLICE: Final = 4
@@ -40,20 +42,24 @@ class Payer:
         self.floor_s = 0.0
 
 
-class Worker(Protocol):
+# A base class and no protocol, because compiled code finds the fields of a class by their place, and those of a protocol by name.
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Worker:
     """A client connection, as far as its work comes in steps."""
 
-    #: Whether it waits for its turn; belongs to `Turns`.
-    is_waiting: bool
-    #: Until when it may have to pause, because its last turn took much longer than a slice, else 0; belongs to `Turns`.
-    heavy_until_s: float
-    #: Time that it used, in seconds, on a scale that all workers of its payer share; belongs to `Turns`.
-    used_s: float
-    #: The client whose connection it is.
-    payer: Payer
+    def __init__(self, payer: Payer) -> None:
+        """Begin with nothing used; `payer` is the client whose connection it is."""
+        self.payer = payer
+        #: Whether it waits for its turn; belongs to `Turns`.
+        self.is_waiting = False
+        #: Until when it may have to pause, because its last turn took much longer than a slice, else 0; belongs to `Turns`.
+        self.heavy_until_s = 0.0
+        #: Time that it used, in seconds, on a scale that all workers of its payer share; belongs to `Turns`.
+        self.used_s = 0.0
 
     def work(self, ends_s: float) -> bool:
         """Do one step, and more while the clock is below `ends_s`; return whether more is to be done now."""
+        raise NotImplementedError
 
 
 class Turns:
@@ -71,6 +77,8 @@ class Turns:
         #: Workers that wait.
         self._count = 0
         self._is_scheduled = False
+        #: The running loop, once it was needed: a look-up for each request takes a system call.
+        self._loop: asyncio.AbstractEventLoop | None = None
         #: What the payer that went last had used before: those that wait have used as much or more.
         self._floor_s = 0.0
         #: Work done lately without a look at the sockets: it grows with work, and time without work takes it away.
@@ -124,7 +132,14 @@ class Turns:
         self._queue(payer)
         if not self._is_scheduled:
             self._is_scheduled = True
-            asyncio.get_running_loop().call_soon(self._run)
+            self.call_soon(self._run)
+
+    def call_soon(self, task: Callable[[], None]) -> None:
+        """Run a task in the next turn of the loop."""
+        loop = self._loop
+        if loop is None:
+            loop = self._loop = asyncio.get_running_loop()
+        loop.call_soon(task)
 
     def _queue(self, payer: Payer) -> None:
         """Put a payer among those that wait, unless it is there or one of its workers works."""
@@ -185,4 +200,4 @@ class Turns:
         self._busy_s = now_s - began_s
         if waiting and not self._is_scheduled:
             self._is_scheduled = True
-            asyncio.get_running_loop().call_soon(self._run)
+            self.call_soon(self._run)

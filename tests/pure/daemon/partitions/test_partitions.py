@@ -65,7 +65,7 @@ async def test_callers_of_what_another_node_serves_meanwhile_are_sent_on_and_do_
 
     def outcomes() -> list[object]:
         calls = [Call(lambda shard, _: shard.decide_summary(KEY)) for _ in range(2)]
-        world.partitions.write_many(list(enumerate(calls)))
+        world.partitions.writes.write_many(list(enumerate(calls)))
         return [type(outcome) for call in calls for outcome in call.outcomes]
 
     world.partitions.note_served_elsewhere({1})
@@ -110,7 +110,7 @@ async def test_what_a_request_has_waited_before_is_taken_off_its_time_whoever_ca
     world = await PartitionsWorld(MemoryTopic(1)).serve()
     calls = [Call(lambda shard, now_ms: shard.decide_initialize(KEY, 1, 0, now_ms)) for _ in range(4)]
     for call, waited_ms in zip(calls, (0, 2_000, 2_500, 0), strict=True):
-        world.partitions.write_many([(0, call)], waited_ms)
+        world.partitions.writes.write_many([(0, call)], waited_ms)
     ended_ms: dict[int, int] = {}
     for passed_ms in range(0, 5_001, 500):
         world.runtime.tick()
@@ -123,11 +123,11 @@ async def test_what_a_request_has_waited_before_is_taken_off_its_time_whoever_ca
 async def test_a_stop_answers_everything_and_appends_nothing_more() -> None:
     world = await PartitionsWorld(MemoryTopic(3), loads_max=1).serve()
     call = Call(lambda shard, now_ms: shard.decide_initialize(KEY, 1, 0, now_ms))
-    world.partitions.write_many([(0, call)])
+    world.partitions.writes.write_many([(0, call)])
     assert await world.partitions.stop(1_000)
     assert len(call.outcomes) == 1
     late = Call(lambda shard, now_ms: shard.decide_initialize(KEY, 1, 0, now_ms))
-    world.partitions.write_many([(0, late)])
+    world.partitions.writes.write_many([(0, late)])
     assert isinstance(late.outcomes[0], NotAvailable)
     assert world.is_ready[-1] is False
 
@@ -314,7 +314,7 @@ async def test_a_partition_is_described_for_people() -> None:
 
 async def test_what_is_written_and_not_committed_shows() -> None:
     world = await PartitionsWorld(MemoryTopic(1)).serve()
-    world.partitions.write_many([(0, Call(lambda shard, now_ms: shard.decide_initialize(KEY, 1, 0, now_ms)))])
+    world.partitions.writes.write_many([(0, Call(lambda shard, now_ms: shard.decide_initialize(KEY, 1, 0, now_ms)))])
     [row] = world.partitions.describe()
     assert (row["written"], row["committed"], row["parked"]) == (2, 1, 1)
 
@@ -361,7 +361,7 @@ async def test_what_the_log_takes_and_shows_is_counted() -> None:
     world.settle()
     world.process.log.queue_records_max = 0
     refused = Call(lambda shard, now_ms: shard.decide_initialize(KEY, 1, 0, now_ms))
-    world.partitions.write_many([(0, refused)])
+    world.partitions.writes.write_many([(0, refused)])
     counts = world.series("_total")
     assert {
         name: counts[f"holdfast_{name}_total"]
@@ -378,7 +378,7 @@ async def test_what_the_log_takes_and_shows_is_counted() -> None:
 async def test_one_request_in_64_is_timed_and_so_is_the_loop_at_each_tick() -> None:
     world = await PartitionsWorld(MemoryTopic(1)).serve()
     for _ in range(128):
-        world.partitions.write_many([(0, Call(lambda shard, _: shard.decide_summary(KEY)))])
+        world.partitions.writes.write_many([(0, Call(lambda shard, _: shard.decide_summary(KEY)))])
     world.tick(3)
     assert world.series("holdfast_event_processing_time_seconds_count") == {
         "holdfast_event_processing_time_seconds_count": 2

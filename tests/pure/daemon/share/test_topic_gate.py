@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from types import MappingProxyType
 
 import pytest
 
 from holdfast.api.results import StateRequest, StateResponse, WriteResult
 from holdfast.api.share_state import READ, WRITE
 from holdfast.daemon.share.topic_gate import TopicGate
-from holdfast.daemon.topics.metadata_cache import MetadataImage
+from holdfast.daemon.topics.metadata_image import MetadataImage
 from holdfast.kafka.metadata import RESERVED_IDS
 from holdfast.kafka.protocol.error_codes import ErrorCode
 from tests.world.samples import OTHER_TOPIC, TOPIC
@@ -54,7 +53,7 @@ class Metadata:
     """Keeps what is wanted until `answer`."""
 
     def __init__(self) -> None:
-        self.image: MetadataImage | None = MetadataImage(1, "cluster", MappingProxyType({TOPIC: 2, OTHER_TOPIC: 1}))
+        self.image: MetadataImage | None = MetadataImage(1, "cluster", {TOPIC: 2, OTHER_TOPIC: 1})
         self.wanted: list[tuple[list[bytes], str, Callable[[Collection[bytes]], None], int]] = []
 
     def look_up(

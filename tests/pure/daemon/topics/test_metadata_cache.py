@@ -10,7 +10,8 @@ from structlog.testing import capture_logs
 
 from holdfast.daemon.internal_errors import InternalErrors
 from holdfast.daemon.settings.models import MetadataSettings
-from holdfast.daemon.topics.metadata_cache import ClusterMetadata, MetadataImage, Refresh
+from holdfast.daemon.topics.metadata_cache import ClusterMetadata, Refresh
+from holdfast.daemon.topics.metadata_image import MetadataImage
 from holdfast.kafka.errors import ConnectionFailed
 from holdfast.kafka.metadata import RequestRefused, Topic, TopicAnswers
 from holdfast.metrics.instruments import Counter
@@ -47,7 +48,7 @@ class FakeCluster:
         return TopicAnswers(
             self.cluster_id,
             tuple(Topic(i, f"topic-{i[0]}", count, True) for i, count in known.items()),
-            frozenset(topic_ids) - known.keys() - self.unclear,
+            frozenset(topic_ids).difference(known, self.unclear),
         )
 
     def move_on(self) -> None:

@@ -9,7 +9,7 @@ from holdfast.daemon.server.api_table import APIS
 from holdfast.daemon.server.wire.accounts import Account, Accounts
 from holdfast.daemon.server.wire.connection import NEED_DATA, NEED_QUOTA, Connection
 from holdfast.daemon.server.wire.requests import ANONYMOUS, Request, RequestMemory
-from holdfast.daemon.server.wire.turns import Payer
+from holdfast.daemon.server.wire.turns import Payer, Worker
 from holdfast.daemon.settings.components.listener import LimitSettings
 from holdfast.kafka.protocol import frames
 from tests.waiting import wait_until
@@ -24,13 +24,11 @@ LIMITS = LimitSettings(
 )
 
 
-class Idler:
+class Idler(Worker):
     """A connection that never works."""
 
     def __init__(self) -> None:
-        self.is_waiting = False
-        self.heavy_until_s = self.used_s = 0.0
-        self.payer = Payer()
+        super().__init__(Payer())
 
     def work(self, ends_s: float) -> bool:
         return False

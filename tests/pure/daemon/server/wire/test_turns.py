@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from random import Random
 
-from holdfast.daemon.server.wire.turns import Payer, Turns
+from holdfast.daemon.server.wire.turns import Payer, Turns, Worker
 from tests.waiting import wait_until
 
 MS = 0.001
@@ -19,7 +19,7 @@ class Clock:
         return self.now_s
 
 
-class Client:
+class Client(Worker):
     """Has some steps to do, each of which takes a time."""
 
     def __init__(
@@ -31,11 +31,8 @@ class Client:
         step_ms: float = 1.0,
         payer: Payer | None = None,
     ) -> None:
+        super().__init__(payer or Payer())
         self.name, self.clock, self.diary, self.steps, self.step_ms = name, clock, diary, steps, step_ms
-        self.is_waiting = False
-        self.heavy_until_s = 0.0
-        self.used_s = 0.0
-        self.payer = payer or Payer()
 
     def work(self, ends_s: float) -> bool:
         while self.steps:
