@@ -1,0 +1,56 @@
+"""What callgrind wrote, as a table by room that adds up."""
+
+from __future__ import annotations
+
+from benchmarks.micro.instructions import count
+
+FILE = """\
+version: 1
+events: Ir
+
+ob=(1) /tree/holdfast_node__mypyc.so
+fn=(1) CPyDef_holdfast___daemon___server___api_table___ApiHandler_____call__
+0 10
+cfn=(2) CPyDef_holdfast___daemon___server___api_table___ApiHandler___answer_share_call
+calls=3 0
+0 900
+
+fn=(2)
+0 30
++5 6
+cob=(2) /tree/holdfast/records/native/twins.so
+cfn=(3) combine
+calls=3 0
+* 500
+cfn=(4) CPyDef_holdfast___runtime___coordinator___CoordinatorRuntime___write_many
+calls=3 0
+* 300
+
+ob=(2)
+fn=(3)
+0 500
+
+ob=(1)
+fn=(4)
+0 300
+
+ob=(3) /libraries/uvloop/loop.so
+fn=(5) uv_run
+0 7
+
+ob=(4) /usr/bin/python3.11
+fn=(6) _PyEval_EvalFrameDefault'2
+0 40
+"""
+
+
+def test_instructions_are_those_of_the_room_itself_and_add_up() -> None:
+    rooms, requests = count(FILE.splitlines())
+    assert requests == 3
+    assert rooms == {
+        "holdfast/daemon/server/": 46,
+        "holdfast/records/native/ (C)": 500,
+        "holdfast/runtime/": 300,
+        "the event loop": 7,
+        "the interpreter, for the broker above all": 40,
+    }
