@@ -18,6 +18,8 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -26,11 +28,17 @@ import uvloop
 from benchmarks.generator import Workload
 from benchmarks.micro import node
 from benchmarks.share_state import MIXES
+from holdfast.daemon.settings.components.listener import LimitSettings
 from holdfast.runtime.build import BUILD
+from holdfast.runtime.kafka_log.log import KafkaLogConfig
 
-#: What is done by the clock would weigh more in a process that valgrind makes fifty times as slow, so it is done this seldom.
-_TICK_MS: Final = 5_000
-_IDLE_FETCH_S: Final = 5.0
+# valgrind makes the process fifty times as slow, so time goes so much slower for all that goes by it.
+_SLOWED: Final = 50
+_TICK_MS: Final = 50 * _SLOWED
+_IDLE_FETCH_S: Final = node._IDLE_FETCH_S * _SLOWED
+#: Where many callers write while it answers; one alone waits for it, whatever it takes.
+_BROKER_S: Final = node.BROKER_S * _SLOWED
+_SLICE_MS: Final = LimitSettings().request_slice_ms * _SLOWED
 #: Functions that count for their callers: of Python but its interpreter, of mypyc's library, and of C.
 _SKIPPED: Final = (
     *(f"_Py{letter}*" for letter in "ABCDFGHILMNORSTUVW_"),
@@ -132,12 +140,16 @@ def _measure(arguments: Sequence[str]) -> Iterator[str]:
 
 def _serve(workload: Workload, seconds: float) -> None:
     module: Any = node
-    whole = module.CoordinatorShell
+    make_shell = module.CoordinatorShell
 
-    def seldom(*arguments: Any, **named: Any) -> Any:  # noqa: ANN401 - whatever the shell takes
-        return whole(*arguments, **{**named, "tick_ms": _TICK_MS})
+    def make_slowed(config: object, log_config: KafkaLogConfig, *rest: object, **named: object) -> object:
+        log_config = replace(log_config, fetch_wait_ms=log_config.fetch_wait_ms * _SLOWED)
+        return make_shell(config, log_config, *rest, **{**named, "tick_ms": _TICK_MS})
 
-    module.time, module.CoordinatorShell, module._IDLE_FETCH_S = _Switch(), seldom, _IDLE_FETCH_S
+    module.time, module.CoordinatorShell = _Switch(), make_slowed
+    module.BROKER_S = _BROKER_S if workload.connections > 1 else node.BROKER_S
+    module._IDLE_FETCH_S = _IDLE_FETCH_S
+    module.LimitSettings = partial(LimitSettings, request_slice_ms=_SLICE_MS)
     node.make_log_reach_fake_brokers()
     uvloop.run(node.serve([workload], seconds))
 
