@@ -45,6 +45,7 @@ from holdfast.kafka.protocol.primitives import (
     skip_tags,
 )
 from holdfast.records.batches import StateBatch, make_batch
+from holdfast.records.native import twins
 
 _ONE_BATCH: Final = Struct(">qqbhBB")  # and the tags of the share partition behind it
 _PARTITION_SIZE_MIN: Final = 5
@@ -93,7 +94,19 @@ def decode_request(
             more than `bounds` allow.
         KeyError: the version is not in `VERSIONS`.
     """
-    read_partitions = _REQUEST_READERS[api_key, version]
+    decode_in_c = _DECODERS_IN_C.get((api_key, version))
+    if decode_in_c is not None:
+        request = decode_in_c(data, offset, bounds, caller)
+        if request is not None:
+            return request
+    return decode_in_python(api_key, version, data, offset, bounds, caller)
+
+
+def decode_in_python(
+    api_key: int, version: int, data: Buffer, offset: int, bounds: Bounds, caller: Caller
+) -> StateRequest:
+    """Answer as `decode_request` does, in every case."""
+    _, _, read_partitions = _PARTITIONS[api_key, version]
     group_id, offset = read_string(data, offset, "GroupId")
     topics: list[tuple[bytes, list[PartitionRequest]]] = []
     partitions_left, batches_max, _ = bounds
@@ -125,7 +138,7 @@ def decode_in_steps(
     api_key: int, version: int, data: Buffer, offset: int, bounds: Bounds, caller: Caller
 ) -> Generator[bool, None, StateRequest]:
     """Do what `decode_request` does, in steps of a millisecond or so, for a large request; each yields True."""
-    read_partitions = _REQUEST_READERS[api_key, version]
+    _, _, read_partitions = _PARTITIONS[api_key, version]
     group_id, offset = read_string(data, offset, "GroupId")
     topics: list[tuple[bytes, list[PartitionRequest]]] = []
     partitions_left, batches_max, batches_left = bounds
@@ -202,10 +215,12 @@ def encode_request(api_key: int, version: int, request: StateRequest) -> bytes:
 # ---- one share partition at a time ------------------------------------------------------------------------------------
 
 _PartitionsReader = Callable[[Buffer, int, int, int], tuple[list[PartitionRequest], int]]
+#: The type of a share partition and its layout, as the twin in C is told them, and the reader in Python.
+_Partitions = tuple[type[PartitionRequest], str, _PartitionsReader]
 
 
-def _reader_of_fixed(layout: str, kind: type[PartitionRequest]) -> _PartitionsReader:
-    """Return a reader of share partitions that are the numbers of `layout` and nothing else."""
+def _fixed(layout: str, kind: type[PartitionRequest]) -> _Partitions:
+    """Return how share partitions are read that are the numbers of `layout` and nothing else."""
     struct = Struct(f">{layout}B")
     unpack, size, field_count = struct.unpack_from, struct.size, len(layout)
     make: Callable[[tuple[int, ...]], PartitionRequest] = partial(tuple.__new__, kind)
@@ -218,11 +233,11 @@ def _reader_of_fixed(layout: str, kind: type[PartitionRequest]) -> _PartitionsRe
             partitions.append(make(fields[:field_count]))
         return partitions, offset
 
-    return read_partitions
+    return kind, layout, read_partitions
 
 
-def _reader_of_writes(layout: str, absent: tuple[int, ...]) -> _PartitionsReader:
-    """Return a reader of the share partitions of a Write; `absent` is what `layout` lacks before the batches."""
+def _writes(layout: str, absent: tuple[int, ...]) -> _Partitions:
+    """Return how the share partitions of a Write are read; `absent` is what `layout` lacks before the batches, each a -1."""
     struct = Struct(f">{layout}B")
     unpack, size = struct.unpack_from, struct.size
     field_count = len(layout)
@@ -246,18 +261,27 @@ def _reader_of_writes(layout: str, absent: tuple[int, ...]) -> _PartitionsReader
             partitions.append(_make_write((*fields[:field_count], *absent, batches)))
         return partitions, offset
 
-    return read_partitions
+    return WritePartition, layout + "-" * len(absent) + "B", read_partitions
 
 
-_REQUEST_READERS: Final[dict[tuple[int, int], _PartitionsReader]] = {
-    (INITIALIZE, 0): _reader_of_fixed("iiq", InitializePartition),
-    (READ, 0): _reader_of_fixed("ii", ReadPartition),
-    (WRITE, 0): _reader_of_writes("iiiq", absent=(-1,)),
-    (WRITE, 1): _reader_of_writes("iiiqi", absent=()),
-    (DELETE, 0): _reader_of_fixed("i", DeletePartition),
-    (SUMMARY, 0): _reader_of_fixed("ii", SummaryPartition),
-    (SUMMARY, 1): _reader_of_fixed("ii", SummaryPartition),
+_PARTITIONS: Final[dict[tuple[int, int], _Partitions]] = {
+    (INITIALIZE, 0): _fixed("iiq", InitializePartition),
+    (READ, 0): _fixed("ii", ReadPartition),
+    (WRITE, 0): _writes("iiiq", absent=(-1,)),
+    (WRITE, 1): _writes("iiiqi", absent=()),
+    (DELETE, 0): _fixed("i", DeletePartition),
+    (SUMMARY, 0): _fixed("ii", SummaryPartition),
+    (SUMMARY, 1): _fixed("ii", SummaryPartition),
 }
+
+_DECODERS_IN_C: Final[dict[tuple[int, int], Callable[[Buffer, int, Bounds, Caller], StateRequest | None]]] = (
+    {}
+    if twins is None
+    else {
+        call: partial(twins.decode_request, StateRequest, partition_type, layout)
+        for call, (partition_type, layout, _) in _PARTITIONS.items()
+    }
+)
 
 
 def _encode_batches(batches: Sequence[StateBatch]) -> bytes:

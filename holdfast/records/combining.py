@@ -34,6 +34,8 @@ from holdfast.records.native import twins
 if twins is not None:
     Sequence.register(twins.PackedBatches)
 
+_combine_in_c: Final = None if twins is None else twins.combine
+
 #: How often a batch may on average be cut and put back before `_sweep` takes over; recorded cases need less than 2.
 _PUT_BACK_PER_BATCH_MAX: Final = 16
 #: And how often in all, beside once for each batch, so that a Write of thousands of batches takes no longer than sorting.
@@ -56,8 +58,8 @@ def combine(current: Sequence[StateBatch], incoming: Sequence[StateBatch], start
         incoming: the batches of the write, in any order.
         start_offset: offsets below it are cut off; -1 cuts nothing.
     """
-    if twins is not None:
-        combined = twins.combine(current, incoming, start_offset)
+    if _combine_in_c is not None:
+        combined = _combine_in_c(current, incoming, start_offset)
         if combined is not None:
             return combined
     return pack(combine_in_python(current, incoming, start_offset))

@@ -10,10 +10,10 @@ Source: `Model.step` of the model-checked log protocol.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Final, NamedTuple
 
 from holdfast.records.checkpoint import Checkpoint
+from holdfast.records.native import maker
 
 
 class Position(NamedTuple):
@@ -26,8 +26,8 @@ class Position(NamedTuple):
     next_sequence: int
 
 
-#: Make a position of its three fields, wholly in C; one is made for every batch that is committed.
-make_position: Final[Callable[[tuple[int, bytes | None, int]], Position]] = partial(tuple.__new__, Position)
+#: Make a position of its three fields; one is made for every batch that is committed.
+make_position: Final[Callable[[tuple[int, bytes | None, int]], Position]] = maker(Position)
 
 #: Where every log begins. No sequence is negative, so nothing counts before a checkpoint does.
 START: Final = Position(owner_epoch=0, attempt_id=None, next_sequence=-1)

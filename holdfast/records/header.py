@@ -10,12 +10,15 @@ from struct import Struct
 from typing import Any, Final
 
 from holdfast.records.errors import Undecodable, UnknownVersion
+from holdfast.records.native import twins
 
 HEADER_NAME: Final = "hf"
 
 _VERSION: Final = 1
 _LAYOUT: Final = Struct(">biq")
 _pack: Final = _LAYOUT.pack
+
+_encode_in_c: Final = None if twins is None else twins.encode_header
 
 
 def find_header(headers: Any) -> bytes | None:  # noqa: ANN401 - librdkafka's stubs say less than is true
@@ -30,6 +33,12 @@ def find_header(headers: Any) -> bytes | None:  # noqa: ANN401 - librdkafka's st
 
 def encode_header(owner_epoch: int, sequence: int) -> bytes:
     """Return the 13 bytes that say "record number `sequence` (from 0) of owner epoch `owner_epoch`"."""
+    header = None if _encode_in_c is None else _encode_in_c(owner_epoch, sequence)
+    return encode_in_python(owner_epoch, sequence) if header is None else header
+
+
+def encode_in_python(owner_epoch: int, sequence: int) -> bytes:
+    """Answer as `encode_header` does."""
     return _pack(_VERSION, owner_epoch, sequence)
 
 

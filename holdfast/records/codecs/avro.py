@@ -28,6 +28,8 @@ KEY_PREFIX: Final[bytes] = _KEY.prefix
 SNAPSHOT_PREFIX: Final[bytes] = _SNAPSHOT.prefix
 UPDATE_PREFIX: Final[bytes] = _UPDATE.prefix
 
+_encode_in_c: Final = None if twins is None else twins.encode_value
+
 
 def encode_key(key: SharePartitionKey) -> bytes:
     """Return the bytes of a record's key."""
@@ -64,8 +66,8 @@ def decode_key(data: bytes) -> SharePartitionKey:
 def encode_value(value: Snapshot | Update) -> bytes:
     """Return the bytes of a snapshot or an update, whose numbers are within the range of their fields."""
     is_update = type(value) is Update
-    if twins is not None:
-        return twins.encode_value(value, 4 if is_update else 7, UPDATE_PREFIX if is_update else SNAPSHOT_PREFIX)
+    if _encode_in_c is not None:
+        return _encode_in_c(value, 4 if is_update else 7, UPDATE_PREFIX if is_update else SNAPSHOT_PREFIX)
     return encode_value_in_python(value)
 
 

@@ -5,9 +5,20 @@ The files in C are cut as the modules in Python are, and `native.h` is what they
 They know of batches and values alone, so what has a twin may import this package.
 """
 
+from collections.abc import Callable
+from functools import partial
+from typing import Any, TypeVar
+
 try:
     from holdfast.records.native import twins
 except ImportError:  # the build without a C compiler
     twins = None  # type: ignore[assignment]
 
-__all__ = ["twins"]
+__all__ = ["maker", "twins"]
+
+_T = TypeVar("_T", bound=tuple[Any, ...])
+
+
+def maker(kind: type[_T]) -> Callable[[tuple[Any, ...]], _T]:
+    """Return what makes a named tuple of a tuple of all its fields, without the constructor that it has in Python."""
+    return partial(tuple.__new__, kind) if twins is None else twins.maker(kind)

@@ -167,7 +167,15 @@ PyObject *combine_held(PyObject *held, PyObject *incoming, int64_t start)
     Batch given[BATCHES_MAX / 4];
     Splice splice;
     /* Whether an empty tuple is settled is no question. */
-    if (coming < 0 || coming > BATCHES_MAX / 4 || kept < 0 || (kept && !Py_IS_TYPE(held, &packed_type)))
+    if (coming < 0 || kept < 0 || (kept && !Py_IS_TYPE(held, &packed_type)))
+        Py_RETURN_NONE;
+    if (!kept && coming && Py_IS_TYPE(incoming, &packed_type)) {
+        const Batch *batches = ((Packed *)incoming)->batches;
+        /* They are settled, and nothing of them is cut. */
+        if (batches->first >= 0 && batches->first >= start && batches[coming - 1].last < INT64_MAX)
+            return Py_NewRef(incoming);
+    }
+    if (coming > BATCHES_MAX / 4)
         Py_RETURN_NONE;
     int are_usual = copy_batches(incoming, given);
     if (are_usual < 0)

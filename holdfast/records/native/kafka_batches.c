@@ -2,9 +2,6 @@
 
 #include "native.h"
 
-/* Two offsets, a state of a byte, a count of two, and that there are no tags. */
-#define KAFKA_BATCH_SIZE 20
-
 PyObject *encode_batches(PyObject *module, PyObject *held)
 {
     Py_ssize_t size = count_batches(held);
@@ -28,6 +25,19 @@ PyObject *encode_batches(PyObject *module, PyObject *held)
     return made;
 }
 
+PyObject *read_kafka_batches(const uint8_t *at, Py_ssize_t size)
+{
+    Packed *packed = size ? new_packed(size) : (Packed *)Py_NewRef(nothing);
+    uint8_t tags = 0;
+    for (Py_ssize_t index = 0; packed && index < size; index++, at += KAFKA_BATCH_SIZE) {
+        packed->batches[index] = (Batch){take_int64(at), take_int64(at + 8), (int8_t)at[16], take_int16(at + 17)};
+        tags |= at[19];
+    }
+    if (tags)
+        Py_CLEAR(packed);
+    return (PyObject *)packed;
+}
+
 PyObject *decode_batches(PyObject *module, PyObject *const *args, Py_ssize_t arguments)
 {
     Py_buffer data;
@@ -41,18 +51,9 @@ PyObject *decode_batches(PyObject *module, PyObject *const *args, Py_ssize_t arg
         PyErr_Format(PyExc_ValueError, "the batches lie outside of the bytes");
         goto done;
     }
-    Packed *packed = size ? new_packed(size) : (Packed *)Py_NewRef(nothing);
-    if (!(made = (PyObject *)packed))
-        goto done;
-    const uint8_t *at = (const uint8_t *)data.buf + begin;
-    uint8_t tags = 0;
-    for (Py_ssize_t index = 0; index < size; index++, at += KAFKA_BATCH_SIZE) {
-        packed->batches[index] = (Batch){(int64_t)take_big_endian(at, 8), (int64_t)take_big_endian(at + 8, 8), (int8_t)at[16],
-                                         (int16_t)take_big_endian(at + 17, 2)};
-        tags |= at[19];
-    }
-    if (tags || !is_settled(packed->batches, size))
-        Py_SETREF(made, Py_NewRef(Py_None));
+    made = read_kafka_batches((const uint8_t *)data.buf + begin, size);
+    if (made ? !is_settled(((Packed *)made)->batches, size) : !PyErr_Occurred())
+        Py_XSETREF(made, Py_NewRef(Py_None));
 done:
     PyBuffer_Release(&data);
     return made;

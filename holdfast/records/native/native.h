@@ -1,7 +1,7 @@
 /* What the files of this extension know of each other; `twins.pyi` says what each function takes and gives.
 
    Each function is the twin of one in Python and answers the same; where a case is unusual it answers None, and the caller goes
-   the way in Python. `tests/pure/records/test_native.py` compares them case by case.
+   the way in Python. `tests/pure/records/test_native.py` and its like compare them case by case.
 
    What a loop calls for each number is defined here, as far as it is short, for each file to have it in line. */
 
@@ -21,6 +21,10 @@
 /* Longer varints are left to fastavro, as `numbers.decode_numbers` does. */
 #define NUMBER_BITS_MAX 56
 #define BATCH_FIELDS 4
+/* Delivery states that are persisted, as in `batches`. */
+#define AVAILABLE 0
+#define ACKNOWLEDGED 2
+#define ARCHIVED 4
 
 /* A function of the module that takes a single argument, and one that takes several. */
 typedef PyObject *TakesOne(PyObject *module, PyObject *argument);
@@ -53,7 +57,9 @@ int is_number(PyObject *object);
 PyObject *leave_overflow(void);
 /* Tell whether something is a batch; an exception is set where it is none. */
 int is_batch(PyObject *object);
-TakesOne untrack, untrack_map;
+/* What makes instances of a subclass of tuple. */
+extern PyTypeObject maker_type;
+TakesOne untrack, untrack_map, maker;
 
 /* Make an instance of a subclass of tuple without its fields, unknown to the collector. */
 static inline PyObject *new_tuple(PyTypeObject *type, Py_ssize_t size)
@@ -112,7 +118,9 @@ Py_ssize_t count_batches(PyObject *held);
 int copy_batches(PyObject *held, Batch *batches);
 /* Return batches side by side, settled or not; None where one is unusual. */
 PyObject *pack_numbers(PyObject *held);
-TakesOne pack;
+/* Return packed batches as a tuple. */
+PyObject *unpack(PyObject *packed);
+TakesOne pack, are_well_formed;
 
 static inline int is_same(const Batch *one, const Batch *other)
 {
@@ -177,18 +185,35 @@ static inline uint8_t *put_big_endian(uint8_t *at, uint64_t number, int bytes)
     return at;
 }
 
-static inline uint64_t take_big_endian(const uint8_t *at, int bytes)
+/* Numbers in big-endian order, written out so that the compiler takes each at once. */
+static inline int16_t take_int16(const uint8_t *at)
 {
-    uint64_t number = 0;
-    while (bytes--)
-        number = number << 8 | *at++;
-    return number;
+    return (int16_t)(at[0] << 8 | at[1]);
 }
 
-/* ---- values.c, kafka_batches.c, deliveries.c, record_batches.c --------------------------------------------------- */
+static inline int32_t take_int32(const uint8_t *at)
+{
+    return (int32_t)((uint32_t)at[0] << 24 | (uint32_t)at[1] << 16 | (uint32_t)at[2] << 8 | at[3]);
+}
 
+static inline int64_t take_int64(const uint8_t *at)
+{
+    return (int64_t)((uint64_t)(uint32_t)take_int32(at) << 32 | (uint32_t)take_int32(at + 4));
+}
+
+/* ---- kafka_batches.c --------------------------------------------------------------------------------------------- */
+
+/* Two offsets, a state of a byte, a count of two, and that there are no tags. */
+#define KAFKA_BATCH_SIZE 20
+
+/* Return so many batches side by side, settled or not; NULL without an exception where one has tags. */
+PyObject *read_kafka_batches(const uint8_t *at, Py_ssize_t size);
 TakesOne encode_batches;
-TakesMany encode_value, decode_update, decode_snapshot, decode_batches, sum_up_deliveries, decode_records, encode_records;
+TakesMany decode_batches;
+
+/* ---- values.c, requests.c, deliveries.c, record_batches.c -------------------------------------------------------- */
+
+TakesMany encode_value, decode_update, decode_snapshot, decode_request, sum_up_deliveries, decode_records, encode_header, encode_records;
 
 /* ---- crc32c.c ---------------------------------------------------------------------------------------------------- */
 

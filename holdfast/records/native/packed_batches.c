@@ -86,6 +86,17 @@ PyObject *pack(PyObject *module, PyObject *held)
     return packed;
 }
 
+PyObject *are_well_formed(PyObject *module, PyObject *held)
+{
+    int are_well = Py_IS_TYPE(held, &packed_type);
+    for (Py_ssize_t index = 0; are_well && index < Py_SIZE(held); index++) {
+        const Batch *batch = &((Packed *)held)->batches[index];
+        are_well = 0 <= batch->first && batch->first <= batch->last && batch->count >= 0 &&
+                   (batch->state == AVAILABLE || batch->state == ACKNOWLEDGED || batch->state == ARCHIVED);
+    }
+    return PyBool_FromLong(are_well);
+}
+
 /* Make a tuple of every so many batches from one on. */
 static PyObject *make_tuple(const Packed *packed, Py_ssize_t begin, Py_ssize_t step, Py_ssize_t size)
 {
@@ -100,9 +111,9 @@ static PyObject *make_tuple(const Packed *packed, Py_ssize_t begin, Py_ssize_t s
     return made;
 }
 
-static PyObject *packed_tuple(PyObject *self)
+PyObject *unpack(PyObject *packed)
 {
-    return make_tuple((Packed *)self, 0, 1, Py_SIZE(self));
+    return make_tuple((Packed *)packed, 0, 1, Py_SIZE(packed));
 }
 
 static Py_ssize_t packed_length(PyObject *self)
@@ -142,7 +153,7 @@ static PyObject *packed_compare(PyObject *self, PyObject *other, int operator)
     }
     if (!PyTuple_Check(other) && !Py_IS_TYPE(other, &packed_type))
         Py_RETURN_NOTIMPLEMENTED;
-    PyObject *one = packed_tuple(self), *two = Py_IS_TYPE(other, &packed_type) ? packed_tuple(other) : Py_NewRef(other);
+    PyObject *one = unpack(self), *two = Py_IS_TYPE(other, &packed_type) ? unpack(other) : Py_NewRef(other);
     PyObject *answer = one && two ? PyObject_RichCompare(one, two, operator) : NULL;
     Py_XDECREF(one);
     Py_XDECREF(two);
@@ -151,7 +162,7 @@ static PyObject *packed_compare(PyObject *self, PyObject *other, int operator)
 
 static Py_hash_t packed_hash(PyObject *self)
 {
-    PyObject *tuple = packed_tuple(self);
+    PyObject *tuple = unpack(self);
     Py_hash_t hash = tuple ? PyObject_Hash(tuple) : -1;
     Py_XDECREF(tuple);
     return hash;
@@ -159,7 +170,7 @@ static Py_hash_t packed_hash(PyObject *self)
 
 static PyObject *packed_repr(PyObject *self)
 {
-    PyObject *tuple = packed_tuple(self), *text = tuple ? PyObject_Repr(tuple) : NULL;
+    PyObject *tuple = unpack(self), *text = tuple ? PyObject_Repr(tuple) : NULL;
     Py_XDECREF(tuple);
     return text;
 }
@@ -167,13 +178,13 @@ static PyObject *packed_repr(PyObject *self)
 /* Copies and what other processes are sent are the twin in Python, for these may run another build. */
 static PyObject *packed_reduce(PyObject *self, PyObject *unused)
 {
-    PyObject *tuple = packed_tuple(self);
+    PyObject *tuple = unpack(self);
     return tuple ? Py_BuildValue("O(N)", settled_type, tuple) : NULL;
 }
 
 static PyObject *packed_index(PyObject *self, PyObject *args)
 {
-    PyObject *tuple = packed_tuple(self), *method = tuple ? PyObject_GetAttrString(tuple, "index") : NULL;
+    PyObject *tuple = unpack(self), *method = tuple ? PyObject_GetAttrString(tuple, "index") : NULL;
     PyObject *answer = method ? PyObject_CallObject(method, args) : NULL;
     Py_XDECREF(tuple);
     Py_XDECREF(method);
@@ -182,7 +193,7 @@ static PyObject *packed_index(PyObject *self, PyObject *args)
 
 static PyObject *packed_count(PyObject *self, PyObject *wanted)
 {
-    PyObject *tuple = packed_tuple(self), *answer = tuple ? PyObject_CallMethod(tuple, "count", "(O)", wanted) : NULL;
+    PyObject *tuple = unpack(self), *answer = tuple ? PyObject_CallMethod(tuple, "count", "(O)", wanted) : NULL;
     Py_XDECREF(tuple);
     return answer;
 }

@@ -86,6 +86,26 @@ unusual:
     Py_RETURN_NONE;
 }
 
+/* ---- the header of a record -------------------------------------------------------------------------------------- */
+
+#define HEADER_VERSION 1
+#define HEADER_SIZE 13
+
+PyObject *encode_header(PyObject *module, PyObject *const *args, Py_ssize_t arguments)
+{
+    int64_t owner_epoch, sequence;
+    if (arguments != 2)
+        return PyErr_Format(PyExc_TypeError, "encode_header takes an owner epoch and a sequence");
+    if (!read_number(args[0], &owner_epoch) || !read_number(args[1], &sequence))
+        return leave_overflow();
+    if (owner_epoch != (int32_t)owner_epoch)
+        Py_RETURN_NONE;
+    PyObject *made = PyBytes_FromStringAndSize(NULL, HEADER_SIZE);
+    if (made)
+        put_big_endian(put_big_endian(put_big_endian((uint8_t *)PyBytes_AS_STRING(made), HEADER_VERSION, 1), owner_epoch, 4), sequence, 8);
+    return made;
+}
+
 /* ---- a batch of records ------------------------------------------------------------------------------------------ */
 
 /* Where the head of a batch ends, its length begins to count, and its checksum begins to check. */

@@ -61,3 +61,52 @@ PyObject *untrack_map(PyObject *module, PyObject *object)
         PyObject_GC_UnTrack(object);
     Py_RETURN_NONE;
 }
+
+/* ---- makers ------------------------------------------------------------------------------------------------------ */
+
+typedef struct {
+    PyObject_HEAD
+    vectorcallfunc call;
+    PyTypeObject *type;
+} Maker;
+
+static PyObject *call_maker(PyObject *self, PyObject *const *args, size_t arguments, PyObject *names)
+{
+    if (PyVectorcall_NARGS(arguments) != 1 || names || !PyTuple_Check(args[0]))
+        return PyErr_Format(PyExc_TypeError, "a maker takes a tuple of all fields");
+    Py_ssize_t size = PyTuple_GET_SIZE(args[0]);
+    PyObject *made = new_tuple(((Maker *)self)->type, size);
+    if (!made)
+        return NULL;
+    for (Py_ssize_t index = 0; index < size; index++)
+        PyTuple_SET_ITEM(made, index, Py_NewRef(PyTuple_GET_ITEM(args[0], index)));
+    PyObject_GC_Track(made);
+    return made;
+}
+
+static void dealloc_maker(PyObject *self)
+{
+    Py_DECREF(((Maker *)self)->type);
+    PyObject_Free(self);
+}
+
+PyTypeObject maker_type = {
+    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "holdfast.records.native.twins.Maker",
+    .tp_basicsize = sizeof(Maker),
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION | Py_TPFLAGS_HAVE_VECTORCALL,
+    .tp_dealloc = dealloc_maker,
+    .tp_call = PyVectorcall_Call,
+    .tp_vectorcall_offset = offsetof(Maker, call),
+};
+
+PyObject *maker(PyObject *module, PyObject *type)
+{
+    if (!PyType_Check(type) || !is_tuple_type((PyTypeObject *)type))
+        return PyErr_Format(PyExc_TypeError, "only subclasses of tuple have makers");
+    Maker *made = PyObject_New(Maker, &maker_type);
+    if (made) {
+        made->call = call_maker;
+        made->type = (PyTypeObject *)Py_NewRef(type);
+    }
+    return (PyObject *)made;
+}

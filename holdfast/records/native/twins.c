@@ -12,16 +12,20 @@ PyTypeObject *state_batch_type, *settled_type, *update_type, *snapshot_type;
 static PyMethodDef functions[] = {
     ONE(untrack),
     ONE(untrack_map),
+    ONE(maker),
     MANY(encode_value),
     MANY(decode_update),
     MANY(decode_snapshot),
     ONE(pack),
+    ONE(are_well_formed),
     ONE(encode_batches),
     MANY(decode_batches),
+    MANY(decode_request),
     MANY(combine),
     MANY(sum_up_deliveries),
     MANY(replay_update),
     MANY(decode_records),
+    MANY(encode_header),
     MANY(encode_records),
     MANY(fold_updates),
     {NULL, NULL, 0, NULL},
@@ -45,7 +49,8 @@ PyMODINIT_FUNC PyInit_twins(void)
     if (!(state_batch_type = find_type("holdfast.records.batches", "StateBatch")) ||
         !(settled_type = find_type("holdfast.records.batches", "SettledBatches")) ||
         !(update_type = find_type("holdfast.records.values", "Update")) ||
-        !(snapshot_type = find_type("holdfast.records.values", "Snapshot")) || prepare_packed() < 0)
+        !(snapshot_type = find_type("holdfast.records.values", "Snapshot")) || prepare_packed() < 0 ||
+        PyType_Ready(&maker_type) < 0)
         return NULL;
     prepare_crc32c();
     PyObject *module = PyModule_Create(&definition);

@@ -3,7 +3,7 @@
 They are part of the build that ships. Without them the functions in Python that each names serve alone, and answer the same.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeVar, final, overload
 
 from holdfast.records.batches import StateBatch
@@ -27,6 +27,8 @@ class PackedBatches(Sequence[StateBatch]):
     def __eq__(self, other: object) -> bool: ...
     def __hash__(self) -> int: ...
 
+T = TypeVar("T", bound=tuple[Any, ...])
+Q = TypeVar("Q", bound=tuple[object, ...])
 R = TypeVar("R", bound=tuple[int, bytes | None, bytes | None, bytes | None])
 
 def untrack(value: tuple[object, ...], /) -> None:
@@ -34,6 +36,9 @@ def untrack(value: tuple[object, ...], /) -> None:
 
 def untrack_map(values: dict[Any, Any], /) -> None:
     """Have Python's collector not look through a dictionary that is part of no cycle; whatever is put into it undoes that."""
+
+def maker(kind: type[T], /) -> Callable[[tuple[Any, ...]], T]:
+    """Twin of what `native.maker` does, for a type that adds nothing to tuple but names."""
 
 def encode_value(value: Snapshot | Update, batches_at: int, prefix: bytes, /) -> bytes:
     """Twin of `codecs.avro.encode_value`, told where among the fields the batches are."""
@@ -47,11 +52,37 @@ def decode_snapshot(data: bytes, numbers_at: int, /) -> Snapshot | None:
 def pack(batches: Sequence[StateBatch], /) -> PackedBatches | None:
     """Return the batches of a tuple packed; None where they are not settled, or a number is beyond what a log has."""
 
+def are_well_formed(batches: Sequence[StateBatch], /) -> bool:
+    """Tell whether batches are packed, and each has offsets from 0 on, a delivery state that is persisted, and a count from 0 on."""
+
 def encode_batches(batches: Sequence[StateBatch], /) -> bytes | None:
     """Twin of `api.share_state.pack_batches`; None where a number is beyond its field, or the batches are a list."""
 
 def decode_batches(data: bytes | memoryview, begin: int, count: int, /) -> PackedBatches | None:
     """Return so many batches in Kafka's form; None where they are not settled, or one has tags."""
+
+def decode_request(
+    request_type: type[Q],
+    partition_type: type[tuple[object, ...]],
+    layout: str,
+    data: bytes | memoryview,
+    offset: int,
+    bounds: tuple[int, int, int],
+    caller: object,
+    /,
+) -> Q | None:
+    """Twin of `api.state_requests.decode_in_python`, for bytes; None where there are tags, or it would raise `MalformedBody`.
+
+    Args:
+        request_type: made of the group id, the topics and the caller.
+        partition_type: made of the fields of a share partition.
+        layout: of a share partition, a character for each field: "i" and "q" as for `Struct`, "-" for a -1 that is not among the bytes,
+            "B" for state batches.
+        data: see there.
+        offset: see there.
+        bounds: see there.
+        caller: see there.
+    """
 
 def combine(
     current: Sequence[StateBatch], incoming: Sequence[StateBatch], start_offset: int, /
@@ -94,6 +125,9 @@ def decode_records(
 
     None where anything is unusual; whether the batch is whole is for the caller to know.
     """
+
+def encode_header(owner_epoch: int, sequence: int, /) -> bytes | None:
+    """Twin of `header.encode_in_python`; None where a number is beyond its field."""
 
 def encode_records(
     records: list[tuple[bytes, bytes | None, bytes]],

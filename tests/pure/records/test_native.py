@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import pickle
+import struct
 import sys
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -17,7 +18,8 @@ from holdfast.records.batches import SettledBatches, StateBatch
 from holdfast.records.codecs import avro
 from holdfast.records.codecs.numbers import encode_numbers
 from holdfast.records.combining import combine, combine_in_python, pack
-from holdfast.records.native import twins
+from holdfast.records.header import encode_header, encode_in_python
+from holdfast.records.native import maker, twins
 from holdfast.records.replay import ShareState, replay, replay_update_in_python
 from holdfast.records.single_object import PREFIX_SIZE
 from holdfast.records.values import Snapshot, Update, make_update
@@ -73,6 +75,17 @@ def test_every_small_case_is_combined_as_in_python() -> None:
     for state, batch, start_offset in product(states, batches, (-1, 1, 2)):
         combined = twins.combine(state, (batch,), start_offset)
         assert combined is None or tuple(combined) == combine_in_python(state, (batch,), start_offset)
+
+
+def test_settled_batches_of_which_nothing_is_cut_are_what_they_make_of_nothing() -> None:
+    many = packed(StateBatch(10 * n, 10 * n + 8, 2, 1) for n in range(99))
+    for start_offset in (-1, 0):
+        assert twins.combine((), many, start_offset) is many
+    few, last = packed(many[:2]), packed((StateBatch(5, sys.maxsize, 2, 1),))
+    below = packed((StateBatch(-2, -1, 2, 1), StateBatch(3, 4, 2, 1)))
+    for batches, start_offset in ((few, 1), (few, 18), (few, 19), (last, -1), (below, -1), (below, 0), (below, -5)):
+        assert combine((), batches, start_offset) == combine_in_python((), batches, start_offset)
+        assert twins.combine((), batches, start_offset) is not batches
 
 
 @pytest.mark.parametrize("touched", [47, 48, 49, 50])
@@ -187,6 +200,8 @@ class ActsAsNumber:
         lambda: twins.encode_value((1, 2), 2, b""),  # type: ignore[arg-type]
         lambda: twins.encode_value((1, 2, ("a",)), 2, b""),  # type: ignore[arg-type]
         lambda: twins.decode_update("text", 0),  # type: ignore[arg-type]
+        lambda: twins.encode_header("1", 1),  # type: ignore[arg-type]
+        lambda: twins.encode_header(1),  # type: ignore[call-arg]
         lambda: twins.fold_updates((), [], 0, b"", b""),  # type: ignore[arg-type]
     ],
 )
@@ -293,6 +308,40 @@ def test_the_collector_looks_at_no_tuple_of_numbers_and_at_any_that_holds_what_i
         twins.untrack([])  # type: ignore[arg-type]
 
 
+@given(LONGS, LONGS | st.just(1 << 63))
+def test_a_header_is_written_as_in_python(owner_epoch: int, sequence: int) -> None:
+    for epoch in (owner_epoch, owner_epoch >> 32):
+        try:
+            expected = encode_in_python(epoch, sequence)
+        except struct.error:
+            assert twins.encode_header(epoch, sequence) is None
+            with pytest.raises(struct.error):
+                encode_header(epoch, sequence)
+        else:
+            assert twins.encode_header(epoch, sequence) == encode_header(epoch, sequence) == expected
+
+
+def test_a_maker_makes_what_the_class_does() -> None:
+    make = twins.maker(Update)
+    made = make((1, 2, 3, 4, ()))
+    assert type(made) is Update
+    assert made == Update(1, 2, 3, 4, ())
+    assert gc.is_tracked(made)
+    assert maker(StateBatch)((1, 2, 3, 4)) == StateBatch(1, 2, 3, 4)
+    calls: list[Callable[[], object]] = [
+        make,  # type: ignore[list-item]
+        lambda: make([1, 2, 3, 4, ()]),  # type: ignore[arg-type]
+        lambda: make((1, 2), (3, 4)),  # type: ignore[call-arg]
+        lambda: make(kind=(1, 2)),  # type: ignore[call-arg]
+        lambda: twins.maker(list),  # type: ignore[type-var]
+        lambda: twins.maker(1),  # type: ignore[arg-type]
+        lambda: type(make)(Update),  # type: ignore[misc]
+    ]
+    for call in calls:
+        with pytest.raises(TypeError):
+            call()
+
+
 def test_the_collector_looks_at_a_dictionary_again_when_more_is_put_into_it() -> None:
     states: dict[int, tuple[int, ...]] = {1: StateBatch(0, 9, 2, 1)}
     assert gc.is_tracked(states)
@@ -305,6 +354,7 @@ def test_the_collector_looks_at_a_dictionary_again_when_more_is_put_into_it() ->
 
 SETTLED = SettledBatches(StateBatch(10 * n, 10 * n + 8, 2, 1) for n in range(9))
 PACKED = packed(SETTLED)
+MAKE_UPDATE = twins.maker(Update)
 ENCODED = avro.encode_value_in_python(Update(1, 2, 3, 4, SETTLED))
 STATE: ShareState = ShareState(0, 1, 2, 3, 4, 5, 6, SETTLED, 7, 8, 9)
 ODD_STATE = STATE._replace(state_batches=(1,))  # type: ignore[arg-type]
@@ -359,6 +409,16 @@ RECORD = b"\x1a\0\0\0\x02k\x02v\x02\x04hf\x02h"
         lambda: twins.fold_updates(STATE, [(b"", b"", 9)], 0, avro.KEY_PREFIX, avro.UPDATE_PREFIX),
         lambda: twins.fold_updates(ODD_STATE, [], 0, b"", b""),
         lambda: twins.untrack(StateBatch(2**40, 2**41, 2, 1)),
+        lambda: MAKE_UPDATE((1 << 40, 2, 3, 4, [])),
+        lambda: MAKE_UPDATE([1 << 40]),  # type: ignore[arg-type]
+        lambda: twins.maker(Update)((1 << 40,)),
+        lambda: [
+            twins.encode_header(1 << 30, 1 << 40),
+            twins.encode_header(1 << 40, 1),
+            twins.encode_header(1, 1 << 70),
+        ],
+        lambda: [twins.are_well_formed(PACKED), twins.are_well_formed(())],
+        lambda: twins.combine((), PACKED, -1),
         lambda: twins.decode_records(StateBatch, b"hf", RECORD * 2, 0, 2, 2**40, 0),  # type: ignore[type-var]
         lambda: twins.decode_records(StateBatch, b"hf", RECORD + RECORD[:-1], 0, 2, 2**40, 0),  # type: ignore[type-var]
         lambda: twins.encode_records([(b"k", None, b"h"), (b"k", b"v", b"h")], b"hf", 1, 50, 42),
