@@ -1,10 +1,11 @@
 """What the runtime requires of a state machine and of an operation on it."""
 
 from collections.abc import Callable
-from functools import partial
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple
 
 from mypy_extensions import mypyc_attr
+
+from holdfast.records.native import maker
 
 
 class Decision(NamedTuple):
@@ -17,25 +18,28 @@ class Decision(NamedTuple):
     is_malformed: bool = False
 
 
-#: Make a decision of its three fields, wholly in C; one is made for every write, and the class itself takes twice as long.
-make_decision: Final[Callable[[tuple[tuple[tuple[Any, Any], ...], object, bool]], Decision]] = partial(
-    tuple.__new__, Decision
-)
+#: Make a decision of its three fields; one is made for every write.
+make_decision: Final[Callable[[tuple[tuple[tuple[Any, Any], ...], object, bool]], Decision]] = maker(Decision)
 
 
-class StateMachine(Protocol):
+@mypyc_attr(allow_interpreted_subclasses=True)
+class StateMachine:
     """The state behind one log partition.
 
     Every instance sees restore? → (load_record, fold_loaded)* → on_loaded → (replay, committed, revert, images)* →
     on_unloaded → discard*, and nothing after. Nothing is left to be folded when it is told that it is loaded.
     Decisions are made by operations, which look at the machine and change nothing; only `replay` changes state.
+
+    It is a base class for the reason that `Operation` is one.
     """
 
     def restore(self, content: Any) -> None:  # noqa: ANN401 - the machine's own type
         """Begin to load with what `RestorePoint.content` holds; `fold_loaded` may find that it cannot be used."""
+        raise NotImplementedError
 
     def load_record(self, key: bytes, value: bytes | None, offset: int) -> None:
         """Take one raw record that counts, in offset order, while loading."""
+        raise NotImplementedError
 
     def fold_loaded(self, is_time_up: Callable[[], bool]) -> bool:
         """Fold what was loaded so far until done (True) or until the time of this slice is up (False); more may come after it.
@@ -43,33 +47,43 @@ class StateMachine(Protocol):
         Raises:
             LoadFailed: a record cannot be decoded, or an update's base is missing; names key and offset.
         """
+        raise NotImplementedError
 
     def on_log_accepted(self) -> None:
         """Learn, while loading, that an admin accepted the log as it is: what cannot be read or has no base so far is left out."""
+        raise NotImplementedError
 
     def encode(self, key: Any, value: Any) -> tuple[bytes, bytes | None]:  # noqa: ANN401 - the machine's own types
         """Return the bytes of a record's key and value (None for a tombstone)."""
+        raise NotImplementedError
 
     def replay(self, key: Any, value: Any, position: int) -> None:  # noqa: ANN401
         """Apply one record; `position` is its sequence, above all earlier ones."""
+        raise NotImplementedError
 
     def revert(self, position: int) -> None:
         """Undo every replay above `position`."""
+        raise NotImplementedError
 
     def committed(self, key: Any, value: Any, offset: int, position: int, size_bytes: int) -> None:  # noqa: ANN401
         """Learn that the record replayed at `position` counts and is at `offset`; nothing up to it will be reverted."""
+        raise NotImplementedError
 
     def on_loaded(self, image: object) -> None:
         """Begin to serve, with the newest metadata image."""
+        raise NotImplementedError
 
     def on_new_metadata_image(self, image: object) -> None:
         """Learn of a newer metadata image."""
+        raise NotImplementedError
 
     def on_unloaded(self) -> None:
         """Learn that this instance is done."""
+        raise NotImplementedError
 
     def discard(self, is_time_up: Callable[[], bool]) -> bool:
         """Free what is held, something each time; returns True when nothing is left, and False when the time of this slice is up."""
+        raise NotImplementedError
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)

@@ -36,9 +36,10 @@ from holdfast.records.codecs.sizes import (
 )
 from holdfast.records.combining import combine
 from holdfast.records.keys import SharePartitionKey
+from holdfast.records.native import maker
 from holdfast.records.replay import ShareState
-from holdfast.records.values import Snapshot, Update, make_update
-from holdfast.runtime.state_machine import Decision, make_decision
+from holdfast.records.values import Snapshot, Update
+from holdfast.runtime.state_machine import Decision, StateMachine, make_decision
 
 #: In requests, records and answers: an epoch not to be checked, a start offset not decided or unchanged, an unknown count.
 _NONE: Final = -1
@@ -48,6 +49,9 @@ _WRITTEN: Final = WriteResult()
 _DELETED: Final = DeleteResult()
 #: The summary of a share partition that was never initialised is a success.
 _UNINITIALIZED: Final = SummaryResult(start_offset=_NONE)
+
+#: One is made for every write.
+_make_update: Final[Callable[[tuple[int, int, int, int, Sequence[StateBatch]]], Update]] = maker(Update)
 
 
 class MetadataImage(Protocol):
@@ -59,8 +63,8 @@ class MetadataImage(Protocol):
 
 # The simulation watches it as a subclass, whichever build it runs on.
 @mypyc_attr(allow_interpreted_subclasses=True)
-class ShareShard:
-    """The state machine behind one log partition, a `runtime.state_machine.StateMachine`; it has a state, and decides about it."""
+class ShareShard(StateMachine):
+    """The state machine behind one log partition; it has a state, and decides about it."""
 
     def __init__(self, config: ShardConfig) -> None:
         self.config = config
@@ -215,7 +219,7 @@ class ShareShard:
         # The record holds its batches in order and without overlaps; a lone batch above the start offset already is.
         if len(state_batches) > 1 or (state_batches and state_batches[0][0] < start_offset):
             state_batches = combine((), state_batches, start_offset)
-        update = make_update(
+        update = _make_update(
             (state.snapshot_epoch, state.leader_epoch, start_offset, delivery_complete_count, state_batches)
         )
         return make_decision((((key, update),), _WRITTEN, False))

@@ -31,6 +31,8 @@ _ATTRIBUTES, _ATTRIBUTES_AT = Struct(">h"), 21
 #: A record's own varints and its `hf` header: what it takes in a batch beside key and value, at most.
 RECORD_FIELDS_BYTES: Final = 25 + 17
 
+_encode_in_c: Final = None if twins is None else twins.encode_records
+
 Record = tuple[bytes, bytes | None, bytes]  # key, value, `hf` header
 
 
@@ -62,9 +64,9 @@ def encode(records: list[Record], timestamp_ms: int, compression: int, bytes_max
     Raises:
         Exception: one of them is no record.
     """
-    if twins is None or compression:
+    if _encode_in_c is None or compression:
         return encode_in_python(records, timestamp_ms, compression, bytes_max)
-    return twins.encode_records(records, _HEADER_NAME, timestamp_ms, bytes_max - BATCH_HEAD_BYTES, RECORD_FIELDS_BYTES)
+    return _encode_in_c(records, _HEADER_NAME, timestamp_ms, bytes_max - BATCH_HEAD_BYTES, RECORD_FIELDS_BYTES)
 
 
 def encode_in_python(

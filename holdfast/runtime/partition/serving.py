@@ -242,7 +242,7 @@ class Serving:
         except Exception as bug:
             self._note_bug("replay_failed", bug, operation)
             return self._undo(base - 1, operation, OperationFailed("replay failed"))
-        append, park, index = self._ports.append, self.parking.records.append, self._index
+        append, parked_records, index = self._ports.append, self.parking.records, self._index
         for parked in replayed:
             sequence, header, key_bytes, value_bytes, key, _, _, _ = parked
             try:
@@ -251,7 +251,7 @@ class Serving:
                 self._ports.metrics.appends_refused.value += 1
                 refusal = self._refusal(refused, key, key_bytes, value_bytes, now_ms)
                 return self._undo(sequence - 1, operation, refusal)
-            park(parked)
+            parked_records.append(parked)
             ownership.sequence = sequence + 1
         return None
 

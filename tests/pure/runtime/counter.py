@@ -6,7 +6,7 @@ A record's value is a number to add, as text; an unlucky one (13) cannot be repl
 from collections.abc import Callable
 
 from holdfast.runtime.errors import LoadFailed, NotAvailable
-from holdfast.runtime.state_machine import Decision, Operation
+from holdfast.runtime.state_machine import Decision, Operation, StateMachine
 
 UNLUCKY = 13
 
@@ -27,7 +27,7 @@ class Bugs:
             raise RuntimeError(f"a bug in {method}")
 
 
-class Counter:
+class Counter(StateMachine):
     """Counts, remembers how to go back, and tells all that happens to it."""
 
     def __init__(self, name: str, tell: Tell, bugs: Bugs) -> None:
