@@ -4,7 +4,7 @@ An operation knows nothing but its share partition, its request and where its re
 last result is in; operations of one request are independent, so some may succeed while others fail.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Final, Protocol
 
 from holdfast.api.results import (
@@ -31,6 +31,7 @@ from holdfast.daemon.share.errors import error_of
 from holdfast.kafka.protocol.error_codes import ErrorCode
 from holdfast.records.batches import ACKNOWLEDGED, ARCHIVED, AVAILABLE, StateBatch
 from holdfast.records.keys import SharePartitionKey
+from holdfast.records.native import twins
 from holdfast.records.replay import replay
 from holdfast.runtime.errors import CoordinatorError
 from holdfast.runtime.state_machine import Decision, Operation
@@ -41,7 +42,7 @@ Respond = Callable[[StateResponse], None]
 #: An error's text is repeated for every share partition that fails.
 _ERROR_TEXT_MAX: Final = 200
 
-_DELIVERY_STATES: Final = frozenset((AVAILABLE, ACKNOWLEDGED, ARCHIVED))
+_are_well_formed: Final = None if twins is None else twins.are_well_formed
 
 
 class Metrics(Protocol):
@@ -227,11 +228,11 @@ class WriteOperation(ShareOperation):
 
     def decide(self, machine: ShareShard, now_ms: int) -> Decision:
         """Decide a Write; state batches that mean nothing are malformed."""
-        _, state_epoch, leader_epoch, start_offset, delivery_complete_count, state_batches = self.request
-        for batch in state_batches:
-            first_offset, last_offset, delivery_state, delivery_count = batch
-            if not 0 <= first_offset <= last_offset or delivery_state not in _DELIVERY_STATES or delivery_count < 0:
-                return _malformed(WriteResult, _bad_batch(batch))
+        request: WritePartition = self.request
+        _, state_epoch, leader_epoch, start_offset, delivery_complete_count, state_batches = request
+        malformed = _find_malformed(state_batches)
+        if malformed is not None:
+            return _malformed(WriteResult, _bad_batch(malformed))
         if start_offset < -1:
             return _malformed(WriteResult, _bad_start_offset(start_offset))
         return machine.decide_write(
@@ -298,6 +299,19 @@ _ANSWER_FULL: Final = "The answer is full; request this share partition again, w
 
 def _malformed(result_type: Callable[[int, str], PartitionResult], text: str) -> Decision:
     return Decision((), result_type(ErrorCode.INVALID_REQUEST, text), is_malformed=True)
+
+
+def _find_malformed(batches: Sequence[StateBatch]) -> StateBatch | None:
+    """Return the first state batch that means nothing, None where each means something."""
+    if _are_well_formed is not None and _are_well_formed(batches):
+        return None
+    for batch in batches:
+        first_offset, last_offset, delivery_state, delivery_count = batch
+        if not 0 <= first_offset <= last_offset or delivery_count < 0:
+            return batch
+        if delivery_state not in (AVAILABLE, ACKNOWLEDGED, ARCHIVED):
+            return batch
+    return None
 
 
 def _bad_start_offset(start_offset: int) -> str:

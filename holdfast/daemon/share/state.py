@@ -16,6 +16,8 @@ from holdfast.records.replay import ShareState, replay
 from holdfast.records.values import Snapshot, Update
 from holdfast.runtime.timeline import TimelineMap
 
+_untrack_map: Final = None if twins is None else twins.untrack_map
+
 #: Position of everything that was loaded: below all that can be reverted to.
 _LOADED: Final = -1
 
@@ -151,8 +153,8 @@ class ShardState:
 
     def _account(self, key: SharePartitionKey, before: ShareState | None, after: ShareState | None) -> None:
         """Take note of a change that the timeline has; keys and states are part of no cycle, so the collector need not look at them."""
-        if twins is not None:
-            twins.untrack_map(self.timeline.current)
+        if _untrack_map is not None:
+            _untrack_map(self.timeline.current)
         if before is not None and after is not None:
             growth_bytes = (len(after.state_batches) - len(before.state_batches)) * self.batch_size_bytes
             self.live_bytes += growth_bytes
@@ -163,8 +165,8 @@ class ShardState:
             self._totals.add(key, size_bytes)
             keys = self.topics.setdefault(key.topic_id, {})
             keys[key] = None
-            if twins is not None:
-                twins.untrack_map(keys)
+            if _untrack_map is not None:
+                _untrack_map(keys)
         elif before is not None:
             size_bytes = self.estimate_size(key, before)
             self.live_bytes -= size_bytes
@@ -183,6 +185,6 @@ class ShardState:
         # In Avro both are the same, and a group id may be long.
         keys = of_snapshots, of_snapshots if of_updates == of_snapshots else of_updates
         self._encoded_keys[key] = keys
-        if twins is not None:
-            twins.untrack_map(self._encoded_keys)
+        if _untrack_map is not None:
+            _untrack_map(self._encoded_keys)
         return keys
