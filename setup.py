@@ -1,6 +1,6 @@
 """Compile the hot path into C where COMPILE_HOLDFAST=1; everything else about the package is in pyproject.toml.
 
-mypyc does it, beside one extension that is written in C, and needs `deploy/requirements-build.lock`, a C compiler, Python's headers, and
+mypyc does it, beside two extensions that are written in C, and needs `deploy/requirements-build.lock`, a C compiler, Python's headers, and
 `--no-build-isolation`, because it reads the types of the libraries that we use. Without the variable the package is pure Python, and
 behaves the same.
 """
@@ -53,8 +53,8 @@ INTERPRETED = {
     "holdfast/daemon/share/errors.py",
     "holdfast/daemon/share/state_watch.py",
 }
-#: What is written in C, one extension of all its files.
-IN_C = Path("holdfast/records/native")
+#: What is written in C, one extension of all files of a room.
+IN_C = (Path("holdfast/kafka/protocol/native"), Path("holdfast/records/native"))
 
 
 def compiled_sources() -> dict[str, list[str]]:
@@ -87,15 +87,16 @@ def _extensions() -> list[Extension]:
         extension.extra_compile_args.append("-g0")
         # All that calls one of our functions by its name is in the same library, so calls need no table and may be inlined.
         extension.extra_compile_args.append("-fno-semantic-interposition")
-    extensions.append(
+    extensions += [
         Extension(
-            "holdfast.records.native.twins",
-            sorted(map(str, IN_C.glob("*.c"))),
-            depends=sorted(map(str, IN_C.glob("*.h"))),
+            f"{'.'.join(room.parts)}.twins",
+            sorted(map(str, room.glob("*.c"))),
+            depends=sorted(map(str, room.glob("*.h"))),
             # Its files call each other, and nobody else calls them by their names.
             extra_compile_args=["-O2", "-g0", "-fvisibility=hidden"],
         )
-    )
+        for room in IN_C
+    ]
     return extensions
 
 

@@ -14,6 +14,7 @@ from functools import partial
 from struct import Struct
 from typing import Final, NamedTuple
 
+from holdfast.kafka.protocol.native import twins
 from holdfast.kafka.protocol.primitives import MalformedBody, skip_tags
 
 #: Bytes of the length in front of every frame; it counts what follows it.
@@ -44,6 +45,10 @@ class RequestHeader(NamedTuple):
 
 
 _make_request_header: Final[Callable[[Iterable[object]], RequestHeader]] = partial(tuple.__new__, RequestHeader)
+# A name of the module is looked up wherever it is used; a constant of the compiled one is not.
+_HEADER: Final = RequestHeader
+_read_in_c: Final = None if twins is None else twins.read_request_header
+_encode_in_c: Final = None if twins is None else twins.encode_request
 
 
 def read_length(data: bytes | bytearray, offset: int) -> int:
@@ -58,6 +63,12 @@ def read_request_header(frame: bytes) -> RequestHeader:
     Raises:
         MalformedBody: the frame ends in the middle of it.
     """
+    header = None if _read_in_c is None else _read_in_c(_HEADER, frame)
+    return read_request_header_in_python(frame) if header is None else header
+
+
+def read_request_header_in_python(frame: bytes) -> RequestHeader:
+    """Answer as `read_request_header` does."""
     if len(frame) < _REQUEST.size:
         raise MalformedBody("the request header", 0, f"it has {_REQUEST.size} bytes at least, the frame {len(frame)}")
     api_key, api_version, correlation_id, length = _unpack_request(frame)
@@ -73,6 +84,17 @@ def encode_request(
     api_key: int, api_version: int, correlation_id: int, client_id: bytes, body: bytes, has_tags: bool = True
 ) -> bytes:
     """Return the frame of a request with header version 2 if it has tags, else 1, its length included."""
+    if _encode_in_c is not None:
+        frame = _encode_in_c(api_key, api_version, correlation_id, client_id, body, has_tags)
+        if frame is not None:
+            return frame
+    return encode_request_in_python(api_key, api_version, correlation_id, client_id, body, has_tags)
+
+
+def encode_request_in_python(
+    api_key: int, api_version: int, correlation_id: int, client_id: bytes, body: bytes, has_tags: bool
+) -> bytes:
+    """Answer as `encode_request` does."""
     tags = b"\x00" if has_tags else b""
     length = _REQUEST.size + len(client_id) + len(tags) + len(body)
     return b"%b%b%b%b" % (
