@@ -17,7 +17,7 @@ COMPILED = {
     "holdfast_records": ("kafka/protocol", "records", "records/codecs", "records/snapshot_store", "api"),
     "holdfast_node": (
         "clock.py",
-        "kafka/throttle.py",
+        "kafka/brokers",
         "metrics/instruments.py",
         "daemon/access/authorizer.py",
         "daemon/partitions/timed_writes.py",

@@ -15,7 +15,8 @@ from typing import Any
 
 from holdfast.broker import development_kafka
 from holdfast.kafka.addresses import parse_address
-from holdfast.kafka.connection import BrokerConnection, ConnectionOptions
+from holdfast.kafka.brokers.broker_connection import BrokerConnection
+from holdfast.kafka.connection import ConnectionOptions
 from holdfast.kafka.discovery.calls import Sender, Versions
 from holdfast.kafka.discovery.coordinators import Coordinators
 from holdfast.kafka.discovery.find_coordinator import Key, KeyType

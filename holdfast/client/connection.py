@@ -3,9 +3,9 @@
 Requests are pipelined. A server that answers out of order, or something that is no answer, ends the connection, and with
 it every request in flight.
 
-`kafka/connection.py` pipelines requests to brokers, too, and shares no code with this: it hands answers to callbacks, bounds nothing
-because brokers are trusted, takes over a transport of aiokafka, and lets a quota move its time-outs. What is common is a queue and a
-timer; a base of both would be longer than what it saves.
+`kafka/brokers/broker_connection.py` pipelines requests to brokers, too, and shares no code with this: it hands answers to callbacks,
+bounds nothing because brokers are trusted, takes over a transport of aiokafka, and lets a quota move its time-outs. What is common is a
+queue and a timer; a base of both would be longer than what it saves.
 """
 
 from __future__ import annotations

@@ -4,8 +4,9 @@ Nothing here knows of share groups, of our log or of the node.
 
 `protocol` has the bytes: `primitives`, `body`, `frames`, `api_keys`, `error_codes`, the `requests` that are packed by hand, and
 `unknown_tags`, which takes out of an answer what kio cannot read.
-`connection` is one connection to one broker, which `aiokafka_parts` opens; `exchange` sends over it what kio writes and reads.
-`metadata`, `leaders`, `topic_ends` and `group_offsets` query the brokers for what their names say; `throttle` keeps their quotas.
+`connection` says how brokers are reached; `brokers` has one connection to one of them, which `aiokafka_parts` opens, and keeps their
+quotas; `exchange` sends over it what kio writes and reads.
+`metadata`, `leaders`, `topic_ends` and `group_offsets` query the brokers for what their names say.
 `discovery` finds coordinators and makes calls there, on any Kafka.
 `security` reads the properties that all clients share, `java_properties` renders them for Spark.
 `librdkafka` makes its clients and describes topics, `librdkafka_types` has what its stubs leave out.

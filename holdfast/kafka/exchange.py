@@ -11,7 +11,8 @@ from kio.serial import entity_reader, entity_writer
 from kio.serial.errors import SerialError
 from kio.static.protocol import Entity, Payload, RequestPayload
 
-from holdfast.kafka.connection import Address, BrokerConnection, ConnectionOptions
+from holdfast.kafka.brokers.broker_connection import BrokerConnection
+from holdfast.kafka.connection import Address, ConnectionOptions
 from holdfast.kafka.errors import ConnectionFailed, UnreadableAnswer
 from holdfast.kafka.protocol.lengths import check_lengths
 from holdfast.kafka.protocol.unknown_tags import cut_unknown_tags

@@ -10,7 +10,8 @@ import structlog
 from holdfast.api.admin import ADMIN, ADMIN_VERSION, AdminRequest, decode_admin_response, encode_admin_request
 from holdfast.daemon.file_watch import Look, look_at
 from holdfast.kafka.addresses import parse_address
-from holdfast.kafka.connection import Address, AnswerTimes, BrokerConnection, ConnectionOptions, secured_options
+from holdfast.kafka.brokers.broker_connection import BrokerConnection
+from holdfast.kafka.connection import Address, AnswerTimes, ConnectionOptions, secured_options
 from holdfast.kafka.errors import ConnectionFailed, PropertyRefused
 from holdfast.kafka.protocol.error_codes import ErrorCode
 from holdfast.kafka.protocol.primitives import MalformedBody

@@ -8,17 +8,17 @@ Source: KIP-699 (`buildToList` and the list of APIs that can be batched); KIP-21
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
 
 from holdfast.kafka.addresses import Address, format_address
+from holdfast.kafka.brokers.throttle import Throttle
 from holdfast.kafka.errors import ConnectionFailed, UnreadableAnswer
 from holdfast.kafka.protocol.api_keys import API_VERSIONS
 from holdfast.kafka.protocol.body import BodyReader
 from holdfast.kafka.protocol.error_codes import ErrorCode
 from holdfast.kafka.protocol.primitives import MalformedBody
-from holdfast.kafka.throttle import Throttle
 from holdfast.metrics.instruments import Counter
 
 I = TypeVar("I", bound=Hashable)  # noqa: E741  # an item
@@ -42,8 +42,8 @@ class Connection(Protocol):
     def is_open(self) -> bool:
         """Whether requests can be sent."""
 
-    async def exchange(self, api_key: int, version: int, body: bytes, *, is_flexible: bool = False) -> bytes:
-        """Send one request and return the body of its answer; both without their headers.
+    def exchange(self, api_key: int, version: int, body: bytes, *, is_flexible: bool = False) -> Awaitable[bytes]:
+        """Send one request and return what the body of its answer is awaited from; both without their headers.
 
         Raises:
             ConnectionFailed: no answer in time, or the connection broke.

@@ -5,7 +5,7 @@ Within a partition one batch is in flight at a time and the next records wait me
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -110,9 +110,12 @@ class RecordAccumulator:
             text = f"records of {self._bytes} bytes wait to be sent already, {size} of them in this partition"
             raise AppendRefused(text, is_too_large=False)
 
-    def count_records(self, partitions: Iterable[int]) -> int:
+    def count_records(self, partitions: list[int]) -> int:
         """Return how many records of these partitions wait."""
-        return sum([len(self._queues[partition].records) for partition in partitions])
+        records = 0
+        for partition in partitions:
+            records += len(self._queues[partition].records)
+        return records
 
     def first_header(self, partition: int) -> bytes:
         """Return the header of the record that waits longest; there must be one."""
@@ -129,13 +132,18 @@ class RecordAccumulator:
             queue.records.clear()
             self.ready.discard(partition)
 
-    def make_batch(self, partition: int) -> tuple[bytes, SentBatch] | None:
+    def make_batch(self, partition: int) -> SentBatch | None:
         """Put waiting records into a batch, as many as it holds, which is in flight from now on; None: there are none.
 
         Raises:
             Exception: it cannot be built; the records are still there.
         """
-        self.ready.discard(partition)
+        ready = self.ready
+        ready.discard(partition)
+        if (
+            not ready
+        ):  # a set keeps the room for what it held once, and all of it is walked through for the one that is left
+            self.ready = set()
         queue = self._queues[partition]
         if queue.is_in_flight or not queue.records:
             return None
@@ -144,16 +152,19 @@ class RecordAccumulator:
             records, self._clock_ms(), config.state_topic_compression_codec, config.batch_bytes_max
         )
         first_header, last_header = records[0][2], records[count - 1][2]
-        del records[:count]
+        if count == len(records):
+            queue.records = []
+        else:
+            del records[:count]
         size += count * RECORD_OVERHEAD_BYTES
         self.records -= count
         self._bytes -= size
         queue.bytes -= size
         first_record_s = self._count(queue, count)
-        batch = SentBatch(data[BATCH_HEAD_BYTES:], count, first_header, last_header, first_record_s)
+        batch = SentBatch(data, count, first_header, last_header, first_record_s)
         self._sent.add(partition, batch)
         queue.is_in_flight = True
-        return data, batch
+        return batch
 
     def end_batch(self, partition: int) -> None:
         """Take note that the batch of a partition is in flight no more, so that the next one may follow."""

@@ -1,8 +1,10 @@
 """How Produce requests go to one broker: of what, over which connections, and when the next one may leave."""
 
 import asyncio
-from typing import NamedTuple, final
+from typing import final
 
+from holdfast.kafka.brokers.broker_connection import BrokerConnection
+from holdfast.runtime.kafka_log.accumulator import RecordAccumulator
 from holdfast.runtime.kafka_log.linger import Linger
 from holdfast.runtime.kafka_log.sent_batches import SentBatch
 
@@ -10,6 +12,20 @@ from holdfast.runtime.kafka_log.sent_batches import SentBatch
 RETRY_CONNECTION = "produce-again"
 
 
+@final
+class Lane:
+    """One of the connections to one broker; a request has it for itself, but for those that are sent again."""
+
+    __slots__ = ("connection", "purpose")
+
+    def __init__(self, purpose: str) -> None:
+        """Begin without a connection; `purpose` names it."""
+        self.purpose = purpose
+        #: The one that was used last; it may be closed since.
+        self.connection: BrokerConnection | None = None
+
+
+@final
 class BrokerSlot:
     """The connections to one broker and the pace of its requests; a broker answers one after the other on each of them."""
 
@@ -18,27 +34,31 @@ class BrokerSlot:
     def __init__(self, connections: int, linger: Linger) -> None:
         """Begin with all of some connections free; each is opened when it is first used."""
         self._connections = connections
-        #: The purposes of the connections without a request, the last one used on top.
-        self.free = [f"produce-{number}" for number in range(connections)]
+        #: The connections without a request, the last one used on top.
+        self.free = [Lane(f"produce-{number}") for number in range(connections)]
         self.linger = linger
 
-    def ready_s(self, records: int) -> float:
-        """Return from when on the broker may get another request, with so many records, by the loop's clock; 0 where nothing waits."""
+    def ready_s(self, accumulator: RecordAccumulator, partitions: list[int]) -> float:
+        """Return from when on the broker may get the records of these partitions, by the loop's clock; 0 where nothing waits."""
+        linger = self.linger
         if len(self.free) < self._connections:
-            return self.linger.end_s
-        return 0.0 if self.linger.is_large_enough(records) else self.linger.patient_until_s
+            return linger.end_s
+        if linger.patient_until_s > 0 and not linger.is_large_enough(accumulator.count_records(partitions)):
+            return linger.patient_until_s
+        return 0.0
 
 
 @final
 class PendingBatch:
     """A batch on its way to a partition, until it is acknowledged or given up."""
 
-    def __init__(self, partition: int, data: bytes, sent: SentBatch, expires_s: float) -> None:
+    def __init__(self, partition: int, sent: SentBatch, expires_s: float) -> None:
         """Begin with one that was just made, and is given up at `expires_s` by the loop's clock."""
         self.partition = partition
-        self.data = data
         self.sent = sent
         self.expires_s = expires_s
+        #: Of its first record, when it is acknowledged.
+        self.base_offset = -1
         #: Why it was not appended when it was sent last.
         self.failure = ""
         #: Gives it up when its time is over; None while it was sent once only.
@@ -46,16 +66,28 @@ class PendingBatch:
         #: It was acknowledged or given up; an answer that comes later says nothing.
         self.is_over = False
 
+    def finish(self) -> None:
+        """Take note that it was acknowledged or given up."""
+        self.is_over = True
+        if self.end is not None:
+            self.end.cancel()
 
-class ProduceRequest(NamedTuple):
+
+@final
+class ProduceRequest:
     """Batches on their way to one broker."""
 
-    #: None: no broker is known to lead them.
-    broker_id: int | None
-    #: Names the connection.
-    purpose: str
-    #: Gets the connection back; None: they are sent again, on a connection that all retries share.
-    slot: BrokerSlot | None
-    batches: list[PendingBatch]
-    #: The number of records when it was made, of batches that were given up since, too.
-    records: int = 0
+    __slots__ = ("batches", "broker_id", "lane", "records", "slot")
+
+    def __init__(
+        self, broker_id: int | None, lane: Lane, slot: BrokerSlot | None, batches: list[PendingBatch], records: int
+    ) -> None:
+        """Begin before it is sent."""
+        #: None: no broker is known to lead them.
+        self.broker_id = broker_id
+        self.lane = lane
+        #: Gets the connection back; None: they are sent again, on a connection that all retries share.
+        self.slot = slot
+        self.batches = batches
+        #: The number of records when it was made, of batches that were given up since, too.
+        self.records = records

@@ -4,13 +4,13 @@ import asyncio
 from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple, Protocol
 
-from holdfast.kafka.connection import BrokerConnection
+from holdfast.kafka.brokers.broker_connection import BrokerConnection
+from holdfast.kafka.brokers.throttle import Throttle
 from holdfast.kafka.errors import ConnectionFailed, UnreadableAnswer
 from holdfast.kafka.leaders import Brokers
 from holdfast.kafka.protocol import requests
 from holdfast.kafka.protocol.error_codes import FETCH_SESSION_LOST, STALE_LEADER
 from holdfast.kafka.protocol.requests import Fetched
-from holdfast.kafka.throttle import Throttle
 from holdfast.runtime.kafka_log.fetch_session import FetchSession, PartitionFetch
 from holdfast.runtime.kafka_log.record_batches import DamagedBatch
 

@@ -15,11 +15,11 @@ Source: KIP-320 (truncation).
 import asyncio
 from collections.abc import Callable, Generator
 
+from holdfast.kafka.brokers.throttle import Throttle
 from holdfast.kafka.leaders import Brokers
 from holdfast.kafka.protocol.denials import acl_remedy
 from holdfast.kafka.protocol.error_codes import ErrorCode
 from holdfast.kafka.protocol.requests import Fetched
-from holdfast.kafka.throttle import Throttle
 from holdfast.runtime.kafka_log.bug_reports import BugReports
 from holdfast.runtime.kafka_log.fetch_loop import FetcherConfig, FetchLoop
 from holdfast.runtime.kafka_log.fetch_session import PartitionFetch
@@ -250,7 +250,7 @@ class Fetcher:
         own = self._sent.oldest(partition)
         if (
             own is None
-            or batch.data[BATCH_HEAD_BYTES:] != own.body
+            or batch.data[BATCH_HEAD_BYTES:] != own.data[BATCH_HEAD_BYTES:]
             or batch.base_offset < fetch.offset
             or batch.last_offset - batch.base_offset + 1 != own.record_count
             or not self._listener().own_records_read(

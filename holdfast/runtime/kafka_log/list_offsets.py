@@ -12,9 +12,9 @@ from collections.abc import Callable, Coroutine
 from math import inf
 from typing import Any, Final
 
+from holdfast.kafka.brokers.throttle import Throttle
 from holdfast.kafka.leaders import Brokers
 from holdfast.kafka.protocol import requests
-from holdfast.kafka.throttle import Throttle
 from holdfast.runtime.kafka_log.bug_reports import BugReports
 from holdfast.runtime.metrics import RuntimeMetrics
 

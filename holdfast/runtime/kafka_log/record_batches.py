@@ -35,6 +35,9 @@ _encode_in_c: Final = None if twins is None else twins.encode_records
 
 Record = tuple[bytes, bytes | None, bytes]  # key, value, `hf` header
 
+# A name of the module is looked up wherever it is used; a constant of the compiled one is not.
+_encode_in_c: Final = None if twins is None else twins.encode_records
+
 
 class FetchedBatch(NamedTuple):
     """One whole record batch of a fetch."""

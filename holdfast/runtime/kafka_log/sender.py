@@ -9,21 +9,24 @@ import asyncio
 from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
-from holdfast.kafka.connection import BrokerConnection
+from holdfast.kafka.brokers.broker_connection import BrokerConnection
+from holdfast.kafka.brokers.throttle import Throttle
 from holdfast.kafka.errors import ConnectionFailed
 from holdfast.kafka.leaders import Brokers
 from holdfast.kafka.protocol import requests
 from holdfast.kafka.protocol.denials import acl_remedy
 from holdfast.kafka.protocol.error_codes import PRODUCE_RETRIABLE
-from holdfast.kafka.throttle import Throttle
 from holdfast.runtime.kafka_log.accumulator import AccumulatorConfig, RecordAccumulator
-from holdfast.runtime.kafka_log.broker_slot import RETRY_CONNECTION, BrokerSlot, PendingBatch, ProduceRequest
+from holdfast.runtime.kafka_log.broker_slot import RETRY_CONNECTION, BrokerSlot, Lane, PendingBatch, ProduceRequest
 from holdfast.runtime.kafka_log.bug_reports import BugReports
 from holdfast.runtime.kafka_log.linger import COMPANY_MAX_S, Company, Linger
 from holdfast.runtime.kafka_log.sent_batches import SentBatch, SentBatches
 from holdfast.runtime.metrics import RuntimeMetrics
+
+_PRODUCE: Final = requests.PRODUCE[0]
+_PRODUCE_VERSION: Final = requests.PRODUCE[1]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,11 +76,13 @@ class Sender:
         """
         self._config = config
         self._brokers = brokers
+        self._topic = brokers.topic
         self._on_acknowledged = on_acknowledged
         self._on_failed = on_failed
         self._metrics = metrics
         self._bugs = BugReports(metrics.internal_errors)
         self._loop = asyncio.get_running_loop()
+        self._now_s = self._loop.time
         self._company_max_s = min(COMPANY_MAX_S, config.append_linger_max_ms / 1_000)
         self._company = Company(self._company_max_s)
         self._sent = sent
@@ -86,8 +91,8 @@ class Sender:
         self._is_closed = False
         #: Requests without an answer.
         self._in_flight = 0
-        #: Something that was in flight ended.
-        self._progress = asyncio.Event()
+        #: Something that was in flight ended; None: nobody waits for that.
+        self._progress: asyncio.Event | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         #: Of each broker that was sent something, and of records that no broker is known to lead.
         self._slots: dict[int | None, BrokerSlot] = {}
@@ -111,11 +116,12 @@ class Sender:
         for slot in self._slots.values():
             slot.linger.end_patience()
         self._flush()
+        progress = self._progress = asyncio.Event()
         try:
             async with asyncio.timeout(timeout_s):
                 while self._is_at_work():
-                    self._progress.clear()
-                    await self._progress.wait()
+                    progress.clear()
+                    await progress.wait()
         except TimeoutError:
             pass
         self._is_closed = True
@@ -139,7 +145,7 @@ class Sender:
 
     def _end_turn(self) -> None:
         """Flush, or wait for another turn if that may bring company."""
-        if self._config.append_linger_ms > 0 or self._company.is_complete(self.accumulator.records, self._loop.time()):
+        if self._config.append_linger_ms > 0 or self._company.is_complete(self.accumulator.records, self._now_s()):
             self._is_flush_due = False
             self._flush()
         else:
@@ -157,10 +163,10 @@ class Sender:
         leaders = self._brokers.leaders
         for partition in self.accumulator.ready:
             by_broker.setdefault(_leader_id(leaders, partition), []).append(partition)
-        next_s: float | None = None
+        now_s, next_s = self._now_s(), None
         for broker_id, partitions in by_broker.items():
             ready_s = self._ready_s(broker_id, partitions)
-            if ready_s <= self._loop.time():
+            if ready_s <= now_s:
                 self._send_ready(broker_id, partitions)
             elif next_s is None or ready_s < next_s:
                 next_s = ready_s
@@ -174,9 +180,7 @@ class Sender:
         """Return from when on a broker may be sent the records of these partitions."""
         slot = self._slots.get(broker_id)
         throttled_s = 0.0 if broker_id is None else self._throttle.until_s(broker_id)
-        return (
-            throttled_s if slot is None else max(throttled_s, slot.ready_s(self.accumulator.count_records(partitions)))
-        )
+        return throttled_s if slot is None else max(throttled_s, slot.ready_s(self.accumulator, partitions))
 
     def _end_linger(self) -> None:
         self._linger_timer = None
@@ -192,23 +196,23 @@ class Sender:
             slot = self._slots[broker_id] = BrokerSlot(config.produce_requests_in_flight_max, linger)
         if not slot.free:
             return
-        expires_s = self._loop.time() + self._config.message_timeout_ms / 1_000
-        batches, room = [], self._config.request_bytes_max
+        now_s, room, records = self._now_s(), self._config.request_bytes_max, 0
+        expires_s = now_s + self._config.message_timeout_ms / 1_000
+        batches: list[PendingBatch] = []
         for partition in partitions:
             if room <= 0:
                 break
             try:
-                made = self.accumulator.make_batch(partition)
+                sent = self.accumulator.make_batch(partition)
             except Exception as bug:  # its owner fails alone; the records of the others are sent
                 self._drop_unbuilt(partition, bug)
                 continue
-            if made is not None:
-                data, sent = made
-                room -= len(data)
-                batches.append(PendingBatch(partition, data, sent, expires_s))
+            if sent is not None:
+                room -= len(sent.data)
+                records += sent.record_count
+                batches.append(PendingBatch(partition, sent, expires_s))
         if batches:
-            records = sum([batch.sent.record_count for batch in batches])
-            slot.linger.on_sent(self._loop.time(), records)
+            slot.linger.on_sent(now_s, records)
             self._company.on_sent(records, self.accumulator.records)
             self._send(ProduceRequest(broker_id, slot.free.pop(), slot, batches, records))
 
@@ -230,15 +234,20 @@ class Sender:
             self._send_on(connection, request)
 
     def _open_connection(self, request: ProduceRequest) -> BrokerConnection | None:
+        lane = request.lane
+        connection = lane.connection
+        if connection is not None and connection.is_open:
+            return connection
         if request.broker_id is None:
             return None
-        return self._brokers.open_connection(request.broker_id, request.purpose)
+        lane.connection = connection = self._brokers.open_connection(request.broker_id, lane.purpose)
+        return connection
 
     async def _open_and_send(self, request: ProduceRequest) -> None:
         try:
             if request.broker_id is None:
                 raise ConnectionFailed("no broker is known to lead it")
-            connection = await self._brokers.connection(request.broker_id, request.purpose)
+            connection = await self._brokers.connection(request.broker_id, request.lane.purpose)
         except Exception as failure:
             self._free(request)
             self._flush_ready_soon()
@@ -246,27 +255,26 @@ class Sender:
             self._retry(request.batches, why)
             return
         # What was given up while the connection was opened is its owner's no more.
-        left = [batch for batch in request.batches if not batch.is_over]
-        if left:
-            self._send_on(connection, request._replace(batches=left))
+        request.batches = [batch for batch in request.batches if not batch.is_over]
+        if request.batches:
+            self._send_on(connection, request)
         else:
             self._free(request)
             self._flush_ready_soon()
 
     def _send_on(self, connection: BrokerConnection, request: ProduceRequest) -> None:
-        api, version = requests.PRODUCE
         body = requests.encode_produce(
-            self._brokers.topic,
+            self._topic,
             self._config.message_timeout_ms,
-            [(batch.partition, batch.data) for batch in request.batches],
+            [(batch.partition, batch.sent.data) for batch in request.batches],
         )
         self._in_flight += 1
-        connection.send(api, version, body, partial(self._on_answered, request, self._loop.time()))
+        connection.send(_PRODUCE, _PRODUCE_VERSION, body, partial(self._on_answered, request, self._now_s()))
 
     def _free(self, request: ProduceRequest) -> None:
         if request.slot is not None:
-            request.slot.free.append(request.purpose)
-            request.slot.linger.on_ended(self._loop.time())
+            request.slot.free.append(request.lane)
+            request.slot.linger.on_ended(self._now_s())
             self._company.on_ended(request.records)
 
     def _on_answered(self, request: ProduceRequest, began_s: float, outcome: bytes | ConnectionFailed) -> None:
@@ -275,35 +283,36 @@ class Sender:
         So the broker is at work again while those that wait for this answer get theirs.
         """
         self._in_flight -= 1
-        self._progress.set()
+        self._note_progress()
         answer: list[requests.Produced] = []
         failure: str | None = None
         if isinstance(outcome, ConnectionFailed):
             failure = str(outcome)
         else:
             try:
-                answer = self._read_answer(request, outcome, self._loop.time() - began_s)
+                answer = self._read_answer(request, outcome, self._now_s() - began_s)
             except Exception as unread:  # as good as no answer: a second copy is void, so it may be sent again
                 failure = self._bugs.explain(unread, f"reading an answer of broker {request.broker_id} failed")
-        open_batches = {batch.partition: batch for batch in request.batches if not batch.is_over}
-        acknowledged = [
-            (open_batches.pop(partition), base_offset)
-            for partition, error_code, base_offset, _ in answer
-            if not error_code and partition in open_batches
-        ]
-        for batch, _ in acknowledged:
-            self.accumulator.end_batch(batch.partition)
+        batches = {batch.partition: batch for batch in request.batches}
+        acknowledged: list[PendingBatch] = []
+        for partition, error_code, base_offset, _ in answer:
+            batch = batches.get(partition)
+            if batch is not None and not batch.is_over and not error_code:
+                batch.finish()
+                batch.base_offset = base_offset
+                self.accumulator.end_batch(partition)
+                acknowledged.append(batch)
         self._free(request)
         if self._config.append_linger_ms > 0:
             self._flush_ready_soon()
         elif not self._is_flush_due or self._company.is_enough(self.accumulator.records):
             self._flush()
-        for batch, base_offset in acknowledged:
-            self._report_acknowledged(batch, base_offset)
+        for batch in acknowledged:
+            self._report_acknowledged(batch)
         if failure is not None:
             self._retry(request.batches, failure)
-        else:
-            self._settle_refused(open_batches, answer)
+        elif len(acknowledged) < len(request.batches):
+            self._settle_refused({batch.partition: batch for batch in request.batches if not batch.is_over}, answer)
 
     def _read_answer(self, request: ProduceRequest, body: bytes, took_s: float) -> list[requests.Produced]:
         """Return what became of each batch; leaves the broker alone for as long as it says.
@@ -311,7 +320,7 @@ class Sender:
         Raises:
             UnreadableAnswer: it says nothing of that.
         """
-        answer, throttle_ms = requests.read_answer(requests.decode_produced, body)
+        answer, throttle_ms = requests.read_produced(body)
         self._metrics.batch_flush_time.record(took_s * 1_000)
         if request.slot is not None:
             request.slot.linger.on_answered(took_s)
@@ -321,10 +330,9 @@ class Sender:
                 connection.wait_longer(throttle_ms)  # for what was sent behind it already
         return answer
 
-    def _report_acknowledged(self, batch: PendingBatch, base_offset: int) -> None:
-        _end(batch)
+    def _report_acknowledged(self, batch: PendingBatch) -> None:
         try:
-            self._on_acknowledged(batch.partition, batch.sent, base_offset)
+            self._on_acknowledged(batch.partition, batch.sent, batch.base_offset)
         except Exception as bug:  # its owner fails alone; the others of this answer get theirs, too
             self._bugs.report(bug, _reporting_failed(batch.partition))
             self._report_failed(batch.partition, batch.sent.first_header, f"reporting where it lies failed: {bug!r}")
@@ -339,7 +347,7 @@ class Sender:
             if error_code in PRODUCE_RETRIABLE:
                 again.setdefault(error_code, []).append(batch)
             else:
-                remedy = acl_remedy(error_code, "Write", f"topic {self._brokers.topic}", self._brokers.who())
+                remedy = acl_remedy(error_code, "Write", f"topic {self._topic}", self._brokers.who())
                 self._give_up(batch, f"the broker answered error {error_code}{' ' * bool(message)}{message}{remedy}")
         for error_code, refused in again.items():
             self._retry(refused, f"the broker answered error {error_code}")
@@ -375,7 +383,7 @@ class Sender:
             by_broker.setdefault(_leader_id(self._brokers.leaders, batch.partition), []).append(batch)
         for broker_id, led in by_broker.items():
             wait_s = 0.0 if broker_id is None else self._throttle.wait_s(broker_id)
-            request = ProduceRequest(broker_id, RETRY_CONNECTION, None, led)
+            request = ProduceRequest(broker_id, Lane(RETRY_CONNECTION), None, led, 0)
             if wait_s > 0:
                 self._run(self._send_later(wait_s, request))
             else:
@@ -383,9 +391,9 @@ class Sender:
 
     async def _send_later(self, wait_s: float, request: ProduceRequest) -> None:
         await asyncio.sleep(wait_s)
-        left = [batch for batch in request.batches if not batch.is_over]
-        if left:
-            self._send(request._replace(batches=left))
+        request.batches = [batch for batch in request.batches if not batch.is_over]
+        if request.batches:
+            self._send(request)
 
     def _expire(self, batch: PendingBatch) -> None:
         if not self._is_closed and not self._end_if_read_back(batch):
@@ -395,12 +403,12 @@ class Sender:
         """End a batch that the tail has found while its answer was lost; returns whether it is one."""
         if not self._sent.is_read_back(batch.partition, batch.sent):
             return False
-        _end(batch)
+        batch.finish()
         self._end_and_flush(batch.partition)
         return True
 
     def _give_up(self, batch: PendingBatch, why: str) -> None:
-        _end(batch)
+        batch.finish()
         self._metrics.appends_failed.value += batch.sent.record_count
         self._report_failed(batch.partition, batch.sent.first_header, why)
         # What is left is of a later attempt: the owner of this one has dropped the rest.
@@ -426,18 +434,16 @@ class Sender:
     def _end_task(self, task: "asyncio.Task[None]") -> None:
         self._tasks.discard(task)
         self._bugs.watch(task)
-        self._progress.set()
+        self._note_progress()
+
+    def _note_progress(self) -> None:
+        if self._progress is not None:
+            self._progress.set()
 
 
 def _leader_id(leaders: dict[int, tuple[int, int]], partition: int) -> int | None:
     led = leaders.get(partition)
     return None if led is None else led[0]
-
-
-def _end(batch: PendingBatch) -> None:
-    batch.is_over = True
-    if batch.end is not None:
-        batch.end.cancel()
 
 
 def _reporting_failed(partition: int) -> str:

@@ -13,13 +13,13 @@ from holdfast.runtime.log_protocol import LogRecord
 class SentBatch:
     """A batch as it will be seen in the log, to be compared byte by byte."""
 
-    __slots__ = ("body", "first_header", "first_record_s", "last_header", "record_count")
+    __slots__ = ("data", "first_header", "first_record_s", "last_header", "record_count")
 
     def __init__(
-        self, body: bytes, record_count: int, first_header: bytes, last_header: bytes, first_record_s: float | None
+        self, data: bytes, record_count: int, first_header: bytes, last_header: bytes, first_record_s: float | None
     ) -> None:
-        """Keep what was sent; `body` is everything behind the batch's head."""
-        self.body = body
+        """Keep what was sent, the whole batch."""
+        self.data = data
         self.record_count = record_count
         self.first_header = first_header
         self.last_header = last_header

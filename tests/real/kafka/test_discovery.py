@@ -17,7 +17,8 @@ from kio.schema.types import GroupId, TopicName
 from kio.static.primitive import i32, i32Timedelta
 
 from holdfast.kafka.addresses import Address, parse_address
-from holdfast.kafka.connection import BrokerConnection, ConnectionOptions
+from holdfast.kafka.brokers.broker_connection import BrokerConnection
+from holdfast.kafka.connection import ConnectionOptions
 from holdfast.kafka.discovery.broker_links import broker_links
 from holdfast.kafka.discovery.calls import Sender, Versions
 from holdfast.kafka.discovery.coordinators import Coordinators

@@ -15,7 +15,8 @@ from holdfast.daemon.config_topic.node_settings import NodeSettings
 from holdfast.daemon.file_watch import FileWatch
 from holdfast.daemon.internal_errors import InternalErrors
 from holdfast.daemon.settings.file_env_flags import Loaded
-from holdfast.kafka.connection import BrokerConnection, ConnectionOptions, LiveProperties
+from holdfast.kafka.brokers.broker_connection import BrokerConnection
+from holdfast.kafka.connection import ConnectionOptions, LiveProperties
 from holdfast.kafka.errors import ConnectionFailed
 from holdfast.kafka.librdkafka import KafkaClients, find_topic
 from holdfast.metrics.instruments import Counter

@@ -11,7 +11,7 @@ from kio.schema.metadata.v12.response import MetadataResponse
 
 from holdfast.daemon.server.cluster_view import Node
 from holdfast.daemon.server.other_nodes import NodeOptions
-from holdfast.kafka.connection import BrokerConnection
+from holdfast.kafka.brokers.broker_connection import BrokerConnection
 from holdfast.kafka.errors import ConnectionFailed, PropertyRefused
 from holdfast.kafka.exchange import exchange
 from holdfast.kafka.leaders import read_leaders

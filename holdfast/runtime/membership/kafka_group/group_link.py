@@ -8,7 +8,9 @@ import asyncio
 from typing import Final
 
 from holdfast.kafka.addresses import Address, format_address
-from holdfast.kafka.connection import BrokerConnection, ConnectionOptions
+from holdfast.kafka.brokers.broker_connection import BrokerConnection
+from holdfast.kafka.brokers.throttle import Throttle
+from holdfast.kafka.connection import ConnectionOptions
 from holdfast.kafka.discovery.broker_links import broker_links
 from holdfast.kafka.discovery.calls import CallLimits
 from holdfast.kafka.discovery.coordinators import OTHER_SERVER_AFTER_MS, Coordinators
@@ -16,7 +18,6 @@ from holdfast.kafka.discovery.find_coordinator import Key, KeyType
 from holdfast.kafka.errors import ConnectionFailed, VersionUnsupported
 from holdfast.kafka.exchange import exchange, to_ms
 from holdfast.kafka.protocol.error_codes import ErrorCode
-from holdfast.kafka.throttle import Throttle
 from holdfast.metrics.instruments import Counter
 from holdfast.runtime.membership.kafka_group.messages import from_message, to_message
 from holdfast.runtime.membership.requests import Answer, JoinGroup, Refused, Request, SyncGroup

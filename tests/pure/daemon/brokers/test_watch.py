@@ -10,7 +10,8 @@ import pytest
 
 from holdfast.daemon.brokers.watch import BrokerWatch
 from holdfast.daemon.internal_errors import InternalErrors
-from holdfast.kafka.connection import BrokerConnection, ConnectionOptions
+from holdfast.kafka.brokers.broker_connection import BrokerConnection
+from holdfast.kafka.connection import ConnectionOptions
 from holdfast.kafka.errors import ConnectionFailed
 from holdfast.metrics.instruments import Counter
 from holdfast.metrics.registry import Registry

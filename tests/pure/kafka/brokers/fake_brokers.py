@@ -15,6 +15,7 @@ from kio.schema.errors import ErrorCode
 from kio.schema.fetch.v12.request import FetchRequest
 from kio.serial import entity_reader, entity_writer
 
+from holdfast.kafka.brokers.broker_connection import Answered, BrokerConnection
 from holdfast.kafka.errors import ConnectionFailed
 from holdfast.kafka.protocol import requests
 from holdfast.kafka.protocol.requests import Fetched
@@ -102,10 +103,11 @@ class FakeBrokers:
         return (self.answers.popleft() if self.answers else self.always)(body)
 
 
-class FakeConnection:
-    """A connection to one of them."""
+class FakeConnection(BrokerConnection):
+    """A connection to one of them; nothing of a real one is left but that it is open."""
 
     def __init__(self, brokers: FakeBrokers, broker_id: int) -> None:
+        self.is_open = True
         self._brokers = brokers
         self._broker_id = broker_id
 
@@ -113,9 +115,7 @@ class FakeConnection:
         """Wait longer for what is in flight."""
         self._brokers.longer_ms.append((self._broker_id, by_ms))
 
-    def send(
-        self, api_key: int, version: int, body: bytes, answered: Callable[[bytes | ConnectionFailed], None]
-    ) -> None:
+    def send(self, api_key: int, version: int, body: bytes, on_answer: Answered, *, is_flexible: bool = False) -> None:
         """Ask, and hand over the answer."""
 
         async def ask() -> None:
@@ -123,7 +123,7 @@ class FakeConnection:
                 outcome: bytes | ConnectionFailed = await self.exchange(api_key, version, body)
             except ConnectionFailed as failure:
                 outcome = failure
-            answered(outcome)
+            on_answer(outcome)
 
         self._brokers.asking.append(asyncio.ensure_future(ask()))
 

@@ -8,8 +8,8 @@ from struct import Struct
 import pytest
 from aiokafka.record.memory_records import MemoryRecords  # type: ignore[import-untyped]
 
-from holdfast.kafka.connection import Address, BrokerConnection, ConnectionOptions
-from holdfast.kafka.errors import ConnectionFailed
+from holdfast.kafka.brokers.broker_connection import Answered, BrokerConnection
+from holdfast.kafka.connection import Address, ConnectionOptions
 from holdfast.kafka.protocol import requests
 from tests.pure.kafka.brokers.fake_brokers import fetched, last_epochs_of, produced, targets_of
 from tests.pure.kafka.brokers.metadata_answers import metadata
@@ -131,8 +131,8 @@ class FakeCluster:
         return _Connection(self, int(address[0].removeprefix("host-")))
 
 
-class _Connection:
-    """An open connection to one of them."""
+class _Connection(BrokerConnection):
+    """An open connection to one of them; nothing of a real one is left but whether it is open."""
 
     def __init__(self, cluster: FakeCluster, broker_id: int) -> None:
         self.is_open = True
@@ -140,11 +140,9 @@ class _Connection:
         self._broker_id = broker_id
         self._asking: set[asyncio.Task[None]] = set()
 
-    def send(
-        self, api_key: int, version: int, body: bytes, answered: Callable[[bytes | ConnectionFailed], None]
-    ) -> None:
+    def send(self, api_key: int, version: int, body: bytes, on_answer: Answered, *, is_flexible: bool = False) -> None:
         async def ask() -> None:
-            answered(await self.exchange(api_key, version, body))
+            on_answer(await self.exchange(api_key, version, body))
 
         task = asyncio.ensure_future(ask())
         self._asking.add(task)

@@ -6,7 +6,6 @@ import pytest
 
 from holdfast.kafka.protocol.requests import Fetched
 from holdfast.runtime.kafka_log.fetcher import Fetcher
-from holdfast.runtime.kafka_log.record_batches import BATCH_HEAD_BYTES
 from holdfast.runtime.kafka_log.sent_batches import SentBatch
 from holdfast.runtime.log_protocol import LogRecord
 from tests.pure.kafka.brokers.fake_brokers import FakeBrokers, batch, fetched, targets_of
@@ -32,7 +31,7 @@ async def test_our_own_batch_is_reported_without_being_taken_apart(
     tail: Fetcher, silent_brokers: FakeBrokers, reports: Reports, sent: Sent
 ) -> None:
     ours = batch(5, [b"a", b"b"])
-    sent.append(SentBatch(ours[BATCH_HEAD_BYTES:], 2, b"h0", b"h1", None))
+    sent.append(SentBatch(ours, 2, b"h0", b"h1", None))
     tail.follow(0, 3, 5)
     await answer(silent_brokers, fetched([found(ours + batch(7, [b"a", b"b"]))]))
     assert reports.lines == [
@@ -47,7 +46,7 @@ async def test_our_own_batch_that_is_not_taken_is_reported_record_by_record(
     tail: Fetcher, silent_brokers: FakeBrokers, reports: Reports, sent: Sent
 ) -> None:
     ours = batch(5, [b"a", b"b"])
-    sent.append(SentBatch(ours[BATCH_HEAD_BYTES:], 2, b"h0", b"h1", None))
+    sent.append(SentBatch(ours, 2, b"h0", b"h1", None))
     reports.takes_own = False
     tail.follow(0, 3, 5)
     await answer(silent_brokers, fetched([found(ours)]))

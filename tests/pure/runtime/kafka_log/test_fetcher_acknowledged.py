@@ -5,7 +5,6 @@ import asyncio
 import pytest
 
 from holdfast.runtime.kafka_log.fetcher import Fetcher
-from holdfast.runtime.kafka_log.record_batches import BATCH_HEAD_BYTES
 from holdfast.runtime.kafka_log.sent_batches import SentBatch
 from tests.configs import fetcher_config
 from tests.pure.kafka.brokers.fake_brokers import FakeBrokers, batch, fetched, last_epochs_of, targets_of, wait_ms_of
@@ -17,7 +16,7 @@ async def test_batch_that_was_appended_where_the_tail_is_counts_as_read_without_
     tail: Fetcher, silent_brokers: FakeBrokers, reports: Reports, sent: Sent
 ) -> None:
     ours = batch(5, [b"a", b"b"])
-    sent.append(SentBatch(ours[BATCH_HEAD_BYTES:], 2, b"h0", b"h1", None))
+    sent.append(SentBatch(ours, 2, b"h0", b"h1", None))
     sent.append(SentBatch(b"next", 1, b"h2", b"h2", None))
     tail.follow(0, 3, 5)
     await silent_brokers.wait_requests(1)
@@ -39,7 +38,7 @@ async def test_partition_may_be_given_up_over_a_batch_of_ours(
         sent.clear()
 
     ours = batch(5, [b"a"])
-    sent.append(SentBatch(ours[BATCH_HEAD_BYTES:], 1, b"h0", b"h0", None))
+    sent.append(SentBatch(ours, 1, b"h0", b"h0", None))
     reports.at_records = give_up
     tail.follow(0, 3, 5)
     tail.follow(1, 4, 0)
@@ -56,7 +55,7 @@ async def test_batch_that_was_appended_further_on_waits_for_what_lies_between(
 ) -> None:
     """What lies between may be the checkpoint of a newer owner."""
     ours = batch(6, [b"a"])
-    sent.append(SentBatch(ours[BATCH_HEAD_BYTES:], 1, b"h0", b"h0", None))
+    sent.append(SentBatch(ours, 1, b"h0", b"h0", None))
     tail.follow(0, 3, 5)
     await silent_brokers.wait_requests(1)
     tail.on_acknowledged(0, sent.oldest, 6)
@@ -69,7 +68,7 @@ async def test_batch_that_was_appended_and_is_not_taken_is_reported_record_by_re
     tail: Fetcher, silent_brokers: FakeBrokers, reports: Reports, sent: Sent
 ) -> None:
     ours = batch(5, [b"a"])
-    sent.append(SentBatch(ours[BATCH_HEAD_BYTES:], 1, b"h0", b"h0", None))
+    sent.append(SentBatch(ours, 1, b"h0", b"h0", None))
     reports.takes_own = False
     tail.follow(0, 3, 5)
     await silent_brokers.wait_requests(1)
@@ -81,7 +80,7 @@ async def test_batch_that_was_appended_and_is_not_taken_is_reported_record_by_re
 async def land_and_move(tail: Fetcher, silent_brokers: FakeBrokers, sent: Sent) -> bytes:
     """Let a batch of offsets 5 and 6 land, and then another broker be elected; returns the batch as the log holds it."""
     ours = batch(5, [b"a", b"b"])
-    sent.append(SentBatch(ours[BATCH_HEAD_BYTES:], 2, b"h0", b"h1", None))
+    sent.append(SentBatch(ours, 2, b"h0", b"h1", None))
     tail.follow(0, 3, 5)
     await silent_brokers.wait_requests(1)
     tail.on_acknowledged(0, sent.oldest, 5)
@@ -188,7 +187,7 @@ async def test_an_acknowledgement_of_what_a_fetch_read_first_or_of_what_was_forg
     tail: Fetcher, silent_brokers: FakeBrokers, reports: Reports, sent: Sent
 ) -> None:
     ours = batch(5, [b"a"])
-    read_back = SentBatch(ours[BATCH_HEAD_BYTES:], 1, b"h0", b"h0", None)
+    read_back = SentBatch(ours, 1, b"h0", b"h0", None)
     sent.append(read_back)
     tail.follow(0, 3, 5)
     await answer(silent_brokers, fetched([found(ours)]))

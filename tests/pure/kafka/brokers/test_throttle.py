@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.kafka.throttle import Throttle
+from holdfast.kafka.brokers.throttle import Throttle
 from holdfast.metrics.instruments import Counter
 
 MAX_MS = 1_000

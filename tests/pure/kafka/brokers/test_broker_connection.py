@@ -2,10 +2,13 @@
 
 import asyncio
 from collections.abc import Callable
+from typing import cast
 
 import pytest
+import uvloop
 
-from holdfast.kafka.connection import AnswerTimes, BrokerConnection
+from holdfast.kafka.brokers.broker_connection import BrokerConnection
+from holdfast.kafka.connection import AnswerTimes
 from holdfast.kafka.errors import ConnectionFailed, VersionUnsupported
 from tests.waiting import wait_until
 
@@ -190,3 +193,32 @@ async def test_each_answer_is_noted_with_its_time_and_the_beginning_of_one_is_no
     heard_s = answers.heard_s(("host", 9092))
     assert heard_s is not None
     assert before_s <= heard_s <= asyncio.get_running_loop().time()
+
+
+@pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
+def test_an_event_loop_takes_a_connection_for_a_protocol(new_loop: Callable[[], asyncio.AbstractEventLoop]) -> None:
+    async def answer_one(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        size = int.from_bytes(await reader.readexactly(4), "big")
+        await reader.readexactly(size)
+        writer.write(answer(1, bytes(1 << 20)))
+        await writer.drain()
+        writer.close()
+        await writer.wait_closed()
+        closed.set()
+
+    closed = asyncio.Event()
+
+    async def exchange() -> None:
+        server = await asyncio.start_server(answer_one, "127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+        transport, _ = await asyncio.get_running_loop().create_connection(asyncio.Protocol, "127.0.0.1", port)
+        connection = BrokerConnection(transport, transport.close, ("host", 9092), "me", {}, 10_000)
+        transport.set_protocol(cast("asyncio.Protocol", connection))
+        body = bytes(1 << 24)  # more than a socket takes at once
+        assert await connection.exchange(*PRODUCE, body) == bytes(1 << 20)
+        await wait_until(lambda: not connection.is_open and closed.is_set())
+        server.close()
+        await server.wait_closed()
+
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        runner.run(exchange())

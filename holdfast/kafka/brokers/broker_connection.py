@@ -1,0 +1,245 @@
+"""One open connection to one Kafka broker, for the requests that the log makes itself.
+
+aiokafka connects and does TLS and SASL, then its transport is taken over; the bytes of requests and answers are the caller's.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+from struct import Struct
+from typing import Any, Final, cast, final
+
+from mypy_extensions import mypyc_attr
+
+from holdfast.kafka.aiokafka_parts import open_transport
+from holdfast.kafka.connection import Address, AnswerTimes, ConnectionOptions
+from holdfast.kafka.errors import ConnectionFailed, VersionUnsupported
+from holdfast.kafka.protocol.frames import encode_request
+
+#: Length, correlation id.
+_ANSWER_HEAD: Final = Struct(">ii")
+_ANSWER_HEAD_BYTES: Final = 8
+_unpack_head: Final[Callable[[bytes, int], tuple[int, int]]] = _ANSWER_HEAD.unpack_from
+
+#: Takes the body of an answer, or why none came; then whether the broker acted is not known.
+Answered = Callable[[bytes | ConnectionFailed], None]
+
+
+@final
+class _Request:
+    """A request in flight."""
+
+    __slots__ = ("correlation_id", "expires_s", "head_bytes", "on_answer")
+
+    def __init__(self, correlation_id: int, head_bytes: int, expires_s: float, on_answer: Answered) -> None:
+        self.correlation_id = correlation_id
+        #: Of the answer, in front of its body.
+        self.head_bytes = head_bytes
+        #: By the loop's clock.
+        self.expires_s = expires_s
+        self.on_answer = on_answer
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class BrokerConnection:
+    """An open connection; requests go out in the order of the calls and are answered in that order.
+
+    It has all that an `asyncio.Protocol` has.
+    """
+
+    def __init__(
+        self,
+        transport: asyncio.Transport,
+        close_transport: Callable[[], object],
+        address: Address,
+        client_id: str,
+        versions: Mapping[int, tuple[int, int]],
+        timeout_ms: int,
+        answers: AnswerTimes | None = None,
+    ) -> None:
+        """Take over a transport whose broker has let us in and answered every request so far.
+
+        Args:
+            transport: to the broker; its protocol is to be set by the caller.
+            close_transport: closes it.
+            address: of the broker, for people.
+            client_id: what we call ourselves.
+            versions: lowest and highest version of each API that the broker speaks; empty: not known, so all are sent.
+            timeout_ms: bounds every answer.
+            answers: keeps when answers came.
+        """
+        #: Requests can still be sent.
+        self.is_open = True
+        #: As `versions` of the arguments.
+        self.versions = versions
+        self._write = transport.write
+        self._close_transport = close_transport
+        # Compiled, a tuple whose type is known is made again wherever it is a key.
+        self._place: Any = address
+        self._address = f"{address[0]}:{address[1]}"
+        self._heard = (answers or AnswerTimes()).by_address
+        self._client_id = client_id.encode()
+        self._timeout_ms = timeout_ms
+        self._loop = asyncio.get_running_loop()
+        self._now_s = self._loop.time
+        self._correlation_id = 0
+        #: Few, as a rule one.
+        self._waiting: list[_Request] = []
+        #: Runs while requests are in flight.
+        self._watch: asyncio.TimerHandle | None = None
+        #: The beginning of an answer, in the pieces in which it came.
+        self._pieces: list[bytes] = []
+        self._pieces_bytes = 0
+        #: How long they must be together before another look at them is worth while.
+        self._bytes_needed = 0
+
+    @staticmethod
+    async def open(address: Address, options: ConnectionOptions, timeout_ms: int) -> "BrokerConnection":
+        """Connect, and authenticate if the options say so; `timeout_ms` bounds this and every later answer.
+
+        Raises:
+            ConnectionFailed: it did not come about.
+        """
+        host, port = address
+        secured = options if options.renewed is None else options.renewed()
+        transport, versions, close_transport = await open_transport(
+            host,
+            port,
+            client_id=options.client_id,
+            timeout_ms=timeout_ms,
+            security_protocol=secured.security_protocol,
+            ssl_context=secured.ssl_context,
+            sasl=secured.sasl,
+            tokens=secured.tokens,
+        )
+        client_id, answers = options.client_id, options.answers
+        connection = BrokerConnection(transport, close_transport, address, client_id, versions, timeout_ms, answers)
+        connection._heard[address] = connection._loop.time()  # it has said what versions it speaks
+        # What aiokafka does for each request, in two tasks and a stream, costs several times the request itself.
+        transport.set_protocol(cast("asyncio.Protocol", connection))
+        if transport.is_closing():  # aiokafka's protocol was notified, not ours
+            connection.close()
+            raise ConnectionFailed(f"{host}:{port} closed the connection")
+        return connection
+
+    def send(self, api_key: int, version: int, body: bytes, on_answer: Answered, *, is_flexible: bool = False) -> None:
+        """Send one request; `on_answer` gets the body of its answer or why none came, once, maybe before this returns."""
+        if not self.is_open:
+            on_answer(ConnectionFailed(f"the connection to {self._address} was closed"))
+            return
+        versions = self.versions
+        if versions:
+            lowest, highest = versions.get(api_key, (0, -1))
+            if not lowest <= version <= highest:
+                on_answer(VersionUnsupported(f"the broker does not speak version {version} of API {api_key}"))
+                return
+        self._correlation_id = correlation_id = (self._correlation_id + 1) & 0x7FFF_FFFF
+        frame = encode_request(api_key, version, correlation_id, self._client_id, body, is_flexible)
+        expires_s = self._now_s() + self._timeout_ms / 1_000
+        # A flexible answer's header ends with tagged fields, of which brokers send none.
+        head_bytes = _ANSWER_HEAD_BYTES + 1 if is_flexible else _ANSWER_HEAD_BYTES
+        self._waiting.append(_Request(correlation_id, head_bytes, expires_s, on_answer))
+        if self._watch is None:
+            self._watch = self._loop.call_at(expires_s, self._close_overdue)
+        try:
+            self._write(frame)
+        except RuntimeError as closed:  # uvloop's, between the end of a connection and its notification
+            self._fail(str(closed))
+
+    def exchange(self, api_key: int, version: int, body: bytes, *, is_flexible: bool = False) -> Awaitable[bytes]:
+        """Send one request and return what the body of its answer is awaited from; both without their headers.
+
+        Raises:
+            ConnectionFailed: no answer in time, or the connection broke; whether the broker acted is not known.
+        """
+        answer: asyncio.Future[bytes] = self._loop.create_future()
+        self.send(api_key, version, body, partial(_resolve, answer), is_flexible=is_flexible)
+        return answer
+
+    def wait_longer(self, by_ms: int) -> None:
+        """Give the requests in flight more time, because the broker said that it reads nothing for so long."""
+        for request in self._waiting:
+            request.expires_s += by_ms / 1_000
+
+    def close(self) -> None:
+        """Close the connection; requests in flight fail."""
+        self._fail("the connection was closed")
+
+    # What asyncio calls.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Do nothing: the connection was made before this is its protocol."""
+
+    def data_received(self, data: bytes) -> None:
+        """Take bytes, and hand over the answers that are whole."""
+        if self._pieces:
+            self._pieces.append(data)
+            self._pieces_bytes += len(data)
+            if self._pieces_bytes < self._bytes_needed:
+                return
+            data = b"".join(self._pieces)
+            self._pieces.clear()
+        start, end = 0, len(data)
+        while end - start >= _ANSWER_HEAD_BYTES:
+            size, correlation_id = _unpack_head(data, start)
+            stop = start + 4 + size
+            if not self._waiting or correlation_id != self._waiting[0].correlation_id or size < 4:
+                self._fail("it answered something else")
+                return
+            if stop > end:
+                self._bytes_needed = stop - start
+                break
+            request = self._waiting.pop(0)
+            self._heard[self._place] = self._now_s()
+            request.on_answer(data[start + request.head_bytes : stop])
+            start = stop
+        else:
+            self._bytes_needed = _ANSWER_HEAD_BYTES
+        if start < end:
+            self._pieces.append(data[start:])
+            self._pieces_bytes = end - start
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Fail the requests in flight."""
+        self._fail((str(exc) or type(exc).__name__) if exc else "it closed the connection")
+
+    def eof_received(self) -> None:
+        """Have the transport closed when the broker sends no more."""
+
+    def pause_writing(self) -> None:
+        """Do nothing: what may be in flight is bounded by whoever sends it."""
+
+    def resume_writing(self) -> None:
+        """Do nothing, as when writing was paused."""
+
+    # Inside.
+
+    def _close_overdue(self) -> None:
+        self._watch = None
+        if not self._waiting:
+            return
+        expires_s = self._waiting[0].expires_s
+        if expires_s > self._loop.time():
+            self._watch = self._loop.call_at(expires_s, self._close_overdue)
+        else:  # answers come in order: behind one that does not come, no other will
+            self._fail(f"no answer within {self._timeout_ms} ms")
+
+    def _fail(self, why: str) -> None:
+        if not self.is_open:
+            return
+        self.is_open = False
+        if self._watch is not None:
+            self._watch.cancel()
+        self._close_transport()
+        waiting, self._waiting = self._waiting, []
+        for request in waiting:
+            request.on_answer(ConnectionFailed(f"{self._address} did not answer: {why}"))
+
+
+def _resolve(answer: "asyncio.Future[bytes]", outcome: bytes | ConnectionFailed) -> None:
+    if answer.done():
+        return
+    if isinstance(outcome, ConnectionFailed):
+        answer.set_exception(outcome)
+    else:
+        answer.set_result(outcome)
