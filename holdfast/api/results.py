@@ -7,7 +7,8 @@ A failed result carries the defaults Kafka sends: epochs 0, start offset 0, no b
 Source: KIP-932, message schemas 83 to 87.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final, NamedTuple, Protocol
 
 from holdfast.records.batches import StateBatch
@@ -89,6 +90,12 @@ class ReadResult(NamedTuple):
     state_epoch: int = 0
     start_offset: int = 0
     state_batches: Sequence[StateBatch] = ()
+
+
+#: Makes a ReadResult of its five fields, wholly in C.
+make_read_result: Final[Callable[[tuple[int, str | None, int, int, Sequence[StateBatch]]], ReadResult]] = partial(
+    tuple.__new__, ReadResult
+)
 
 
 class SummaryResult(NamedTuple):

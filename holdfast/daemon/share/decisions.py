@@ -21,6 +21,7 @@ from holdfast.api.results import (
     ReadResult,
     SummaryResult,
     WriteResult,
+    make_read_result,
 )
 from holdfast.daemon.share.config import ShardConfig
 from holdfast.daemon.share.load import RestoredRuns, ShareLoad
@@ -233,9 +234,9 @@ class ShareShard(StateMachine):
             return _refuse_leader_epoch(ReadResult, leader_epoch, state)
         if not self._is_known(key):
             return _refuse_unknown(ReadResult, key)
-        response = ReadResult(0, None, state.state_epoch, state.start_offset, state.state_batches)
-        if leader_epoch in (_NONE, state.leader_epoch_fence):
-            return Decision((), response)
+        response = make_read_result((0, None, state.state_epoch, state.start_offset, state.state_batches))
+        if leader_epoch == _NONE or leader_epoch == state.leader_epoch_fence:
+            return make_decision(((), response, False))
         start_offset, delivery_complete_count = state.start_offset, state.delivery_complete_count
         if state.update_count >= self.config.snapshot_update_records_per_snapshot and self._has_room(
             key, state, (), start_offset
@@ -243,7 +244,7 @@ class ShareShard(StateMachine):
             snapshot = _snapshot(state, leader_epoch, start_offset, delivery_complete_count, (), now_ms)
             return Decision(((key, snapshot),), response)
         update = Update(state.snapshot_epoch, leader_epoch, start_offset, delivery_complete_count, ())
-        return Decision(((key, update),), response)
+        return make_decision((((key, update),), response, False))
 
     def decide_summary(self, key: SharePartitionKey) -> Decision:
         """Decide what the group coordinator is answered; never writes and checks no epoch."""

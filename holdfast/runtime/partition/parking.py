@@ -2,7 +2,7 @@
 
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, final
 
 from holdfast.records.native import maker
 from holdfast.runtime.state_machine import Operation
@@ -26,17 +26,21 @@ class Parked(NamedTuple):
 make_parked: Final[Callable[[tuple[Any, ...]], Parked]] = maker(Parked)
 
 
-class Waiter(NamedTuple):
+@final
+class Waiter:
     """An answer without records of its own."""
 
-    operation: Operation
-    response: Any
-    #: Every record of ours up to it must have counted.
-    after_sequence: int
-    #: The round of requests to the broker that brings its read index.
-    index_round: int
-    #: The tail must have reached this offset; -1 until it is known.
-    read_index: int
+    __slots__ = ("after_sequence", "index_round", "operation", "read_index", "response")
+
+    def __init__(self, operation: Operation, response: object, after_sequence: int, index_round: int) -> None:
+        self.operation = operation
+        self.response = response
+        #: Every record of ours up to it must have counted.
+        self.after_sequence = after_sequence
+        #: The round of requests to the broker that brings its read index.
+        self.index_round = index_round
+        #: The tail must have reached this offset; -1 until it is known.
+        self.read_index = -1
 
 
 class Parking:
@@ -67,14 +71,16 @@ class Parking:
 
     def wait(self, operation: Operation, response: object, after_sequence: int, index_round: int) -> None:
         """Keep an answer until its read index is known and reached."""
-        self._unindexed.append(Waiter(operation, response, after_sequence, index_round, -1))
+        self._unindexed.append(Waiter(operation, response, after_sequence, index_round))
         self.answers += 1
 
     def set_read_index(self, index_round: int, offset: int) -> None:
         """Give the offset to all answers that requested it in this round or before."""
         waiting = self._unindexed
         while waiting and waiting[0].index_round <= index_round:
-            self._indexed.append(waiting.popleft()._replace(read_index=offset))
+            waiter = waiting.popleft()
+            waiter.read_index = offset
+            self._indexed.append(waiter)
 
     def release(self, committed_sequence: int, position: int) -> list[Waiter]:
         """Remove and return the answers that may leave, in order."""
