@@ -39,6 +39,7 @@ from holdfast.kafka.protocol.primitives import (
     read_nullable_string,
     skip_tags,
 )
+from holdfast.records.native import twins
 
 _RESULT: Final = Struct(">ih")
 
@@ -48,6 +49,15 @@ _pack_result: Final = _RESULT.pack
 
 def encode_response(api_key: int, version: int, response: StateResponse) -> bytes:
     """Return the body of a response."""
+    if twins is not None and api_key != SUMMARY:
+        encoded = twins.encode_states(response) if api_key == READ else twins.encode_outcomes(response)
+        if encoded is not None:
+            return encoded
+    return encode_response_in_python(api_key, version, response)
+
+
+def encode_response_in_python(api_key: int, version: int, response: StateResponse) -> bytes:
+    """Return the body of a response, without what is written in C."""
     encode_result = _RESULT_WRITERS[api_key, version]
     if len(response) == 1 and len(response[0][1]) == 1:
         # Counts of one, and no tags behind the share partition, the topic and the body.

@@ -134,7 +134,8 @@ def merge(topics: Topics, results: list[PartitionResult | None]) -> StateRespons
     if len(results) == 1 and len(topics) == 1:
         only = results[0]
         assert only is not None
-        return [(topics[0][0], [(topics[0][1][0].partition, only)])]
+        topic_id, partitions = topics[0]
+        return [(topic_id, [(partitions[0][0], only)])]
     merged: dict[bytes, dict[int, PartitionResult]] = {}
     following = iter(results)
     for topic_id, partitions in topics:

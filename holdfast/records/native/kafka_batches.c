@@ -2,6 +2,17 @@
 
 #include "native.h"
 
+uint8_t *put_kafka_batches(uint8_t *at, const Batch *batches, Py_ssize_t size)
+{
+    for (const Batch *batch = batches; batch < batches + size; batch++) {
+        if (batch->state != (int8_t)batch->state || batch->count != (int16_t)batch->count)
+            return NULL;
+        at = put_big_endian(put_big_endian(at, batch->first, 8), batch->last, 8);
+        at = put_big_endian(put_big_endian(put_big_endian(at, batch->state, 1), batch->count, 2), 0, 1);
+    }
+    return at;
+}
+
 PyObject *encode_batches(PyObject *module, PyObject *held)
 {
     Py_ssize_t size = count_batches(held);
@@ -11,16 +22,8 @@ PyObject *encode_batches(PyObject *module, PyObject *held)
     if (!packed || packed == Py_None)
         return packed;
     PyObject *made = PyBytes_FromStringAndSize(NULL, size * KAFKA_BATCH_SIZE);
-    uint8_t *at = made ? (uint8_t *)PyBytes_AS_STRING(made) : NULL;
-    for (Py_ssize_t index = 0; made && index < size; index++) {
-        const Batch *batch = &((Packed *)packed)->batches[index];
-        if (batch->state != (int8_t)batch->state || batch->count != (int16_t)batch->count) {
-            Py_SETREF(made, Py_NewRef(Py_None));
-            break;
-        }
-        at = put_big_endian(put_big_endian(at, batch->first, 8), batch->last, 8);
-        at = put_big_endian(put_big_endian(put_big_endian(at, batch->state, 1), batch->count, 2), 0, 1);
-    }
+    if (made && !put_kafka_batches((uint8_t *)PyBytes_AS_STRING(made), ((Packed *)packed)->batches, size))
+        Py_SETREF(made, Py_NewRef(Py_None));
     Py_DECREF(packed);
     return made;
 }

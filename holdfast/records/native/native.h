@@ -208,11 +208,14 @@ static inline int64_t take_int64(const uint8_t *at)
 
 /* Return so many batches side by side, settled or not; NULL without an exception where one has tags. */
 PyObject *read_kafka_batches(const uint8_t *at, Py_ssize_t size);
+/* Put batches in Kafka's form; NULL where a number is beyond its field. */
+uint8_t *put_kafka_batches(uint8_t *at, const Batch *batches, Py_ssize_t size);
 TakesOne encode_batches;
 TakesMany decode_batches;
 
-/* ---- values.c, requests.c, deliveries.c, record_batches.c -------------------------------------------------------- */
+/* ---- values.c, requests.c, answers.c, deliveries.c, record_batches.c --------------------------------------------- */
 
+TakesOne encode_outcomes, encode_states;
 TakesMany encode_value, decode_update, decode_snapshot, decode_request, sum_up_deliveries, decode_records, encode_header, encode_records;
 
 /* ---- crc32c.c ---------------------------------------------------------------------------------------------------- */

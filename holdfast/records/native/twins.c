@@ -19,6 +19,8 @@ static PyMethodDef functions[] = {
     ONE(pack),
     ONE(are_well_formed),
     ONE(encode_batches),
+    ONE(encode_outcomes),
+    ONE(encode_states),
     MANY(decode_batches),
     MANY(decode_request),
     MANY(combine),

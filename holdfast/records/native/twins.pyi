@@ -58,6 +58,20 @@ def are_well_formed(batches: Sequence[StateBatch], /) -> bool:
 def encode_batches(batches: Sequence[StateBatch], /) -> bytes | None:
     """Twin of `api.share_state.pack_batches`; None where a number is beyond its field, or the batches are a list."""
 
+def encode_outcomes(response: Sequence[tuple[bytes, Sequence[tuple[int, object]]]], /) -> bytes | None:
+    """Return the answer to a call that reads no state; None where a share partition has an error, or anything is unusual.
+
+    Args:
+        response: (topic id, [(partition, (error code, error message))]) in lists, as `api.state_responses.encode_response` takes it.
+    """
+
+def encode_states(response: Sequence[tuple[bytes, Sequence[tuple[int, object]]]], /) -> bytes | None:
+    """Return the answer to a Read, as `encode_outcomes` does; None also where batches are not packed or beyond their fields.
+
+    Args:
+        response: as above; results go on with the state epoch, the start offset and the batches.
+    """
+
 def decode_batches(data: bytes | memoryview, begin: int, count: int, /) -> PackedBatches | None:
     """Return so many batches in Kafka's form; None where they are not settled, or one has tags."""
 
