@@ -33,6 +33,8 @@ class ReadIndexes:
     def begin_round(self) -> list[int]:
         """Return the partitions of the next round, ascending; with none of them there is no round."""
         self._is_round_due = False
+        if not self.wanted:
+            return []
         free = self.wanted - self._in_flight
         if free:
             self.round += 1

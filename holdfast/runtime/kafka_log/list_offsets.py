@@ -9,10 +9,13 @@ So the answer of a broker that was silent for too long is used only when another
 import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Coroutine
+from functools import partial
 from math import inf
-from typing import Any, Final
+from typing import Any, Final, final
 
+from holdfast.kafka.brokers.broker_connection import BrokerConnection
 from holdfast.kafka.brokers.throttle import Throttle
+from holdfast.kafka.errors import ConnectionFailed
 from holdfast.kafka.leaders import Brokers
 from holdfast.kafka.protocol import requests
 from holdfast.runtime.kafka_log.bug_reports import BugReports
@@ -20,6 +23,29 @@ from holdfast.runtime.metrics import RuntimeMetrics
 
 #: In place of (broker id, leader epoch) of a partition of which no leader is known.
 _NO_LEADER: Final = (-1, -1)
+#: In place of (error code, offset) of a partition that an answer leaves out.
+_NO_ANSWER: Final = (-1, -1)
+#: What the connections are for.
+_CONNECTION: Final = "offsets"
+
+
+@final
+class _Query:
+    """A query for latest offsets, until all that it is about was reported."""
+
+    __slots__ = ("began_s", "broker_id", "is_answered", "round_number", "wanted_as")
+
+    def __init__(
+        self, broker_id: int, wanted_as: dict[int, tuple[int, int]], round_number: int, began_s: float
+    ) -> None:
+        self.broker_id = broker_id
+        #: (broker id, leader epoch) by partition; what was reported is taken out.
+        self.wanted_as = wanted_as
+        #: The newest that was wanted before it left.
+        self.round_number = round_number
+        #: By the loop's clock.
+        self.began_s = began_s
+        self.is_answered = False
 
 
 class OffsetQueries:
@@ -58,7 +84,8 @@ class OffsetQueries:
         self._wanted: defaultdict[int, set[int]] = defaultdict(set)
         #: By broker, of the query in flight: (broker id, leader epoch) by partition.
         self._in_flight: dict[int, dict[int, tuple[int, int]]] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._is_closed = False
         self._silence_max_s = leader_silence_max_ms / 1_000
         self._confirm_timeout_s = request_timeout_ms / 1_000
         #: Since when each broker can have been silent.
@@ -71,7 +98,20 @@ class OffsetQueries:
     async def query(self, partition: int, which: int) -> int | None:
         """Return where a log starts (`EARLIEST`) or ends (`LATEST`); None: its leader did not say, and was looked up again."""
         wanted_as = {partition: self._led_as(partition)}
-        found = await self._query_broker(wanted_as[partition][0], wanted_as, which)
+        broker_id = wanted_as[partition][0]
+        api, version = requests.LIST_OFFSETS
+        found: dict[int, int] = {}
+        try:
+            connection = await self._connect(broker_id)
+            body = self._encode(wanted_as, which)
+            sent_s = self._loop.time()
+            data = await connection.exchange(api, version, body)
+            answers = self._read_answer(broker_id, connection, sent_s, data)
+        except Exception as failure:  # whatever it is, there is no answer
+            self._explain(failure, broker_id)
+        else:
+            if await self._confirm(broker_id):
+                found = self._choose(wanted_as, answers)
         if not found:
             await self._refresh()
         return found.get(partition)
@@ -96,6 +136,7 @@ class OffsetQueries:
 
     def close(self) -> None:
         """Give up all queries; nothing more is reported."""
+        self._is_closed = True
         for task in self._tasks:
             task.cancel()
 
@@ -104,38 +145,101 @@ class OffsetQueries:
         self._wanted[broker_id].add(partition)
         if broker_id not in self._in_flight:
             self._in_flight[broker_id] = {}
-            self._run(self._query_while_wanted(broker_id))
+            self._loop.call_soon(self._query_next, broker_id)  # with what else is wanted in this turn
 
-    def _run(self, work: Coroutine[Any, Any, None]) -> None:
+    def _run(self, work: Coroutine[Any, Any, Any]) -> None:
         task = self._loop.create_task(work, name="holdfast-offsets")
         self._tasks.add(task)
         task.add_done_callback(self._end_task)
 
-    def _end_task(self, task: "asyncio.Task[None]") -> None:
+    def _end_task(self, task: "asyncio.Task[Any]") -> None:
         self._tasks.discard(task)
         self._bugs.watch(task)
 
-    async def _query_while_wanted(self, broker_id: int) -> None:
-        try:
-            while partitions := self._wanted.pop(broker_id, None):
-                wanted_as = self._in_flight[broker_id] = {
-                    partition: self._led_as(partition) for partition in partitions
-                }
-                await self._query_latest(broker_id, wanted_as)
-        finally:
+    def _query_next(self, broker_id: int) -> None:
+        """Query what is wanted of a broker whose last query has ended, if anything is."""
+        if self._is_closed:
+            return
+        partitions = self._wanted.pop(broker_id, None)
+        if not partitions:
             del self._in_flight[broker_id]
+            return
+        wanted_as = {partition: self._led_as(partition) for partition in partitions}
+        query = _Query(broker_id, wanted_as, self._round, self._loop.time())
+        self._in_flight[broker_id] = wanted_as
+        connection = self._brokers.open_connection(broker_id, _CONNECTION)
+        if connection is None or self._throttle.wait_s(broker_id) > 0:
+            self._run(self._connect_and_send(query))
+        else:
+            self._send(query, connection)
 
-    async def _query_latest(self, broker_id: int, wanted_as: dict[int, tuple[int, int]]) -> None:
-        round_number, began_s = self._round, self._loop.time()
-        found = await self._query_broker(broker_id, wanted_as, requests.LATEST)
-        self._metrics.read_index_time.record((self._loop.time() - began_s) * 1_000)
+    async def _connect_and_send(self, query: "_Query") -> None:
+        try:
+            connection = await self._connect(query.broker_id)
+        except Exception as failure:  # whatever it is, those who wait must learn that there is no answer
+            self._explain(failure, query.broker_id)
+            self._end(query, {})
+        else:
+            self._send(query, connection)
+
+    def _send(self, query: "_Query", connection: BrokerConnection) -> None:
+        """Send a query; a callback takes its answer, because a task for each would cost more than all else of it."""
+        api, version = requests.LIST_OFFSETS
+        try:
+            body = self._encode(query.wanted_as, requests.LATEST)
+            connection.send(api, version, body, partial(self._on_answered, query, connection, self._loop.time()))
+        except Exception as bug:
+            self._explain(bug, query.broker_id)
+            self._end(query, {})
+
+    def _on_answered(
+        self, query: "_Query", connection: BrokerConnection, sent_s: float, outcome: bytes | ConnectionFailed
+    ) -> None:
+        """Take the answer to a query, or why none came."""
+        if self._is_closed:
+            return
+        answers: dict[int, tuple[int, int]] = {}
+        if not isinstance(outcome, ConnectionFailed):
+            try:
+                answers = self._read_answer(query.broker_id, connection, sent_s, outcome)
+            except Exception as failure:
+                self._explain(failure, query.broker_id)
+            else:
+                if self._is_doubted(query.broker_id):
+                    self._run(self._confirm_and_end(query, answers))
+                    return
+        self._end(query, answers)
+
+    async def _confirm_and_end(self, query: "_Query", answers: dict[int, tuple[int, int]]) -> None:
+        self._end(query, answers if await self._confirm(query.broker_id) else {})
+
+    def _end(self, query: "_Query", answers: dict[int, tuple[int, int]]) -> None:
+        """Report what a broker said of those that it still leads; the others are reported when their leaders were looked up."""
+        if query.is_answered:  # sending failed by a bug, and there is an answer all the same
+            return
+        query.is_answered = True
+        self._metrics.read_index_time.record((self._loop.time() - query.began_s) * 1_000)
+        wanted_as = query.wanted_as
+        found = self._choose(wanted_as, answers)
         for partition in found:
             del wanted_as[partition]
         if found:
-            self._on_latest(round_number, {**found})
+            self._report(query.round_number, {**found})
         if wanted_as:
-            await self._refresh()  # also the pause before they are queried again
-            self._on_latest(round_number, dict.fromkeys(wanted_as))
+            self._run(self._end_unanswered(query))
+        else:
+            self._query_next(query.broker_id)
+
+    async def _end_unanswered(self, query: "_Query") -> None:
+        await self._refresh()  # also the pause before they are queried again
+        self._report(query.round_number, dict.fromkeys(query.wanted_as))
+        self._query_next(query.broker_id)
+
+    def _report(self, round_number: int, offsets: dict[int, int | None]) -> None:
+        try:
+            self._on_latest(round_number, offsets)
+        except Exception as bug:  # the next query is sent all the same
+            self._bugs.report(bug, "reporting latest offsets failed")
 
     def _on_leaders_changed(self) -> None:
         """Wait for no broker's answer about partitions that it leads no more."""
@@ -154,45 +258,57 @@ class OffsetQueries:
     def _led_as(self, partition: int) -> tuple[int, int]:
         return self._brokers.leaders.get(partition, _NO_LEADER)
 
-    async def _query_broker(self, broker_id: int, wanted_as: dict[int, tuple[int, int]], which: int) -> dict[int, int]:
-        """Return the offsets of those partitions of which the broker named one, and which it still leads."""
-        api, version = requests.LIST_OFFSETS
-        targets = [(partition, leader_epoch, which) for partition, (_, leader_epoch) in wanted_as.items()]
+    async def _connect(self, broker_id: int) -> BrokerConnection:
+        """Return an open connection, when the broker may be sent something.
+
+        Raises:
+            ConnectionFailed: the broker is unknown or cannot be reached.
+        """
         wait_s = self._throttle.wait_s(broker_id)
         if wait_s > 0:
             await asyncio.sleep(wait_s)
-        try:
-            connection = await self._brokers.connection(broker_id, "offsets")
-            body = requests.encode_list_offsets(self._brokers.topic, targets)
-            sent_s = self._loop.time()
-            data = await connection.exchange(api, version, body)
-            answers, pause_ms = requests.read_answer(requests.decode_offsets, data)
-        except Exception as failure:  # whatever it is, those who wait must learn that there is no answer
-            self._bugs.explain(failure, f"querying offsets from broker {broker_id} failed")
-            return {}
+        return await self._brokers.connection(broker_id, _CONNECTION)
+
+    def _encode(self, wanted_as: dict[int, tuple[int, int]], which: int) -> bytes:
+        targets = [(partition, leader_epoch, which) for partition, (_, leader_epoch) in wanted_as.items()]
+        return requests.encode_list_offsets(self._brokers.topic, targets)
+
+    def _read_answer(
+        self, broker_id: int, connection: BrokerConnection, sent_s: float, data: bytes
+    ) -> dict[int, tuple[int, int]]:
+        """Return (error code, offset) by partition; leaves the broker alone for as long as it says.
+
+        Raises:
+            UnreadableAnswer: the bytes do not follow the message.
+        """
+        answers, pause_ms = requests.read_answer(requests.decode_offsets, data)
         throttle_ms = self._throttle.on_answer(broker_id, pause_ms)
         if throttle_ms:
             connection.wait_longer(throttle_ms)  # for what was sent behind it already
         self.on_heard(broker_id, sent_s)
-        if self._is_doubted(broker_id):
-            await self._confirm(broker_id)
-            if self._is_doubted(broker_id):
-                return {}
+        return answers
+
+    def _choose(self, wanted_as: dict[int, tuple[int, int]], answers: dict[int, tuple[int, int]]) -> dict[int, int]:
+        """Return the offsets of those partitions of which the broker named one, and which it still leads."""
         found = {}
         for partition, led in wanted_as.items():
-            error_code, offset = answers.get(partition, (-1, -1))
+            error_code, offset = answers.get(partition, _NO_ANSWER)
             if error_code == 0 and self._led_as(partition) == led:
                 found[partition] = offset
         return found
 
+    def _explain(self, failure: Exception, broker_id: int) -> None:
+        self._bugs.explain(failure, f"querying offsets from broker {broker_id} failed")
+
     def _is_doubted(self, broker_id: int) -> bool:
         return self._doubted_s.get(broker_id, -inf) > self._brokers.confirmed_s(broker_id)
 
-    async def _confirm(self, broker_id: int) -> None:
-        """Look up the leaders until another broker has named this one, for a while."""
+    async def _confirm(self, broker_id: int) -> bool:
+        """Look up the leaders until another broker has named this one, for a while; returns whether one has."""
         ends_s = self._loop.time() + self._confirm_timeout_s
         while self._is_doubted(broker_id) and self._loop.time() < ends_s:
             await self._refresh()
+        return not self._is_doubted(broker_id)
 
     async def _refresh(self) -> None:
         try:

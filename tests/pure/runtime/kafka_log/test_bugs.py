@@ -1,6 +1,7 @@
 """A bug of ours on the way to a broker: it is counted and logged, and what waits for an answer is told that there is none."""
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -14,7 +15,7 @@ from holdfast.runtime.kafka_log.sender import Sender
 from holdfast.runtime.kafka_log.sent_batches import SentBatches
 from holdfast.runtime.metrics import RuntimeMetrics
 from tests.configs import accumulator_config, fetcher_config, offset_query_bounds, sender_config
-from tests.pure.kafka.brokers.fake_brokers import FakeBrokers, fetched, produced
+from tests.pure.kafka.brokers.fake_brokers import FakeBrokers, FakeConnection, fetched, produced
 from tests.pure.runtime.kafka_log.fetcher_world import Reports
 from tests.waiting import PATIENCE_MS, wait_until
 
@@ -38,7 +39,7 @@ def brokers() -> FakeBrokers:
     return FakeBrokers({0: 1, 1: 1})
 
 
-def raise_bug(body: bytes) -> bytes:
+def raise_bug(*_: object) -> bytes:
     raise TypeError("a bug")
 
 
@@ -64,11 +65,17 @@ async def test_in_a_fetch(brokers: FakeBrokers, metrics: RuntimeMetrics, logged:
     await tail.close()
 
 
+@pytest.mark.parametrize("where", ["send", "wait_longer"])
 async def test_in_a_query_for_offsets(
-    brokers: FakeBrokers, metrics: RuntimeMetrics, logged: list[tuple[str, str]]
+    brokers: FakeBrokers,
+    metrics: RuntimeMetrics,
+    logged: list[tuple[str, str]],
+    monkeypatch: pytest.MonkeyPatch,
+    where: str,
 ) -> None:
     reports: list[tuple[int, dict[int, int | None]]] = []
-    brokers.answers.append(raise_bug)
+    monkeypatch.setattr(FakeConnection, where, raise_bug)
+    brokers.answers.append(lambda _: (100).to_bytes(4, "big") + bytes(4))
     offsets = OffsetQueries(
         brokers,  # type: ignore[arg-type]
         lambda number, found: reports.append((number, found)),
@@ -79,6 +86,58 @@ async def test_in_a_query_for_offsets(
     await wait_until(lambda: bool(reports))
     assert reports == [(1, {0: None})]
     assert logged == [("querying offsets from broker 1 failed", "TypeError('a bug')")]
+    assert metrics.internal_errors.value == 1
+    offsets.close()
+
+
+async def test_behind_which_a_query_for_offsets_is_answered_all_the_same(
+    brokers: FakeBrokers, metrics: RuntimeMetrics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reports: list[tuple[int, dict[int, int | None]]] = []
+    send = FakeConnection.send
+
+    def send_and_raise(*arguments: Any) -> None:
+        send(*arguments)
+        raise TypeError("a bug")
+
+    monkeypatch.setattr(FakeConnection, "send", send_and_raise)
+    brokers.always = lambda _: bytes(8)
+    offsets = OffsetQueries(
+        brokers,  # type: ignore[arg-type]
+        lambda number, found: reports.append((number, found)),
+        metrics,
+        **offset_query_bounds(),
+    )
+    for number in (1, 2):
+        offsets.want_latest(number, [0])
+        await wait_until(lambda: len(reports) == number)  # noqa: B023 - waited for within the turn
+        await asyncio.wait(brokers.asking)
+    assert reports == [(1, {0: None}), (2, {0: None})]
+    offsets.close()
+
+
+async def test_in_what_learns_of_an_offset(
+    brokers: FakeBrokers, metrics: RuntimeMetrics, logged: list[tuple[str, str]]
+) -> None:
+    reports: list[tuple[int, dict[int, int | None]]] = []
+
+    def report(number: int, found: dict[int, int | None]) -> None:
+        reports.append((number, found))
+        if number == 1:
+            raise TypeError("a bug")
+
+    offsets = OffsetQueries(
+        brokers,  # type: ignore[arg-type]
+        report,
+        metrics,
+        **offset_query_bounds(),
+    )
+    for number in (1, 2):
+        brokers.answers.append(lambda _: bytes(8))
+        offsets.want_latest(number, [0])
+        await wait_until(lambda: len(reports) == number)  # noqa: B023 - waited for within the turn
+    assert reports == [(1, {0: None}), (2, {0: None})]
+    assert logged == [("reporting latest offsets failed", "TypeError('a bug')")]
     assert metrics.internal_errors.value == 1
     offsets.close()
 

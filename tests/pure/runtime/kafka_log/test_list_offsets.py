@@ -8,6 +8,7 @@ import pytest
 from kio.schema.list_offsets.v5.request import ListOffsetsRequest
 from kio.serial import entity_reader
 
+from holdfast.kafka.errors import ConnectionFailed
 from holdfast.kafka.protocol import requests
 from holdfast.metrics.registry import Registry
 from holdfast.runtime.kafka_log.list_offsets import OffsetQueries
@@ -145,7 +146,7 @@ async def test_every_failure_is_reported_to_whoever_queries_after_the_leaders_we
     offsets: OffsetQueries, brokers: FakeBrokers, reports: Reports, refreshes_fail: bool
 ) -> None:
     def fail(_: bytes) -> bytes:
-        raise ValueError("a bug")
+        raise ConnectionFailed("it disconnected")
 
     brokers.answers.extend([fail, lambda _: b"?", lambda _: answer({0: 9}, error_code=6)])
     brokers.failures_left = 3 if refreshes_fail else 0
