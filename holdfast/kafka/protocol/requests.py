@@ -49,7 +49,9 @@ _FETCH_HEAD: Final = Struct(">iiiibii")
 _FETCH_PARTITION: Final = Struct(">iiqiqi")
 _FETCHED_HEAD: Final = Struct(">ihi")
 _FETCHED_PARTITION: Final = Struct(">ihqqq")
+_OFFSETS_HEAD: Final = Struct(">ii")
 _OFFSET_FOUND: Final = Struct(">ihqqi")
+_unpack_offset: Final = _OFFSET_FOUND.unpack_from
 _DELETED_TO: Final = Struct(">iqh")
 
 
@@ -228,7 +230,8 @@ def decode_fetched(data: bytes) -> FetchAnswer:
 
 def encode_list_offsets(topic: str, targets: Sequence[tuple[int, int, int]]) -> bytes:
     """Return a request for offsets: (partition, leader epoch or -1, EARLIEST or LATEST); latest is the high watermark."""
-    parts = [b"\xff\xff\xff\xff\x00", _INT32.pack(1), _text(topic), _INT32.pack(len(targets))]
+    # Replica -1, isolation level 0, one topic.
+    parts = [b"\xff\xff\xff\xff\x00\x00\x00\x00\x01", _text(topic), _INT32.pack(len(targets))]
     parts += [_TARGET.pack(*target) for target in targets]
     return b"".join(parts)
 
@@ -236,15 +239,16 @@ def encode_list_offsets(topic: str, targets: Sequence[tuple[int, int, int]]) -> 
 def decode_offsets(data: bytes) -> tuple[dict[int, tuple[int, int]], int]:
     """Return (error code, offset) by partition, and for how many ms the broker reads nothing on this connection (KIP-219)."""
     found = {}
-    topics, at = _read_length(data, 4)
+    throttle_ms, topics = _OFFSETS_HEAD.unpack_from(data)
+    at = _OFFSETS_HEAD.size
     for _ in range(topics):
         _, at = _read_text(data, at)
         count, at = _read_length(data, at)
-        for number in range(count):
-            partition, error_code, _, offset, _ = _OFFSET_FOUND.unpack_from(data, at + number * _OFFSET_FOUND.size)
+        for _ in range(count):
+            partition, error_code, _, offset, _ = _unpack_offset(data, at)
             found[partition] = (error_code, offset)
-        at += count * _OFFSET_FOUND.size
-    return found, _read_int32(data, 0)
+            at += _OFFSET_FOUND.size
+    return found, throttle_ms
 
 
 def encode_delete_records(topic: str, timeout_ms: int, partition: int, before_offset: int) -> bytes:
