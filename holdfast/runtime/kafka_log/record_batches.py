@@ -31,8 +31,6 @@ _ATTRIBUTES, _ATTRIBUTES_AT = Struct(">h"), 21
 #: A record's own varints and its `hf` header: what it takes in a batch beside key and value, at most.
 RECORD_FIELDS_BYTES: Final = 25 + 17
 
-_encode_in_c: Final = None if twins is None else twins.encode_records
-
 Record = tuple[bytes, bytes | None, bytes]  # key, value, `hf` header
 
 # A name of the module is looked up wherever it is used; a constant of the compiled one is not.
