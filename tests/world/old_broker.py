@@ -1,4 +1,4 @@
-"""A broker of Apache Kafka 2.3 on a real socket, as far as a member of a group sees one before it joins: versions, and who coordinates."""
+"""A broker of Apache Kafka 2.3 on a real socket, as far as a member of a group sees one before it joins."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import Final
 
 from tests.waiting import PATIENCE_S
 
-FIND_COORDINATOR, API_VERSIONS = 10, 18
+METADATA, FIND_COORDINATOR, API_VERSIONS = 3, 10, 18
 #: By API key, the versions that it speaks: JoinGroup, SyncGroup, Heartbeat and LeaveGroup came to ours with 3.2.
 VERSIONS: Final = {
-    3: (0, 8),
+    METADATA: (0, 8),
     FIND_COORDINATOR: (0, 2),
     11: (0, 5),
     12: (0, 3),
@@ -52,6 +52,8 @@ class OldBroker:
                 answer = correlation_id.to_bytes(4, "big") + self._answer(api_key, version)
                 writer.write(len(answer).to_bytes(4, "big") + answer)
         except (asyncio.IncompleteReadError, ConnectionResetError):
+            pass  # the other side closed it
+        finally:
             writer.close()
             with suppress(OSError):  # the other side was as quick
                 await writer.wait_closed()
@@ -65,9 +67,14 @@ class OldBroker:
             throttle_time = b"" if version == 0 else bytes(4)
             return Struct(">hi").pack(0, len(VERSIONS)) + rows + throttle_time
         assert first <= version <= last, "nobody sends what it does not speak"
-        assert api_key == FIND_COORDINATOR, "nobody joins"
         text = b"127.0.0.1"
         where = Struct(">ih").pack(0, len(text)) + text + self.port.to_bytes(4, "big")
+        if (
+            api_key == METADATA
+        ):  # as of version 8: itself, without a rack; no cluster id, the controller, no topics, no rights
+            assert version == last, "whoever speaks more speaks this"
+            return bytes(4) + Struct(">i").pack(1) + where + Struct(">hhiii").pack(-1, -1, 0, 0, 0)
+        assert api_key == FIND_COORDINATOR, "nobody joins"
         return bytes(2) + where if version == 0 else bytes(4) + bytes(2) + b"\xff\xff" + where
 
 
