@@ -8,10 +8,10 @@ Source: KIP-932, message schemas 83 to 87.
 """
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Final, NamedTuple, Protocol
 
 from holdfast.records.batches import StateBatch
+from holdfast.records.native import maker
 from holdfast.records.replay import ShareState
 
 
@@ -92,9 +92,9 @@ class ReadResult(NamedTuple):
     state_batches: Sequence[StateBatch] = ()
 
 
-#: Makes a ReadResult of its five fields, wholly in C.
-make_read_result: Final[Callable[[tuple[int, str | None, int, int, Sequence[StateBatch]]], ReadResult]] = partial(
-    tuple.__new__, ReadResult
+#: Makes a ReadResult of its five fields; one is made for every read.
+make_read_result: Final[Callable[[tuple[int, str | None, int, int, Sequence[StateBatch]]], ReadResult]] = maker(
+    ReadResult
 )
 
 
