@@ -4,8 +4,8 @@ from collections.abc import Iterable
 from time import perf_counter
 from typing import Final
 
+from holdfast.daemon.share.service import Runtime
 from holdfast.metrics.instruments import Histogram
-from holdfast.runtime.coordinator import CoordinatorRuntime
 from holdfast.runtime.state_machine import Operation
 
 #: Timing each request would cost more than it says.
@@ -15,7 +15,7 @@ _REQUESTS_PER_TIMING: Final = 64
 class TimedWrites:
     """The operations of calls on their way to the runtime (`share.service.Runtime`)."""
 
-    def __init__(self, runtime: CoordinatorRuntime, processing_time: Histogram) -> None:
+    def __init__(self, runtime: Runtime, processing_time: Histogram) -> None:
         """Pass operations on to `runtime`; `processing_time` gets how many ms one of them took, for some requests."""
         self._runtime = runtime
         self._processing_time = processing_time

@@ -5,7 +5,6 @@ from functools import partial
 from typing import Any, Protocol
 
 from holdfast.api.results import StateRequest, StateResponse
-from holdfast.daemon.topics.metadata_image import MetadataImage
 from holdfast.kafka.metadata import RESERVED_IDS
 from holdfast.kafka.protocol.error_codes import ErrorCode
 from holdfast.records.keys import SharePartitionKey
@@ -15,11 +14,19 @@ Respond = Callable[[StateResponse], None]
 _NOT_FOUND_OUT = "It could not be found out in time whether the topic has this partition; try again."
 
 
+class KnownTopics(Protocol):
+    """What the gate needs of a metadata image."""
+
+    @property
+    def topics(self) -> dict[bytes, int]:
+        """The partition count by topic id."""
+
+
 class TopicLookup(Protocol):
     """What the gate needs of the cluster's metadata."""
 
     @property
-    def image(self) -> MetadataImage | None:
+    def image(self) -> KnownTopics | None:
         """The newest image."""
 
     def look_up(

@@ -183,7 +183,9 @@ class BrokerConnection:
         while end - start >= _ANSWER_HEAD_BYTES:
             size, correlation_id = _unpack_head(data, start)
             stop = start + 4 + size
-            if not self._waiting or correlation_id != self._waiting[0].correlation_id or size < 4:
+            # What is too short for its head would leave a slice that ends before it begins, which raises where it is compiled.
+            waiting = self._waiting
+            if not waiting or correlation_id != waiting[0].correlation_id or size + 4 < waiting[0].head_bytes:
                 self._fail("it answered something else")
                 return
             if stop > end:
@@ -233,7 +235,10 @@ class BrokerConnection:
         self._close_transport()
         waiting, self._waiting = self._waiting, []
         for request in waiting:
-            request.on_answer(ConnectionFailed(f"{self._address} did not answer: {why}"))
+            try:
+                request.on_answer(ConnectionFailed(f"{self._address} did not answer: {why}"))
+            except Exception as bug:  # the others learn of it all the same
+                self._loop.call_exception_handler({"message": "taking that no answer came failed", "exception": bug})
 
 
 def _resolve(answer: "asyncio.Future[bytes]", outcome: bytes | ConnectionFailed) -> None:

@@ -140,9 +140,8 @@ class RecordAccumulator:
         """
         ready = self.ready
         ready.discard(partition)
-        if (
-            not ready
-        ):  # a set keeps the room for what it held once, and all of it is walked through for the one that is left
+        # A set keeps the room for what it held once, and all of that is walked through for the one that is left.
+        if not ready:
             self.ready = set()
         queue = self._queues[partition]
         if queue.is_in_flight or not queue.records:

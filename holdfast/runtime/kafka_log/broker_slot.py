@@ -21,7 +21,7 @@ class Lane:
     def __init__(self, purpose: str) -> None:
         """Begin without a connection; `purpose` names it."""
         self.purpose = purpose
-        #: The one that was used last; it may be closed since.
+        #: The one that was found open last; it may be closed since.
         self.connection: BrokerConnection | None = None
 
 

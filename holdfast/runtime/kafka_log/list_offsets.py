@@ -127,6 +127,8 @@ class OffsetQueries:
 
         It was alive at some moment behind that, and no more is known, so from there on the next silence is measured.
         """
+        if self._is_closed:
+            return
         now_s = self._loop.time()
         alive_s = self._alive_s.get(broker_id)
         if alive_s is None or now_s - alive_s > self._silence_max_s:
@@ -173,16 +175,19 @@ class OffsetQueries:
         else:
             self._send(query, connection)
 
-    async def _connect_and_send(self, query: "_Query") -> None:
+    async def _connect_and_send(self, query: _Query) -> None:
         try:
             connection = await self._connect(query.broker_id)
         except Exception as failure:  # whatever it is, those who wait must learn that there is no answer
             self._explain(failure, query.broker_id)
             self._end(query, {})
-        else:
+            return
+        if query.wanted_as:
             self._send(query, connection)
+        else:  # another broker leads all of it by now
+            self._end(query, {})
 
-    def _send(self, query: "_Query", connection: BrokerConnection) -> None:
+    def _send(self, query: _Query, connection: BrokerConnection) -> None:
         """Send a query; a callback takes its answer, because a task for each would cost more than all else of it."""
         api, version = requests.LIST_OFFSETS
         try:
@@ -193,7 +198,7 @@ class OffsetQueries:
             self._end(query, {})
 
     def _on_answered(
-        self, query: "_Query", connection: BrokerConnection, sent_s: float, outcome: bytes | ConnectionFailed
+        self, query: _Query, connection: BrokerConnection, sent_s: float, outcome: bytes | ConnectionFailed
     ) -> None:
         """Take the answer to a query, or why none came."""
         if self._is_closed:
@@ -210,10 +215,10 @@ class OffsetQueries:
                     return
         self._end(query, answers)
 
-    async def _confirm_and_end(self, query: "_Query", answers: dict[int, tuple[int, int]]) -> None:
+    async def _confirm_and_end(self, query: _Query, answers: dict[int, tuple[int, int]]) -> None:
         self._end(query, answers if await self._confirm(query.broker_id) else {})
 
-    def _end(self, query: "_Query", answers: dict[int, tuple[int, int]]) -> None:
+    def _end(self, query: _Query, answers: dict[int, tuple[int, int]]) -> None:
         """Report what a broker said of those that it still leads; the others are reported when their leaders were looked up."""
         if query.is_answered:  # sending failed by a bug, and there is an answer all the same
             return
@@ -230,12 +235,14 @@ class OffsetQueries:
         else:
             self._query_next(query.broker_id)
 
-    async def _end_unanswered(self, query: "_Query") -> None:
+    async def _end_unanswered(self, query: _Query) -> None:
         await self._refresh()  # also the pause before they are queried again
         self._report(query.round_number, dict.fromkeys(query.wanted_as))
         self._query_next(query.broker_id)
 
     def _report(self, round_number: int, offsets: dict[int, int | None]) -> None:
+        if self._is_closed:
+            return
         try:
             self._on_latest(round_number, offsets)
         except Exception as bug:  # the next query is sent all the same
@@ -248,7 +255,7 @@ class OffsetQueries:
             for partition in moved:
                 del wanted_as[partition]
             if moved:
-                self._loop.call_soon(self._on_latest, self._round, dict.fromkeys(moved))
+                self._loop.call_soon(self._report, self._round, dict.fromkeys(moved))
         for broker_id, wanted in [*self._wanted.items()]:
             for partition in [*wanted]:
                 if self._led_as(partition)[0] != broker_id:

@@ -10,7 +10,7 @@ import uvloop
 from holdfast.kafka.brokers.broker_connection import BrokerConnection
 from holdfast.kafka.connection import AnswerTimes
 from holdfast.kafka.errors import ConnectionFailed, VersionUnsupported
-from tests.waiting import wait_until
+from tests.waiting import in_patience, wait_until
 
 PRODUCE, FETCH = (0, 8), (1, 12)
 
@@ -125,6 +125,28 @@ async def test_whatever_ends_a_connection_fails_what_is_in_flight(
     ask(connection, reports)
     assert str(reports[1]) == "the connection to host:9092 was closed"
     assert len(socket.written) == written
+
+
+async def test_answer_too_short_for_its_own_head_fails_all_that_is_in_flight(connection: BrokerConnection) -> None:
+    asked = [connection.exchange(*FETCH, b"body", is_flexible=True) for _ in range(2)]
+    connection.data_received(answer(1, b"") + answer(2, b""))
+    for each in asked:
+        with pytest.raises(ConnectionFailed, match="it answered something else"):
+            await in_patience(each)
+
+
+async def test_a_bug_of_one_that_learns_of_no_answer_keeps_it_from_nobody_else(connection: BrokerConnection) -> None:
+    def fail(outcome: Outcome) -> None:
+        raise ZeroDivisionError(str(outcome))
+
+    bugs: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: bugs.append(context["exception"]))
+    reports: list[Outcome] = []
+    connection.send(*PRODUCE, b"body", fail)
+    ask(connection, reports)
+    connection.close()
+    assert [str(outcome) for outcome in reports] == ["host:9092 did not answer: the connection was closed"]
+    assert [type(bug) for bug in bugs] == [ZeroDivisionError]
 
 
 async def test_answer_that_nobody_waits_for_ends_a_connection(connection: BrokerConnection) -> None:
