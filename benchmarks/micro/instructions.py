@@ -175,6 +175,8 @@ def main(arguments: Sequence[str]) -> None:
             "Instructions are counted by the names that compiled functions have: BUILD=compiled, or `make compiled`."
         )
     rooms, requests = count(_measure(arguments))
+    if not requests:
+        sys.exit("No request was seen: the compiler has put the function that answers one into its caller.")
     for room, instructions in rooms.most_common():
         print(f"{instructions / requests:9,.0f}  {room}")
     print(f"{rooms.total() / requests:9,.0f}  a request, of {requests:,}")

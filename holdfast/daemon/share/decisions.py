@@ -51,7 +51,7 @@ _DELETED: Final = DeleteResult()
 #: The summary of a share partition that was never initialised is a success.
 _UNINITIALIZED: Final = SummaryResult(start_offset=_NONE)
 
-#: One is made for every write.
+#: One is made for every write; `values.make_update` takes longer, but is there before the module in C.
 _make_update: Final[Callable[[tuple[int, int, int, int, Sequence[StateBatch]]], Update]] = maker(Update)
 
 

@@ -135,6 +135,7 @@ def merge(topics: Topics, results: list[PartitionResult | None]) -> StateRespons
         only = results[0]
         assert only is not None
         topic_id, partitions = topics[0]
+        # By its place: compiled code looks for a field of a named tuple by name.
         return [(topic_id, [(partitions[0][0], only)])]
     merged: dict[bytes, dict[int, PartitionResult]] = {}
     following = iter(results)

@@ -1,6 +1,7 @@
 /* The module: its functions, and the types of Python's that they make instances of.
 
-   Batches and values hold numbers and each other only, so they cannot be part of a cycle, and the collector is told not to look. */
+   Batches and values hold numbers and each other only, so they cannot be part of a cycle, and the collector is told not to look.
+   Requests, and what a maker makes, it looks through like any other. */
 
 #include "native.h"
 

@@ -324,3 +324,23 @@ async def test_a_broker_that_requests_a_pause_is_queried_when_it_is_over(
     await wait_until(lambda: len(reports) == 2)
     assert asyncio.get_running_loop().time() - began_s >= 0.1
     assert reports == [(1, {0: 4}), (2, {0: 5})]
+
+
+async def test_a_broker_that_leads_nothing_any_more_when_its_pause_is_over_is_not_queried(
+    offsets: OffsetQueries, brokers: FakeBrokers, reports: Reports
+) -> None:
+    brokers.answers.append(lambda _: (100).to_bytes(4, "big") + answer({0: 4})[4:])
+    brokers.always = lambda _: answer({0: 5})
+    brokers.release_answers()
+    offsets.want_latest(1, [0])
+    await wait_until(lambda: len(reports) == 1)
+    brokers.elected = {1: {0: (2, 1)}, 2: {0: (1, 2)}}
+    offsets.want_latest(2, [0])
+    await asyncio.sleep(0)
+    await brokers.refresh()
+    await wait_until(lambda: len(reports) == 2)
+    await brokers.refresh()
+    offsets.want_latest(3, [0])
+    await wait_until(lambda: len(reports) == 3)
+    assert reports == [(1, {0: 4}), (2, {0: None}), (3, {0: 5})]
+    assert asked_of(brokers) == [(1, {0: 0}), (1, {0: 2})]
