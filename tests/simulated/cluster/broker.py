@@ -194,6 +194,10 @@ class Broker:
         partition = known.partition
         return (partition.leader, partition.epoch) == (self.broker_id, known.epoch)
 
+    def _is_of_a_deleted_topic(self, known: Known) -> bool:
+        partition = known.partition
+        return self.cluster.topic.partition(partition.index) is not partition
+
     def view(self, known: Known) -> Past:
         """Return (high watermark, end, log start) of a partition that it leads, as it knows them."""
         partition = known.partition
@@ -371,7 +375,7 @@ class Broker:
 
     def _list_offsets(self, link: Link, body: bytes, respond: Callable[..., None]) -> None:
         found: dict[int, tuple[int, int, int]] = {}
-        pasts: list[tuple[int, int]] = []
+        pasts: list[tuple[int, int, bool]] = []
         for index, (leader_epoch, which) in wire.decode_list_offsets(body).items():
             known, error_code = self._led(index, leader_epoch)
             if known is None:
@@ -382,9 +386,10 @@ class Broker:
                 found[index] = wire.OFFSET_NOT_AVAILABLE, -1, -1
                 continue
             high_watermark, _, log_start = self.view(known)
-            if not is_true:
+            is_deleted = self._is_of_a_deleted_topic(known)
+            if is_deleted or not is_true:
                 self.cluster.count("offset of the past told")
-                pasts.append((index, known.epoch))
+                pasts.append((index, known.epoch, is_deleted))
             found[index] = 0, high_watermark if which == wire.LATEST else log_start, known.epoch
         body = wire.encode_offsets(self.cluster.topic.name, found, self.throttle_ms)
         respond(body, partial(link.process.told_the_past, self.broker_id, pasts) if pasts else None)

@@ -66,9 +66,8 @@ class Process:
         self.client_id = client_id
         self.loop = cluster.timeline.make_loop()
         self.watch = Watch(self)
-        self.leader_epochs: dict[
-            tuple[bytes, int], int
-        ] = {}  #: the highest that it was told, by topic id and log partition
+        #: the newest (leader epoch, leader) that it was told, by topic id and log partition
+        self.leaders: dict[tuple[bytes, int], tuple[int, int]] = {}
         self.is_dead = False
         self.is_closed = False  #: its log is
         self.log: ProcessLog
@@ -118,15 +117,24 @@ class Process:
 
     def learn_leaders(self, topic_id: bytes, leaders: dict[int, tuple[int, int]]) -> None:
         """Take note of what a broker says who leads; what is believed afterwards is not excused by what was known before."""
-        for index, (_, leader_epoch) in leaders.items():
+        for index, (leader, leader_epoch) in leaders.items():
             place = topic_id, index
-            self.leader_epochs[place] = max(leader_epoch, self.leader_epochs.get(place, -1))
+            self.leaders[place] = max((leader_epoch, leader), self.leaders.get(place, (-1, -1)))
 
-    def told_the_past(self, broker_id: int, pasts: list[tuple[int, int]]) -> None:
-        """Learn that a leader of the past answers; where nothing that is known here says so, it is rightly believed."""
+    def told_the_past(self, broker_id: int, pasts: list[tuple[int, int, bool]]) -> None:
+        """Learn that a leader of the past answers; where nothing that is known here says so, it is rightly believed.
+
+        A leader of a topic that was deleted answers by its name, and the epochs of the topic that has that name now say nothing
+        of it: it is believed rightly where nothing is known of that topic, or that this broker leads it under the same epoch.
+
+        Args:
+            broker_id: of the leader.
+            pasts: log partition, leader epoch, and whether it is of a deleted topic.
+        """
         topic_id = self.cluster.topic.identity.topic_id
-        for index, leader_epoch in pasts:
-            if self.leader_epochs.get((topic_id, index), -1) <= leader_epoch:
+        for index, leader_epoch, is_deleted in pasts:
+            newest = self.leaders.get((topic_id, index), (-1, -1))
+            if newest in ((-1, -1), (leader_epoch, broker_id)) if is_deleted else newest[0] <= leader_epoch:
                 self.cluster.count("the past rightly believed")
                 self.node.past_told_ms[index] = self.node.world.clock_ms()
             else:
