@@ -312,11 +312,14 @@ class ClusterLife:
                         node.runtime.accept(index, "an admin looked at it")
 
     def _take_abandoned(self) -> None:
-        """Let an admin have a log taken that another program cut so that nobody claims it.
+        """Let an admin have a log taken that another program cut, or that was hurt at both ends, so that nobody claims it.
 
         What is left may begin with a checkpoint that was void: each node believes that another one won.
+        Where a log start fell back, the checkpoint that names the owner's cut says what is void, and it may lie in a lost end.
         """
-        for index in self.world.foreign_cuts if self.world.is_static else ():
+        world = self.world
+        hurt = world.foreign_cuts.keys() | (world.starts_fell_back & world.ends_lost)
+        for index in sorted(hurt) if world.is_static else ():
             nodes = [node for node in self.world.nodes if isinstance(node, ClusterNode) and node.is_running]
             partitions = [node.runtime.partitions.get(index) for node in nodes]
             if nodes and all(

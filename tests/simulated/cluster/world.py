@@ -47,6 +47,7 @@ class ClusterWorld(World):
             "state_topic_compression_codec": choose((0, 0, 1)),
         }
         self.ends_lost: set[int] = set()  #: log partitions that had been cut when they lost their end
+        self.starts_fell_back: set[int] = set()  #: log partitions that start, or started, below a cut
         self._processes = 0
         self._ghosts: list[Partition] = []  #: logs as somebody knows them who read them before something was lost
 
@@ -90,12 +91,14 @@ class ClusterWorld(World):
         for partition in self.topic.partitions:  # who reads it now may have been told the bounds of its namesake
             self._truths[id(partition)].is_judged = False
         self.ends_lost.clear()
+        self.starts_fell_back.clear()
         self.cluster.recreate_topic()
 
     def move_start_back(self, index: int, log_start: int) -> None:
         """Let a log start where it started before, as after a crash of all its brokers."""
         partition = self.cluster.topic.partition(index)
         partition.log_start_offset = self._starts[id(partition)] = log_start
+        self.starts_fell_back.add(index)
         before = self._truths[id(partition)]
         # What a cut took away was needed no more, so what is told of it again changes nothing.
         self._judge_anew(index, is_whole=before.is_judged or before.awaits_load, truth_start=before.start_offset)
