@@ -27,7 +27,7 @@ FAILED: Final = (
     *((CLUSTER, seed) for seed in (502, 529, 730, 869, 500_224, 500_474, 501_499, 501_518, 711_587)),
     *((CLUSTER, seed) for seed in (800_734, 801_542, 803_544, 803_934, 820_094, 824_063)),
     *((CLUSTER, seed) for seed in (825_936, 854_267, 874_634, 877_492, 841_419, 841_764, 841_879)),
-    *((CLUSTER, seed) for seed in (1_204_147, 1_206_842)),
+    *((CLUSTER, seed) for seed in (1_204_147, 1_206_842, 1_327_454)),
     *((GROUP, seed) for seed in (14_873, 50_811, 58_812)),
 )
 

@@ -148,7 +148,7 @@ class World:
 
     def _meet_topic(self) -> None:
         for truth in self._truths.values():
-            truth.is_judged = False
+            truth.is_judged = truth.awaits_load = False
         for partition in self.topic.partitions:
             self._truths[id(partition)] = Truth(partition, self.shard_config.snapshot_update_records_per_snapshot)
             self._starts[id(partition)] = 0
