@@ -71,6 +71,7 @@ def state_log_config(settings: Settings, topic: StateTopic, connection: Connecti
         KafkaLogConfig,
         settings.log,
         topic=topic.name,
+        topic_id=topic.topic_id,
         connection=connection,
         message_bytes_max=topic.max_message_bytes,
     )

@@ -2,6 +2,8 @@
 
 A broker that was frozen or cut off names leaders of the past, and such a leader answers with an end of its log of the past.
 So of one topic no leader epoch is taken that is lower than one seen before, and each request goes to another broker first.
+Nor does it know that its topic was deleted and another one has the name now, whose leader epochs begin again: who knows by its
+id which topic is meant believes a broker that names another one only when all brokers do.
 Here it is learned that a leader has moved; in `runtime/kafka_log`, `fetcher.py` gives a log partition to the loop of its new
 leader, `sender.py` sends to it what the old one refused, and `list_offsets.py` asks it for the ends that are awaited.
 """
@@ -9,6 +11,8 @@ leader, `sender.py` sends to it what the old one refused, and `list_offsets.py` 
 import asyncio
 from collections import deque
 from collections.abc import Callable, Mapping
+from contextlib import suppress
+from functools import partial
 from math import inf
 from typing import NamedTuple
 
@@ -45,8 +49,18 @@ class Leaders(NamedTuple):
 class Brokers:
     """Leaders of one topic's partitions; connections by broker and purpose, so that a waiting fetch delays nothing else."""
 
-    def __init__(self, options: ConnectionOptions, topic: str, timeout_ms: int) -> None:
+    def __init__(self, options: ConnectionOptions, topic: str, timeout_ms: int, wanted_id: bytes = NO_TOPIC) -> None:
+        """Prepare.
+
+        Args:
+            options: how to connect.
+            topic: its name.
+            timeout_ms: bound of each query.
+            wanted_id: of the topic that is meant; zeros: whichever has the name.
+        """
         self.topic = topic
+        #: See `__init__`.
+        self.wanted_id = wanted_id
         #: Partition to (broker id, leader epoch).
         self.leaders: dict[int, tuple[int, int]] = {}
         #: Some broker has named the leaders.
@@ -178,14 +192,43 @@ class Brokers:
         addresses = deque(dict.fromkeys((*self._addresses.values(), *self._options.bootstrap)))
         addresses.rotate(-self._requests)
         self._requests += 1
-        return await first_answer(addresses, self._query)
+        namesakes: dict[Address, Leaders] = {}
+        query = partial(self._query, namesakes)
+        try:
+            return await first_answer(addresses, query)
+        except ConnectionFailed:
+            if not namesakes:
+                raise
+            # Those that are known under no bootstrap address were not queried yet.
+            named = {place for answer in namesakes.values() for place in answer.brokers.values()}
+            if unqueried := named.difference(addresses):
+                with suppress(ConnectionFailed):
+                    return await first_answer(sorted(unqueried), query)
+            for address, answer in namesakes.items():
+                if self._is_unanimous(answer, namesakes) and not self._is_outdated(answer):
+                    return address, answer
+            raise
 
-    async def _query(self, address: Address) -> tuple[Address, Leaders]:
+    async def _query(self, namesakes: dict[Address, Leaders], address: Address) -> tuple[Address, Leaders]:
+        """Return the answer of one broker; one about another topic than the wanted one is put to the namesakes.
+
+        Raises:
+            ConnectionFailed: there is no answer that can be used.
+        """
         request = make_request([topic_by_name(self.topic)])
         answer = read_leaders(await exchange_with(address, self._options, self._timeout_ms, request, MetadataResponse))
+        if NO_TOPIC not in (self.wanted_id, answer.topic_id) and answer.topic_id != self.wanted_id:
+            namesakes[address] = answer
+            raise ConnectionFailed(f"{address[0]}:{address[1]} means another topic by the name {self.topic}")
         if self._is_outdated(answer):
             raise ConnectionFailed(f"{address[0]}:{address[1]} has not learned yet who leads now")
         return address, answer
+
+    @staticmethod
+    def _is_unanimous(answer: Leaders, namesakes: Mapping[Address, Leaders]) -> bool:
+        """Tell whether each broker that an answer names has named the same topic."""
+        found = [namesakes.get(place) for place in answer.brokers.values()]
+        return all(other is not None and other.topic_id == answer.topic_id for other in found)
 
     def _is_outdated(self, answer: Leaders) -> bool:
         known = self._leader_epochs

@@ -6,6 +6,7 @@ import pytest
 
 from tests.simulated.__main__ import KINDS, run_lives, untested
 from tests.simulated.checks.coverage import CLUSTER, FAILED, MEMORY, TESTED, lived, missing
+from tests.simulated.cluster.life import ClusterLife
 from tests.simulated.mutants import catching_lives
 
 
@@ -29,6 +30,14 @@ def test_what_is_left_to_the_command_is_what_no_test_lives() -> None:
 @pytest.mark.parametrize(("kind", "seed"), FAILED)
 def test_lives_that_failed_do_not_fail_again(kind: str, seed: int) -> None:
     assert run_lives(kind, [seed]).failures == []
+
+
+def test_a_broker_of_a_deleted_topic_tells_nothing_of_the_one_that_has_its_name() -> None:
+    """A process that starts behind the new topic meets a broker that was cut off before; no seed is known that leads there alone."""
+    life = ClusterLife(195)
+    life.has_disasters = True
+    life.faults = ["topic recreated", "broker cut off", "crash", "leader moved", "broker frozen"]
+    assert life.run()["the past known as such"]
 
 
 @pytest.mark.parametrize("kind", KINDS)

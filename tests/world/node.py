@@ -61,6 +61,9 @@ class Shell:
     async def start(self) -> None:
         self.process.start()
 
+    def renew_log(self, topic_id: bytes) -> None:
+        self.runtime.renew_log(topic_id)
+
     async def stop(self, timeout_s: float) -> bool:
         self.runtime.close()
         return True

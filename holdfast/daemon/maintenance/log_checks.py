@@ -38,6 +38,9 @@ class LogHolder(Protocol):
 
     runtime: CoordinatorRuntime
 
+    def renew_log(self, topic_id: bytes) -> None:
+        """Expect the log in another topic."""
+
     def list_all_unloaded(self, why: str | None) -> None:
         """List every log partition with why none is loaded yet; None: there is no reason any more."""
 
@@ -136,7 +139,7 @@ class LogChecks:
             self._topic = found
             self._log_renewed(found)
             self.problem = None
-            runtime.renew_log(found.topic_id)
+            self._partitions.renew_log(found.topic_id)
             self._distrust(f"the topic {topic.name} was recreated: its id changed; {_WAY_OUT}")
         elif self.problem is not None:
             self._distrust(self.problem.text)

@@ -167,6 +167,10 @@ class Partitions:
         for index in range(self._topic.partition_count):
             self.runtime.list_unloaded(index, why)
 
+    def renew_log(self, topic_id: bytes) -> None:
+        """Expect the log in another topic, because it was recreated under its name."""
+        self._shell.renew_log(topic_id)
+
     def load_all(self) -> None:
         """Take every log partition, a bounded number at a time."""
         self.load(range(self._topic.partition_count))

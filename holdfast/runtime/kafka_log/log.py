@@ -11,7 +11,7 @@ from typing import Any
 
 from holdfast.kafka.connection import ConnectionOptions
 from holdfast.kafka.errors import ConnectionFailed
-from holdfast.kafka.leaders import Brokers
+from holdfast.kafka.leaders import NO_TOPIC, Brokers
 from holdfast.kafka.protocol import requests
 from holdfast.kafka.protocol.denials import acl_remedy
 from holdfast.kafka.protocol.error_codes import ErrorCode
@@ -31,6 +31,8 @@ class KafkaLogConfig:
     """How the log is reached, and its bounds; a field that is a setting has its name."""
 
     topic: str
+    #: Its id, by which another topic of this name is told from it; zeros: whichever has the name.
+    topic_id: bytes = NO_TOPIC
     #: Of our own requests.
     connection: ConnectionOptions
     #: The topic's `max.message.bytes`; larger records are refused here.
@@ -81,7 +83,7 @@ class KafkaLog:
         self._reading: dict[int, int] = {}
         # A Produce without an answer is sent again meanwhile: its broker may be silent and lead no more.
         timeout_ms = config.request_timeout_ms + config.fetch_wait_ms
-        self._brokers = Brokers(config.connection, config.topic, timeout_ms)
+        self._brokers = Brokers(config.connection, config.topic, timeout_ms, config.topic_id)
         self._sent = SentBatches()
         self._sender = Sender(
             SenderConfig(
@@ -124,6 +126,10 @@ class KafkaLog:
         """
         self._listener = listener
         await self._brokers.refresh()
+
+    def renew(self, topic_id: bytes) -> None:
+        """Go on with the topic of this id, because it is the log from now on."""
+        self._brokers.wanted_id = topic_id
 
     async def close(self, timeout_s: float) -> bool:
         """Send what was appended, then stop everything; returns whether all of it was done in time."""

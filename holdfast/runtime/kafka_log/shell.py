@@ -117,6 +117,11 @@ class CoordinatorShell:
         await self._log.start(self.runtime)
         self._ticker = asyncio.create_task(self._tick(), name="holdfast-tick")
 
+    def renew_log(self, topic_id: bytes) -> None:
+        """Expect the log in another topic, because it was recreated under its name; see `CoordinatorRuntime.renew_log`."""
+        self._log.renew(topic_id)
+        self.runtime.renew_log(topic_id)
+
     async def stop(self, timeout_s: float) -> bool:
         """Close every partition, then the clock, then the log; returns whether all of it ended in time."""
         self.runtime.close()

@@ -27,7 +27,7 @@ from holdfast.runtime.kafka_log.log import KafkaLogConfig
 from holdfast.runtime.kafka_log.sender import SenderConfig
 from holdfast.runtime.settings import LogIdentity, PartitionConfig
 
-TOPIC = StateTopic("state", bytes(16), 3, 1, 1_048_588)
+TOPIC = StateTopic("state", b"t" * 16, 3, 1, 1_048_588)
 OPTIONS = ConnectionOptions(bootstrap=(("127.0.0.1", 1),))
 CONFIGS = (
     AccumulatorConfig,
@@ -130,7 +130,7 @@ def test_the_snapshot_topic_is_read_like_the_log_but_with_its_own_wait() -> None
     assert snapshot_log.topic == settings.snapshots.topic
     assert snapshot_log.fetch_wait_ms == settings.snapshots.fetch_wait_ms
     differing = {name for name in field_names(KafkaLogConfig) if getattr(log, name) != getattr(snapshot_log, name)}
-    assert differing == {"topic", "message_bytes_max", "fetch_wait_ms"}
+    assert differing == {"topic", "topic_id", "message_bytes_max", "fetch_wait_ms"}
 
 
 def test_a_name_of_two_settings_is_given_by_hand() -> None:

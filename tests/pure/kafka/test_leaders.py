@@ -13,7 +13,7 @@ from holdfast.kafka.brokers.broker_connection import BrokerConnection
 from holdfast.kafka.connection import ConnectionOptions
 from holdfast.kafka.errors import ConnectionFailed
 from holdfast.kafka.leaders import REFRESH_INTERVAL_S, Brokers
-from tests.pure.kafka.brokers.metadata_answers import metadata
+from tests.pure.kafka.brokers.metadata_answers import TOPIC_ID, metadata
 from tests.waiting import PATIENCE_S, wait_until
 
 
@@ -227,6 +227,67 @@ async def test_a_topic_that_was_recreated_begins_with_low_leader_epochs(monkeypa
         await place.brokers.refresh()
         place.brokers._addresses = {}
         assert place.brokers.leaders == known
+
+
+def one_of_two(leader: int, topic: int = 1) -> bytes:
+    """Return an answer that names the brokers 1 and 2, and one of them as the leader in a topic of this id."""
+    return metadata({0: (leader, 0)}, UUID(int=topic), (1, 2))
+
+
+def wanting_brokers(*bootstrap: int) -> Brokers:
+    """Return the brokers of the topic 1, of which these are known at first."""
+    addresses = tuple((f"host-{number}", 9092) for number in bootstrap)
+    return Brokers(ConnectionOptions(bootstrap=addresses), "topic", 10_000, TOPIC_ID.bytes)
+
+
+@pytest.mark.parametrize("bootstrap", [(1, 2), (2, 1), (2,)], ids=str)
+async def test_a_broker_that_knows_a_deleted_topic_of_the_name_is_passed_over(
+    monkeypatch: pytest.MonkeyPatch, bootstrap: tuple[int, ...]
+) -> None:
+    Place(monkeypatch, **{"host-1": always(one_of_two(1)), "host-2": always(one_of_two(2, topic=9))})
+    brokers = wanting_brokers(*bootstrap)
+    for _ in range(3):
+        await brokers.refresh()
+        assert brokers.leaders == {0: (1, 0)}
+
+
+async def test_a_topic_that_every_broker_knows_has_taken_the_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    before, now = one_of_two(1), one_of_two(2, topic=9)
+    Place(monkeypatch, **{"host-1": in_turn(before, before, now), "host-2": in_turn(now, now)})
+    brokers = wanting_brokers(1, 2)
+    for known in ({0: (1, 0)}, {0: (1, 0)}, {0: (2, 0)}):
+        await brokers.refresh()
+        assert brokers.leaders == known
+
+
+@pytest.mark.parametrize("other", [nonsense, always(one_of_two(1, topic=8))], ids=["no answer", "another one"])
+async def test_without_a_word_of_each_broker_no_other_topic_has_taken_the_name(
+    monkeypatch: pytest.MonkeyPatch, other: Callable[[], Awaitable[bytes]]
+) -> None:
+    Place(monkeypatch, **{"host-1": other, "host-2": always(one_of_two(2, topic=9))})
+    brokers = wanting_brokers(1, 2)
+    with pytest.raises(ConnectionFailed, match=r"host-2:9092 means another topic by the name topic"):
+        await brokers.refresh()
+    assert brokers.leaders == {}
+
+
+async def test_of_a_topic_that_has_taken_the_name_no_leader_of_the_past_is_believed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now, before = metadata({0: (1, 4)}, UUID(int=9), (1, 2)), metadata({0: (2, 3)}, UUID(int=9), (1, 2))
+    Place(monkeypatch, **{"host-1": always(now), "host-2": in_turn(now, before, before)})
+    brokers = wanting_brokers(1, 2)
+    for _ in range(3):
+        await brokers.refresh()
+        assert brokers.leaders == {0: (1, 4)}
+
+
+async def test_the_topic_that_is_wanted_from_now_on_needs_no_other_word(monkeypatch: pytest.MonkeyPatch) -> None:
+    Place(monkeypatch, **{"host-1": always(one_of_two(1)), "host-2": always(one_of_two(2, topic=9))})
+    brokers = wanting_brokers(1, 2)
+    brokers.wanted_id = UUID(int=9).bytes
+    await brokers.refresh()
+    assert brokers.leaders == {0: (2, 0)}
 
 
 def three_brokers(leader: int = 1) -> bytes:

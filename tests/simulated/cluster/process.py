@@ -154,6 +154,7 @@ class ProcessLog(MemoryLog):
         bootstrap = tuple((f"broker-{number}", number) for number in cluster.brokers)
         config = kafka_log_config(
             topic=topic.name,
+            topic_id=topic.identity.topic_id,
             connection=ConnectionOptions(bootstrap=bootstrap, client_id=process.client_id),
             message_bytes_max=topic.message_bytes_max,
             **bounds,

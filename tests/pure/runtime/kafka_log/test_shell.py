@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+from dataclasses import replace
 
 from holdfast.console.commands.serve import COLLECTOR_THRESHOLDS
 from holdfast.kafka.connection import ConnectionOptions
@@ -57,6 +58,23 @@ async def test_clock_goes_on_after_a_tick_that_fails() -> None:
     assert observer.notes == [("error", "tick_failed")] * 2
     assert await shell.stop(5)
     assert shell.runtime.is_closed
+
+
+async def test_a_topic_that_has_taken_the_name_is_the_log_from_then_on() -> None:
+    shell = CoordinatorShell(
+        CONFIG,
+        replace(NOBODY, topic_id=bytes(15) + b"1"),
+        lambda _: Counter("none", print, Bugs()),
+        StumblingObserver(),
+        metrics=make_metrics(),
+        tick_ms=1,
+        write_timeout_ms=5_000,
+        slice_ms=5,
+    )
+    assert shell._log._brokers.wanted_id == bytes(15) + b"1"
+    shell.renew_log(bytes(15) + b"2")
+    assert shell._log._brokers.wanted_id == shell.runtime.config.log.topic_id == bytes(15) + b"2"
+    assert await shell.stop(5)
 
 
 async def test_the_collector_looks_at_less_at_once_in_a_turn_in_which_loads_work() -> None:
