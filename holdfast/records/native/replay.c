@@ -120,8 +120,12 @@ PyObject *fold_updates(PyObject *module, PyObject *const *args, Py_ssize_t argum
     if (are_usual < 0)
         return NULL;
     for (Py_ssize_t index = 0; index < STATE_FIELDS; index++)
-        if (index != BATCHES && !read_number(PyTuple_GET_ITEM(state, index), &numbers[index]))
-            return NULL;
+        if (index != BATCHES && !read_number(PyTuple_GET_ITEM(state, index), &numbers[index])) {
+            if (!PyErr_ExceptionMatches(PyExc_OverflowError))
+                return NULL;
+            PyErr_Clear();
+            are_usual = 0;
+        }
     if (!are_usual || !is_settled(current, size) || (size && current[size - 1].last == INT64_MAX))
         return Py_BuildValue("(On)", state, at);
     for (; at < count; at++) {
@@ -139,7 +143,8 @@ PyObject *fold_updates(PyObject *module, PyObject *const *args, Py_ssize_t argum
             memcmp(PyBytes_AS_STRING(key), PyBytes_AS_STRING(key_prefix), key_prefix_size))
             break;
         Py_ssize_t coming = read_update(value, value_prefix, given, incoming);
-        if (coming < 0)
+        /* One more than the largest number is for Python to count. */
+        if (coming < 0 || numbers[UPDATE_COUNT] == INT64_MAX)
             break;
         int64_t start = given[2] == -1 ? numbers[START_OFFSET] : given[2];
         Py_ssize_t made = find_splice(current, size, incoming, coming, start, &splice);

@@ -283,6 +283,16 @@ def test_what_is_no_usual_update_is_left_to_python() -> None:
         assert folded == ShareState(0, 1, 5, 10, -1, 5, 6, (StateBatch(10, 19, 2, 1),), 7, 8, 11)
 
 
+def test_more_updates_than_64_bits_count_are_replayed_in_python() -> None:
+    state = ShareState(0, 1, 2, 3, 4, 5, 6, SettledBatches(), 7, 8, (1 << 63) - 2)
+    record = (avro.KEY_PREFIX, avro.encode_value_in_python(Update(0, 5, 10, -1, (StateBatch(10, 19, 2, 1),))), 7)
+    folded, end = twins.fold_updates(state, [record] * 3, 0, avro.KEY_PREFIX, avro.UPDATE_PREFIX)
+    assert (end, folded.update_count) == (1, (1 << 63) - 1)
+    for count in ((1 << 63) - 1, 1 << 63):
+        beyond = state._replace(update_count=count)
+        assert twins.fold_updates(beyond, [record], 0, avro.KEY_PREFIX, avro.UPDATE_PREFIX) == (beyond, 0)
+
+
 @pytest.mark.parametrize("count", [16, 17, 48, 64, 65])
 def test_an_update_with_more_batches_than_there_is_room_for_is_left_to_python(count: int) -> None:
     state = ShareState(0, 1, 2, 3, 4, 5, 6, SettledBatches(), 7, 8, 9)
