@@ -19,6 +19,7 @@ BUILD ?= pure
 NICE ?=
 SHIPPED ?= $(shell $(or $(wildcard $(BIN)/python),$(PYTHON)) -c 'import os, shutil, subprocess, sysconfig as s; cc = s.get_config_var("CC").split(); print("compiled" if shutil.which(cc[0]) and not subprocess.call([*cc, "-E", "-I", s.get_path("include"), "-include", "Python.h", "-x", "c", os.devnull], stdout=-3, stderr=-3) else "pure")')
 COMPILED := build/compiled
+SANITIZED := build/sanitized
 SOURCES := $(shell find holdfast -type f ! -path '*/__pycache__/*')
 RUN := $(if $(filter compiled,$(BUILD)),BUILD_UNDER_TEST=compiled PYTHONSAFEPATH=1 PYTHONPATH=$(CURDIR)/$(COMPILED):$(CURDIR) )$(NICE) $(BIN)/python
 NEEDS := $(READY) $(if $(filter compiled,$(BUILD)),$(COMPILED)/ready)
@@ -42,7 +43,7 @@ unexport PYTHONDONTWRITEBYTECODE
 export PYTHONPYCACHEPREFIX := $(CURDIR)/build/bytecode
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check fmt lint type contracts vectors pure fuzz sim model real interop installed shipped waiting beside after busy soak endure outages hotpath bench measure compiled wheel docs zip clean interpreted patched FORCE
+.PHONY: help demo test check fmt lint type contracts vectors pure fuzz sanitize sim model real interop installed shipped waiting beside after busy soak endure outages hotpath bench measure compiled wheel docs zip clean interpreted patched FORCE
 
 help: ## list the verbs
 	@sed -n 's/^\([a-z]*\):.*## /\1	/p' $(MAKEFILE_LIST) | expand -t 12
@@ -147,6 +148,15 @@ installed: $(WHEELS) ## what the pages tell to type, with the wheels, each in an
 fuzz: $(READY) ## decoders of bytes from outside, led by the code that inputs reach (SECONDS=60 for each)
 	@$(BIN)/python -c 'import atheris' 2>/dev/null || $(BIN)/python -m pip install --quiet --disable-pip-version-check 'atheris>=2.3,<4'
 	$(BIN)/python -m tests.fuzz --seconds $(SECONDS)
+
+# A copy of the compiled build with those extensions anew; whatever C leaves undefined, or touches outside of an object, ends the run.
+sanitize: $(COMPILED)/ready ## what is written in C under gcc's sanitizers, with the tests that drive it
+	@rm -rf $(SANITIZED) && cp -r $(COMPILED) $(SANITIZED)
+	@include=$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("include"))') && cd $(SANITIZED) && for twins in $$(find holdfast -name 'twins.*.so'); do \
+		gcc -shared -fPIC -g -O1 -fsanitize=address,undefined -fno-sanitize-recover=all -I"$$include" $(CURDIR)/$${twins%/*}/*.c -o $$twins || exit 1; done
+	@# Python's own allocator would hide where an object ends, and Python keeps what lives until its end.
+	LD_PRELOAD=$$(gcc -print-file-name=libasan.so) PYTHONMALLOC=malloc ASAN_OPTIONS=detect_leaks=0 BUILD_UNDER_TEST=compiled PYTHONSAFEPATH=1 \
+		PYTHONPATH=$(CURDIR)/$(SANITIZED):$(CURDIR) $(BIN)/python -m pytest tests/fuzz $(shell grep -rlw 'native import .*twins' --include='test_*.py' tests/pure)
 
 busy: $(NEEDS) ## TESTS beside a busy loop on every processor, so many TIMES, and the tally
 	KILLS=$(KILLS) $(RUN) -m tests.busy --times $(TIMES) $(SPREAD) $(TESTS)
