@@ -1,28 +1,28 @@
 """How Produce requests go to one broker: of what, over which connections, and when the next one may leave."""
 
 import asyncio
-from typing import final
+from typing import Final, final
 
 from holdfast.kafka.brokers.broker_connection import BrokerConnection
 from holdfast.runtime.kafka_log.accumulator import RecordAccumulator
 from holdfast.runtime.kafka_log.linger import Linger
 from holdfast.runtime.kafka_log.sent_batches import SentBatch
 
-#: The connection for batches that are sent again, which are never kept waiting for another request.
-RETRY_CONNECTION = "produce-again"
+#: Names the connection for batches that are sent again, which are never kept waiting for another request.
+_RETRIES: Final = "produce-again"
 
 
 @final
-class Lane:
+class ProduceConnection:
     """One of the connections to one broker; a request has it for itself, but for those that are sent again."""
 
-    __slots__ = ("connection", "purpose")
+    __slots__ = ("opened", "purpose")
 
     def __init__(self, purpose: str) -> None:
-        """Begin without a connection; `purpose` names it."""
+        """Begin before it is opened; `purpose` names it."""
         self.purpose = purpose
         #: The one that was found open last; it may be closed since.
-        self.connection: BrokerConnection | None = None
+        self.opened: BrokerConnection | None = None
 
 
 @final
@@ -35,7 +35,7 @@ class BrokerSlot:
         """Begin with all of some connections free; each is opened when it is first used."""
         self._connections = connections
         #: The connections without a request, the last one used on top.
-        self.free = [Lane(f"produce-{number}") for number in range(connections)]
+        self.free = [ProduceConnection(f"produce-{number}") for number in range(connections)]
         self.linger = linger
 
     def ready_s(self, accumulator: RecordAccumulator, partitions: list[int]) -> float:
@@ -77,17 +77,27 @@ class PendingBatch:
 class ProduceRequest:
     """Batches on their way to one broker."""
 
-    __slots__ = ("batches", "broker_id", "lane", "records", "slot")
+    __slots__ = ("batches", "broker_id", "connection", "records", "slot")
 
     def __init__(
-        self, broker_id: int | None, lane: Lane, slot: BrokerSlot | None, batches: list[PendingBatch], records: int
+        self,
+        broker_id: int | None,
+        connection: ProduceConnection,
+        slot: BrokerSlot | None,
+        batches: list[PendingBatch],
+        records: int,
     ) -> None:
         """Begin before it is sent."""
         #: None: no broker is known to lead them.
         self.broker_id = broker_id
-        self.lane = lane
+        self.connection = connection
         #: Gets the connection back; None: they are sent again, on a connection that all retries share.
         self.slot = slot
         self.batches = batches
         #: The number of records when it was made, of batches that were given up since, too.
         self.records = records
+
+
+def make_retry(broker_id: int | None, batches: list[PendingBatch]) -> ProduceRequest:
+    """Return a request that sends batches again, on the connection to a broker that all retries share."""
+    return ProduceRequest(broker_id, ProduceConnection(_RETRIES), None, batches, 0)

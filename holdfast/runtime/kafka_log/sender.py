@@ -19,7 +19,7 @@ from holdfast.kafka.protocol import requests
 from holdfast.kafka.protocol.denials import acl_remedy
 from holdfast.kafka.protocol.error_codes import PRODUCE_RETRIABLE
 from holdfast.runtime.kafka_log.accumulator import AccumulatorConfig, RecordAccumulator
-from holdfast.runtime.kafka_log.broker_slot import RETRY_CONNECTION, BrokerSlot, Lane, PendingBatch, ProduceRequest
+from holdfast.runtime.kafka_log.broker_slot import BrokerSlot, PendingBatch, ProduceRequest, make_retry
 from holdfast.runtime.kafka_log.bug_reports import BugReports
 from holdfast.runtime.kafka_log.linger import COMPANY_MAX_S, Company, Linger
 from holdfast.runtime.kafka_log.sent_batches import SentBatch, SentBatches
@@ -234,20 +234,20 @@ class Sender:
             self._send_on(connection, request)
 
     def _open_connection(self, request: ProduceRequest) -> BrokerConnection | None:
-        lane = request.lane
-        connection = lane.connection
+        kept = request.connection
+        connection = kept.opened
         if connection is not None and connection.is_open:
             return connection
         if request.broker_id is None:
             return None
-        lane.connection = connection = self._brokers.open_connection(request.broker_id, lane.purpose)
+        kept.opened = connection = self._brokers.open_connection(request.broker_id, kept.purpose)
         return connection
 
     async def _open_and_send(self, request: ProduceRequest) -> None:
         try:
             if request.broker_id is None:
                 raise ConnectionFailed("no broker is known to lead it")
-            connection = await self._brokers.connection(request.broker_id, request.lane.purpose)
+            connection = await self._brokers.connection(request.broker_id, request.connection.purpose)
         except Exception as failure:
             self._free(request)
             self._flush_ready_soon()
@@ -273,7 +273,7 @@ class Sender:
 
     def _free(self, request: ProduceRequest) -> None:
         if request.slot is not None:
-            request.slot.free.append(request.lane)
+            request.slot.free.append(request.connection)
             request.slot.linger.on_ended(self._now_s())
             self._company.on_ended(request.records)
 
@@ -383,7 +383,7 @@ class Sender:
             by_broker.setdefault(_leader_id(self._brokers.leaders, batch.partition), []).append(batch)
         for broker_id, led in by_broker.items():
             wait_s = 0.0 if broker_id is None else self._throttle.wait_s(broker_id)
-            request = ProduceRequest(broker_id, Lane(RETRY_CONNECTION), None, led, 0)
+            request = make_retry(broker_id, led)
             if wait_s > 0:
                 self._run(self._send_later(wait_s, request))
             else:

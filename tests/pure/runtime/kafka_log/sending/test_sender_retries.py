@@ -236,7 +236,7 @@ async def test_a_request_that_is_sent_again_leaves_the_other_connections_to_new_
     brokers.answers.extend([lambda body: produced(body, 7)] * 4)
     sender.append(0, b"k", b"1", b"h1")
     await brokers.wait_requests(4)
-    assert sorted(lane.purpose for lane in sender._slots[1].free) == ["produce-0", "produce-1"]
+    assert sorted(each.purpose for each in sender._slots[1].free) == ["produce-0", "produce-1"]
 
 
 async def test_after_close_nothing_is_sent_again(brokers: FakeBrokers) -> None:
