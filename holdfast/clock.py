@@ -4,7 +4,7 @@ from collections.abc import Callable
 from time import monotonic_ns, time_ns
 from typing import Final
 
-# A compiled module finds what is final at once, and any other name in a dictionary; every request asks for the time.
+# Final, for it is used at every request: docs/architecture.md, "The hot path is compiled".
 _monotonic_ns: Final[Callable[[], int]] = monotonic_ns
 
 

@@ -45,7 +45,7 @@ class RequestHeader(NamedTuple):
 
 
 _make_request_header: Final[Callable[[Iterable[object]], RequestHeader]] = partial(tuple.__new__, RequestHeader)
-# A name of the module is looked up wherever it is used; a constant of the compiled one is not.
+# Final, for it is used at every request: docs/architecture.md, "The hot path is compiled".
 _HEADER: Final = RequestHeader
 _read_in_c: Final = None if twins is None else twins.read_request_header
 _encode_in_c: Final = None if twins is None else twins.encode_request
