@@ -7,7 +7,7 @@ from contextlib import suppress
 from click import echo
 
 from holdfast.kafka.addresses import parse_address
-from holdfast.kafka.connection import ConnectionOptions
+from holdfast.kafka.connection_options import ConnectionOptions
 from holdfast.runtime.membership import JoinedMember, MembershipSettings
 from holdfast.runtime.membership.kafka_group import Member
 

@@ -5,7 +5,7 @@ from typing import Any, Final
 from holdfast.compaction.config import CompactionConfig
 from holdfast.daemon.share.config import ShardConfig
 from holdfast.daemon.share.state_bounds import StateBounds, StateTotals
-from holdfast.kafka.connection import ConnectionOptions
+from holdfast.kafka.connection_options import ConnectionOptions
 from holdfast.records.codecs.codec import Codec
 from holdfast.runtime.kafka_log.accumulator import AccumulatorConfig
 from holdfast.runtime.kafka_log.fetch_loop import FetcherConfig

@@ -37,7 +37,7 @@ from holdfast.daemon.share.decisions import ShareShard
 from holdfast.daemon.share.state_bounds import StateTotals
 from holdfast.daemon.topics.state_topic import StateTopic
 from holdfast.kafka.brokers.broker_connection import BrokerConnection
-from holdfast.kafka.connection import connection_options
+from holdfast.kafka.connection_options import connection_options
 from holdfast.kafka.leaders import Brokers
 from holdfast.kafka.protocol import requests
 from holdfast.kafka.protocol.primitives import encode_string, encode_varint, read_string, read_varint

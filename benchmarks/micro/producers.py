@@ -26,7 +26,7 @@ from benchmarks.client import BenchmarkError
 from benchmarks.cluster import leaders_of, running_kafka
 from holdfast.clock import make_wall_clock_ms
 from holdfast.daemon.settings.components.log import LogSettings
-from holdfast.kafka.connection import ConnectionOptions
+from holdfast.kafka.connection_options import ConnectionOptions
 from holdfast.kafka.leaders import Brokers
 from holdfast.metrics.registry import Registry
 from holdfast.records.header import HEADER_NAME, encode_header

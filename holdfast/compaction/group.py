@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping
 from holdfast.compaction.config import CompactionConfig
 from holdfast.compaction.errors import CompactionError
 from holdfast.compaction.topics import Topics
-from holdfast.kafka.connection import connection_options
+from holdfast.kafka.connection_options import connection_options
 from holdfast.kafka.errors import ConnectionFailed
 from holdfast.kafka.group_offsets import BlockingGroupOffsets, GroupRefused
 from holdfast.kafka.librdkafka import KafkaClients, Say, unsaid

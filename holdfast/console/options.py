@@ -20,7 +20,7 @@ from holdfast.console.node_session import node_session
 from holdfast.console.outcomes import Exit, Failure
 from holdfast.console.show.output import STATE_NAMES, say
 from holdfast.kafka.brokers.broker_connection import BrokerConnection
-from holdfast.kafka.connection import ConnectionOptions, connection_options
+from holdfast.kafka.connection_options import ConnectionOptions, connection_options
 from holdfast.kafka.discovery.broker_links import broker_links
 from holdfast.kafka.discovery.links import Links
 from holdfast.kafka.errors import ConnectionFailed, PropertyRefused

@@ -14,7 +14,7 @@ from holdfast.daemon.share.config import ShardConfig
 from holdfast.daemon.share.state_bounds import StateBounds, StateTotals
 from holdfast.daemon.snapshots.follower import Bounds
 from holdfast.daemon.topics.state_topic import StateTopic
-from holdfast.kafka.connection import ConnectionOptions
+from holdfast.kafka.connection_options import ConnectionOptions
 from holdfast.records.codecs.codec import Codec
 from holdfast.runtime.kafka_log.accumulator import RECORD_OVERHEAD_BYTES
 from holdfast.runtime.kafka_log.log import KafkaLogConfig

@@ -63,7 +63,7 @@ from holdfast.daemon.topics.state_topic import StateTopic, StateTopicError, ensu
 from holdfast.daemon.worker_place import ALONE, WorkerPlace
 from holdfast.distribution import VERSION
 from holdfast.kafka.addresses import format_address
-from holdfast.kafka.connection import ConnectionOptions
+from holdfast.kafka.connection_options import ConnectionOptions
 from holdfast.kafka.errors import ConnectionFailed, PropertyRefused
 from holdfast.kafka.group_offsets import GroupOffsets
 from holdfast.kafka.librdkafka import KafkaClients, check_properties

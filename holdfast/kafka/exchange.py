@@ -12,7 +12,7 @@ from kio.serial.errors import SerialError
 from kio.static.protocol import Entity, Payload, RequestPayload
 
 from holdfast.kafka.brokers.broker_connection import BrokerConnection
-from holdfast.kafka.connection import Address, ConnectionOptions
+from holdfast.kafka.connection_options import Address, ConnectionOptions
 from holdfast.kafka.errors import ConnectionFailed, UnreadableAnswer
 from holdfast.kafka.protocol.lengths import check_lengths
 from holdfast.kafka.protocol.unknown_tags import cut_unknown_tags

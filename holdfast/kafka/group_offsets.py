@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TypeVar
 
-from holdfast.kafka.connection import Address, ConnectionOptions
+from holdfast.kafka.connection_options import Address, ConnectionOptions
 from holdfast.kafka.discovery.broker_links import broker_links
 from holdfast.kafka.discovery.by_coordinator import ByCoordinator
 from holdfast.kafka.discovery.calls import Call

@@ -19,7 +19,7 @@ from typing import NamedTuple
 from kio.schema.metadata.v12.response import MetadataResponse
 
 from holdfast.kafka.brokers.broker_connection import BrokerConnection
-from holdfast.kafka.connection import Address, ConnectionOptions
+from holdfast.kafka.connection_options import Address, ConnectionOptions
 from holdfast.kafka.errors import ConnectionFailed, UnreadableAnswer
 from holdfast.kafka.exchange import exchange, exchange_with, first_answer
 from holdfast.kafka.metadata import make_request, topic_by_name

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicCollection
 from confluent_kafka.admin import AdminClient
 
-from holdfast.kafka.connection import LiveProperties, connection_options
+from holdfast.kafka.connection_options import LiveProperties, connection_options
 from holdfast.kafka.errors import PropertyRefused
 from holdfast.kafka.librdkafka_types import NewTopic, TopicDescription, topic_id_bytes
 from holdfast.kafka.oauth.sources import MECHANISM, TokenFile, parse_bearer

@@ -16,7 +16,7 @@ from kio.schema.metadata.v12.response import MetadataResponse, MetadataResponseT
 from kio.schema.types import TopicName
 
 from holdfast.kafka.brokers.broker_connection import BrokerConnection
-from holdfast.kafka.connection import Address, ConnectionOptions
+from holdfast.kafka.connection_options import Address, ConnectionOptions
 from holdfast.kafka.errors import ConnectionFailed
 from holdfast.kafka.exchange import exchange, exchange_with
 from holdfast.kafka.protocol.error_codes import ErrorCode

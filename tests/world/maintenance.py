@@ -18,7 +18,7 @@ from holdfast.daemon.topics.log_identity import FirstRecords, read_first_records
 from holdfast.daemon.topics.metadata_cache import Refresh
 from holdfast.daemon.topics.metadata_image import MetadataImage
 from holdfast.daemon.topics.state_topic import StateTopic
-from holdfast.kafka.connection import connection_options
+from holdfast.kafka.connection_options import connection_options
 from holdfast.kafka.librdkafka import KafkaClients
 from holdfast.metrics.instruments import Counter
 from holdfast.records.keys import SharePartitionKey

@@ -20,7 +20,7 @@ from holdfast.daemon.settings.models import Settings
 from holdfast.daemon.share.metrics import ShareMetrics
 from holdfast.daemon.topics.state_topic import StateTopic
 from holdfast.kafka.addresses import format_address
-from holdfast.kafka.connection import ConnectionOptions
+from holdfast.kafka.connection_options import ConnectionOptions
 from holdfast.metrics.instruments import Counter
 from holdfast.metrics.registry import Registry
 from holdfast.records.checkpoint import Checkpoint

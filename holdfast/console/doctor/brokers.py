@@ -21,7 +21,7 @@ from kio.static.primitive import i32
 from holdfast.console.doctor.findings import Finding, Subject, right, unknown, warning, wrong
 from holdfast.kafka.addresses import Address, format_address
 from holdfast.kafka.brokers.broker_connection import BrokerConnection
-from holdfast.kafka.connection import ConnectionOptions
+from holdfast.kafka.connection_options import ConnectionOptions
 from holdfast.kafka.errors import ConnectionFailed
 from holdfast.kafka.exchange import exchange, exchange_with_any
 from holdfast.kafka.protocol import api_keys

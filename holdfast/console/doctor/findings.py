@@ -8,7 +8,7 @@ from enum import Enum
 from typing import NamedTuple, TypeAlias
 
 from holdfast.daemon.settings.models import Settings
-from holdfast.kafka.connection import ConnectionOptions, connection_options
+from holdfast.kafka.connection_options import ConnectionOptions, connection_options
 
 
 class Level(Enum):

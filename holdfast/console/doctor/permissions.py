@@ -25,7 +25,7 @@ from kio.static.primitive import i8
 
 from holdfast.console.doctor.findings import Finding, Subject, right, unknown, wrong
 from holdfast.daemon.settings.models import Settings
-from holdfast.kafka.connection import ConnectionOptions
+from holdfast.kafka.connection_options import ConnectionOptions
 from holdfast.kafka.exchange import exchange_with, exchange_with_any
 from holdfast.kafka.metadata import topic_by_name
 

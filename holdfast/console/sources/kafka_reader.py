@@ -17,7 +17,7 @@ from confluent_kafka import (
 )
 
 from holdfast.console.outcomes import Exit, Failure
-from holdfast.kafka.connection import connection_options
+from holdfast.kafka.connection_options import connection_options
 from holdfast.kafka.errors import ConnectionFailed, PropertyRefused
 from holdfast.kafka.group_offsets import BlockingGroupOffsets, GroupRefused
 from holdfast.kafka.librdkafka import DAMAGE, KafkaClients

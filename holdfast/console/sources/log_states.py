@@ -15,7 +15,7 @@ from holdfast.console.show.group_lag import GroupFilter, Place, Row, TopicEnd
 from holdfast.console.show.output import counted
 from holdfast.console.sources.log_reader import LogEntry, LogReader
 from holdfast.daemon.settings.models import MetadataSettings
-from holdfast.kafka.connection import ConnectionOptions, connection_options
+from holdfast.kafka.connection_options import ConnectionOptions, connection_options
 from holdfast.kafka.errors import PropertyRefused
 from holdfast.kafka.topics.topic_ends import TopicEndSource
 from holdfast.kafka.topics.topic_leaders import TopicLeaders

@@ -12,7 +12,7 @@ from typing import Final
 
 from holdfast.daemon.brokers.silence import BrokerSilence
 from holdfast.daemon.internal_errors import InternalErrors
-from holdfast.kafka.connection import ConnectionOptions
+from holdfast.kafka.connection_options import ConnectionOptions
 from holdfast.kafka.leaders import Brokers
 from holdfast.metrics.registry import Registry
 

@@ -13,7 +13,7 @@ from holdfast.daemon.file_watch import FileWatch
 from holdfast.daemon.settings.file_env_flags import CONFIG_TOPIC, ConfigError, Loaded, describe
 from holdfast.daemon.settings.models import Settings
 from holdfast.daemon.settings.reloading import Reloaded, reload, renew, take
-from holdfast.kafka.connection import LiveProperties
+from holdfast.kafka.connection_options import LiveProperties
 from holdfast.kafka.security import files_of
 
 _log = structlog.get_logger(__name__)

@@ -12,7 +12,7 @@ from holdfast.daemon.components import config_log_config
 from holdfast.daemon.config_topic.follower import ConfigFollower
 from holdfast.daemon.config_topic.values import ClusterValue
 from holdfast.daemon.settings.models import Settings
-from holdfast.kafka.connection import LiveProperties
+from holdfast.kafka.connection_options import LiveProperties
 from holdfast.kafka.errors import ConnectionFailed
 from holdfast.metrics.registry import Registry
 from holdfast.runtime.kafka_log.log import KafkaLog

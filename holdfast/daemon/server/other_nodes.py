@@ -11,7 +11,7 @@ from holdfast.api.admin import ADMIN, ADMIN_VERSION, AdminRequest, decode_admin_
 from holdfast.daemon.file_watch import Look, look_at
 from holdfast.kafka.addresses import parse_address
 from holdfast.kafka.brokers.broker_connection import BrokerConnection
-from holdfast.kafka.connection import Address, AnswerTimes, ConnectionOptions, secured_options
+from holdfast.kafka.connection_options import Address, AnswerTimes, ConnectionOptions, secured_options
 from holdfast.kafka.errors import ConnectionFailed, PropertyRefused
 from holdfast.kafka.protocol.error_codes import ErrorCode
 from holdfast.kafka.protocol.primitives import MalformedBody

@@ -11,7 +11,7 @@ from holdfast.daemon.settings.file_env_flags import ConfigError, Loaded, to_flag
 from holdfast.daemon.settings.logging import HIDDEN_TEXTS, set_level
 from holdfast.daemon.settings.models import Settings
 from holdfast.daemon.settings.secrets import secrets_of
-from holdfast.kafka.connection import LiveProperties
+from holdfast.kafka.connection_options import LiveProperties
 from holdfast.kafka.errors import PropertyRefused
 from holdfast.kafka.security import RENEWABLE, files_of
 

@@ -14,7 +14,7 @@ from holdfast.daemon.settings.models import Settings
 from holdfast.daemon.snapshots.follower import Bounds, SnapshotFollower
 from holdfast.daemon.snapshots.metrics import SnapshotMetrics
 from holdfast.daemon.snapshots.verifier import RemovalRefused, SnapshotVerifier
-from holdfast.kafka.connection import LiveProperties
+from holdfast.kafka.connection_options import LiveProperties
 from holdfast.kafka.librdkafka import KafkaClients
 from holdfast.kafka.protocol.denials import acl_remedy
 from holdfast.metrics.registry import Registry

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from holdfast.daemon.settings.models import Settings
 from holdfast.daemon.topics.topic_names import TopicNames
-from holdfast.kafka.connection import ConnectionOptions
+from holdfast.kafka.connection_options import ConnectionOptions
 from holdfast.kafka.metadata import MetadataClient
 from holdfast.kafka.topics.record_times import RecordTimes
 from holdfast.kafka.topics.topic_ends import TopicEndSource

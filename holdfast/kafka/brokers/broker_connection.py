@@ -12,7 +12,7 @@ from typing import Any, Final, cast, final
 from mypy_extensions import mypyc_attr
 
 from holdfast.kafka.aiokafka_parts import open_transport
-from holdfast.kafka.connection import Address, AnswerTimes, ConnectionOptions
+from holdfast.kafka.connection_options import Address, AnswerTimes, ConnectionOptions
 from holdfast.kafka.errors import ConnectionFailed, VersionUnsupported
 from holdfast.kafka.protocol.frames import encode_request
 

@@ -4,7 +4,7 @@ from functools import partial
 
 from holdfast.kafka.addresses import Address
 from holdfast.kafka.brokers.broker_connection import BrokerConnection
-from holdfast.kafka.connection import ConnectionOptions
+from holdfast.kafka.connection_options import ConnectionOptions
 from holdfast.kafka.discovery.calls import CallLimits, Sender
 from holdfast.kafka.discovery.links import Links
 from holdfast.metrics.instruments import Counter

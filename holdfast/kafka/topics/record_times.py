@@ -12,7 +12,7 @@ from struct import Struct
 from typing import Final
 
 from holdfast.kafka.brokers.broker_connection import BrokerConnection
-from holdfast.kafka.connection import Address, ConnectionOptions
+from holdfast.kafka.connection_options import Address, ConnectionOptions
 from holdfast.kafka.errors import ConnectionFailed
 from holdfast.kafka.protocol.requests import FETCH, FetchTarget, decode_fetched, encode_fetch, read_answer
 from holdfast.kafka.topics.topic_leaders import Led, Place, TopicLeaders

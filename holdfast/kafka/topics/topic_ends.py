@@ -14,7 +14,7 @@ from kio.schema.types import BrokerId, TopicName
 from kio.static.primitive import i8, i32, i64
 
 from holdfast.kafka.brokers.broker_connection import BrokerConnection
-from holdfast.kafka.connection import Address, ConnectionOptions
+from holdfast.kafka.connection_options import Address, ConnectionOptions
 from holdfast.kafka.errors import ConnectionFailed
 from holdfast.kafka.exchange import exchange
 from holdfast.kafka.protocol.error_codes import STALE_LEADER, ErrorCode, error_name

@@ -8,7 +8,7 @@ from typing import NamedTuple, TypeAlias
 
 from kio.schema.metadata.v12.response import MetadataResponse
 
-from holdfast.kafka.connection import Address, ConnectionOptions
+from holdfast.kafka.connection_options import Address, ConnectionOptions
 from holdfast.kafka.exchange import exchange_with_any
 from holdfast.kafka.metadata import RESERVED_IDS, make_request, topic_by_id
 from holdfast.kafka.protocol.error_codes import ErrorCode, error_name

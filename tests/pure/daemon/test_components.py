@@ -20,7 +20,7 @@ from holdfast.daemon.settings.models import KafkaSettings, Settings
 from holdfast.daemon.share.config import ShardConfig
 from holdfast.daemon.share.state_bounds import StateBounds, StateTotals
 from holdfast.daemon.topics.state_topic import StateTopic
-from holdfast.kafka.connection import ConnectionOptions
+from holdfast.kafka.connection_options import ConnectionOptions
 from holdfast.runtime.kafka_log.accumulator import AccumulatorConfig
 from holdfast.runtime.kafka_log.fetch_loop import FetcherConfig
 from holdfast.runtime.kafka_log.log import KafkaLogConfig

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from holdfast.kafka.aiokafka_parts import open_transport
-from holdfast.kafka.connection import Address
+from holdfast.kafka.connection_options import Address
 from holdfast.kafka.errors import ConnectionFailed
 from holdfast.kafka.exchange import first_answer
 

@@ -10,7 +10,7 @@ from uuid import UUID
 import pytest
 
 from holdfast.kafka.brokers.broker_connection import BrokerConnection
-from holdfast.kafka.connection import ConnectionOptions
+from holdfast.kafka.connection_options import ConnectionOptions
 from holdfast.kafka.errors import ConnectionFailed
 from holdfast.kafka.leaders import REFRESH_INTERVAL_S, Brokers
 from tests.pure.kafka.brokers.metadata_answers import TOPIC_ID, metadata

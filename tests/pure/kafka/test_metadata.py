@@ -11,7 +11,7 @@ from kio.schema.metadata.v12.request import MetadataRequest
 from kio.schema.types import BrokerId, TopicName
 from kio.serial import entity_reader
 
-from holdfast.kafka.connection import ConnectionOptions
+from holdfast.kafka.connection_options import ConnectionOptions
 from holdfast.kafka.errors import ConnectionFailed
 from holdfast.kafka.metadata import RESERVED_IDS, MetadataClient, is_topic_name
 from tests.pure.kafka.brokers.metadata_brokers import METADATA, NO_TIME, Broker, listening, to_bytes

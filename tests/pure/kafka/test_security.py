@@ -9,7 +9,7 @@ from random import Random
 
 import pytest
 
-from holdfast.kafka.connection import ConnectionOptions, connection_options
+from holdfast.kafka.connection_options import ConnectionOptions, connection_options
 from holdfast.kafka.errors import ConnectionFailed, PropertyRefused
 from holdfast.kafka.librdkafka import check_properties
 from holdfast.kafka.metadata import MetadataClient

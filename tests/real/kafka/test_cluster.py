@@ -14,7 +14,7 @@ from holdfast.daemon.settings.models import DeletedTopicSettings, MetadataSettin
 from holdfast.daemon.topics.deleted_topics import CleanUp, DeletedTopics
 from holdfast.daemon.topics.metadata_cache import ClusterMetadata, Refresh
 from holdfast.daemon.topics.metadata_image import MetadataImage
-from holdfast.kafka.connection import connection_options
+from holdfast.kafka.connection_options import connection_options
 from holdfast.kafka.metadata import MetadataClient
 from holdfast.metrics.instruments import Counter
 from tests.real.shared_kafka import NewTopicFactory

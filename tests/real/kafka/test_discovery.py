@@ -18,7 +18,7 @@ from kio.static.primitive import i32, i32Timedelta
 
 from holdfast.kafka.addresses import Address, parse_address
 from holdfast.kafka.brokers.broker_connection import BrokerConnection
-from holdfast.kafka.connection import ConnectionOptions
+from holdfast.kafka.connection_options import ConnectionOptions
 from holdfast.kafka.discovery.broker_links import broker_links
 from holdfast.kafka.discovery.calls import Sender, Versions
 from holdfast.kafka.discovery.coordinators import Coordinators

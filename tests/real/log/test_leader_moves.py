@@ -26,7 +26,7 @@ from kio.schema.errors import ErrorCode
 from holdfast.broker import EmbeddedKafka
 from holdfast.client import Client, ShareStateError, connect
 from holdfast.kafka.addresses import format_address
-from holdfast.kafka.connection import connection_options
+from holdfast.kafka.connection_options import connection_options
 from holdfast.kafka.discovery.broker_links import broker_links
 from holdfast.kafka.discovery.coordinators import Coordinators
 from holdfast.kafka.discovery.find_coordinator import Key, KeyType

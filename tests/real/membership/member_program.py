@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from typing import NoReturn
 
 from holdfast.kafka.addresses import parse_address
-from holdfast.kafka.connection import ConnectionOptions
+from holdfast.kafka.connection_options import ConnectionOptions
 from holdfast.runtime.membership import JoinedMember, MembershipSettings
 from holdfast.runtime.membership.kafka_group import Member
 from tests.waiting import PATIENCE_MS, wait_until

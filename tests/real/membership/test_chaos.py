@@ -23,7 +23,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from holdfast.broker import EmbeddedKafka
 from holdfast.client import connect
-from holdfast.kafka.connection import connection_options
+from holdfast.kafka.connection_options import connection_options
 from holdfast.kafka.discovery.broker_links import broker_links
 from holdfast.kafka.discovery.groups import Groups
 from holdfast.kafka.protocol.error_codes import ErrorCode

@@ -19,7 +19,7 @@ from holdfast.client import AdminRefused, Client, ClientError, connect
 from holdfast.daemon.node_exit import NodeExit
 from holdfast.daemon.settings.models import Settings
 from holdfast.kafka.addresses import parse_address
-from holdfast.kafka.connection import connection_options
+from holdfast.kafka.connection_options import connection_options
 from holdfast.kafka.exchange import exchange_with_any
 from holdfast.records.batches import StateBatch
 from holdfast.records.keys import SharePartitionKey

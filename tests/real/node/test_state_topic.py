@@ -21,7 +21,7 @@ from holdfast.daemon.topics.state_topic import (
     describe_topic,
     ensure_state_topic,
 )
-from holdfast.kafka.connection import connection_options
+from holdfast.kafka.connection_options import connection_options
 from holdfast.kafka.librdkafka import KafkaClients
 from holdfast.kafka.metadata import MetadataClient
 from holdfast.records.header import HEADER_NAME, encode_header

@@ -23,7 +23,7 @@ from holdfast.daemon.settings.by_name import configure
 from holdfast.daemon.settings.models import Settings
 from holdfast.daemon.topics.snapshot_topic import check_snapshot_topic, ensure_snapshot_topic
 from holdfast.daemon.topics.state_topic import StateTopic, check_state_topic, describe_topic, make_state_topic
-from holdfast.kafka.connection import LiveProperties, connection_options
+from holdfast.kafka.connection_options import LiveProperties, connection_options
 from holdfast.kafka.group_offsets import GroupOffsets, GroupRefused
 from holdfast.kafka.librdkafka import KafkaClients
 from holdfast.kafka.metadata import MetadataClient

@@ -17,7 +17,7 @@ from holdfast.client import connect
 from holdfast.daemon.node import Node
 from holdfast.daemon.node_exit import NodeExit
 from holdfast.kafka.brokers.broker_connection import BrokerConnection
-from holdfast.kafka.connection import ConnectionOptions, connection_options
+from holdfast.kafka.connection_options import ConnectionOptions, connection_options
 from holdfast.kafka.errors import ConnectionFailed
 from holdfast.records.batches import ACKNOWLEDGED, StateBatch
 from tests.kafka_acls import NEEDS, Role, acls_of

@@ -16,7 +16,7 @@ from holdfast.daemon.file_watch import FileWatch
 from holdfast.daemon.internal_errors import InternalErrors
 from holdfast.daemon.settings.file_env_flags import Loaded
 from holdfast.kafka.brokers.broker_connection import BrokerConnection
-from holdfast.kafka.connection import ConnectionOptions, LiveProperties
+from holdfast.kafka.connection_options import ConnectionOptions, LiveProperties
 from holdfast.kafka.errors import ConnectionFailed
 from holdfast.kafka.librdkafka import KafkaClients, find_topic
 from holdfast.metrics.instruments import Counter

@@ -15,7 +15,7 @@ from holdfast.daemon.server.cluster_view import Node as Place
 from holdfast.daemon.settings.file_env_flags import load_settings
 from holdfast.daemon.settings.models import Settings
 from holdfast.daemon.topics.state_topic import StateTopic
-from holdfast.kafka.connection import ConnectionOptions
+from holdfast.kafka.connection_options import ConnectionOptions
 from holdfast.metrics.instruments import Counter
 from holdfast.records.checkpoint import Checkpoint
 from holdfast.records.keys import format_topic_id

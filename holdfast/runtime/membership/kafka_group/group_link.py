@@ -10,7 +10,7 @@ from typing import Final
 from holdfast.kafka.addresses import Address, format_address
 from holdfast.kafka.brokers.broker_connection import BrokerConnection
 from holdfast.kafka.brokers.throttle import Throttle
-from holdfast.kafka.connection import ConnectionOptions
+from holdfast.kafka.connection_options import ConnectionOptions
 from holdfast.kafka.discovery.broker_links import broker_links
 from holdfast.kafka.discovery.calls import CallLimits
 from holdfast.kafka.discovery.coordinators import OTHER_SERVER_AFTER_MS, Coordinators

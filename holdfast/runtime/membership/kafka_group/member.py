@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Coroutine, Mapping
 from random import Random
 
-from holdfast.kafka.connection import ConnectionOptions
+from holdfast.kafka.connection_options import ConnectionOptions
 from holdfast.metrics.registry import Registry
 from holdfast.runtime.membership.checks import check_protocol_type
 from holdfast.runtime.membership.coordinator import Coordinator, LeaveListener, LossListener

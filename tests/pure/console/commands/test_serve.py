@@ -26,7 +26,7 @@ from holdfast.daemon.settings.logging import configure_logging
 from holdfast.daemon.settings.models import LoggingSettings, Settings
 from holdfast.daemon.settings.reloading import reload, renew, take
 from holdfast.daemon.settings.secrets import secrets_of
-from holdfast.kafka.connection import LiveProperties
+from holdfast.kafka.connection_options import LiveProperties
 from tests.processes import is_alive
 from tests.waiting import PATIENCE_MS, PATIENCE_S, block_until
 from tests.world.identity.certificates import Authority

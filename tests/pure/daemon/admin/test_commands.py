@@ -22,7 +22,7 @@ from holdfast.daemon.settings.models import MetadataSettings
 from holdfast.daemon.starting import StartingShareCalls
 from holdfast.daemon.topics.topic_names import TopicNames
 from holdfast.daemon.worker_place import ALONE
-from holdfast.kafka.connection import ConnectionOptions
+from holdfast.kafka.connection_options import ConnectionOptions
 from holdfast.kafka.errors import ConnectionFailed
 from holdfast.kafka.metadata import Topic
 from holdfast.kafka.protocol.error_codes import ErrorCode

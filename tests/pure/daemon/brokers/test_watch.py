@@ -11,7 +11,7 @@ import pytest
 from holdfast.daemon.brokers.watch import BrokerWatch
 from holdfast.daemon.internal_errors import InternalErrors
 from holdfast.kafka.brokers.broker_connection import BrokerConnection
-from holdfast.kafka.connection import ConnectionOptions
+from holdfast.kafka.connection_options import ConnectionOptions
 from holdfast.kafka.errors import ConnectionFailed
 from holdfast.metrics.instruments import Counter
 from holdfast.metrics.registry import Registry

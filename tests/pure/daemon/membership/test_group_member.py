@@ -17,7 +17,7 @@ from holdfast.daemon.partitions.partitions import LogPlace
 from holdfast.daemon.server.cluster_view import Node
 from holdfast.daemon.settings.file_env_flags import load_settings
 from holdfast.daemon.topics.state_topic import StateTopic
-from holdfast.kafka.connection import ConnectionOptions
+from holdfast.kafka.connection_options import ConnectionOptions
 from holdfast.metrics.instruments import Counter
 from holdfast.metrics.registry import Registry
 from tests.pure.daemon.membership.world import Config

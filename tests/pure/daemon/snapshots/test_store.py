@@ -13,7 +13,7 @@ from holdfast.daemon.snapshots import store
 from holdfast.daemon.snapshots.store import Snapshots
 from holdfast.daemon.snapshots.verifier import RemovalRefused
 from holdfast.kafka import librdkafka
-from holdfast.kafka.connection import ConnectionOptions, LiveProperties
+from holdfast.kafka.connection_options import ConnectionOptions, LiveProperties
 from holdfast.metrics.registry import Registry
 from tests.world.node import make_settings
 

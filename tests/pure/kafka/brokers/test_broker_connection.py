@@ -8,7 +8,7 @@ import pytest
 import uvloop
 
 from holdfast.kafka.brokers.broker_connection import BrokerConnection
-from holdfast.kafka.connection import AnswerTimes
+from holdfast.kafka.connection_options import AnswerTimes
 from holdfast.kafka.errors import ConnectionFailed, VersionUnsupported
 from tests.waiting import in_patience, wait_until
 

@@ -11,7 +11,7 @@ import pytest
 
 from holdfast.kafka.aiokafka_parts import make_batch_builder
 from holdfast.kafka.brokers.broker_connection import BrokerConnection
-from holdfast.kafka.connection import Address, ConnectionOptions
+from holdfast.kafka.connection_options import Address, ConnectionOptions
 from holdfast.kafka.errors import ConnectionFailed
 from holdfast.kafka.protocol.primitives import encode_string, encode_varint
 from holdfast.kafka.topics.record_times import RecordTimes

@@ -19,7 +19,7 @@ from kio.serial import entity_reader, entity_writer
 from kio.static.primitive import i32, i64
 
 from holdfast.kafka.brokers.broker_connection import BrokerConnection
-from holdfast.kafka.connection import ConnectionOptions
+from holdfast.kafka.connection_options import ConnectionOptions
 from holdfast.kafka.errors import ConnectionFailed
 from holdfast.kafka.topics.topic_ends import Ends, TooManyQueries, TopicEnds, TopicEndSource
 from holdfast.kafka.topics.topic_leaders import TopicLeaders

@@ -9,7 +9,7 @@ import pytest
 from aiokafka.record.memory_records import MemoryRecords  # type: ignore[import-untyped]
 
 from holdfast.kafka.brokers.broker_connection import Answered, BrokerConnection
-from holdfast.kafka.connection import Address, ConnectionOptions
+from holdfast.kafka.connection_options import Address, ConnectionOptions
 from holdfast.kafka.protocol import requests
 from tests.pure.kafka.brokers.fake_brokers import fetched, last_epochs_of, produced, targets_of
 from tests.pure.kafka.brokers.metadata_answers import metadata

@@ -5,7 +5,7 @@ import gc
 from dataclasses import replace
 
 from holdfast.console.commands.serve import COLLECTOR_THRESHOLDS
-from holdfast.kafka.connection import ConnectionOptions
+from holdfast.kafka.connection_options import ConnectionOptions
 from holdfast.runtime.kafka_log.shell import _LOADING_THRESHOLD, CoordinatorShell, _LoopHost
 from tests.configs import kafka_log_config
 from tests.pure.runtime.counter import Bugs, Counter

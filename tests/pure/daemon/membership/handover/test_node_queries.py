@@ -9,7 +9,7 @@ import pytest
 from holdfast.daemon.membership.handover.node_queries import NodeQueries
 from holdfast.daemon.server.cluster_view import Node
 from holdfast.kafka.brokers.broker_connection import BrokerConnection
-from holdfast.kafka.connection import Address, ConnectionOptions
+from holdfast.kafka.connection_options import Address, ConnectionOptions
 from holdfast.kafka.errors import ConnectionFailed
 from tests.waiting import PATIENCE_MS
 

@@ -15,7 +15,7 @@ from kio.serial import entity_writer
 from kio.static.primitive import i32Timedelta
 
 from holdfast.kafka.brokers.broker_connection import BrokerConnection
-from holdfast.kafka.connection import Address, ConnectionOptions
+from holdfast.kafka.connection_options import Address, ConnectionOptions
 from holdfast.kafka.errors import ConnectionFailed, VersionUnsupported
 from holdfast.kafka.protocol.error_codes import ErrorCode
 from holdfast.metrics.instruments import Counter

@@ -9,7 +9,7 @@ from typing import NoReturn
 
 import pytest
 
-from holdfast.kafka.connection import ConnectionOptions
+from holdfast.kafka.connection_options import ConnectionOptions
 from holdfast.kafka.protocol.error_codes import ErrorCode
 from holdfast.metrics.registry import Registry
 from holdfast.runtime.membership import (

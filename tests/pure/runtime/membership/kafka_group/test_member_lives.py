@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import pytest
 
-from holdfast.kafka.connection import ConnectionOptions
+from holdfast.kafka.connection_options import ConnectionOptions
 from holdfast.kafka.protocol.error_codes import ErrorCode
 from holdfast.runtime.membership import CallbackFailed, JoinedMember, MembershipSettings
 from holdfast.runtime.membership.kafka_group import Member

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.kafka.connection import ConnectionOptions
+from holdfast.kafka.connection_options import ConnectionOptions
 from holdfast.kafka.protocol.error_codes import ErrorCode
 from holdfast.runtime.membership import MembershipFailed
 from holdfast.runtime.membership.kafka_group import Member
