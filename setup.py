@@ -91,7 +91,8 @@ def _extensions() -> list[Extension]:
         Extension(
             f"{'.'.join(room.parts)}.twins",
             sorted(map(str, room.glob("*.c"))),
-            depends=sorted(map(str, room.glob("*.h"))),
+            # One header is for both.
+            depends=[str(header) for each in IN_C for header in sorted(each.glob("*.h"))],
             # Its files call each other, and nobody else calls them by their names.
             extra_compile_args=["-O2", "-g0", "-fvisibility=hidden"],
         )

@@ -7,21 +7,11 @@
 #define OUTCOME_SIZE 7
 /* State epoch, start offset. */
 #define STATE_SIZE 12
-#define TOPIC_ID_SIZE 16
 #define COUNT_SIZE_MAX 10
 
 /* Fields of a result: error code, message, and where it has a state its epoch, its start offset and its batches. */
 #define OUTCOME_FIELDS 2
 #define READ_FIELDS 5
-
-/* Tell whether a number lies between two others; false for what is no number, too. */
-static int take_within(PyObject *object, int64_t lowest, int64_t highest, int64_t *number)
-{
-    int is_beyond = 1;
-    if (PyLong_Check(object))
-        *number = PyLong_AsLongLongAndOverflow(object, &is_beyond);
-    return !is_beyond && lowest <= *number && *number <= highest;
-}
 
 /* Put a number of elements, as one more than there are. */
 static uint8_t *put_count(uint8_t *at, Py_ssize_t count)
@@ -37,14 +27,14 @@ static uint8_t *put_count(uint8_t *at, Py_ssize_t count)
 static uint8_t *put_result(uint8_t *at, PyObject *partition, PyObject *result)
 {
     int64_t index, error_code, epoch, start;
-    if (!take_within(partition, INT32_MIN, INT32_MAX, &index) || !take_within(PyTuple_GET_ITEM(result, 0), 0, 0, &error_code) ||
+    if (!read_within(partition, INT32_MIN, INT32_MAX, &index) || !read_within(PyTuple_GET_ITEM(result, 0), 0, 0, &error_code) ||
         PyTuple_GET_ITEM(result, 1) != Py_None)
         return NULL;
     at = put_big_endian(put_big_endian(at, (uint64_t)index, 4), 0, OUTCOME_SIZE - 4);
     if (PyTuple_GET_SIZE(result) == READ_FIELDS) {
         PyObject *batches = PyTuple_GET_ITEM(result, 4);
-        if (!take_within(PyTuple_GET_ITEM(result, 2), INT32_MIN, INT32_MAX, &epoch) ||
-            !take_within(PyTuple_GET_ITEM(result, 3), INT64_MIN, INT64_MAX, &start))
+        if (!read_within(PyTuple_GET_ITEM(result, 2), INT32_MIN, INT32_MAX, &epoch) ||
+            !read_within(PyTuple_GET_ITEM(result, 3), INT64_MIN, INT64_MAX, &start))
             return NULL;
         at = put_big_endian(put_big_endian(at, (uint64_t)epoch, 4), (uint64_t)start, 8);
         at = put_kafka_batches(put_count(at, Py_SIZE(batches)), ((Packed *)batches)->batches, Py_SIZE(batches));

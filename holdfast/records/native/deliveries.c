@@ -2,8 +2,6 @@
 
 #include "native.h"
 
-#define ACKNOWLEDGED 2
-#define ARCHIVED 4
 #define DELIVERY_COUNT_TOP 10
 
 PyObject *sum_up_deliveries(PyObject *module, PyObject *const *args, Py_ssize_t arguments)

@@ -8,10 +8,8 @@
 #ifndef HOLDFAST_NATIVE_H
 #define HOLDFAST_NATIVE_H
 
-#define PY_SSIZE_T_CLEAN
-#include <Python.h>
+#include "../../kafka/protocol/native/numbers_and_tuples.h"
 #include <stddef.h>
-#include <stdint.h>
 #include <string.h>
 
 /* At most so many batches are combined here; more of them are seldom, and go the way in Python. */
@@ -21,6 +19,7 @@
 /* Longer varints are left to fastavro, as `numbers.decode_numbers` does. */
 #define NUMBER_BITS_MAX 56
 #define BATCH_FIELDS 4
+#define TOPIC_ID_SIZE 16
 /* Delivery states that are persisted, as in `batches`. */
 #define AVAILABLE 0
 #define ACKNOWLEDGED 2
@@ -48,8 +47,6 @@ extern PyTypeObject *state_batch_type, *settled_type, *update_type, *snapshot_ty
 
 /* ---- tuples.c ---------------------------------------------------------------------------------------------------- */
 
-/* Tell whether the instances of a type are laid out as tuples are. */
-int is_tuple_type(PyTypeObject *type);
 PyObject *make_batch(const Batch *batch);
 /* Tell whether something is a number; an exception is set where it is none. */
 int is_number(PyObject *object);
@@ -60,21 +57,6 @@ int is_batch(PyObject *object);
 /* What makes instances of a subclass of tuple. */
 extern PyTypeObject maker_type;
 TakesOne untrack, untrack_map, maker;
-
-/* Make an instance of a subclass of tuple without its fields, unknown to the collector. */
-static inline PyObject *new_tuple(PyTypeObject *type, Py_ssize_t size)
-{
-    PyTupleObject *made = PyObject_GC_NewVar(PyTupleObject, type, size);
-    if (!made)
-        return NULL;
-#if PY_VERSION_HEX >= 0x030E0000
-    /* Since 3.14 a tuple remembers its hash. */
-    made->ob_hash = -1;
-#endif
-    for (Py_ssize_t index = 0; index < size; index++)
-        PyTuple_SET_ITEM((PyObject *)made, index, NULL);
-    return (PyObject *)made;
-}
 
 /* Set a field to a number; false where there is no memory. */
 static inline int set_number(PyObject *tuple, Py_ssize_t index, int64_t number)
@@ -176,29 +158,6 @@ static inline const uint8_t *take_batch(const uint8_t *at, const uint8_t *end, B
         if (!(at = take_number(at, end, &numbers[index])))
             return NULL;
     return set_batch(batch, numbers) ? at : NULL;
-}
-
-static inline uint8_t *put_big_endian(uint8_t *at, uint64_t number, int bytes)
-{
-    while (bytes--)
-        *at++ = (uint8_t)(number >> 8 * bytes);
-    return at;
-}
-
-/* Numbers in big-endian order, written out so that the compiler takes each at once. */
-static inline int16_t take_int16(const uint8_t *at)
-{
-    return (int16_t)(at[0] << 8 | at[1]);
-}
-
-static inline int32_t take_int32(const uint8_t *at)
-{
-    return (int32_t)((uint32_t)at[0] << 24 | (uint32_t)at[1] << 16 | (uint32_t)at[2] << 8 | at[3]);
-}
-
-static inline int64_t take_int64(const uint8_t *at)
-{
-    return (int64_t)((uint64_t)(uint32_t)take_int32(at) << 32 | (uint32_t)take_int32(at + 4));
 }
 
 /* ---- kafka_batches.c --------------------------------------------------------------------------------------------- */

@@ -27,8 +27,7 @@ static int set_bytes(PyObject *tuple, Py_ssize_t index, const uint8_t *bytes, in
 PyObject *decode_records(PyObject *module, PyObject *const *args, Py_ssize_t arguments)
 {
     int64_t begin, count, base_offset, from_offset;
-    if (arguments != 7 || !PyType_Check(args[0]) || !is_tuple_type((PyTypeObject *)args[0]) ||
-        !PyBytes_Check(args[1]) || !PyBytes_Check(args[2]))
+    if (arguments != 7 || !is_tuple_type(args[0]) || !PyBytes_Check(args[1]) || !PyBytes_Check(args[2]))
         return PyErr_Format(PyExc_TypeError, "decode_records takes a type, a name, bytes, and four numbers");
     if (!read_number(args[3], &begin) || !read_number(args[4], &count) || !read_number(args[5], &base_offset) ||
         !read_number(args[6], &from_offset))

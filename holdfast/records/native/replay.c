@@ -12,7 +12,7 @@ enum { NEW_LEADER_EPOCH = 1, NEW_START_OFFSET, NEW_COMPLETE_COUNT, NEW_BATCHES }
 
 static int is_state(PyObject *object)
 {
-    return PyTuple_Check(object) && PyTuple_GET_SIZE(object) == STATE_FIELDS && is_tuple_type(Py_TYPE(object));
+    return PyTuple_Check(object) && PyTuple_GET_SIZE(object) == STATE_FIELDS && is_tuple_type((PyObject *)Py_TYPE(object));
 }
 
 PyObject *replay_update(PyObject *module, PyObject *const *args, Py_ssize_t arguments)

@@ -7,7 +7,6 @@
 /* Bytes of the smallest topic, and of the smallest share partition. */
 #define TOPIC_SIZE_MIN 18
 #define PARTITION_SIZE_MIN 5
-#define TOPIC_ID_SIZE 16
 
 /* What is left of a body, and what its share partitions are; what takes from it returns NULL, or 0, where that is unusual. */
 typedef struct {
@@ -134,8 +133,7 @@ PyObject *decode_request(PyObject *module, PyObject *const *args, Py_ssize_t arg
 {
     int64_t offset;
     Body body;
-    if (arguments != 7 || !PyType_Check(args[0]) || !is_tuple_type((PyTypeObject *)args[0]) || !PyType_Check(args[1]) ||
-        !is_tuple_type((PyTypeObject *)args[1]) || !PyTuple_Check(args[5]) || PyTuple_GET_SIZE(args[5]) < 2)
+    if (arguments != 7 || !is_tuple_type(args[0]) || !is_tuple_type(args[1]) || !PyTuple_Check(args[5]) || PyTuple_GET_SIZE(args[5]) < 2)
         return PyErr_Format(PyExc_TypeError, "decode_request takes two types, a layout, bytes, a number, bounds, and a caller");
     body.partition_type = (PyTypeObject *)args[1];
     if (!(body.layout = PyUnicode_AsUTF8AndSize(args[2], &body.fields)) || !read_number(args[4], &offset) ||

@@ -2,11 +2,6 @@
 
 #include "native.h"
 
-int is_tuple_type(PyTypeObject *type)
-{
-    return PyType_IsSubtype(type, &PyTuple_Type) && type->tp_basicsize == PyTuple_Type.tp_basicsize && !type->tp_dictoffset;
-}
-
 PyObject *make_batch(const Batch *batch)
 {
     PyObject *made = new_tuple(state_batch_type, BATCH_FIELDS);
@@ -101,7 +96,7 @@ PyTypeObject maker_type = {
 
 PyObject *maker(PyObject *module, PyObject *type)
 {
-    if (!PyType_Check(type) || !is_tuple_type((PyTypeObject *)type))
+    if (!is_tuple_type(type))
         return PyErr_Format(PyExc_TypeError, "only subclasses of tuple have makers");
     Maker *made = PyObject_New(Maker, &maker_type);
     if (made) {

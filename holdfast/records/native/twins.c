@@ -38,7 +38,7 @@ static PyTypeObject *find_type(const char *module, const char *name)
 {
     PyObject *found = PyImport_ImportModule(module), *type = found ? PyObject_GetAttrString(found, name) : NULL;
     Py_XDECREF(found);
-    if (type && !(PyType_Check(type) && is_tuple_type((PyTypeObject *)type))) {
+    if (type && !is_tuple_type(type)) {
         PyErr_Format(PyExc_TypeError, "%s is no tuple", name);
         Py_CLEAR(type);
     }

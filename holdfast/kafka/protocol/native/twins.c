@@ -5,22 +5,11 @@
 
    Source: Apache Kafka's message schemas Produce v8 and RequestHeader v1 and v2. */
 
-#define PY_SSIZE_T_CLEAN
-#include <Python.h>
-#include <stdint.h>
+#include "numbers_and_tuples.h"
 #include <string.h>
 
 /* Of a string without its characters. */
 static PyObject *no_message;
-
-/* ---- numbers ----------------------------------------------------------------------------------------------------- */
-
-static inline uint8_t *put(uint8_t *at, uint64_t number, int bytes)
-{
-    while (bytes--)
-        *at++ = (uint8_t)(number >> 8 * bytes);
-    return at;
-}
 
 static inline uint8_t *put_bytes(uint8_t *at, const void *bytes, Py_ssize_t size)
 {
@@ -28,67 +17,40 @@ static inline uint8_t *put_bytes(uint8_t *at, const void *bytes, Py_ssize_t size
     return at + size;
 }
 
-static inline uint64_t take(const uint8_t *at, int bytes)
+/* Read a number that has room in a field; false, without an exception, where it has none, which is left to Python. */
+static int read_int16(PyObject *object, int64_t *number)
 {
-    uint64_t number = 0;
-    while (bytes--)
-        number = number << 8 | *at++;
-    return number;
+    return read_within(object, INT16_MIN, INT16_MAX, number);
 }
 
-static inline int16_t take_int16(const uint8_t *at)
+static int read_int32(PyObject *object, int64_t *number)
 {
-    return (int16_t)take(at, 2);
+    return read_within(object, INT32_MIN, INT32_MAX, number);
 }
-
-static inline int32_t take_int32(const uint8_t *at)
-{
-    return (int32_t)take(at, 4);
-}
-
-/* Read a number of at most so many bits, its sign among them; false where it is none or larger, which is left to Python. */
-static int read_number(PyObject *object, int bits, int64_t *number)
-{
-    int overflow;
-    if (!PyLong_Check(object))
-        return 0;
-    *number = PyLong_AsLongLongAndOverflow(object, &overflow);
-    int64_t bound = (int64_t)1 << (bits - 1);
-    return !overflow && -bound <= *number && *number < bound;
-}
-
-/* ---- tuples ------------------------------------------------------------------------------------------------------ */
 
 /* Tell whether something is a type whose instances are laid out as tuples are; an exception is set where it is none. */
-static int is_tuple_type(PyObject *object)
+static int need_tuple_type(PyObject *object)
 {
-    PyTypeObject *type = (PyTypeObject *)object;
-    if (PyType_Check(object) && PyType_IsSubtype(type, &PyTuple_Type) && type->tp_basicsize == PyTuple_Type.tp_basicsize &&
-        !type->tp_dictoffset)
-        return 1;
-    PyErr_SetString(PyExc_TypeError, "the type of what is made is no tuple");
-    return 0;
+    int is_one = is_tuple_type(object);
+    if (!is_one)
+        PyErr_SetString(PyExc_TypeError, "the type of what is made is no tuple");
+    return is_one;
 }
 
 /* Make an instance of a subclass of tuple that takes over its fields, of which none may be part of a cycle: the collector does not
    look at it. NULL where a field is, or where there is no memory. */
-static PyObject *new_tuple(PyObject *type, Py_ssize_t size, PyObject *const *fields)
+static PyObject *new_tuple_of(PyObject *type, Py_ssize_t size, PyObject *const *fields)
 {
     int is_whole = 1;
     for (Py_ssize_t index = 0; index < size; index++)
         is_whole &= fields[index] != NULL;
-    PyTupleObject *made = is_whole ? PyObject_GC_NewVar(PyTupleObject, (PyTypeObject *)type, size) : NULL;
-#if PY_VERSION_HEX >= 0x030E0000
-    /* Since 3.14 a tuple remembers its hash. */
-    if (made)
-        made->ob_hash = -1;
-#endif
+    PyObject *made = is_whole ? new_tuple((PyTypeObject *)type, size) : NULL;
     for (Py_ssize_t index = 0; index < size; index++)
         if (made)
-            PyTuple_SET_ITEM((PyObject *)made, index, fields[index]);
+            PyTuple_SET_ITEM(made, index, fields[index]);
         else
             Py_XDECREF(fields[index]);
-    return (PyObject *)made;
+    return made;
 }
 
 /* ---- a request --------------------------------------------------------------------------------------------------- */
@@ -100,7 +62,7 @@ static PyObject *read_request_header(PyObject *module, PyObject *const *args, Py
 {
     if (arguments != 2)
         return PyErr_Format(PyExc_TypeError, "read_request_header takes a type and bytes");
-    if (!is_tuple_type(args[0]))
+    if (!need_tuple_type(args[0]))
         return NULL;
     if (!PyBytes_Check(args[1]))
         Py_RETURN_NONE;
@@ -115,7 +77,7 @@ static PyObject *read_request_header(PyObject *module, PyObject *const *args, Py
         PyBytes_FromStringAndSize((const char *)at + HEADER_SIZE, length),
         PyLong_FromSsize_t(HEADER_SIZE + length),
     };
-    return new_tuple(args[0], 5, fields);
+    return new_tuple_of(args[0], 5, fields);
 }
 
 static PyObject *encode_request(PyObject *module, PyObject *const *args, Py_ssize_t arguments)
@@ -126,16 +88,16 @@ static PyObject *encode_request(PyObject *module, PyObject *const *args, Py_ssiz
     if (!PyBytes_Check(args[3]) || !PyBytes_Check(args[4]) || !PyBool_Check(args[5]))
         Py_RETURN_NONE;
     Py_ssize_t name = PyBytes_GET_SIZE(args[3]), body = PyBytes_GET_SIZE(args[4]), tags = args[5] == Py_True;
-    if (!read_number(args[0], 16, &api_key) || !read_number(args[1], 16, &version) ||
-        !read_number(args[2], 32, &correlation_id) || name > INT16_MAX || body > INT32_MAX - HEADER_SIZE - name - tags)
+    if (!read_int16(args[0], &api_key) || !read_int16(args[1], &version) ||
+        !read_int32(args[2], &correlation_id) || name > INT16_MAX || body > INT32_MAX - HEADER_SIZE - name - tags)
         Py_RETURN_NONE;
     Py_ssize_t size = HEADER_SIZE + name + tags + body;
     PyObject *frame = PyBytes_FromStringAndSize(NULL, 4 + size);
     if (!frame)
         return NULL;
-    uint8_t *at = put(put((uint8_t *)PyBytes_AS_STRING(frame), size, 4), api_key, 2);
-    at = put(put(put(at, version, 2), correlation_id, 4), name, 2);
-    at = put(put_bytes(at, PyBytes_AS_STRING(args[3]), name), 0, (int)tags);
+    uint8_t *at = put_big_endian(put_big_endian((uint8_t *)PyBytes_AS_STRING(frame), size, 4), api_key, 2);
+    at = put_big_endian(put_big_endian(put_big_endian(at, version, 2), correlation_id, 4), name, 2);
+    at = put_big_endian(put_bytes(at, PyBytes_AS_STRING(args[3]), name), 0, (int)tags);
     put_bytes(at, PyBytes_AS_STRING(args[4]), body);
     return frame;
 }
@@ -152,12 +114,12 @@ static PyObject *encode_produce(PyObject *module, PyObject *const *args, Py_ssiz
         return PyErr_Format(PyExc_TypeError, "encode_produce takes a topic, a number and batches");
     PyObject *topic = args[0], *batches = args[2];
     if (!PyUnicode_Check(topic) || !PyUnicode_IS_COMPACT_ASCII(topic) || PyUnicode_GET_LENGTH(topic) > INT16_MAX ||
-        !read_number(args[1], 32, &timeout_ms) || !PyList_CheckExact(batches) || PyList_GET_SIZE(batches) > INT32_MAX)
+        !read_int32(args[1], &timeout_ms) || !PyList_CheckExact(batches) || PyList_GET_SIZE(batches) > INT32_MAX)
         Py_RETURN_NONE;
     Py_ssize_t name = PyUnicode_GET_LENGTH(topic), count = PyList_GET_SIZE(batches), size = PRODUCE_SIZE + name + 4;
     for (Py_ssize_t index = 0; index < count; index++) {
         PyObject *each = PyList_GET_ITEM(batches, index);
-        if (!PyTuple_CheckExact(each) || PyTuple_GET_SIZE(each) != 2 || !read_number(PyTuple_GET_ITEM(each, 0), 32, &partition) ||
+        if (!PyTuple_CheckExact(each) || PyTuple_GET_SIZE(each) != 2 || !read_int32(PyTuple_GET_ITEM(each, 0), &partition) ||
             !PyBytes_Check(PyTuple_GET_ITEM(each, 1)) || PyBytes_GET_SIZE(PyTuple_GET_ITEM(each, 1)) > INT32_MAX)
             Py_RETURN_NONE;
         size += 4 + 4 + PyBytes_GET_SIZE(PyTuple_GET_ITEM(each, 1));
@@ -165,12 +127,12 @@ static PyObject *encode_produce(PyObject *module, PyObject *const *args, Py_ssiz
     PyObject *body = PyBytes_FromStringAndSize(NULL, size);
     if (!body)
         return NULL;
-    uint8_t *at = put(put(put((uint8_t *)PyBytes_AS_STRING(body), -1, 2 + 2), timeout_ms, 4), 1, 4);
-    at = put(put_bytes(put(at, name, 2), PyUnicode_DATA(topic), name), count, 4);
+    uint8_t *at = put_big_endian(put_big_endian(put_big_endian((uint8_t *)PyBytes_AS_STRING(body), -1, 2 + 2), timeout_ms, 4), 1, 4);
+    at = put_big_endian(put_bytes(put_big_endian(at, name, 2), PyUnicode_DATA(topic), name), count, 4);
     for (Py_ssize_t index = 0; index < count; index++) {
         PyObject *each = PyList_GET_ITEM(batches, index), *batch = PyTuple_GET_ITEM(each, 1);
-        read_number(PyTuple_GET_ITEM(each, 0), 32, &partition);
-        at = put(put(at, partition, 4), PyBytes_GET_SIZE(batch), 4);
+        read_int32(PyTuple_GET_ITEM(each, 0), &partition);
+        at = put_big_endian(put_big_endian(at, partition, 4), PyBytes_GET_SIZE(batch), 4);
         at = put_bytes(at, PyBytes_AS_STRING(batch), PyBytes_GET_SIZE(batch));
     }
     return body;
@@ -183,7 +145,7 @@ static PyObject *decode_produced(PyObject *module, PyObject *const *args, Py_ssi
 {
     if (arguments != 2)
         return PyErr_Format(PyExc_TypeError, "decode_produced takes a type and bytes");
-    if (!is_tuple_type(args[0]))
+    if (!need_tuple_type(args[0]))
         return NULL;
     if (!PyBytes_Check(args[1]))
         Py_RETURN_NONE;
@@ -215,10 +177,10 @@ static PyObject *decode_produced(PyObject *module, PyObject *const *args, Py_ssi
         PyObject *fields[] = {
             PyLong_FromLong(take_int32(at)),
             PyLong_FromLong(take_int16(at + 4)),
-            PyLong_FromLongLong((int64_t)take(at + 6, 8)),
+            PyLong_FromLongLong(take_int64(at + 6)),
             Py_NewRef(no_message),
         };
-        PyObject *each = new_tuple(args[0], 4, fields);
+        PyObject *each = new_tuple_of(args[0], 4, fields);
         if (!each)
             Py_CLEAR(found);
         else
