@@ -200,20 +200,20 @@ class OffsetQueries:
     def _on_answered(
         self, query: _Query, connection: BrokerConnection, sent_s: float, outcome: bytes | ConnectionFailed
     ) -> None:
-        """Take the answer to a query, or why none came."""
+        """Take the answer to a query, or why none came; whatever goes wrong with it, those who wait learn that there is none."""
         if self._is_closed:
             return
-        answers: dict[int, tuple[int, int]] = {}
-        if not isinstance(outcome, ConnectionFailed):
-            try:
+        try:
+            answers: dict[int, tuple[int, int]] = {}
+            if not isinstance(outcome, ConnectionFailed):
                 answers = self._read_answer(query.broker_id, connection, sent_s, outcome)
-            except Exception as failure:
-                self._explain(failure, query.broker_id)
-            else:
                 if self._is_doubted(query.broker_id):
                     self._run(self._confirm_and_end(query, answers))
                     return
-        self._end(query, answers)
+            self._end(query, answers)
+        except Exception as failure:
+            self._explain(failure, query.broker_id)
+            self._end(query, {})
 
     async def _confirm_and_end(self, query: _Query, answers: dict[int, tuple[int, int]]) -> None:
         self._end(query, answers if await self._confirm(query.broker_id) else {})
@@ -222,10 +222,10 @@ class OffsetQueries:
         """Report what a broker said of those that it still leads; the others are reported when their leaders were looked up."""
         if query.is_answered:  # sending failed by a bug, and there is an answer all the same
             return
-        query.is_answered = True
-        self._metrics.read_index_time.record((self._loop.time() - query.began_s) * 1_000)
         wanted_as = query.wanted_as
         found = self._choose(wanted_as, answers)
+        query.is_answered = True
+        self._metrics.read_index_time.record((self._loop.time() - query.began_s) * 1_000)
         for partition in found:
             del wanted_as[partition]
         if found:

@@ -17,6 +17,7 @@ from holdfast.runtime.metrics import RuntimeMetrics
 from tests.configs import accumulator_config, fetcher_config, offset_query_bounds, sender_config
 from tests.pure.kafka.brokers.fake_brokers import FakeBrokers, FakeConnection, fetched, produced
 from tests.pure.runtime.kafka_log.fetcher_world import Reports
+from tests.pure.runtime.kafka_log.test_list_offsets import answer
 from tests.waiting import PATIENCE_MS, wait_until
 
 
@@ -87,6 +88,64 @@ async def test_in_a_query_for_offsets(
     assert reports == [(1, {0: None})]
     assert logged == [("querying offsets from broker 1 failed", "TypeError('a bug')")]
     assert metrics.internal_errors.value == 1
+    offsets.close()
+
+
+class NoLeader:
+    """What the compiled build takes for no leader, and the other one cannot compare with one."""
+
+    def __eq__(self, other: object) -> bool:
+        raise TypeError("a bug")
+
+    def __hash__(self) -> int:
+        return 0
+
+
+async def test_in_what_is_made_of_the_answer_to_a_query_for_offsets(
+    brokers: FakeBrokers, metrics: RuntimeMetrics, logged: list[tuple[str, str]]
+) -> None:
+    reports: list[tuple[int, dict[int, int | None]]] = []
+    brokers.elected[1] = {**brokers.leaders}
+    offsets = OffsetQueries(
+        brokers,  # type: ignore[arg-type]
+        lambda number, found: reports.append((number, found)),
+        metrics,
+        **offset_query_bounds(),
+    )
+
+    def answer_and_break(_: bytes) -> bytes:
+        brokers.leaders[0] = NoLeader()  # type: ignore[assignment]
+        return answer({0: 5})
+
+    brokers.answers.append(answer_and_break)
+    brokers.always = lambda _: bytes(8)
+    for number in (1, 2):
+        offsets.want_latest(number, [0])
+        await wait_until(lambda: len(reports) == number)  # noqa: B023 - waited for within the turn
+    assert reports == [(1, {0: None}), (2, {0: None})]
+    assert [(message, bug.partition("(")[0]) for message, bug in logged] == [
+        ("querying offsets from broker 1 failed", "TypeError")
+    ]
+    assert metrics.internal_errors.value == 1
+    offsets.close()
+
+
+async def test_in_the_look_whether_a_broker_may_be_believed(
+    brokers: FakeBrokers, metrics: RuntimeMetrics, logged: list[tuple[str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reports: list[tuple[int, dict[int, int | None]]] = []
+    brokers.always = lambda _: bytes(8)
+    offsets = OffsetQueries(
+        brokers,  # type: ignore[arg-type]
+        lambda number, found: reports.append((number, found)),
+        metrics,
+        **offset_query_bounds(),
+    )
+    monkeypatch.setattr(brokers, "confirmed_s", raise_bug)
+    offsets.want_latest(1, [0])
+    await wait_until(lambda: bool(reports))
+    assert reports == [(1, {0: None})]
+    assert ("querying offsets from broker 1 failed", "TypeError('a bug')") in logged
     offsets.close()
 
 
