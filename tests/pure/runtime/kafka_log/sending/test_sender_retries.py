@@ -9,7 +9,7 @@ import pytest
 from holdfast.kafka.errors import ConnectionFailed
 from holdfast.runtime.kafka_log.sender import Sender
 from holdfast.runtime.kafka_log.sent_batches import SentBatches
-from tests.pure.kafka.brokers.fake_brokers import FakeBrokers, produced
+from tests.pure.kafka.brokers.fake_brokers import FakeBrokers, FakeConnection, produced
 from tests.pure.runtime.kafka_log.fetcher_world import make_metrics
 from tests.pure.runtime.kafka_log.sending.sender_world import (
     CONFIG,
@@ -237,6 +237,25 @@ async def test_a_request_that_is_sent_again_leaves_the_other_connections_to_new_
     sender.append(0, b"k", b"1", b"h1")
     await brokers.wait_requests(4)
     assert sorted(each.purpose for each in sender._slots[1].free) == ["produce-0", "produce-1"]
+
+
+async def test_a_connection_is_opened_once_and_again_when_it_was_closed(
+    sender: Sender, brokers: FakeBrokers, landings: Landings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[FakeConnection] = []
+    open_connection = brokers.open_connection
+
+    def count(broker_id: int, purpose: str) -> FakeConnection:
+        opened.append(open_connection(broker_id, purpose))
+        return opened[-1]
+
+    monkeypatch.setattr(brokers, "open_connection", count)
+    for number, are_opened in ((1, 1), (2, 1), (3, 2)):
+        if number == 3:
+            opened[0].is_open = False
+        sender.append(0, b"k", b"1", b"h1")
+        await wait_until(lambda: len(landings) == number)  # noqa: B023 - waited for within the turn
+        assert len(opened) == are_opened
 
 
 async def test_after_close_nothing_is_sent_again(brokers: FakeBrokers) -> None:
