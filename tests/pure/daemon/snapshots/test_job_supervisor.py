@@ -47,7 +47,7 @@ class World:
         self.lives = directory / "lives"
         flags = {
             "kafka.bootstrap.servers": "127.0.0.1:1",
-            "kafka.sasl.password": "open sesame",
+            "kafka.sasl.password": "moon sesame",
             "compaction.checkpoint.dir": "/checkpoint",
             "compaction.restart.backoff.ms": 1,
             "compaction.restart.backoff.max.ms": 4,
@@ -113,8 +113,8 @@ async def test_a_child_that_ends_is_started_again_and_the_end_of_its_stderr_is_l
 @pytest.mark.parametrize(
     ("script", "why"),
     [
-        ("print('Error: no login with open sesame', file=sys.stderr)\n" + NOISE, "no login with (hidden)"),
-        ("print('Error: ' + 'x' * 287 + 'open sesame', file=sys.stderr)", "x" * 287 + "(hidd"),
+        ("print('Error: no login with moon sesame', file=sys.stderr)\n" + NOISE, "no login with (hidden)"),
+        ("print('Error: ' + 'x' * 287 + 'moon sesame', file=sys.stderr)", "x" * 287 + "(hidd"),
         ("print('Killed', file=sys.stderr, flush=True); os.kill(os.getpid(), 9)", "SIGKILL ended it, as the system"),
         ("print('Error: survived', file=sys.stderr, flush=True); os.kill(os.getpid(), 15)", "SIGTERM ended it"),
         ("os.kill(os.getpid(), signal.SIGRTMIN + 1)", f"signal {signal.SIGRTMIN + 1} ended it"),
@@ -127,7 +127,7 @@ async def test_why_a_child_ended_is_said_whatever_came_after_it_and_without_secr
     tmp_path: Path, script: str, why: str
 ) -> None:
     stream = io.StringIO()
-    configure_logging(LoggingSettings(), stream, secrets=["open sesame"])
+    configure_logging(LoggingSettings(), stream, secrets=["moon sesame"])
     async with supervised(tmp_path, script) as world:
         await wait_until(lambda: world.metric("restarts_total") >= 1)
     ended = next(
@@ -137,7 +137,7 @@ async def test_why_a_child_ended_is_said_whatever_came_after_it_and_without_secr
     assert len(ended["stderr_tail"]) <= 20
     assert max(map(len, ended["stderr_tail"]), default=0) <= 300
     assert "sesame" not in stream.getvalue()
-    assert "open" not in stream.getvalue()
+    assert "moon" not in stream.getvalue()
 
 
 async def test_a_bug_in_looking_after_a_child_ends_that_child_only(
@@ -258,8 +258,8 @@ async def test_the_childs_lines_are_the_nodes(tmp_path: Path) -> None:
 
 async def test_a_report_that_is_rejected_is_cut_after_its_secrets_are_hidden(tmp_path: Path) -> None:
     stream = io.StringIO()
-    configure_logging(LoggingSettings(), stream, secrets=["open sesame"])
-    async with supervised(tmp_path, "print('x' * 295 + 'open sesame', flush=True)\n" + UNTIL_STOPPED):
+    configure_logging(LoggingSettings(), stream, secrets=["moon sesame"])
+    async with supervised(tmp_path, "print('x' * 295 + 'moon sesame', flush=True)\n" + UNTIL_STOPPED):
         await wait_until(lambda: "compaction_report_rejected" in stream.getvalue())
     rejected = next(line for line in map(json.loads, stream.getvalue().splitlines()) if "line" in line)
     assert rejected["line"] == "x" * 295 + "(hidd"
