@@ -42,6 +42,10 @@ class OffsetRange(NamedTuple):
     end: int  #: offset behind the last record
 
 
+class LogCut(Failure):
+    """The log lost its start while it was read, as pruning has it do."""
+
+
 class KafkaReader:
     """A reader of topics of one cluster; a context manager that closes its connections at its end."""
 
@@ -192,7 +196,8 @@ class KafkaReader:
         """Yield offset and message of what lies below `end`, offsets ascending; what compaction removed is missing.
 
         Raises:
-            Failure: the brokers are silent, do not have it any more, or a record batch of theirs is damaged.
+            LogCut: the brokers do not have it any more.
+            Failure: they are silent, or a record batch of theirs is damaged.
         """
         self._consumer.assign([TopicPartition(topic, partition, from_offset)])
         silent_since_s = monotonic()
@@ -226,7 +231,7 @@ class KafkaReader:
                     # The last offsets may be gone, or belong to control records, which no consumer is shown.
                     return
                 elif problem.code() in _CUT:
-                    raise Failure(
+                    raise LogCut(
                         f"{topic} partition {partition} was cut while it was read ({problem.str()}); "
                         "run the command again."
                     )

@@ -3,17 +3,18 @@
 It reads what is there now and changes nothing: no consumer group is joined, no offset is committed.
 A log partition is read from its start, whatever part of it is wanted, because whether a record counts depends on all
 before it. Where the log start fell back after pruning, nothing below the pruned offset counts.
+Where that happens before any of it was shown, it is read from its new start.
 Where the first record has no `hf` header, the topic is a broker's own, and every record counts.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from threading import Event
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from confluent_kafka import OFFSET_BEGINNING, Message
 
 from holdfast.console.outcomes import Exit, Failure
-from holdfast.console.sources.kafka_reader import KafkaReader
+from holdfast.console.sources.kafka_reader import KafkaReader, LogCut
 from holdfast.records.checkpoint import Checkpoint, decode_checkpoint, is_checkpoint_key
 from holdfast.records.codecs.codec import Kind, decode_record, peek_kind
 from holdfast.records.errors import RecordError
@@ -23,6 +24,9 @@ from holdfast.records.keys import SharePartitionKey
 from holdfast.records.log_start import Beginning
 from holdfast.records.single_object import MARKER
 from holdfast.records.values import Noop, Snapshot, Update
+
+#: How often a log partition is begun whose start is pruned before anything of it was shown.
+_BEGINNINGS_MAX: Final = 10
 
 
 class LogEntry(NamedTuple):
@@ -144,8 +148,18 @@ class LogReader:
                 yield entry
 
     def _read_partition(self, partition: int, wanted: LogSelection) -> Iterator[LogEntry]:
-        start, end = self.kafka.bounds(self.topic, partition)
         reading = self._readings.setdefault(partition, PartitionReading())
+        for beginning in range(1, _BEGINNINGS_MAX + 1):
+            try:
+                yield from self._read_on(reading, partition, wanted)
+                return
+            except LogCut:
+                # What was shown, or is read from a promised start, has a gap now.
+                if reading.next_offset != OFFSET_BEGINNING or beginning == _BEGINNINGS_MAX:
+                    raise
+
+    def _read_on(self, reading: PartitionReading, partition: int, wanted: LogSelection) -> Iterator[LogEntry]:
+        start, end = self.kafka.bounds(self.topic, partition)
         if end <= max(start, reading.next_offset):
             return
         if reading.is_foreign is None:

@@ -1,12 +1,14 @@
 """The microscope applies the one rule of who counts, decodes both codecs, and says why where it cannot."""
 
 import json
+from collections.abc import Iterator
 
 import pytest
 from confluent_kafka import Message
 
 from holdfast.console.commands.dump import entry_data, entry_text
-from holdfast.console.sources.log_reader import LogEntry, PartitionReading
+from holdfast.console.sources.kafka_reader import LogCut, OffsetRange
+from holdfast.console.sources.log_reader import LogEntry, LogReader, PartitionReading
 from holdfast.records.batches import ACKNOWLEDGED, AVAILABLE, StateBatch
 from holdfast.records.checkpoint import CHECKPOINT_KEY, Checkpoint, encode_checkpoint
 from holdfast.records.codecs.codec import Codec
@@ -131,3 +133,58 @@ def test_records_read_well_as_text_and_as_json() -> None:
         },
         "problem": None,
     }
+
+
+class CutTopic:
+    """A topic of a broker's own in place of a `KafkaReader`, whose one partition loses its start while it is read."""
+
+    def __init__(self, cuts: int, behind: int = 0) -> None:
+        self.start = 0
+        self._cuts = cuts
+        #: How many records are read before each cut.
+        self._behind = behind
+
+    def partitions(self, topic: str) -> list[int]:
+        return [0]
+
+    def bounds(self, topic: str, partition: int) -> OffsetRange:
+        return OffsetRange(self.start, 20)
+
+    def read(self, topic: str, partition: int, end: int, from_offset: int) -> Iterator[tuple[int, Message]]:
+        for offset in range(max(self.start, from_offset), end):
+            if self._cuts and offset - self.start == self._behind:
+                self._cuts -= 1
+                self.start += self._behind + 1
+                raise LogCut("t partition 0 was cut while it was read; run the command again.")
+            yield offset, Message("t", 0, offset, *encode_record(Codec.KAFKA, KEY, SNAPSHOT), [], timestamp=(1, 1_000))
+
+
+def reader_of(topic: CutTopic) -> LogReader:
+    reader = LogReader({"bootstrap.servers": "b:1"}, "t")
+    reader.close()
+    reader.kafka = topic  # type: ignore[assignment]
+    return reader
+
+
+@pytest.mark.parametrize("cuts", [0, 1, 9])
+def test_a_log_that_is_pruned_before_any_of_it_was_shown_is_read_from_its_new_start(cuts: int) -> None:
+    reader = reader_of(CutTopic(cuts))
+    assert [entry.offset for entry in reader.read()] == list(range(cuts, 20))
+    assert [entry.offset for entry in reader.read()] == []
+
+
+@pytest.mark.parametrize(
+    "topic", [CutTopic(10), CutTopic(1, behind=2)], ids=["again and again", "behind what was shown"]
+)
+def test_a_log_that_is_pruned_all_the_same_is_said_to_be(topic: CutTopic) -> None:
+    entries = reader_of(topic).read()
+    with pytest.raises(LogCut, match="run the command again"):
+        list(entries)
+
+
+def test_a_log_that_is_to_be_read_from_a_start_that_was_told_is_read_from_no_other() -> None:
+    topic = CutTopic(1)
+    reader = reader_of(topic)
+    assert reader.begin([0]) == {0: 0}
+    with pytest.raises(LogCut):
+        list(reader.read())
