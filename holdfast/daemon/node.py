@@ -67,7 +67,6 @@ from holdfast.kafka.connection_options import ConnectionOptions
 from holdfast.kafka.errors import ConnectionFailed, PropertyRefused
 from holdfast.kafka.group_offsets import GroupOffsets
 from holdfast.kafka.librdkafka import KafkaClients, check_properties
-from holdfast.kafka.metadata import MetadataClient
 from holdfast.metrics.registry import Registry
 from holdfast.records.checkpoint import Checkpoint
 from holdfast.records.keys import format_topic_id
@@ -266,8 +265,9 @@ class Node:
             at_exit("metadata", lambda: cancelled(refreshing))
             image = await self._steps.unless_stopped(metadata.wait_for_first_image(settings.log.request_timeout_ms))
             lines = LibraryLines(settings.logging.library_lines_per_minute_max, is_left_out=self._is_left_out)
-            access = ClusterAccess(KafkaClients(self.node_settings.kafka, lines), settings, self._metrics)
-            topic = await self._steps.unless_stopped(self._find_topic(access, cluster.client))
+            kafka = KafkaClients(self.node_settings.kafka, lines)
+            access = ClusterAccess(kafka, settings, self._metrics, cluster.client)
+            topic = await self._steps.unless_stopped(self._find_topic(access))
             await self._steps.unless_stopped(check_snapshots(access, topic))
 
             # All its parts.
@@ -292,8 +292,7 @@ class Node:
                 partitions,
                 offsets,
                 groups,
-                self._metrics,
-                self.internal_errors,
+                bugs,
                 cluster_id=view.cluster_id,
                 log_renewed=view.log_renewed,
                 is_left_out=left_out,
@@ -368,10 +367,10 @@ class Node:
         _log.info("node_listening", host=settings.listener.listen_address[0], port=server.port)
         return server, find_this_node(), authorizer
 
-    async def _find_topic(self, access: ClusterAccess, client: MetadataClient) -> StateTopic:
+    async def _find_topic(self, access: ClusterAccess) -> StateTopic:
         # The client of librdkafka ends with this function, and with it what it would say in an outage.
         with access.kafka.admin() as admin:
-            topic, findings = await ensure_state_topic(admin, client, self.settings.log, access.bootstrap)
+            topic, findings = await ensure_state_topic(admin, access.metadata, self.settings.log, access.bootstrap)
         for finding in findings:
             _log.warning("state_topic_weakened", finding=str(finding))
         self._metrics.state_topic_warnings.value = len(findings)

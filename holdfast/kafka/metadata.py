@@ -7,6 +7,7 @@ Source: Apache Kafka `MetadataRequest.json` version 12, the first that takes ids
 import asyncio
 import re
 from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
 from random import Random
 from typing import Final, NamedTuple
 from uuid import UUID
@@ -18,7 +19,7 @@ from kio.schema.types import TopicName
 from holdfast.kafka.brokers.broker_connection import BrokerConnection
 from holdfast.kafka.connection_options import Address, ConnectionOptions
 from holdfast.kafka.errors import ConnectionFailed
-from holdfast.kafka.exchange import exchange, exchange_with
+from holdfast.kafka.exchange import PATIENCE_S, exchange, exchange_with
 from holdfast.kafka.protocol.error_codes import ErrorCode
 
 #: Ids that Kafka never gives to a topic that is created: none at all, and that of its own metadata log.
@@ -113,6 +114,48 @@ class MetadataClient:
             if not any(topic.partition_count == partition_count and topic.is_led for topic in answers.topics):
                 return False
         return True
+
+    async def topic_ids(self, name: str) -> Mapping[Address, bytes | None]:
+        """Return the id that each broker has for the topic of a name, None: it knows no such topic. All are queried at once.
+
+        Those that do not answer, or whose ACLs do not let them say, are left out.
+        Brokers that the answers name are waited for until their time is over, any other bootstrap address not for long: it may be gone.
+
+        Raises:
+            ConnectionFailed: no broker said anything about the name.
+        """
+
+        async def query(address: Address) -> MetadataResponse | None:
+            with suppress(ConnectionFailed):
+                request = make_request([topic_by_name(name)])
+                return await exchange_with(address, self._options, self._timeout_ms, request, MetadataResponse)
+            return None
+
+        queries: dict[Address, asyncio.Task[MetadataResponse | None]] = {}
+        answers: dict[Address, MetadataResponse] = {}
+        wanted = {*self.brokers, *self._options.bootstrap}
+        try:
+            while not all(address in queries and queries[address].done() for address in wanted):
+                for address in wanted.difference(queries):
+                    queries[address] = asyncio.create_task(query(address), name="holdfast-topic-ids")
+                done, _ = await asyncio.wait(queries.values(), timeout=PATIENCE_S)
+                found = {address: task.result() for address, task in queries.items() if task in done}
+                answers = {address: answer for address, answer in found.items() if answer is not None}
+                named = {(broker.host, int(broker.port)) for answer in answers.values() for broker in answer.brokers}
+                wanted = named or wanted
+        finally:
+            for task in queries.values():
+                task.cancel()
+        ids: dict[Address, bytes | None] = {}
+        for address, answer in answers.items():
+            for topic in answer.topics:
+                if int(topic.error_code) == ErrorCode.NONE and topic.topic_id:
+                    ids[address] = topic.topic_id.bytes
+                elif int(topic.error_code) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                    ids[address] = None
+        if not ids:
+            raise ConnectionFailed(f"no broker said which topic {name} is")
+        return ids
 
     def move_on(self) -> None:
         """Go to another broker from the next request on, unless one is in flight."""

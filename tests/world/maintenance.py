@@ -46,7 +46,7 @@ def make_maintenance(
     """Return the maintenance of a world's partitions; it does nothing by itself."""
     partitions, metrics, settings = world.partitions, world.metrics, world.settings
     cluster = make_cluster_queries(settings, connection_options(settings.kafka.properties), lambda: world.clock.now_ms)
-    access = ClusterAccess(NO_KAFKA, world.settings, metrics)
+    access = ClusterAccess(NO_KAFKA, world.settings, metrics, cluster.client)
     topics: list[StateTopic] = [] if renewed is None else renewed
     return Maintenance(
         DeletedState(world.settings.deleted_topics, world.cluster_id, partitions, metrics.deleted_topics_alarm),

@@ -22,9 +22,17 @@ from holdfast.daemon.topics.log_identity import (
     refuse_foreign_topic,
 )
 from holdfast.daemon.topics.snapshot_topic import SnapshotTopicError, check_snapshot_topic, ensure_snapshot_topic
-from holdfast.daemon.topics.state_topic import Finding, StateTopic, StateTopicError, TopicMissing, check_state_topic
+from holdfast.daemon.topics.state_topic import (
+    Finding,
+    StateTopic,
+    StateTopicError,
+    TopicMissing,
+    check_state_topic,
+    confirm_topic,
+)
 from holdfast.kafka.errors import ConnectionFailed
 from holdfast.kafka.librdkafka import KafkaClients
+from holdfast.kafka.metadata import MetadataClient
 from holdfast.runtime.coordinator import CoordinatorRuntime
 from holdfast.runtime.errors import Alarm
 
@@ -51,6 +59,7 @@ class ClusterAccess(NamedTuple):
     kafka: KafkaClients
     settings: Settings
     metrics: ShareMetrics
+    metadata: MetadataClient
 
     @property
     def bootstrap(self) -> str:
@@ -60,7 +69,7 @@ class ClusterAccess(NamedTuple):
 
 async def check_snapshots(access: ClusterAccess, topic: StateTopic) -> bool:
     """Check the snapshot topic, which is made first where this node runs the job; returns whether it can be used."""
-    kafka, settings, metrics = access
+    kafka, settings, metrics, _ = access
     if not settings.snapshots.topic:
         return False
     problem = None
@@ -119,6 +128,9 @@ class LogChecks:
         """Check the state topic again; one that became unsafe, or another one under its name, stops all log partitions.
 
         A topic that was recreated is the log from now on, of which nothing is taken before an admin accepts it.
+
+        Raises:
+            ConnectionFailed: no broker would describe the topic, or brokers do not agree about the id that it has now: nothing is known.
         """
         topic, runtime = self._topic, self._partitions.runtime
         try:
@@ -126,6 +138,8 @@ class LogChecks:
         except StateTopicError as unsafe:
             self._distrust(str(unsafe))
             return
+        if found.topic_id != topic.topic_id:
+            await confirm_topic(self._access.metadata, found)
         self._access.metrics.state_topic_warnings.value = len(findings)
         await check_snapshots(self._access, found)
         if found.partition_count != topic.partition_count:
@@ -204,7 +218,7 @@ class LogChecks:
                 self._partitions.runtime.trust_log()
 
     def _checked(self) -> tuple[StateTopic, tuple[Finding, ...]]:
-        kafka, settings, _ = self._access
+        kafka, settings, *_ = self._access
         with kafka.admin() as admin:
             return check_state_topic(admin, settings.log, self._access.bootstrap)
 

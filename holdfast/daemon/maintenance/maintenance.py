@@ -12,7 +12,6 @@ from holdfast.daemon.maintenance.schedule import Schedule
 from holdfast.daemon.partitions.partitions import Partitions
 from holdfast.daemon.pruning.log_readers import LogReaders
 from holdfast.daemon.settings.models import Settings
-from holdfast.daemon.share.metrics import ShareMetrics
 from holdfast.daemon.topics.state_topic import StateTopic
 from holdfast.kafka.group_offsets import GroupOffsets
 
@@ -60,7 +59,6 @@ def make_maintenance(
     partitions: Partitions,
     offsets: GroupOffsets,
     group_metrics: GroupMetrics,
-    metrics: ShareMetrics,
     internal_errors: InternalErrors,
     *,
     cluster_id: str,
@@ -70,14 +68,14 @@ def make_maintenance(
     """Return the periodic work of a node over its log."""
     numbers = range(topic.partition_count)
     return Maintenance(
-        DeletedState(settings.deleted_topics, cluster_id, partitions, metrics.deleted_topics_alarm),
+        DeletedState(settings.deleted_topics, cluster_id, partitions, access.metrics.deleted_topics_alarm),
         LogChecks(access, topic, partitions, log_renewed=log_renewed, is_left_out=is_left_out),
         partitions.readers,
         ReaderOffsets(
             partitions.readers,
             lambda group: offsets.fetch_offsets(group, topic.name, numbers),
             partitions.committed_offsets,
-            metrics,
+            access.metrics,
             is_left_out,
         ),
         group_metrics,

@@ -1,7 +1,7 @@
 """The state topic: created when it is missing, and checked at every start and every hour.
 
 A setting that would lose state is refused, with the command that mends it; one that weakens the log is a warning.
-All functions but `ensure_state_topic` block while Kafka answers; run them in a thread.
+All functions that are no coroutines block while Kafka answers; run them in a thread.
 """
 
 from __future__ import annotations
@@ -15,11 +15,13 @@ from confluent_kafka.admin import AdminClient
 from tenacity import AsyncRetrying, Retrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
 
 from holdfast.daemon.settings.components.log import LogSettings
+from holdfast.kafka.addresses import format_address
 from holdfast.kafka.errors import ConnectionFailed
 from holdfast.kafka.librdkafka import create_topic, find_topic, who
 from holdfast.kafka.librdkafka_types import ConfigResource, NewTopic, ResourceType
 from holdfast.kafka.metadata import MetadataClient
 from holdfast.kafka.protocol.denials import acl_remedy
+from holdfast.records.keys import format_topic_id
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -89,6 +91,10 @@ class TopicMissing(StateTopicError):
 
 class NotKnownYet(StateTopicError):
     """The topic was made, but some broker does not know it yet."""
+
+
+class TopicDisputed(ConnectionFailed):
+    """Brokers name different topics by one name, or one of them none: some broker has not heard that a topic was deleted or made."""
 
 
 def make_state_topic(admin: AdminClient, settings: LogSettings) -> None:
@@ -239,26 +245,59 @@ def check_state_topic(
     return topic, findings
 
 
+async def confirm_topic(metadata: MetadataClient, topic: StateTopic) -> None:
+    """Check that every broker that answers means this topic by its name.
+
+    One broker described it, and that one may be cut off from the controllers since before the topic was deleted and made again.
+
+    Raises:
+        TopicDisputed: a broker means another one, or knows none.
+        ConnectionFailed: no broker answered.
+    """
+    meant: dict[bytes | None, list[str]] = {topic.topic_id: []}
+    for address, topic_id in sorted((await metadata.topic_ids(topic.name)).items()):
+        meant.setdefault(topic_id, []).append(format_address(*address))
+    if len(meant) == 1:
+        return
+    said = "; ".join(
+        f"{'no such topic' if topic_id is None else format_topic_id(topic_id)} "
+        f"({', '.join(addresses) or 'the broker that described it'})"
+        for topic_id, addresses in meant.items()
+    )
+    raise TopicDisputed(
+        f"the brokers do not agree which topic {topic.name} is: {said}; one that is behind has not heard that the topic was deleted or "
+        "made; see that it reaches the controllers, or stop it"
+    )
+
+
 async def ensure_state_topic(
     admin: AdminClient, metadata: MetadataClient, settings: LogSettings, bootstrap_servers: str
 ) -> tuple[StateTopic, tuple[Finding, ...]]:
-    """Return the checked topic with its warnings; a missing one is made, and waited for until every broker knows it.
+    """Return the checked topic with its warnings; a missing one is made.
+
+    One that was made is waited for until every broker knows it, one about which brokers do not agree until they do.
 
     Raises:
         StateTopicError: it cannot be made, would lose state, or did not become known in time.
+        TopicDisputed: the brokers did not agree in time.
         ConnectionFailed: no broker would describe it.
     """
-    try:
-        return await to_thread(check_state_topic, admin, settings, bootstrap_servers)
-    except TopicMissing:
-        await to_thread(make_state_topic, admin, settings)
+    is_made = False
 
     async def look() -> tuple[StateTopic, tuple[Finding, ...]]:
         topic, findings = await to_thread(check_state_topic, admin, settings, bootstrap_servers)
-        if not await metadata.is_known_everywhere(topic.topic_id, topic.partition_count):
+        await confirm_topic(metadata, topic)
+        if is_made and not await metadata.is_known_everywhere(topic.topic_id, topic.partition_count):
             raise NotKnownYet(f"The state topic {topic.name} was made, but not every broker knows it yet.")
         return topic, findings
 
+    try:
+        return await look()
+    except TopicDisputed:
+        pass  # a broker that lags behind, as a rule for a moment
+    except TopicMissing:
+        await to_thread(make_state_topic, admin, settings)
+        is_made = True
     return await AsyncRetrying(**_until_known(settings.state_topic_create_timeout_ms))(look)
 
 

@@ -10,6 +10,7 @@ from importlib.metadata import requires
 from pathlib import Path
 from shutil import which
 from subprocess import run
+from types import SimpleNamespace
 from typing import Any, Final
 
 import pytest
@@ -25,7 +26,7 @@ from holdfast.daemon.settings.models import LoadSettings, Settings, ShutdownSett
 from holdfast.daemon.snapshots.restore import Refusal
 from holdfast.daemon.topics.log_identity import FirstRecords, LogProblem, find_problem
 from holdfast.daemon.topics.snapshot_topic import find_snapshot_problems
-from holdfast.daemon.topics.state_topic import FIXED_CONFIG, StateTopic, find_problems
+from holdfast.daemon.topics.state_topic import FIXED_CONFIG, StateTopic, TopicDisputed, confirm_topic, find_problems
 from holdfast.distribution import NAME
 from holdfast.kafka.protocol.requests import Fetched
 from holdfast.metrics.registry import Registry
@@ -167,6 +168,17 @@ def test_every_finding_about_the_topic_is_described(
         assert as_pattern(line).fullmatch(finding.problem)
         if finding.command:
             assert as_pattern(mending.split("`")[1]).fullmatch(finding.command)
+
+
+async def test_what_is_said_of_brokers_that_do_not_agree_about_the_topic_is_described() -> None:
+    async def topic_ids(_: str) -> dict[tuple[str, int], bytes | None]:
+        return {("kafka-1", 9092): bytes(16), ("kafka-2", 9092): bytes(16), ("kafka-3", 9092): None}
+
+    client: Any = SimpleNamespace(topic_ids=topic_ids)
+    with pytest.raises(TopicDisputed) as disputed:
+        await confirm_topic(client, TOPIC)
+    ((line, _),) = table(PAGE, "topic dispute")
+    assert as_pattern(line).fullmatch(str(disputed.value))
 
 
 def test_every_finding_about_the_snapshot_topic_is_described() -> None:

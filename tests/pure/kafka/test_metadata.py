@@ -14,8 +14,17 @@ from kio.serial import entity_reader
 from holdfast.kafka.connection_options import ConnectionOptions
 from holdfast.kafka.errors import ConnectionFailed
 from holdfast.kafka.metadata import RESERVED_IDS, MetadataClient, is_topic_name
+from tests.pure.kafka.brokers.metadata_answers import (
+    SILENT,
+    UNREACHABLE,
+    answer_by_host,
+    namesake,
+)
+from tests.pure.kafka.brokers.metadata_answers import (
+    metadata as about_topic,
+)
 from tests.pure.kafka.brokers.metadata_brokers import METADATA, NO_TIME, Broker, listening, to_bytes
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE_S, wait_until
 
 #: length of the header of the requests that a client with this name sends
 HEADER_SIZE = 4 + 4 + 2 + len("holdfast") + 1
@@ -147,3 +156,63 @@ def test_names_that_kafka_allows_are_requested(name: str) -> None:
 @pytest.mark.parametrize("name", ["", ".", "..", "a b", "ä", "x" * 250, "\ud800", "a\n", "a/b", "x" * 40_000])
 def test_names_that_kafka_does_not_allow_are_not(name: str) -> None:
     assert not is_topic_name(name)
+
+
+# ---- which topic each broker means by a name -------------------------------------------------------------------------
+
+
+def client_at(*hosts: str) -> MetadataClient:
+    return MetadataClient(
+        ConnectionOptions(bootstrap=tuple((host, 9092) for host in hosts)), timeout_ms=30_000, random=Random(1)
+    )
+
+
+def broker(number: int) -> tuple[str, int]:
+    return f"host-{number}", 9092
+
+
+async def test_every_broker_says_which_topic_it_means_also_one_that_another_one_names(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    answers = {
+        "host-1": namesake(1, 1, 2, 3),
+        "host-2": namesake(9, 1, 2),
+        "host-3": namesake(0, 3, 4),
+        "host-4": UNREACHABLE,
+        "host-5": about_topic({}, UUID(int=0), (), ErrorCode.topic_authorization_failed),
+    }
+    asked = answer_by_host(monkeypatch, answers)
+    ids = await client_at("host-1", "host-5").topic_ids("topic")
+    assert ids == {broker(1): UUID(int=1).bytes, broker(2): UUID(int=9).bytes, broker(3): None}
+    assert sorted(asked) == sorted(answers), "each one once"
+
+
+async def test_brokers_are_queried_at_once_and_a_bootstrap_address_that_none_of_them_names_is_not_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked = answer_by_host(monkeypatch, {"gone": SILENT, "host-1": namesake(1, 1)})
+    monkeypatch.setattr("holdfast.kafka.metadata.PATIENCE_S", 0)
+    async with asyncio.timeout(PATIENCE_S):
+        assert await client_at("gone", "host-1").topic_ids("topic") == {broker(1): UUID(int=1).bytes}
+    assert sorted(asked) == ["gone", "host-1"]
+
+
+async def test_a_broker_that_another_one_names_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    answer_by_host(monkeypatch, {"host-1": namesake(1, 1, 2), "host-2": SILENT})
+    monkeypatch.setattr("holdfast.kafka.metadata.PATIENCE_S", 0)
+    asking = asyncio.create_task(client_at("host-1", "host-2").topic_ids("topic"))
+    for _ in range(100):
+        await asyncio.sleep(0)
+    assert not asking.done()
+    asking.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asking
+
+
+@pytest.mark.parametrize("answer", [UNREACHABLE, METADATA], ids=["unreachable", "without the topic"])
+async def test_where_no_broker_says_which_topic_it_means_nothing_is_known(
+    monkeypatch: pytest.MonkeyPatch, answer: bytes
+) -> None:
+    answer_by_host(monkeypatch, {"host-1": answer, "host-2": UNREACHABLE})
+    with pytest.raises(ConnectionFailed, match=r"^no broker said which topic orders is$"):
+        await client_at("host-1", "host-2").topic_ids("orders")

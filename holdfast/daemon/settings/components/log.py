@@ -143,7 +143,7 @@ class LogSettings(Component):
         minimum=500,
     )
     state_topic_create_timeout_ms: int = time_ms(
-        30_000, "How long to wait until a state topic just made is known everywhere."
+        30_000, "How long to wait until all brokers know the state topic, and the same one: it may just have been made."
     )
     state_topic_check_interval_ms: int = time_ms(
         60 * MINUTE_MS, "How often the settings of the state topic are looked at again.", minimum=1_000

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from typing import Any
+from uuid import UUID
 
 import pytest
 from structlog.testing import capture_logs
@@ -12,13 +13,16 @@ from holdfast.daemon.admin.commands import LogCommands
 from holdfast.daemon.maintenance import log_checks
 from holdfast.daemon.maintenance.log_checks import ClusterAccess, check_snapshots
 from holdfast.daemon.server.admin import AdminError
+from holdfast.daemon.topics.cluster_queries import make_cluster_queries
 from holdfast.daemon.topics.log_identity import FirstRecords
 from holdfast.daemon.topics.snapshot_topic import SnapshotTopicError
-from holdfast.daemon.topics.state_topic import StateTopic, StateTopicError, TopicMissing
+from holdfast.daemon.topics.state_topic import StateTopic, StateTopicError, TopicDisputed, TopicMissing
+from holdfast.kafka.connection_options import ConnectionOptions
 from holdfast.kafka.errors import ConnectionFailed
 from holdfast.records.keys import SharePartitionKey
 from holdfast.runtime.partition.states import State
 from holdfast.runtime.settings import LogIdentity
+from tests.pure.kafka.brokers.metadata_answers import UNREACHABLE, answer_by_host, metadata
 from tests.simulated.memory_log import MemoryPartition, MemoryTopic
 from tests.world.maintenance import (
     NO_KAFKA,
@@ -121,11 +125,42 @@ async def test_another_number_of_partitions_stops_the_shards(world: World, check
     assert failure.endswith("copy the log to a new topic with the old number, and name it in state_topic")
 
 
+def let_brokers_mean(monkeypatch: pytest.MonkeyPatch, *topic_ids: bytes | None) -> None:
+    """Let each broker name the topic of one of these ids; None: it cannot be reached."""
+    bodies = [
+        UNREACHABLE if each is None else metadata({}, UUID(bytes=each), range(len(topic_ids))) for each in topic_ids
+    ]
+    hosts = {f"host-{number}": body for number, body in enumerate(bodies)}
+    answer_by_host(monkeypatch, {"127.0.0.1": bodies[0], **hosts})
+
+
+@pytest.mark.parametrize("partition_count", [2, 5])
+async def test_a_change_that_not_every_broker_confirms_is_not_believed_yet(
+    world: World, check: Check, monkeypatch: pytest.MonkeyPatch, partition_count: int
+) -> None:
+    known, other = check.topic, check.topic._replace(topic_id=bytes([9] * 16), partition_count=partition_count)
+    check.topic, check.findings = other, ["of another topic"]
+    let_brokers_mean(monkeypatch, other.topic_id, known.topic_id)
+    with pytest.raises(TopicDisputed, match="the brokers do not agree which topic state is: "):
+        await look(world)
+    assert states(world) == [State.ACTIVE] * 2
+    assert world.renewed == []
+    assert world.series("holdfast_state_topic_warnings") == {"holdfast_state_topic_warnings": 0}
+    check.topic, check.findings = known, []
+    await look(world)
+    assert states(world) == [State.ACTIVE] * 2
+    let_brokers_mean(monkeypatch, other.topic_id, other.topic_id)
+    check.topic = other
+    await look(world)
+    assert states(world) == [State.FAILED] * 2
+
+
 async def test_a_recreated_topic_stops_the_log_partitions_and_is_the_log_once_an_admin_accepts_it(
-    world: World, check: Check
+    world: World, check: Check, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world.topic.make()
     check.topic = state_topic(world.topic)
+    let_brokers_mean(monkeypatch, check.topic.topic_id, None)
     await look(world)
     assert states(world) == [State.FAILED] * 2
     assert "`holdfast partitions accept " in world.partitions.describe()[0]["failure"]
@@ -167,7 +202,8 @@ async def test_a_snapshot_topic_that_is_not_fit_is_reported_and_not_used(
         return found  # type: ignore[no-any-return] # a tuple otherwise
 
     monkeypatch.setattr(log_checks, "check_snapshot_topic", look)
-    access = ClusterAccess(NO_KAFKA, world.settings, world.metrics)
+    cluster = make_cluster_queries(world.settings, ConnectionOptions(bootstrap=()), lambda: 0)
+    access = ClusterAccess(NO_KAFKA, world.settings, world.metrics, cluster.client)
     with capture_logs() as said:
         assert await check_snapshots(access, state_topic(world.topic)) is is_fit
     assert [line["event"] for line in said] == lines

@@ -1,0 +1,124 @@
+"""Which topic a node takes for its log at its start: the one that every broker means that answers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import chain, repeat
+from random import Random
+from typing import Any, Final
+from uuid import UUID
+
+import pytest
+
+from holdfast.daemon.settings.components.log import LogSettings
+from holdfast.daemon.topics import state_topic
+from holdfast.daemon.topics.state_topic import StateTopic, TopicDisputed, TopicMissing, ensure_state_topic
+from holdfast.kafka.connection_options import ConnectionOptions
+from holdfast.kafka.errors import ConnectionFailed
+from holdfast.kafka.metadata import MetadataClient
+from tests.pure.kafka.brokers.metadata_answers import UNREACHABLE, answer_by_host, metadata, namesake
+from tests.waiting import PATIENCE_MS
+
+DELETED, NOW = 1, 2
+#: Ids as people see them.
+DELETED_TEXT, NOW_TEXT = "AAAAAAAAAAAAAAAAAAAAAQ", "AAAAAAAAAAAAAAAAAAAAAg"
+#: An answer about the topic that is there now, with its one partition, which is led.
+LED: Final = metadata({0: (1, 0)}, UUID(int=NOW), (1, 2))
+
+
+def topic_of(topic: int) -> StateTopic:
+    return StateTopic("state", UUID(int=topic).bytes, 1, 1, 1_048_588)
+
+
+class Cluster:
+    """Two brokers that answer by themselves, and an admin client that is answered by either."""
+
+    def __init__(
+        self,
+        monkeypatch: pytest.MonkeyPatch,
+        described: list[int | None],
+        first: bytes | Iterator[bytes],
+        second: bytes | Iterator[bytes],
+    ) -> None:
+        self.described = described
+        self.made = 0
+        answers: Mapping[str, bytes | Iterator[bytes]] = {"host-1": first, "host-2": second}
+        self.asked = answer_by_host(monkeypatch, answers)
+        monkeypatch.setattr(state_topic, "check_state_topic", self._check)
+        monkeypatch.setattr(state_topic, "make_state_topic", self._make)
+
+    def _check(self, *_: object) -> tuple[StateTopic, tuple[()]]:
+        topic = self.described.pop(0) if len(self.described) > 1 else self.described[0]
+        if topic is None:
+            raise TopicMissing("There is no topic state.")
+        return topic_of(topic), ()
+
+    def _make(self, *_: object) -> None:
+        self.made += 1
+
+    async def found(self, timeout_ms: int = PATIENCE_MS) -> StateTopic:
+        """Return the topic with which a node starts."""
+        options = ConnectionOptions(bootstrap=(("host-1", 9092), ("host-2", 9092)))
+        client = MetadataClient(options, timeout_ms=30_000, random=Random(1))
+        settings = LogSettings(state_topic="state", state_topic_create_timeout_ms=timeout_ms)
+        admin: Any = None
+        topic, _ = await ensure_state_topic(admin, client, settings, "host-1:9092")
+        client.close()
+        return topic
+
+
+async def test_a_topic_that_all_brokers_mean_is_taken_with_one_request_to_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = Cluster(monkeypatch, [NOW], namesake(NOW, 1, 2), namesake(NOW, 1, 2))
+    assert await cluster.found() == topic_of(NOW)
+    assert sorted(cluster.asked) == ["host-1", "host-2"]
+
+
+async def test_a_broker_that_cannot_be_reached_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = Cluster(monkeypatch, [NOW], namesake(NOW, 1, 2), UNREACHABLE)
+    assert await cluster.found() == topic_of(NOW)
+
+
+async def test_where_nobody_confirms_the_topic_none_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ConnectionFailed, match="no broker said which topic state is"):
+        await Cluster(monkeypatch, [NOW], UNREACHABLE, UNREACHABLE).found()
+
+
+@pytest.mark.parametrize("described", [DELETED, NOW])
+async def test_a_node_waits_until_a_broker_of_the_deleted_topic_has_heard_of_the_one_that_is_there(
+    monkeypatch: pytest.MonkeyPatch, described: int
+) -> None:
+    behind = chain([namesake(DELETED, 1, 2)] * 2, repeat(namesake(NOW, 1, 2)))
+    cluster = Cluster(monkeypatch, [described, described, NOW], namesake(NOW, 1, 2), behind)
+    assert await cluster.found() == topic_of(NOW)
+
+
+@pytest.mark.parametrize(
+    ("described", "first", "second", "said"),
+    [
+        (DELETED, NOW, DELETED, f"{DELETED_TEXT} (host-2:9092); {NOW_TEXT} (host-1:9092)"),
+        (NOW, NOW, DELETED, f"{NOW_TEXT} (host-1:9092); {DELETED_TEXT} (host-2:9092)"),
+        (DELETED, 0, DELETED, f"{DELETED_TEXT} (host-2:9092); no such topic (host-1:9092)"),
+        (DELETED, NOW, NOW, f"{DELETED_TEXT} (the broker that described it); {NOW_TEXT} (host-1:9092, host-2:9092)"),
+    ],
+    ids=["the deleted one described", "the new one described", "deleted for good", "by a broker that is gone"],
+)
+async def test_where_brokers_do_not_agree_in_time_the_start_ends_and_says_who_means_what(
+    monkeypatch: pytest.MonkeyPatch, described: int, first: int, second: int, said: str
+) -> None:
+    cluster = Cluster(monkeypatch, [described], namesake(first, 1, 2), namesake(second, 1, 2))
+    with pytest.raises(TopicDisputed) as disputed:
+        await cluster.found(timeout_ms=1)
+    assert str(disputed.value) == (
+        f"the brokers do not agree which topic state is: {said}; one that is behind has not heard that the topic was deleted or made; "
+        "see that it reaches the controllers, or stop it"
+    )
+    assert cluster.made == 0
+
+
+async def test_a_topic_that_was_made_is_not_taken_for_one_that_a_broker_still_describes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    behind = chain([namesake(DELETED, 1, 2)] * 2, repeat(LED))
+    cluster = Cluster(monkeypatch, [None, DELETED, NOW], LED, behind)
+    assert await cluster.found() == topic_of(NOW)
+    assert cluster.made == 1
