@@ -179,8 +179,7 @@ class OffsetQueries:
         try:
             connection = await self._connect(query.broker_id)
         except Exception as failure:  # whatever it is, those who wait must learn that there is no answer
-            self._explain(failure, query.broker_id)
-            self._end(query, {})
+            self._end_by(failure, query)
             return
         if query.wanted_as:
             self._send(query, connection)
@@ -194,8 +193,7 @@ class OffsetQueries:
             body = self._encode(query.wanted_as, requests.LATEST)
             connection.send(api, version, body, partial(self._on_answered, query, connection, self._loop.time()))
         except Exception as bug:
-            self._explain(bug, query.broker_id)
-            self._end(query, {})
+            self._end_by(bug, query)
 
     def _on_answered(
         self, query: _Query, connection: BrokerConnection, sent_s: float, outcome: bytes | ConnectionFailed
@@ -212,11 +210,18 @@ class OffsetQueries:
                     return
             self._end(query, answers)
         except Exception as failure:
-            self._explain(failure, query.broker_id)
-            self._end(query, {})
+            self._end_by(failure, query)
 
     async def _confirm_and_end(self, query: _Query, answers: dict[int, tuple[int, int]]) -> None:
-        self._end(query, answers if await self._confirm(query.broker_id) else {})
+        try:
+            self._end(query, answers if await self._confirm(query.broker_id) else {})
+        except Exception as failure:
+            self._end_by(failure, query)
+
+    def _end_by(self, failure: Exception, query: _Query) -> None:
+        """End a query without an answer, because something went wrong with it."""
+        self._explain(failure, query.broker_id)
+        self._end(query, {})
 
     def _end(self, query: _Query, answers: dict[int, tuple[int, int]]) -> None:
         """Report what a broker said of those that it still leads; the others are reported when their leaders were looked up."""

@@ -1,6 +1,8 @@
 """A bug of ours on the way to a broker: it is counted and logged, and what waits for an answer is told that there is none."""
 
 import asyncio
+from itertools import chain, repeat
+from math import inf
 from typing import Any
 
 import pytest
@@ -101,9 +103,17 @@ class NoLeader:
         return 0
 
 
+@pytest.mark.parametrize("is_doubted", [False, True])
 async def test_in_what_is_made_of_the_answer_to_a_query_for_offsets(
-    brokers: FakeBrokers, metrics: RuntimeMetrics, logged: list[tuple[str, str]]
+    brokers: FakeBrokers,
+    metrics: RuntimeMetrics,
+    logged: list[tuple[str, str]],
+    monkeypatch: pytest.MonkeyPatch,
+    is_doubted: bool,
 ) -> None:
+    if is_doubted:
+        confirmed_s = chain([-inf], repeat(inf))
+        monkeypatch.setattr(brokers, "confirmed_s", lambda _: next(confirmed_s))
     reports: list[tuple[int, dict[int, int | None]]] = []
     brokers.elected[1] = {**brokers.leaders}
     offsets = OffsetQueries(
