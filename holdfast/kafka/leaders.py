@@ -226,9 +226,9 @@ class Brokers:
 
     @staticmethod
     def _is_unanimous(answer: Leaders, namesakes: Mapping[Address, Leaders]) -> bool:
-        """Tell whether each broker that an answer names has named the same topic."""
+        """Tell whether each broker that an answer names has named the same topic; it names one at least."""
         found = [namesakes.get(place) for place in answer.brokers.values()]
-        return all(other is not None and other.topic_id == answer.topic_id for other in found)
+        return bool(found) and all(other is not None and other.topic_id == answer.topic_id for other in found)
 
     def _is_outdated(self, answer: Leaders) -> bool:
         known = self._leader_epochs

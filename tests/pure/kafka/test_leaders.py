@@ -271,6 +271,12 @@ async def test_without_a_word_of_each_broker_no_other_topic_has_taken_the_name(
     assert brokers.leaders == {}
 
 
+async def test_a_broker_that_knows_no_brokers_speaks_for_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    Place(monkeypatch, **{"host-1": always(metadata({0: (1, 0)}, UUID(int=9), ()))})
+    with pytest.raises(ConnectionFailed, match="means another topic"):
+        await wanting_brokers(1).refresh()
+
+
 async def test_of_a_topic_that_has_taken_the_name_no_leader_of_the_past_is_believed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
