@@ -130,16 +130,17 @@ class LogChecks:
         A topic that was recreated is the log from now on, of which nothing is taken before an admin accepts it.
 
         Raises:
-            ConnectionFailed: no broker would describe the topic, or brokers do not agree about the id that it has now: nothing is known.
+            ConnectionFailed: no broker would describe the topic, or brokers do not agree which one it is now: nothing is known.
         """
-        topic, runtime = self._topic, self._partitions.runtime
+        topic, runtime, metadata = self._topic, self._partitions.runtime, self._access.metadata
         try:
             found, findings = await asyncio.to_thread(self._checked)
         except StateTopicError as unsafe:
+            await confirm_topic(metadata, topic.name, None)
             self._distrust(str(unsafe))
             return
         if found.topic_id != topic.topic_id:
-            await confirm_topic(self._access.metadata, found)
+            await confirm_topic(metadata, found.name, found.topic_id)
         self._access.metrics.state_topic_warnings.value = len(findings)
         await check_snapshots(self._access, found)
         if found.partition_count != topic.partition_count:

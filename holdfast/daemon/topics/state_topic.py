@@ -245,27 +245,38 @@ def check_state_topic(
     return topic, findings
 
 
-async def confirm_topic(metadata: MetadataClient, topic: StateTopic) -> None:
-    """Check that every broker that answers means this topic by its name.
+async def confirm_topic(metadata: MetadataClient, name: str, topic_id: bytes | None) -> None:
+    """Check that every broker that answers means the same topic by a name, before what one of them said of it is believed.
 
-    One broker described it, and that one may be cut off from the controllers since before the topic was deleted and made again.
+    That one may be cut off from the controllers since before the topic was deleted and made again.
+
+    Args:
+        metadata: knows the brokers.
+        name: of the topic.
+        topic_id: which one was described; None: one that is to be refused, or none.
 
     Raises:
         TopicDisputed: a broker means another one, or knows none.
-        ConnectionFailed: no broker answered.
+        ConnectionFailed: no broker said which one confirms `topic_id`.
     """
-    meant: dict[bytes | None, list[str]] = {topic.topic_id: []}
-    for address, topic_id in sorted((await metadata.topic_ids(topic.name)).items()):
-        meant.setdefault(topic_id, []).append(format_address(*address))
+    meant: dict[bytes | None, list[str]] = {} if topic_id is None else {topic_id: []}
+    try:
+        ids = await metadata.topic_ids(name)
+    except ConnectionFailed:
+        if topic_id is None:
+            return  # nobody says otherwise
+        raise
+    for address, found in sorted(ids.items()):
+        meant.setdefault(found, []).append(format_address(*address))
     if len(meant) == 1:
         return
     said = "; ".join(
-        f"{'no such topic' if topic_id is None else format_topic_id(topic_id)} "
+        f"{'no such topic' if found is None else format_topic_id(found)} "
         f"({', '.join(addresses) or 'the broker that described it'})"
-        for topic_id, addresses in meant.items()
+        for found, addresses in meant.items()
     )
     raise TopicDisputed(
-        f"the brokers do not agree which topic {topic.name} is: {said}; one that is behind has not heard that the topic was deleted or "
+        f"the brokers do not agree which topic {name} is: {said}; one that is behind has not heard that the topic was deleted or "
         "made; see that it reaches the controllers, or stop it"
     )
 
@@ -285,19 +296,24 @@ async def ensure_state_topic(
     is_made = False
 
     async def look() -> tuple[StateTopic, tuple[Finding, ...]]:
-        topic, findings = await to_thread(check_state_topic, admin, settings, bootstrap_servers)
-        await confirm_topic(metadata, topic)
+        nonlocal is_made
+        try:
+            topic, findings = await to_thread(check_state_topic, admin, settings, bootstrap_servers)
+        except StateTopicError as refusal:
+            await confirm_topic(metadata, settings.state_topic, None)
+            if isinstance(refusal, TopicMissing) and not is_made:
+                await to_thread(make_state_topic, admin, settings)
+                is_made = True
+            raise
+        await confirm_topic(metadata, topic.name, topic.topic_id)
         if is_made and not await metadata.is_known_everywhere(topic.topic_id, topic.partition_count):
             raise NotKnownYet(f"The state topic {topic.name} was made, but not every broker knows it yet.")
         return topic, findings
 
     try:
         return await look()
-    except TopicDisputed:
-        pass  # a broker that lags behind, as a rule for a moment
-    except TopicMissing:
-        await to_thread(make_state_topic, admin, settings)
-        is_made = True
+    except (TopicDisputed, TopicMissing):
+        pass  # a broker that lags behind, as a rule for a moment; or one was made
     return await AsyncRetrying(**_until_known(settings.state_topic_create_timeout_ms))(look)
 
 

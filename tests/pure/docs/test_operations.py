@@ -176,7 +176,7 @@ async def test_what_is_said_of_brokers_that_do_not_agree_about_the_topic_is_desc
 
     client: Any = SimpleNamespace(topic_ids=topic_ids)
     with pytest.raises(TopicDisputed) as disputed:
-        await confirm_topic(client, TOPIC)
+        await confirm_topic(client, TOPIC.name, TOPIC.topic_id)
     ((line, _),) = table(PAGE, "topic dispute")
     assert as_pattern(line).fullmatch(str(disputed.value))
 

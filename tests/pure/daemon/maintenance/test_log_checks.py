@@ -134,6 +134,20 @@ def let_brokers_mean(monkeypatch: pytest.MonkeyPatch, *topic_ids: bytes | None) 
     answer_by_host(monkeypatch, {"127.0.0.1": bodies[0], **hosts})
 
 
+@pytest.mark.parametrize("problem", [StateTopicError("retention.ms=1000"), TopicMissing("There is no topic state.")])
+async def test_what_is_wrong_with_a_topic_is_not_believed_while_brokers_mean_different_ones(
+    world: World, check: Check, monkeypatch: pytest.MonkeyPatch, problem: StateTopicError
+) -> None:
+    check.problem = problem
+    let_brokers_mean(monkeypatch, check.topic.topic_id, bytes([9] * 16))
+    with pytest.raises(TopicDisputed):
+        await look(world)
+    assert states(world) == [State.ACTIVE] * 2
+    let_brokers_mean(monkeypatch, check.topic.topic_id, check.topic.topic_id)
+    await look(world)
+    assert states(world) == [State.FAILED] * 2
+
+
 @pytest.mark.parametrize("partition_count", [2, 5])
 async def test_a_change_that_not_every_broker_confirms_is_not_believed_yet(
     world: World, check: Check, monkeypatch: pytest.MonkeyPatch, partition_count: int

@@ -12,14 +12,22 @@ import pytest
 
 from holdfast.daemon.settings.components.log import LogSettings
 from holdfast.daemon.topics import state_topic
-from holdfast.daemon.topics.state_topic import StateTopic, TopicDisputed, TopicMissing, ensure_state_topic
+from holdfast.daemon.topics.state_topic import (
+    StateTopic,
+    StateTopicError,
+    TopicDisputed,
+    TopicMissing,
+    ensure_state_topic,
+)
 from holdfast.kafka.connection_options import ConnectionOptions
 from holdfast.kafka.errors import ConnectionFailed
 from holdfast.kafka.metadata import MetadataClient
 from tests.pure.kafka.brokers.metadata_answers import UNREACHABLE, answer_by_host, metadata, namesake
 from tests.waiting import PATIENCE_MS
 
-DELETED, NOW = 1, 2
+NONE, DELETED, NOW = 0, 1, 2
+#: What a broker describes that is no topic to be used.
+UNSAFE: Final = -1
 #: Ids as people see them.
 DELETED_TEXT, NOW_TEXT = "AAAAAAAAAAAAAAAAAAAAAQ", "AAAAAAAAAAAAAAAAAAAAAg"
 #: An answer about the topic that is there now, with its one partition, which is led.
@@ -51,6 +59,8 @@ class Cluster:
         topic = self.described.pop(0) if len(self.described) > 1 else self.described[0]
         if topic is None:
             raise TopicMissing("There is no topic state.")
+        if topic == UNSAFE:
+            raise StateTopicError("retention.ms is 1000")
         return topic_of(topic), ()
 
     def _make(self, *_: object) -> None:
@@ -118,7 +128,32 @@ async def test_where_brokers_do_not_agree_in_time_the_start_ends_and_says_who_me
 async def test_a_topic_that_was_made_is_not_taken_for_one_that_a_broker_still_describes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    behind = chain([namesake(DELETED, 1, 2)] * 2, repeat(LED))
-    cluster = Cluster(monkeypatch, [None, DELETED, NOW], LED, behind)
+    first = chain([namesake(NONE, 1, 2)], repeat(LED))
+    behind = chain([namesake(NONE, 1, 2)], [namesake(DELETED, 1, 2)] * 2, repeat(LED))
+    cluster = Cluster(monkeypatch, [None, DELETED, NOW], first, behind)
     assert await cluster.found() == topic_of(NOW)
     assert cluster.made == 1
+
+
+async def test_a_topic_that_is_missing_once_the_brokers_agree_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    first = chain([namesake(NONE, 1, 2)] * 2, repeat(LED))
+    behind = chain([namesake(DELETED, 1, 2), namesake(NONE, 1, 2)], repeat(LED))
+    cluster = Cluster(monkeypatch, [DELETED, None, NOW], first, behind)
+    assert await cluster.found() == topic_of(NOW)
+    assert cluster.made == 1
+
+
+async def test_what_a_broker_that_is_behind_says_of_the_deleted_topic_is_no_reason_to_refuse_the_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    behind = chain([namesake(DELETED, 1, 2)], repeat(namesake(NOW, 1, 2)))
+    cluster = Cluster(monkeypatch, [UNSAFE, NOW], namesake(NOW, 1, 2), behind)
+    assert await cluster.found() == topic_of(NOW)
+
+
+@pytest.mark.parametrize("answer", [namesake(NOW, 1, 2), UNREACHABLE], ids=["all agree", "nobody says"])
+async def test_a_topic_that_would_lose_state_is_refused_where_nobody_means_another(
+    monkeypatch: pytest.MonkeyPatch, answer: bytes
+) -> None:
+    with pytest.raises(StateTopicError, match="retention"):
+        await Cluster(monkeypatch, [UNSAFE], answer, answer).found()
