@@ -12,7 +12,7 @@ _CALLS: Final = 1_000
 _SPARE: Final = 500
 
 
-def find_no_leak(call: Callable[[], object], *kept: object, refusals: tuple[type[Exception], ...] = ()) -> None:
+def assert_no_leak(call: Callable[[], object], *kept: object, refusals: tuple[type[Exception], ...] = ()) -> None:
     """Call many times, and assert that no memory of Python's allocator was lost on it, and no reference to what is kept.
 
     Args:

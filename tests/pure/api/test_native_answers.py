@@ -16,7 +16,7 @@ from holdfast.records.batches import StateBatch
 from holdfast.records.combining import combine
 from holdfast.records.native import twins
 from holdfast.runtime.build import BUILD
-from tests.leaks import find_no_leak
+from tests.leaks import assert_no_leak
 
 if twins is None:
     assert BUILD == "pure", "the compiled build lacks what is written in C"
@@ -132,4 +132,4 @@ def test_nothing_is_leaked() -> None:
             twins.encode_states(response)
             twins.encode_outcomes(response)
 
-    find_no_leak(encode, None, BATCHES, TOPIC_ID, few, many)
+    assert_no_leak(encode, None, BATCHES, TOPIC_ID, few, many)

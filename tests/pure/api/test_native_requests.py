@@ -20,7 +20,7 @@ from holdfast.kafka.protocol.primitives import MalformedBody
 from holdfast.records.batches import StateBatch
 from holdfast.records.native import twins
 from holdfast.runtime.build import BUILD
-from tests.leaks import find_no_leak
+from tests.leaks import assert_no_leak
 from tests.pure.api.test_share_state import CALLS, TOPIC_ID, mutations, requests, sample_bodies
 
 if twins is None:
@@ -173,7 +173,7 @@ BODY = encode_request(share_state.WRITE, 1, StateRequest("group", [(TOPIC_ID, [U
     ],
 )
 def test_nothing_is_leaked(call: Callable[[], object]) -> None:
-    find_no_leak(call)
+    assert_no_leak(call)
 
 
 @pytest.mark.parametrize(

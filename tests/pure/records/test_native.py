@@ -23,7 +23,7 @@ from holdfast.records.replay import ShareState, replay, replay_update_in_python
 from holdfast.records.single_object import PREFIX_SIZE
 from holdfast.records.values import Snapshot, Update, make_update
 from holdfast.runtime.build import BUILD
-from tests.leaks import find_no_leak
+from tests.leaks import assert_no_leak
 
 if twins is None:
     assert BUILD == "pure", "the compiled build lacks what is written in C"
@@ -438,4 +438,4 @@ RECORD = b"\x1a\0\0\0\x02k\x02v\x02\x04hf\x02h"
     ],
 )
 def test_nothing_is_leaked(call: Callable[[], object]) -> None:
-    find_no_leak(call, refusals=(TypeError,))
+    assert_no_leak(call, refusals=(TypeError,))

@@ -17,7 +17,7 @@ from holdfast.kafka.protocol.native import twins
 from holdfast.kafka.protocol.primitives import MalformedBody
 from holdfast.kafka.protocol.requests import Produced
 from holdfast.runtime.build import BUILD
-from tests.leaks import find_no_leak
+from tests.leaks import assert_no_leak
 
 if twins is None:
     assert BUILD == "pure", "the compiled build lacks what is written in C"
@@ -196,4 +196,4 @@ def test_what_is_made_is_unknown_to_the_collector() -> None:
     ],
 )
 def test_nothing_is_leaked(call: Callable[[], object]) -> None:
-    find_no_leak(call, refusals=(TypeError,))
+    assert_no_leak(call, refusals=(TypeError,))
