@@ -149,7 +149,7 @@ fuzz: $(READY) ## decoders of bytes from outside, led by the code that inputs re
 	@$(BIN)/python -c 'import atheris' 2>/dev/null || $(BIN)/python -m pip install --quiet --disable-pip-version-check 'atheris>=2.3,<4'
 	$(BIN)/python -m tests.fuzz --seconds $(SECONDS)
 
-# A copy of the compiled build with those extensions anew; whatever C leaves undefined, or touches outside of an object, ends the run.
+# A copy of the compiled build with those extensions built once more; whatever C leaves undefined, or touches outside of an object, ends the run.
 sanitize: $(COMPILED)/ready ## what is written in C under gcc's sanitizers, with the tests that drive it
 	@rm -rf $(SANITIZED) && cp -r $(COMPILED) $(SANITIZED)
 	@include=$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("include"))') && cd $(SANITIZED) && for twins in $$(find holdfast -name 'twins.*.so'); do \

@@ -192,25 +192,25 @@ class Brokers:
         addresses = deque(dict.fromkeys((*self._addresses.values(), *self._options.bootstrap)))
         addresses.rotate(-self._requests)
         self._requests += 1
-        namesakes: dict[Address, Leaders] = {}
-        query = partial(self._query, namesakes)
+        about_another: dict[Address, Leaders] = {}
+        query = partial(self._query, about_another)
         try:
             return await first_answer(addresses, query)
         except ConnectionFailed:
-            if not namesakes:
+            if not about_another:
                 raise
             # Those that are known under no bootstrap address were not queried yet.
-            named = {place for answer in namesakes.values() for place in answer.brokers.values()}
+            named = {place for answer in about_another.values() for place in answer.brokers.values()}
             if unqueried := named.difference(addresses):
                 with suppress(ConnectionFailed):
                     return await first_answer(sorted(unqueried), query)
-            for address, answer in namesakes.items():
-                if self._is_unanimous(answer, namesakes) and not self._is_outdated(answer):
+            for address, answer in about_another.items():
+                if self._is_unanimous(answer, about_another) and not self._is_outdated(answer):
                     return address, answer
             raise
 
-    async def _query(self, namesakes: dict[Address, Leaders], address: Address) -> tuple[Address, Leaders]:
-        """Return the answer of one broker; one about another topic than the wanted one is put to the namesakes.
+    async def _query(self, about_another: dict[Address, Leaders], address: Address) -> tuple[Address, Leaders]:
+        """Return the answer of one broker; one about another topic than the wanted one is kept in `about_another`.
 
         Raises:
             ConnectionFailed: there is no answer that can be used.
@@ -218,16 +218,16 @@ class Brokers:
         request = make_request([topic_by_name(self.topic)])
         answer = read_leaders(await exchange_with(address, self._options, self._timeout_ms, request, MetadataResponse))
         if NO_TOPIC not in (self.wanted_id, answer.topic_id) and answer.topic_id != self.wanted_id:
-            namesakes[address] = answer
+            about_another[address] = answer
             raise ConnectionFailed(f"{address[0]}:{address[1]} means another topic by the name {self.topic}")
         if self._is_outdated(answer):
             raise ConnectionFailed(f"{address[0]}:{address[1]} has not learned yet who leads now")
         return address, answer
 
     @staticmethod
-    def _is_unanimous(answer: Leaders, namesakes: Mapping[Address, Leaders]) -> bool:
+    def _is_unanimous(answer: Leaders, about_another: Mapping[Address, Leaders]) -> bool:
         """Tell whether each broker that an answer names has named the same topic; it names one at least."""
-        found = [namesakes.get(place) for place in answer.brokers.values()]
+        found = [about_another.get(place) for place in answer.brokers.values()]
         return bool(found) and all(other is not None and other.topic_id == answer.topic_id for other in found)
 
     def _is_outdated(self, answer: Leaders) -> bool:

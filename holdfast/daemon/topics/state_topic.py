@@ -248,7 +248,7 @@ def check_state_topic(
 async def confirm_topic(metadata: MetadataClient, name: str, topic_id: bytes | None) -> None:
     """Check that every broker that answers means the same topic by a name, before what one of them said of it is believed.
 
-    That one may be cut off from the controllers since before the topic was deleted and made again.
+    That one may be cut off from the controllers since before the topic was recreated.
 
     Args:
         metadata: knows the brokers.
