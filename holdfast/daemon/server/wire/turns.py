@@ -9,6 +9,9 @@ A connection that took much longer than a slice for one step, because that could
 with all others that did so: then the loop is free for the rest. Whatever those others do, it pauses for no more than
 some times its own step, which may have been long because the machine was busy. While no connection waits and little was
 done, work is begun in the turn of the loop in which it arrived.
+
+No step counts for more than a hundred slices: whoever had one when the machine was suspended, or the process stopped, neither
+used that time nor pauses for as long.
 """
 
 from __future__ import annotations
@@ -26,6 +29,8 @@ _TURNS_PER_SLICE: Final = 4
 _HEAVY_SLICES: Final = 2
 #: A worker pauses after such a turn for at most so many times as long.
 _PAUSE_MAX: Final = 4
+#: A turn counts for so many slices at most.
+_COUNTED_SLICES_MAX: Final = 100
 
 
 class Payer:
@@ -162,10 +167,12 @@ class Turns:
         is_unfinished = worker.work(ends_s)
         ended_s = self.clock()
         took_s = ended_s - now_s
-        worker.used_s += took_s
-        payer.used_s += took_s
         if took_s > self._longest_s:
             self._longest_s = took_s
+        if took_s > _COUNTED_SLICES_MAX * self._slice_s:
+            took_s = _COUNTED_SLICES_MAX * self._slice_s
+        worker.used_s += took_s
+        payer.used_s += took_s
         worker.heavy_until_s = 0.0
         if took_s > _HEAVY_SLICES * self._slice_s:
             self._heavy_from_s = ended_s + took_s

@@ -183,6 +183,24 @@ async def test_who_had_one_long_step_does_not_pause_for_as_long_as_others_go_on_
     assert diary.count("a") == 2
 
 
+async def test_who_worked_when_the_process_was_stopped_does_not_pay_for_the_time_that_it_slept() -> None:
+    clock, diary = Clock(), list[str]()
+    turns = Turns(5, clock)
+    sleeper = Client("s", clock, diary, steps=1, step_ms=60_000)
+    turns.offer(sleeper, clock())
+    sleeper.steps, sleeper.step_ms = 100, 1
+    turns.wait(sleeper)
+    await asyncio.sleep(0)
+    assert sleeper.is_waiting, "one that long is heavy all the same"
+    clock.now_s += 0.5  # a hundred slices
+    turns._resume(sleeper)
+    turns.wait(Client("a", clock, diary, steps=10_000, step_ms=1))
+    for _ in range(200):
+        await asyncio.sleep(0)
+    assert round(turns.take_longest_ms()) == 60_000, "what held the loop is reported as it was"
+    assert diary.count("s") > 1, "nor do others go first for a minute"
+
+
 async def test_the_longest_time_at_once_is_reported_once() -> None:
     clock, diary = Clock(), list[str]()
     turns = Turns(5, clock)
