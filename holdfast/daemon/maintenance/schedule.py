@@ -31,16 +31,17 @@ class Schedule:
         retry_ms = min(interval_ms, self._retry_ms_max)
 
         async def repeat() -> None:
-            is_unanswered = is_reported = False  # an outage is logged once, until Kafka answers again
+            is_unanswered = False
+            reported: type[Exception] | None = None  # each kind of failure is logged once, until Kafka answers again
             while True:
                 await asyncio.sleep((retry_ms if is_unanswered else interval_ms) / 1_000)
                 try:
                     await work()
-                    is_unanswered = is_reported = False
+                    is_unanswered, reported = False, None
                 except (KafkaException, ConnectionFailed) as failure:
-                    if not is_reported and not self._is_left_out(None):
+                    if type(failure) is not reported and not self._is_left_out(None):
                         _log.warning("maintenance_unanswered", why=str(failure), again_in_ms=retry_ms)
-                        is_reported = True
+                        reported = type(failure)
                     is_unanswered = True
                 except Exception as bug:  # one turn must not be the last of them
                     self._internal_errors.note_bug("maintenance_failed", bug)

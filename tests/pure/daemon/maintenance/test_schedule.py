@@ -9,6 +9,7 @@ from structlog.testing import capture_logs
 
 from holdfast.daemon.internal_errors import InternalErrors
 from holdfast.daemon.maintenance.schedule import Schedule
+from holdfast.daemon.topics.state_topic import TopicDisputed
 from holdfast.kafka.errors import ConnectionFailed
 from holdfast.metrics.instruments import Counter
 from tests.simulated.memory_log import MemoryTopic
@@ -58,6 +59,25 @@ async def test_work_that_kafka_did_not_answer_is_reported_once() -> None:
     assert [(line["event"], line["why"]) for line in lines] == [
         ("maintenance_unanswered", "no broker, in other words 1")
     ]
+
+
+async def test_another_kind_of_failure_behind_an_outage_is_reported_as_well() -> None:
+    failures: list[Exception] = [ConnectionFailed("no broker")] * 2 + [TopicDisputed("two topics of one name")] * 2
+    is_over = asyncio.Event()
+
+    async def work() -> None:
+        if not failures:
+            is_over.set()
+            return
+        raise failures.pop(0)
+
+    schedule = Schedule(RETRY_MS, InternalErrors(Counter()))
+    with capture_logs() as lines:
+        schedule.every(1, work)
+        async with asyncio.timeout(PATIENCE_S):
+            await is_over.wait()
+    await schedule.stop()
+    assert [line["why"] for line in lines] == ["no broker", "two topics of one name"]
 
 
 async def test_work_that_kafka_did_not_answer_is_reported_when_the_silence_that_is_reported_is_over() -> None:
