@@ -139,8 +139,8 @@ class LogChecks:
             await confirm_topic(metadata, topic.name, None)
             self._distrust(str(unsafe))
             return
-        if found.topic_id != topic.topic_id:
-            await confirm_topic(metadata, found.name, found.topic_id)
+        # Also one that is as it was: it may be this node that has not heard of another one.
+        await confirm_topic(metadata, found.name, found.topic_id)
         self._access.metrics.state_topic_warnings.value = len(findings)
         await check_snapshots(self._access, found)
         if found.partition_count != topic.partition_count:

@@ -61,11 +61,21 @@ async def world() -> World:
     return await filled({A: 1, B: 3})
 
 
+def let_brokers_mean(monkeypatch: pytest.MonkeyPatch, *topic_ids: bytes | None) -> None:
+    """Let each broker name the topic of one of these ids; None: it cannot be reached."""
+    bodies = [
+        UNREACHABLE if each is None else metadata({}, UUID(bytes=each), range(len(topic_ids))) for each in topic_ids
+    ]
+    hosts = {f"host-{number}": body for number, body in enumerate(bodies)}
+    answer_by_host(monkeypatch, {"127.0.0.1": bodies[0], **hosts})
+
+
 @pytest.fixture
 def check(world: World, monkeypatch: pytest.MonkeyPatch) -> Check:
     check = Check(state_topic(world.topic))
     monkeypatch.setattr(log_checks, "check_state_topic", check)
     monkeypatch.setattr(log_checks, "check_snapshot_topic", no_snapshot_topic)
+    let_brokers_mean(monkeypatch, check.topic.topic_id)
     return check
 
 
@@ -125,15 +135,6 @@ async def test_another_number_of_partitions_stops_the_shards(world: World, check
     assert failure.endswith("copy the log to a new topic with the old number, and name it in state_topic")
 
 
-def let_brokers_mean(monkeypatch: pytest.MonkeyPatch, *topic_ids: bytes | None) -> None:
-    """Let each broker name the topic of one of these ids; None: it cannot be reached."""
-    bodies = [
-        UNREACHABLE if each is None else metadata({}, UUID(bytes=each), range(len(topic_ids))) for each in topic_ids
-    ]
-    hosts = {f"host-{number}": body for number, body in enumerate(bodies)}
-    answer_by_host(monkeypatch, {"127.0.0.1": bodies[0], **hosts})
-
-
 @pytest.mark.parametrize("problem", [StateTopicError("retention.ms=1000"), TopicMissing("There is no topic state.")])
 async def test_what_is_wrong_with_a_topic_is_not_believed_while_brokers_mean_different_ones(
     world: World, check: Check, monkeypatch: pytest.MonkeyPatch, problem: StateTopicError
@@ -161,7 +162,8 @@ async def test_a_change_that_not_every_broker_confirms_is_not_believed_yet(
     assert world.renewed == []
     assert world.series("holdfast_state_topic_warnings") == {"holdfast_state_topic_warnings": 0}
     check.topic, check.findings = known, []
-    await look(world)
+    with pytest.raises(TopicDisputed):
+        await look(world)  # also where it is this node that has the topic of a broker that is behind
     assert states(world) == [State.ACTIVE] * 2
     let_brokers_mean(monkeypatch, other.topic_id, other.topic_id)
     check.topic = other
@@ -368,8 +370,10 @@ async def test_an_hourly_look_does_not_trust_a_log_that_its_beginnings_speak_aga
     await ended(before)
     before.topic.partitions.append(MemoryPartition())
     world, _ = await starting(before.topic)
-    monkeypatch.setattr(log_checks, "check_state_topic", Check(state_topic(world.topic)))
+    unchanged = state_topic(world.topic)
+    monkeypatch.setattr(log_checks, "check_state_topic", Check(unchanged))
     monkeypatch.setattr(log_checks, "check_snapshot_topic", no_snapshot_topic)
+    let_brokers_mean(monkeypatch, unchanged.topic_id)
     await world.maintenance.log_checks.look_at_beginnings()
     load_all(world)
     await look(world)
