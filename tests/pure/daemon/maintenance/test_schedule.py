@@ -62,7 +62,8 @@ async def test_work_that_kafka_did_not_answer_is_reported_once() -> None:
 
 
 async def test_another_kind_of_failure_behind_an_outage_is_reported_as_well() -> None:
-    failures: list[Exception] = [ConnectionFailed("no broker")] * 2 + [TopicDisputed("two topics of one name")] * 2
+    failures = [ConnectionFailed(why) for why in ("no broker", "no broker")]
+    failures += [TopicDisputed(why) for why in ("two topics of one name", "two topics of one name")]
     is_over = asyncio.Event()
 
     async def work() -> None:
