@@ -380,9 +380,13 @@ class ClientProtocol(OpenConnection):
             connections.check_drained()
 
     def _flush_if_due(self, connection: Connection) -> None:
-        if connection.has_output and not self._is_flush_due:
+        if not connection.has_output or self._is_flush_due:
+            return
+        if self._connections.memory.requests or connection.has_unread_chunk:
             self._is_flush_due = True
             self._connections.flush_soon(self)
+        else:
+            self.flush()  # nothing else is carried out that could leave with it
 
     # A connection ends.
 
