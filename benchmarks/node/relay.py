@@ -1,0 +1,152 @@
+"""What one connection waits for where a node computes nothing: `python -m benchmarks.node.relay`.
+
+A relay stands where the node stands: for each request it sends the broker a Produce request that was made beforehand, and when that
+is answered an answer that was made beforehand. It blocks in four system calls a request and does nothing else but, where it is told
+so, be busy for some time on each way. No coordinator that keeps its log in the broker, in whatever language, is quicker than that.
+Kafka's own coordinator, the relay with several times of work, and a node take turns; each writes over one connection.
+"""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import socket
+import sys
+from collections.abc import Sequence
+from multiprocessing import get_context
+from multiprocessing.connection import Connection as Pipe
+from statistics import median
+from time import perf_counter
+from typing import Final
+
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from benchmarks.client import CLIENT_ID, Address, BenchmarkError
+from benchmarks.cluster import create_topic, first_address, running_kafka
+from benchmarks.contenders import HoldfastNode, KafkaCoordinator
+from benchmarks.generator import Workload, measure
+from benchmarks.share_state import MIXES, ConnectionKeys, find_keys
+from holdfast.api.results import WriteResult
+from holdfast.api.share_state import VERSIONS, WRITE
+from holdfast.api.state_responses import encode_response
+from holdfast.kafka.aiokafka_parts import make_batch_builder
+from holdfast.kafka.protocol.frames import encode_request
+from holdfast.kafka.protocol.frames import encode_response as frame_response
+from holdfast.kafka.protocol.requests import PRODUCE, encode_produce
+from holdfast.runtime.build import BUILD
+
+_TOPIC: Final = "relay"
+_WORKLOAD: Final = Workload(api="write", keys=1, connections=1)
+_WARM_UP_S: Final = 20.0
+_TIMEOUT_S: Final = 30.0
+#: About what a record of the node has.
+_KEY: Final = bytes(50)
+_VALUE: Final = bytes(80)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Measure and print; returns the exit code."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.node.relay", description=(__doc__ or "").splitlines()[0]
+    )
+    parser.add_argument(
+        "--work-us",
+        type=int,
+        nargs="+",
+        default=[0, 20, 40],
+        help="times that relays are busy on each of the two ways (default: 0 20 40)",
+    )
+    parser.add_argument("--repeats", type=int, default=7, help="(default: 7)")
+    parser.add_argument("--seconds", type=float, default=2.0, help="of each run (default: 2)")
+    parser.add_argument("--mix", choices=list(MIXES), default="steady")
+    options = parser.parse_args(arguments)
+    coordinator, node = KafkaCoordinator(), HoldfastNode()
+    with running_kafka(1) as kafka:
+        topic_id = create_topic(kafka)
+        admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+        admin.create_topics([NewTopic(_TOPIC, 1, 1)])[_TOPIC].result(_TIMEOUT_S)
+        keys_of: dict[str, ConnectionKeys] = {}
+        relays = []
+        try:
+            for contender in (coordinator, node):
+                contender.start(kafka)
+                placement = contender.placement(options.mix)
+                [keys_of[contender.name]] = find_keys(
+                    contender.address, topic_id, 1, contender.name, placement, options.mix
+                )
+            for work_us in options.work_us:
+                near, far = get_context("spawn").Pipe()
+                arguments_of_relay = (far, first_address(kafka), topic_id, work_us)
+                relay = get_context("spawn").Process(target=_relay, args=arguments_of_relay, daemon=True)
+                relay.start()
+                relays.append(relay)
+                address = Address("127.0.0.1", near.recv())
+                keys_of[f"relay, busy for {work_us} µs twice"] = ConnectionKeys(
+                    address, "relay", topic_id, [0], options.mix
+                )
+            found: dict[str, list[float]] = {name: [] for name in keys_of}
+            for keys in keys_of.values():
+                measure([keys], _WORKLOAD, 1.0, _WARM_UP_S)
+            for _ in range(options.repeats):
+                for name, keys in keys_of.items():
+                    found[name].append(measure([keys], _WORKLOAD, options.seconds, 0.5).p50_ms)
+        finally:
+            for relay in relays:
+                relay.kill()
+            node.stop()
+            coordinator.stop()
+    kafkas = median(found[coordinator.name])
+    print(f"build {BUILD}; medians of {options.repeats} runs of {options.seconds:g} s, mix {options.mix}")
+    print("| one connection | p50 µs | of Kafka's |")
+    print("| --- | --: | --: |")
+    for name, p50s in found.items():
+        print(f"| {name} | {median(p50s) * 1_000:.0f} | {median(p50s) / kafkas:.2f} |")
+    return 0
+
+
+def _relay(pipe: Pipe, broker: Address, topic_id: bytes, work_us: int) -> None:
+    """Serve one connection after the other; says its port first."""
+    builder = make_batch_builder(0, 1_000_000)
+    builder.append(0, None, _KEY, _VALUE, [])
+    body = encode_produce(_TOPIC, 30_000, [(0, bytes(builder.build()))])
+    produce = encode_request(*PRODUCE, 1, CLIENT_ID, body, has_tags=False)
+    answer_body = encode_response(WRITE, VERSIONS[WRITE][1], [(topic_id, [(0, WriteResult())])])
+    answer = bytearray(frame_response(0, answer_body, has_tags=True))
+    log = _connect(broker)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        pipe.send(listener.getsockname()[1])
+        while True:
+            client, _ = listener.accept()
+            client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            while request := client.recv(65_536):
+                _work(work_us)
+                log.sendall(produce)
+                if not _is_success(log.recv(65_536)):
+                    raise BenchmarkError("The broker refused a batch of the relay.")
+                _work(work_us)
+                answer[4:8] = request[8:12]
+                client.sendall(answer)
+
+
+def _connect(address: Address) -> socket.socket:
+    opened = socket.create_connection(address)
+    opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return opened
+
+
+def _is_success(answer: bytes) -> bool:
+    """Tell whether the error code of the only partition is 0: behind lengths, correlation id, name and number."""
+    at = 4 + 4 + 4 + 2 + len(_TOPIC) + 4 + 4
+    return len(answer) > at + 2 and answer[at : at + 2] == b"\x00\x00"
+
+
+def _work(us: int) -> None:
+    ends_s = perf_counter() + us / 1e6
+    while us and perf_counter() < ends_s:
+        pass
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # So that servers are stopped on the way.
+    sys.exit(main(sys.argv[1:]))
