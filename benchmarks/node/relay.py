@@ -22,7 +22,7 @@ from typing import Final
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from benchmarks.client import CLIENT_ID, Address, BenchmarkError
+from benchmarks.client import CLIENT_ID, Address, BenchmarkError, open_socket
 from benchmarks.cluster import create_topic, first_address, running_kafka
 from benchmarks.contenders import HoldfastNode, KafkaCoordinator
 from benchmarks.generator import Workload, measure
@@ -113,7 +113,8 @@ def _relay(pipe: Pipe, broker: Address, topic_id: bytes, work_us: int) -> None:
     produce = encode_request(*PRODUCE, 1, CLIENT_ID, body, has_tags=False)
     answer_body = encode_response(WRITE, VERSIONS[WRITE][1], [(topic_id, [(0, WriteResult())])])
     answer = bytearray(frame_response(0, answer_body, has_tags=True))
-    log = _connect(broker)
+    log = open_socket(broker, _TIMEOUT_S)
+    log.settimeout(None)  # with a time-out each answer takes a system call more
     with socket.create_server(("127.0.0.1", 0)) as listener:
         pipe.send(listener.getsockname()[1])
         while True:
@@ -127,12 +128,6 @@ def _relay(pipe: Pipe, broker: Address, topic_id: bytes, work_us: int) -> None:
                 _work(work_us)
                 answer[4:8] = request[8:12]
                 client.sendall(answer)
-
-
-def _connect(address: Address) -> socket.socket:
-    opened = socket.create_connection(address)
-    opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    return opened
 
 
 def _is_success(answer: bytes) -> bool:
