@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Coroutine, MutableMapping
+from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
 
+from holdfast.daemon.brokers.silence import IsLeftOut, none_left_out
 from holdfast.daemon.internal_errors import InternalErrors
 from holdfast.daemon.maintenance.schedule import Schedule
 from holdfast.daemon.topics.state_topic import TopicDisputed
@@ -19,6 +22,23 @@ from tests.world.maintenance import World
 RETRY_MS = 30_000
 
 
+async def lines_until(
+    is_over: asyncio.Event,
+    work: Callable[[], Coroutine[Any, Any, None]],
+    bugs: Counter | None = None,
+    is_left_out: IsLeftOut = none_left_out,
+    timeout_s: float = PATIENCE_S,
+) -> list[MutableMapping[str, Any]]:
+    """Do some work again and again until it says that it is over; returns the lines that were logged."""
+    schedule = Schedule(RETRY_MS, InternalErrors(bugs or Counter()), is_left_out)
+    with capture_logs() as lines:
+        schedule.every(1, work)
+        async with asyncio.timeout(timeout_s):
+            await is_over.wait()
+    await schedule.stop()
+    return lines
+
+
 async def test_work_that_fails_is_done_again() -> None:
     problems: list[Exception | None] = [ConnectionFailed("no broker"), RuntimeError("a bug"), None]
     done = asyncio.Event()
@@ -29,12 +49,7 @@ async def test_work_that_fails_is_done_again() -> None:
         elif problem := problems.pop(0):
             raise problem
 
-    schedule = Schedule(RETRY_MS, InternalErrors(bugs := Counter()))
-    with capture_logs() as lines:
-        schedule.every(1, work)
-        async with asyncio.timeout(PATIENCE_S):
-            await done.wait()
-    await schedule.stop()
+    lines = await lines_until(done, work, bugs := Counter())
     assert [line["event"] for line in lines] == ["maintenance_unanswered", "maintenance_failed"]
     assert bugs.value == 1
 
@@ -50,12 +65,7 @@ async def test_work_that_kafka_did_not_answer_is_reported_once() -> None:
             is_over.set()
         raise ConnectionFailed(f"no broker, in other words {attempts}")
 
-    schedule = Schedule(RETRY_MS, InternalErrors(Counter()))
-    with capture_logs() as lines:
-        schedule.every(1, work)
-        async with asyncio.timeout(60):
-            await is_over.wait()
-    await schedule.stop()
+    lines = await lines_until(is_over, work, timeout_s=60)
     assert [(line["event"], line["why"]) for line in lines] == [
         ("maintenance_unanswered", "no broker, in other words 1")
     ]
@@ -72,12 +82,7 @@ async def test_another_kind_of_failure_behind_an_outage_is_reported_as_well() ->
             return
         raise failures.pop(0)
 
-    schedule = Schedule(RETRY_MS, InternalErrors(Counter()))
-    with capture_logs() as lines:
-        schedule.every(1, work)
-        async with asyncio.timeout(PATIENCE_S):
-            await is_over.wait()
-    await schedule.stop()
+    lines = await lines_until(is_over, work)
     assert [line["why"] for line in lines] == ["no broker", "two topics of one name"]
 
 
@@ -91,12 +96,7 @@ async def test_work_that_kafka_did_not_answer_is_reported_when_the_silence_that_
             is_over.set()
         raise ConnectionFailed(f"no broker, at attempt {attempts}")
 
-    schedule = Schedule(RETRY_MS, InternalErrors(Counter()), lambda _: attempts < 3)
-    with capture_logs() as lines:
-        schedule.every(1, work)
-        async with asyncio.timeout(PATIENCE_S):
-            await is_over.wait()
-    await schedule.stop()
+    lines = await lines_until(is_over, work, is_left_out=lambda _: attempts < 3)
     assert [line["why"] for line in lines] == ["no broker, at attempt 3"]
 
 
