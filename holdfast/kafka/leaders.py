@@ -132,7 +132,7 @@ class Brokers:
 
     @property
     def addresses(self) -> Mapping[int, Address]:
-        """Where the brokers are, by their ids, as the last answer says."""
+        """Where the brokers are, by their ids, as the last answer that names any says."""
         return self._addresses
 
     async def query_one(self, broker_id: int, purpose: str) -> None:
@@ -179,7 +179,8 @@ class Brokers:
         if answer.topic_id not in (NO_TOPIC, self._topic_id):
             self._topic_id, self._leader_epochs = answer.topic_id, {}
         self._leader_epochs |= answer.leader_epochs
-        self._addresses = answer.brokers
+        # A broker that stops may name none at its end, not even itself; those known before are then asked on, and missed.
+        self._addresses = answer.brokers or self._addresses
         self.leaders, self.is_known, self.is_hidden = answer.leaders, True, answer.is_hidden
         is_one, is_known = len(answer.brokers) == 1, address in answer.brokers.values()
         for broker_id, place in answer.brokers.items():

@@ -76,7 +76,7 @@ class MetadataClient:
         self._calls = 0
         #: Brokers to be tried, the next one last.
         self._untried: list[Address] = []
-        #: The brokers named by the last answer; empty before it.
+        #: The brokers named by the last answer that names any; empty before it.
         self.brokers: tuple[Address, ...] = ()
 
     async def query_ids(self, topic_ids: Collection[bytes]) -> TopicAnswers:
@@ -113,7 +113,7 @@ class MetadataClient:
             answers = _to_answers([response])
             if not any(topic.partition_count == partition_count and topic.is_led for topic in answers.topics):
                 return False
-        return True
+        return bool(self.brokers)
 
     async def topic_ids(self, name: str) -> Mapping[Address, bytes | None]:
         """Return the id that each broker has for the topic of a name, None: it knows no such topic. All are queried at once.
@@ -180,7 +180,8 @@ class MetadataClient:
             ]
         finally:
             self._calls -= 1
-        self.brokers = tuple((broker.host, broker.port) for broker in responses[-1].brokers)
+        # One that stops may name none, see `leaders.py`.
+        self.brokers = tuple((broker.host, broker.port) for broker in responses[-1].brokers) or self.brokers
         return _to_answers(responses)
 
     async def _request_some(self, topics: list[MetadataRequestTopic]) -> MetadataResponse:

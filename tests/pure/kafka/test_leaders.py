@@ -277,6 +277,14 @@ async def test_a_broker_that_knows_no_brokers_speaks_for_none(monkeypatch: pytes
         await wanting_brokers(1).refresh()
 
 
+async def test_the_brokers_that_were_known_stay_where_an_answer_names_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    stopping = metadata({0: (-1, 2)}, broker_ids=())
+    place = Place(monkeypatch, **{"bootstrap": in_turn(metadata({0: (1, 1)}), stopping)})
+    await place.brokers.refresh()
+    await place.brokers.refresh()
+    assert (place.brokers.leaders, dict(place.brokers.addresses)) == ({}, {1: ("host-1", 9092)})
+
+
 async def test_of_a_topic_that_has_taken_the_name_no_leader_of_the_past_is_believed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -16,6 +16,7 @@ from holdfast.kafka.errors import ConnectionFailed
 from holdfast.kafka.metadata import RESERVED_IDS, MetadataClient, is_topic_name
 from tests.pure.kafka.brokers.metadata_answers import (
     SILENT,
+    TOPIC_ID,
     UNREACHABLE,
     answer_by_host,
     namesake,
@@ -207,6 +208,19 @@ async def test_a_broker_that_another_one_names_is_waited_for(monkeypatch: pytest
     asking.cancel()
     with pytest.raises(asyncio.CancelledError):
         await asking
+
+
+async def test_a_topic_is_not_known_everywhere_where_the_answer_names_no_broker(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    everywhere, stopping = about_topic({0: (1, 1)}), about_topic({0: (-1, 2)}, broker_ids=())
+    answer_by_host(monkeypatch, {"host-1": iter([stopping, everywhere, everywhere, stopping, everywhere])})
+    client = client_at("host-1")
+    assert not await client.is_known_everywhere(TOPIC_ID.bytes, 1)
+    assert await client.is_known_everywhere(TOPIC_ID.bytes, 1)
+    # The broker that was named before is asked.
+    assert await client.is_known_everywhere(TOPIC_ID.bytes, 1)
+    assert client.brokers == (broker(1),)
 
 
 @pytest.mark.parametrize("answer", [UNREACHABLE, METADATA], ids=["unreachable", "without the topic"])

@@ -76,7 +76,7 @@ async def wait_not_ready(node: NodeProcess) -> None:
     status: dict[str, Any] = {}
     began_s = time.monotonic()
     while not str(status.get("why_not_ready")).startswith("no broker answers, for "):
-        assert time.monotonic() < began_s + COME_BACK_S, status
+        assert time.monotonic() < began_s + COME_BACK_S, f"{status} {node.last_words()}"
         await asyncio.sleep(poll_pause_s(began_s))
         status = await node.status()
     assert not status["is_ready"]

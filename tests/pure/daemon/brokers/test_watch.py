@@ -30,6 +30,8 @@ class World:
         self.frozen: set[str] = set()
         self.gone: set[str] = set()
         self.leaders = {0: (1, 1), 1: (2, 1)}
+        #: What each answer names; None: the brokers that lead.
+        self.broker_ids: tuple[int, ...] | None = None
         self.asked: list[str] = []
         self.recoveries = 0
         self.fails_to_recover = False
@@ -76,7 +78,7 @@ class Connection:
             self.close()
             raise ConnectionFailed(f"{self._host} closed the connection")
         self._world.hear(self._host)
-        return metadata(self._world.leaders)
+        return metadata(self._world.leaders, broker_ids=self._world.broker_ids)
 
     def close(self) -> None:
         self.is_open = False
@@ -128,6 +130,16 @@ async def test_all_brokers_that_are_frozen_are_no_broker_that_answers(monkeypatc
         await wait_until(lambda: world.watch.problem.startswith("no broker answers, for "))
         world.frozen.clear()
         await wait_until(lambda: not world.watch.problem)
+
+
+async def test_brokers_whose_last_answer_names_none_are_missed_when_they_are_gone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with watched(monkeypatch) as world:
+        world.leaders, world.broker_ids = {0: (-1, 2), 1: (-1, 2)}, ()
+        await wait_until(lambda: world.watch.problem.startswith("no broker has led log partitions 0, 1"))
+        world.gone |= {"host-1", "host-2", "bootstrap"}
+        await wait_until(lambda: world.watch.problem.startswith("no broker answers, for "))
 
 
 async def test_an_answer_on_any_other_connection_counts(monkeypatch: pytest.MonkeyPatch) -> None:

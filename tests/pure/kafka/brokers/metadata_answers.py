@@ -82,6 +82,8 @@ def answer_by_host(monkeypatch: pytest.MonkeyPatch, answers: Mapping[str, bytes 
     asked: list[str] = []
 
     class Connection:
+        is_open = True
+
         def __init__(self, host: str) -> None:
             self._host = host
 
