@@ -35,6 +35,7 @@ def has_batch(log: KafkaLog, index: int) -> bool:
 def unfinished(log: KafkaLog) -> dict[str, Any]:
     """Return what a log has begun and not ended, by name, where there is any."""
     sender, accumulator, offsets = log._sender, log._sender.accumulator, log._offsets
+    throttles = sender._throttle, offsets._throttle, log._tail._throttle, log._load._throttle
     found = {
         "lingering or sent": {index: each for index, each in backlogs(log).items() if any(each)},
         "records counted": accumulator.records,
@@ -45,6 +46,8 @@ def unfinished(log: KafkaLog) -> dict[str, Any]:
         "offsets asked": dict(offsets._in_flight),
         "read for nobody": set(log._tail._partitions) - set(log._reading),
         "loads": dict(log._load._partitions),
+        # A pause that a broker requested while it throttled is kept, also when it throttles no more.
+        "brokers left alone": {broker for each in throttles for broker in each._until_s if each.wait_s(broker)},
     }
     return {name: value for name, value in found.items() if value}
 
