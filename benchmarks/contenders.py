@@ -71,6 +71,9 @@ class Contender(Protocol):
     def placement(self, mix: str) -> Placement:
         """Return how share partitions are chosen for a connection."""
 
+    def coordinators(self, mix: str) -> int:
+        """Return with how many coordinators the share partitions of one caller lie."""
+
     def prepare(self) -> None:
         """Make its way from the history to the state shorter, if it has one; it does not run meanwhile."""
 
@@ -127,6 +130,11 @@ class KafkaCoordinator:
         """Choose one leader for a connection, whatever the mix: here it is the coordinator."""
         assert self._kafka is not None
         return _by_leader(self._kafka, self.state_topic)
+
+    def coordinators(self, mix: str) -> int:
+        """Return one; in the mix *spread* each broker is one."""
+        assert self._kafka is not None
+        return len(self._kafka.nodes) if mix == "spread" else 1
 
     def prepare(self) -> None:
         """Read the whole log."""
@@ -201,6 +209,10 @@ class HoldfastNode:
         """Choose one leader for a connection; in the mix *spread* whatever leader, for a caller of a node cannot choose."""
         assert self._kafka is not None
         return anywhere if mix == "spread" else _by_leader(self._kafka, self.state_topic)
+
+    def coordinators(self, mix: str) -> int:
+        """Return one: the daemon, or one of its workers."""
+        return 1
 
     def prepare(self) -> None:
         """Have the daemon say how long the load of each log partition took, which it does at level debug alone."""

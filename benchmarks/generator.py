@@ -1,5 +1,6 @@
-"""The load generator: a closed loop over raw sockets, one request in flight on each connection.
+"""The load generator: a closed loop over raw sockets, one request of each caller in flight.
 
+A caller has one connection, or one to each of several coordinators, over which it sends in turn.
 It shares the machine with the servers, so it must cost little: request frames are encoded once and patched in place,
 and an answer is compared with bytes that were once parsed and found right; only unknown bytes are parsed. The CPU time
 it takes is part of every result.
@@ -10,7 +11,7 @@ import select
 import ssl
 import time
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from struct import Struct
 from typing import Final
@@ -37,7 +38,7 @@ _PATCH_OFFSET: Final = 12
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
-    """What is asked, and over how many connections."""
+    """What is asked, and over how many connections: of how many callers, that is."""
 
     api: str  #: "write" or "read"
     keys: int  #: share partitions in one request
@@ -133,6 +134,17 @@ class Connection:
         self.correlation = b""
         self.buffer = b""
         self.sent_ns = 0
+        #: The connection over which its caller sends behind an answer on this one.
+        self.successor = self
+
+    def ring(self) -> Iterator["Connection"]:
+        """Give all connections of its caller, this one first."""
+        connection = self
+        while True:
+            yield connection
+            connection = connection.successor
+            if connection is self:
+                return
 
     def _receive_tls(self, size: int) -> bytes | None:
         """Return what is there; None: a part of a record of TLS, or one that holds no data."""
@@ -181,7 +193,7 @@ def measure(all_keys: Sequence[ConnectionKeys], workload: Workload, seconds: flo
     Raises:
         BenchmarkError: a wrong answer, or more errors than are bearable.
     """
-    connections = [Connection(keys, workload) for keys in all_keys[: workload.connections]]
+    connections = [open_caller(keys, workload) for keys in all_keys[: workload.connections]]
     try:
         if warm_up_s:
             drive(connections, warm_up_s)
@@ -194,7 +206,8 @@ def measure(all_keys: Sequence[ConnectionKeys], workload: Workload, seconds: flo
     finally:
         gc.enable()
         for connection in connections:
-            connection.socket.close()
+            for each in connection.ring():
+                each.socket.close()
     if not latencies:
         raise BenchmarkError(f"Not one request of {workload.name} was answered.")
     ordered = sorted(latencies)
@@ -211,8 +224,18 @@ def measure(all_keys: Sequence[ConnectionKeys], workload: Workload, seconds: flo
     )
 
 
+def open_caller(keys: ConnectionKeys, workload: Workload) -> Connection:
+    """Connect a caller to the coordinators of its share partitions; returns the connection that it begins with."""
+    first = last = Connection(keys, workload)
+    for others in keys.elsewhere:
+        last.successor = Connection(others, workload)
+        last = last.successor
+    last.successor = first
+    return first
+
+
 def drive(connections: Sequence[Connection], seconds: float) -> tuple["array[int]", "array[int]", int]:
-    """Keep one request in flight on each connection.
+    """Keep one request of each caller in flight, whose first connections these are.
 
     Returns: of those that succeeded latencies and when they were sent (by `time.perf_counter_ns`), in ns; and the number of errors.
 
@@ -222,7 +245,7 @@ def drive(connections: Sequence[Connection], seconds: float) -> tuple["array[int
     latencies: array[int] = array("q")
     sent: array[int] = array("q")
     keep, keep_sent, clock = latencies.append, sent.append, time.perf_counter_ns
-    by_descriptor = {connection.socket.fileno(): connection for connection in connections}
+    by_descriptor = {each.socket.fileno(): each for connection in connections for each in connection.ring()}
     errors, in_flight = 0, len(connections)
     with select.epoll() as poller:
         for descriptor in by_descriptor:
@@ -251,7 +274,7 @@ def drive(connections: Sequence[Connection], seconds: float) -> tuple["array[int
                 keep(now_ns - connection.sent_ns)
                 keep_sent(connection.sent_ns)
                 if now_ns < end_ns:
-                    connection.send_next()
+                    connection.successor.send_next()
                 else:
                     in_flight -= 1
             if clock() > give_up_ns:

@@ -134,6 +134,8 @@ class ConnectionKeys:
         self.group_id = group_id
         self.topic_id = topic_id
         self.states = [MIXES[mix](partition) for partition in partitions]
+        #: What the same caller writes and reads over connections to other coordinators; one request of all is in flight.
+        self.elsewhere: list[ConnectionKeys] = []
 
     def request(self, partitions: list[PartitionRequest]) -> StateRequest:
         """Return a request over some of the share partitions."""
@@ -179,18 +181,20 @@ def find_keys(
     prefix: str,
     placement: Placement = anywhere,
     mix: str = "steady",
+    coordinators: int = 1,
 ) -> list[ConnectionKeys]:
-    """Choose share partitions for so many connections, which are spread evenly over the coordinators and leaders.
+    """Choose share partitions for so many callers, which are spread evenly over the coordinators and leaders.
 
     Waits until all coordinators are there, then initialises the states.
 
     Args:
         first: a server that finds coordinators.
         topic_id: of the topic that the share partitions belong to.
-        connections: how many.
+        connections: how many callers.
         prefix: of the groups' ids.
         placement: those of one connection have one place.
         mix: what is to be written.
+        coordinators: over connections to so many each caller sends in turn.
 
     Raises:
         BenchmarkError: it takes too long.
@@ -209,11 +213,14 @@ def find_keys(
             if place is not None:
                 partitions = by_place[place][:KEYS_PER_CONNECTION]
                 chosen.append(ConnectionKeys(place[1], group_id, topic_id, partitions, mix))
-            if len(chosen) == connections:
+            if len(chosen) == connections * coordinators:
                 break
     for keys in chosen:
         wait_until(f"Initialising the states of {keys.group_id}", partial(_initialise, keys))
-    return chosen
+    # Places are taken in turn, so neighbours have different ones.
+    for number in range(0, len(chosen), coordinators):
+        chosen[number].elsewhere = chosen[number + 1 : number + coordinators]
+    return chosen[::coordinators]
 
 
 def take_place(by_place: dict[_Place, list[int]], taken: Counter[_Place]) -> _Place | None:
@@ -249,12 +256,13 @@ def _initialise(keys: ConnectionKeys) -> bool | None:
 
 
 def check_all(all_keys: Sequence[ConnectionKeys]) -> int:
-    """Read the states of all connections back and return how many share partitions were compared.
+    """Read the states of all callers back and return how many share partitions were compared.
 
     Raises:
         BenchmarkError: a state is not what was written.
     """
-    for keys in all_keys:
+    everywhere = [each for keys in all_keys for each in (keys, *keys.elsewhere)]
+    for keys in everywhere:
         with Client(keys.address) as client:
             keys.check(client)
-    return sum(len(keys.states) for keys in all_keys)
+    return sum(len(keys.states) for keys in everywhere)

@@ -74,6 +74,7 @@ def run_requests(brokers: int, contenders: Sequence[Contender], effort: Effort, 
                         f"{contender.name}-{mix}",
                         contender.placement(mix),
                         mix,
+                        contender.coordinators(mix),
                     )
                     for mix in MIXES
                 }

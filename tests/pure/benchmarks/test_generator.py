@@ -1,15 +1,18 @@
 """What the load generator sends and expects, against the product's own codec and replay."""
 
-from collections.abc import Sequence
+import socketserver
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import pytest
 
 from benchmarks.client import Address, BenchmarkError, request_frame
-from benchmarks.generator import Request
+from benchmarks.generator import Request, Workload, drive, open_caller
 from benchmarks.history import History
 from benchmarks.report import mark_table, request_table
 from benchmarks.share_state import LEADER_EPOCH, MIXES, STATE_EPOCH, ConnectionKeys, ReleasedState
-from holdfast.api.results import ReadResult, WritePartition, WriteResult
+from holdfast.api.results import ReadResult, StateResponse, WritePartition, WriteResult
 from holdfast.api.share_state import READ, WRITE
 from holdfast.api.state_requests import decode_request
 from holdfast.api.state_responses import encode_response
@@ -101,6 +104,49 @@ def test_a_read_of_another_state_ends_the_benchmark() -> None:
     body = encode_response(READ, 0, [(TOPIC_ID, [(0, ReadResult(0, None, STATE_EPOCH, 10, ()))])])
     with pytest.raises(BenchmarkError, match="in place of"):
         request.judge(b"\x00" + body)
+
+
+@contextmanager
+def answering(name: str, asked: list[str]) -> Iterator[Address]:
+    """Give a server that answers each Write with success, and says that it was asked."""
+
+    class Handler(socketserver.StreamRequestHandler):
+        def handle(self) -> None:
+            while length := self.rfile.read(4):
+                frame = length + self.rfile.read(int.from_bytes(length, "big"))
+                asked.append(name)
+                start = len(request_frame(WRITE, 1, 0, b""))
+                _, topics, _ = decode_request(WRITE, 1, frame, start)
+                results: StateResponse = [
+                    (topic_id, [(each.partition, WriteResult(0, None)) for each in partitions])
+                    for topic_id, partitions in topics
+                ]
+                answer = frame[8:12] + b"\x00" + encode_response(WRITE, 1, results)
+                self.wfile.write(len(answer).to_bytes(4, "big") + answer)
+
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, args=(0.01,)).start()
+        try:
+            yield Address("127.0.0.1", server.server_address[1])
+        finally:
+            server.shutdown()
+
+
+def test_a_caller_of_several_coordinators_sends_to_them_in_turn_one_request_at_a_time() -> None:
+    asked: list[str] = []
+    workload = Workload(api="write", keys=1, connections=1)
+    with answering("one", asked) as one, answering("other", asked) as other:
+        keys = ConnectionKeys(one, "group-1", TOPIC_ID, [1, 2])
+        keys.elsewhere = [ConnectionKeys(other, "group-2", TOPIC_ID, [3])]
+        first = open_caller(keys, workload)
+        latencies, _, errors = drive([first], 0.05)
+        while len(latencies) < 4:  # in one go, however slow the machine is
+            asked.clear()
+            latencies, _, errors = drive([first], 10 * 0.05)
+        for connection in first.ring():
+            connection.socket.close()
+    assert errors == 0
+    assert asked == [("one", "other")[number % 2] for number in range(len(latencies))]
 
 
 def test_tables_show_medians_and_say_which_marks_are_reached() -> None:
