@@ -169,7 +169,7 @@ class NodeConnection(asyncio.Protocol):
         buffer += data
         position, available = 0, len(buffer)
         while available - position >= LENGTH_SIZE:
-            length = read_length(buffer, position)
+            length = read_length(bytes(buffer[position : position + LENGTH_SIZE]), 0)
             if not LENGTH_SIZE <= length <= self._settings.frame_size_bytes_max:
                 text = f"The server at {self.address} announces an answer of {length} bytes; does it speak Kafka's protocol?"
                 self.close(Disconnected(text))

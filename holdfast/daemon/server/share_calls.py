@@ -78,10 +78,11 @@ def answer(
         return _answer_in_steps(service, authorizer, bounds, request, respond)
     api_key, version = request.api_key, request.api_version
     decoded = state_requests.decode_request(api_key, version, request.frame, request.body_offset, bounds, request)
-    if authorizer.may_call(request, api_key, decoded.group_id):
+    group_id, topics, _ = decoded
+    if authorizer.may_call(request, api_key, group_id):
         service.handle(api_key, decoded, partial(_respond, request, respond), request.client_address)
     else:
-        _respond(request, respond, _deny(request, decoded.topics))
+        _respond(request, respond, _deny(request, topics))
     return None
 
 

@@ -184,16 +184,22 @@ class ShareService:
         operations: list[tuple[int, Operation]] = []
         for topic_id, partitions in topics:
             for partition_request in partitions:
-                name = (group_id, topic_id, partition_request.partition)
+                # By its place: compiled code looks for a field of a named tuple by name.
+                name = (group_id, topic_id, partition_request[0])
                 place = places.get(name)
                 if place is None:
                     if hash_of_group is None:
                         hash_of_group = group_hash(group_id)
                     place = self._place(SharePartitionKey(*name), hash_of_group)
                 key, log_partition_index = place
-                operations.append(
-                    (log_partition_index, operation_type(key, partition_request, pending, len(operations)))
-                )
+                index = len(operations)
+                operation: Operation
+                if operation_type is WriteOperation:
+                    # By its name: compiled code makes it without a look at its arguments.
+                    operation = WriteOperation(key, partition_request, pending, index)
+                else:
+                    operation = operation_type(key, partition_request, pending, index)
+                operations.append((log_partition_index, operation))
         try:
             self._runtime.write_many(operations, waited_ms)
         except Exception as bug:

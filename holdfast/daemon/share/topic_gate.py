@@ -97,10 +97,12 @@ class TopicGate:
 def _find_unknown(request: StateRequest, partition_counts: dict[bytes, int]) -> dict[bytes, None]:
     """Return the topics that are not known, or not known to have so many partitions, in the order of the request."""
     unknown: dict[bytes, None] = {}
-    for topic_id, partitions in request.topics:
+    _, topics, _ = request
+    for topic_id, partitions in topics:
         count = partition_counts.get(topic_id, 0)
         for each in partitions:
-            if each.partition >= count:
+            # By its place: compiled code looks for a field of a named tuple by name.
+            if each[0] >= count:
                 if topic_id not in RESERVED_IDS:
                     unknown[topic_id] = None
                 break

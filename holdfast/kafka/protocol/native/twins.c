@@ -3,7 +3,7 @@
    Each function is the twin of one in Python and answers the same; where a case is unusual it answers None, and the caller goes
    the way in Python, which raises what is to be raised. `tests/pure/kafka/protocol/test_native.py` compares them case by case.
 
-   Source: Apache Kafka's message schemas Produce v8 and RequestHeader v1 and v2. */
+   Source: Apache Kafka's message schemas Produce v8 and RequestHeader v1 and v2, ResponseHeader v0 and v1. */
 
 #include "numbers_and_tuples.h"
 #include <string.h>
@@ -99,6 +99,26 @@ static PyObject *encode_request(PyObject *module, PyObject *const *args, Py_ssiz
     at = put_big_endian(put_big_endian(put_big_endian(at, version, 2), correlation_id, 4), name, 2);
     at = put_big_endian(put_bytes(at, PyBytes_AS_STRING(args[3]), name), 0, (int)tags);
     put_bytes(at, PyBytes_AS_STRING(args[4]), body);
+    return frame;
+}
+
+/* ---- a response -------------------------------------------------------------------------------------------------- */
+
+static PyObject *encode_response(PyObject *module, PyObject *const *args, Py_ssize_t arguments)
+{
+    int64_t correlation_id;
+    if (arguments != 3)
+        return PyErr_Format(PyExc_TypeError, "encode_response takes a number, a body, and whether there are tags");
+    if (!PyBytes_Check(args[1]) || !PyBool_Check(args[2]))
+        Py_RETURN_NONE;
+    Py_ssize_t body = PyBytes_GET_SIZE(args[1]), tags = args[2] == Py_True, size = 4 + tags + body;
+    if (!read_int32(args[0], &correlation_id) || size > INT32_MAX)
+        Py_RETURN_NONE;
+    PyObject *frame = PyBytes_FromStringAndSize(NULL, 4 + size);
+    if (!frame)
+        return NULL;
+    uint8_t *at = put_big_endian(put_big_endian((uint8_t *)PyBytes_AS_STRING(frame), size, 4), correlation_id, 4);
+    put_bytes(put_big_endian(at, 0, (int)tags), PyBytes_AS_STRING(args[1]), body);
     return frame;
 }
 
@@ -202,7 +222,8 @@ static PyObject *decode_produced(PyObject *module, PyObject *const *args, Py_ssi
 #define MANY(name) {#name, (PyCFunction)(void (*)(void))name, METH_FASTCALL, NULL}
 
 static PyMethodDef functions[] = {
-    MANY(read_request_header), MANY(encode_request), MANY(encode_produce), MANY(decode_produced), {NULL, NULL, 0, NULL},
+    MANY(read_request_header), MANY(encode_request), MANY(encode_response), MANY(encode_produce), MANY(decode_produced),
+    {NULL, NULL, 0, NULL},
 };
 
 static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT, "twins", NULL, -1, functions, NULL, NULL, NULL, NULL};

@@ -17,6 +17,9 @@ def encode_request(
 ) -> bytes | None:
     """Twin of `frames.encode_request_in_python`; None where a number is beyond its field."""
 
+def encode_response(correlation_id: int, body: bytes, has_tags: bool, /) -> bytes | None:
+    """Twin of `frames.encode_response_in_python`; None where a number is beyond its field."""
+
 def encode_produce(topic: str, timeout_ms: int, batches: Iterable[tuple[int, bytes]], /) -> bytes | None:
     """Twin of `requests.encode_produce_in_python`, for a list of batches.
 

@@ -89,6 +89,14 @@ def test_requests_are_encoded_as_in_python(
     assert encoded == (expected if isinstance(expected, bytes) else None)
 
 
+@given(NUMBERS, st.binary(max_size=50), st.booleans())
+def test_responses_are_encoded_as_in_python(number: int, body: bytes, has_tags: bool) -> None:
+    expected = outcome(frames.encode_response_in_python, number, body, has_tags)
+    assert outcome(frames.encode_response, number, body, has_tags) == expected
+    encoded = twins.encode_response(number, body, has_tags)
+    assert encoded == (expected if isinstance(expected, bytes) else None)
+
+
 @given(
     st.text(max_size=5) | st.just("topic"),
     NUMBERS,
@@ -126,6 +134,8 @@ def test_any_bytes_are_taken_as_in_python(data: bytes) -> None:
 def test_the_usual_ones_are_made_in_c() -> None:
     assert twins.read_request_header(RequestHeader, HEADER) == (85, 1, 7, b"me", 12)
     assert twins.encode_request(0, 8, 1, b"me", b"body", False) == b"\0\0\0\x10\0\0\0\x08\0\0\0\x01\0\x02mebody"
+    assert twins.encode_response(7, b"body", True) == b"\0\0\0\x09\0\0\0\x07\0body"
+    assert twins.encode_response(-1, b"", False) == b"\0\0\0\x04\xff\xff\xff\xff"
     assert twins.encode_produce("topic", 30_000, [(3, b"batch")]) is not None
     assert twins.decode_produced(Produced, ANSWER) == ([(3, 0, 2**40, "")], 0)
 
@@ -157,6 +167,11 @@ def test_other_batches_are_left_to_python(batches: Any) -> None:
     assert twins.encode_produce("topic", 1, batches) is None
 
 
+@pytest.mark.parametrize("body", [bytearray(b"body"), memoryview(b"body")])
+def test_another_body_of_a_response_is_left_to_python(body: Any) -> None:
+    assert twins.encode_response(1, body, True) is None
+
+
 def test_a_name_that_is_too_long_is_left_to_python() -> None:
     assert twins.encode_produce("t" * 2**15, 1, []) is None
     assert twins.encode_request(0, 8, 1, b"m" * 2**15, b"", False) is None
@@ -185,6 +200,9 @@ def test_what_is_made_is_unknown_to_the_collector() -> None:
         lambda: twins.read_request_header(list, HEADER),  # type: ignore[type-var]
         lambda: twins.encode_request(0, 8, 2**30, b"me", bytes(600), True),
         lambda: twins.encode_request(0, 8, 2**90, b"me", bytes(600), True),
+        lambda: twins.encode_response(2**30, bytes(600), True),
+        lambda: twins.encode_response(2**90, bytes(600), True),
+        lambda: twins.encode_response(1, bytes(600)),  # type: ignore[call-arg]
         lambda: twins.encode_produce("topic", 1, [(2**30, bytes(600)), (1, b"")]),
         lambda: twins.encode_produce("topic", 1, [(2**30, bytes(600)), (2**90, b"")]),
         lambda: twins.encode_produce("topic", 1),  # type: ignore[call-arg]
