@@ -132,7 +132,7 @@ class KafkaCoordinator:
         return _by_leader(self._kafka, self.state_topic)
 
     def coordinators(self, mix: str) -> int:
-        """Return one; in the mix *spread* each broker is one."""
+        """Return one; in the mix *spread* the number of brokers, each of which is one."""
         assert self._kafka is not None
         return len(self._kafka.nodes) if mix == "spread" else 1
 

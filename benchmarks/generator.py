@@ -38,7 +38,7 @@ _PATCH_OFFSET: Final = 12
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
-    """What is asked, and over how many connections: of how many callers, that is."""
+    """What is asked, and by how many callers: most have one connection."""
 
     api: str  #: "write" or "read"
     keys: int  #: share partitions in one request

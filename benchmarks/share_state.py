@@ -217,10 +217,27 @@ def find_keys(
                 break
     for keys in chosen:
         wait_until(f"Initialising the states of {keys.group_id}", partial(_initialise, keys))
-    # Places are taken in turn, so neighbours have different ones.
+    return make_callers(chosen, coordinators)
+
+
+def make_callers(chosen: Sequence[ConnectionKeys], coordinators: int) -> list[ConnectionKeys]:
+    """Give each caller the share partitions of so many neighbours, which lie with different coordinators.
+
+    Each begins with another coordinator than the caller before it, so that they do not all go to the same one at a time.
+
+    Raises:
+        BenchmarkError: two of a caller's have one coordinator, because a leader has moved.
+    """
+    callers: list[ConnectionKeys] = []
     for number in range(0, len(chosen), coordinators):
-        chosen[number].elsewhere = chosen[number + 1 : number + coordinators]
-    return chosen[::coordinators]
+        neighbours = chosen[number : number + coordinators]
+        if len({keys.address for keys in neighbours}) < coordinators:
+            raise BenchmarkError(f"Coordinators of {neighbours[0].group_id} and its neighbours are the same.")
+        begin = len(callers) % coordinators
+        first, *others = (*neighbours[begin:], *neighbours[:begin])
+        first.elsewhere = others
+        callers.append(first)
+    return callers
 
 
 def take_place(by_place: dict[_Place, list[int]], taken: Counter[_Place]) -> _Place | None:

@@ -125,6 +125,7 @@ def answering(name: str, asked: list[str]) -> Iterator[Address]:
                 self.wfile.write(len(answer).to_bytes(4, "big") + answer)
 
     with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler) as server:
+        server.daemon_threads = True  # else the end waits for those whose caller is still there
         threading.Thread(target=server.serve_forever, args=(0.01,)).start()
         try:
             yield Address("127.0.0.1", server.server_address[1])
@@ -143,6 +144,7 @@ def test_a_caller_of_several_coordinators_sends_to_them_in_turn_one_request_at_a
         while len(latencies) < 4:  # in one go, however slow the machine is
             asked.clear()
             latencies, _, errors = drive([first], 10 * 0.05)
+        assert [connection.socket.getpeername() for connection in first.ring()] == [one, other]
         for connection in first.ring():
             connection.socket.close()
     assert errors == 0

@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks.client import Address, BenchmarkError
 from benchmarks.machine import compiler_seconds, thread_times
-from benchmarks.share_state import KEYS_PER_CONNECTION, take_place
+from benchmarks.share_state import KEYS_PER_CONNECTION, ConnectionKeys, make_callers, take_place
 
 ONE, OTHER = Address("127.0.0.1", 1), Address("127.0.0.1", 2)
 ENOUGH, TOO_FEW = list(range(KEYS_PER_CONNECTION)), list(range(KEYS_PER_CONNECTION - 1))
@@ -24,6 +24,21 @@ def test_a_place_with_too_few_share_partitions_is_left_for_the_next_group() -> N
     taken: Counter[tuple[int, Address]] = Counter()
     assert take_place({(1, ONE): TOO_FEW, (2, ONE): ENOUGH}, taken) is None
     assert not taken
+
+
+def test_each_caller_has_all_coordinators_and_begins_with_the_next_one() -> None:
+    addresses = [Address("127.0.0.1", 1 + number % 3) for number in range(12)]
+    chosen = [ConnectionKeys(address, f"group-{n}", bytes(16), [0]) for n, address in enumerate(addresses)]
+    callers = make_callers(chosen, 3)
+    order = [[keys.address.port for keys in (caller, *caller.elsewhere)] for caller in callers]
+    assert order == [[1, 2, 3], [2, 3, 1], [3, 1, 2], [1, 2, 3]]
+    assert make_callers(chosen[:4], 1) == chosen[:4]
+
+
+def test_a_caller_whose_coordinators_are_one_after_all_ends_the_benchmark() -> None:
+    chosen = [ConnectionKeys(address, "group", bytes(16), [0]) for address in (ONE, OTHER, ONE)]
+    with pytest.raises(BenchmarkError, match="are the same"):
+        make_callers(chosen, 3)
 
 
 def write_thread(proc: Path, process_id: int, thread_id: int, name: str, user: int, system: int) -> None:

@@ -7,7 +7,7 @@ from io import BytesIO
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from kio.serial import writers
 from kio.static.primitive import uvarint
@@ -84,6 +84,14 @@ def test_a_body_that_does_not_hold_the_field(data: str, is_flexible: bool, take:
     reader = BodyReader(bytes.fromhex(data.replace(" ", "")), 0, is_flexible)
     with pytest.raises(MalformedBody):
         getattr(reader, take)(*([] if take == "end" else ["f"]))
+
+
+@given(st.integers(-(2**31), 2**31 - 1))
+@example(2**31 - 1)
+@example(-(2**31))
+@example(-1)
+def test_a_length_is_read_as_a_number_with_a_sign(length: int) -> None:
+    assert frames.read_length(b"at" + length.to_bytes(4, "big", signed=True) + b"more", 2) == length
 
 
 def test_request_frames() -> None:
