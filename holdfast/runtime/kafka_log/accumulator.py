@@ -5,7 +5,6 @@ Within a partition one batch is in flight at a time and the next records wait me
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -53,13 +52,10 @@ class _PartitionQueue:
 class RecordAccumulator:
     """The records of all partitions on their way into batches."""
 
-    def __init__(
-        self, config: AccumulatorConfig, sent: SentBatches, clock_ms: Callable[[], int], metrics: RuntimeMetrics
-    ) -> None:
-        """Begin empty; `sent` keeps every batch that is made, and `clock_ms` gives records their time."""
+    def __init__(self, config: AccumulatorConfig, sent: SentBatches, metrics: RuntimeMetrics) -> None:
+        """Begin empty; `sent` keeps every batch that is made."""
         self._config = config
         self._sent = sent
-        self._clock_ms = clock_ms
         self._metrics = metrics
         self._loop = asyncio.get_running_loop()
         self._queues: defaultdict[int, _PartitionQueue] = defaultdict(_PartitionQueue)
@@ -132,8 +128,12 @@ class RecordAccumulator:
             queue.records.clear()
             self.ready.discard(partition)
 
-    def make_batch(self, partition: int) -> SentBatch | None:
+    def make_batch(self, partition: int, now_ms: int) -> SentBatch | None:
         """Put waiting records into a batch, as many as it holds, which is in flight from now on; None: there are none.
+
+        Args:
+            partition: whose records.
+            now_ms: the time of the records.
 
         Raises:
             Exception: it cannot be built; the records are still there.
@@ -147,9 +147,7 @@ class RecordAccumulator:
         if queue.is_in_flight or not queue.records:
             return None
         config, records = self._config, queue.records
-        data, count, size = encode(
-            records, self._clock_ms(), config.state_topic_compression_codec, config.batch_bytes_max
-        )
+        data, count, size = encode(records, now_ms, config.state_topic_compression_codec, config.batch_bytes_max)
         first_header, last_header = records[0][2], records[count - 1][2]
         if count == len(records):
             queue.records = []

@@ -86,7 +86,8 @@ class Sender:
         self._company_max_s = min(COMPANY_MAX_S, config.append_linger_max_ms / 1_000)
         self._company = Company(self._company_max_s)
         self._sent = sent
-        self.accumulator = RecordAccumulator(config.accumulator, sent, clock_ms, metrics)
+        self._clock_ms = clock_ms
+        self.accumulator = RecordAccumulator(config.accumulator, sent, metrics)
         self._is_flush_due = False
         self._is_closed = False
         #: Requests without an answer.
@@ -198,12 +199,13 @@ class Sender:
             return
         now_s, room, records = self._now_s(), self._config.request_bytes_max, 0
         expires_s = now_s + self._config.message_timeout_ms / 1_000
+        now_ms = self._clock_ms()
         batches: list[PendingBatch] = []
         for partition in partitions:
             if room <= 0:
                 break
             try:
-                sent = self.accumulator.make_batch(partition)
+                sent = self.accumulator.make_batch(partition, now_ms)
             except Exception as bug:  # its owner fails alone; the records of the others are sent
                 self._drop_unbuilt(partition, bug)
                 continue

@@ -104,18 +104,18 @@ async def test_records_that_waited_for_a_batch_are_in_the_time_of_the_next_one_o
     sender = make_sender(brokers)
     accumulator = sender.accumulator
     accumulator.append(0, b"k", b"v", b"h")
-    made = accumulator.make_batch(0)
+    made = accumulator.make_batch(0, 1)
     assert made is not None
     assert made.first_record_s is not None
-    assert accumulator.make_batch(0) is None, "one is in flight"
+    assert accumulator.make_batch(0, 1) is None, "one is in flight"
     assert accumulator.append(0, b"k", b"v", b"h") is False, "it need not be sent now"
     assert 0 not in accumulator.ready
     accumulator.end_batch(0)
     assert accumulator.ready == {0}
-    assert accumulator.make_batch(0) is not None
+    assert accumulator.make_batch(0, 1) is not None
     accumulator.end_batch(0)
     assert accumulator.ready == set()
-    assert accumulator.make_batch(0) is None, "there is nothing"
+    assert accumulator.make_batch(0, 1) is None, "there is nothing"
     accumulator.forget(7)
     assert await sender.close(5)
 
