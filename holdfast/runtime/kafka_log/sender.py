@@ -82,11 +82,10 @@ class Sender:
         self._metrics = metrics
         self._bugs = BugReports(metrics.internal_errors)
         self._loop = asyncio.get_running_loop()
-        self._now_s = self._loop.time
+        self._now_s, self._clock_ms = self._loop.time, clock_ms
         self._company_max_s = min(COMPANY_MAX_S, config.append_linger_max_ms / 1_000)
         self._company = Company(self._company_max_s)
         self._sent = sent
-        self._clock_ms = clock_ms
         self.accumulator = RecordAccumulator(config.accumulator, sent, metrics)
         self._is_flush_due = False
         self._is_closed = False
@@ -197,9 +196,8 @@ class Sender:
             slot = self._slots[broker_id] = BrokerSlot(config.produce_requests_in_flight_max, linger)
         if not slot.free:
             return
-        now_s, room, records = self._now_s(), self._config.request_bytes_max, 0
+        now_s, now_ms, room, records = self._now_s(), self._clock_ms(), self._config.request_bytes_max, 0
         expires_s = now_s + self._config.message_timeout_ms / 1_000
-        now_ms = self._clock_ms()
         batches: list[PendingBatch] = []
         for partition in partitions:
             if room <= 0:
