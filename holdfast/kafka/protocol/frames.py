@@ -21,7 +21,6 @@ from holdfast.kafka.protocol.primitives import MalformedBody, skip_tags
 LENGTH_SIZE: Final = 4
 _FRAME_SIZE_MAX: Final = (1 << 31) - 1
 
-_LENGTH: Final = Struct(">i")
 _REQUEST: Final = Struct(">hhih")
 _REQUEST_FRAME: Final = Struct(">ihhih")
 _RESPONSE_FRAME: Final = Struct(">ii")
@@ -141,7 +140,7 @@ def read_response_header(frame: bytes, has_tags: bool) -> tuple[int, int]:
     Raises:
         MalformedBody: the frame ends in the middle of it.
     """
-    if len(frame) < _LENGTH.size:
-        raise MalformedBody("CorrelationId", 0, f"it has {_LENGTH.size} bytes, the frame {len(frame)}")
-    end = _LENGTH.size
+    end = LENGTH_SIZE  # a correlation id is as long, and is read alike
+    if len(frame) < end:
+        raise MalformedBody("CorrelationId", 0, f"it has {end} bytes, the frame {len(frame)}")
     return read_length(frame, 0), skip_tags(frame, end, "the response header") if has_tags else end
