@@ -67,6 +67,7 @@ def kafka_log_config(topic: str, connection: ConnectionOptions, **given: Any) ->
         "fetch_batch_bytes_max": 16 * _MIB,
         "slice_records_max": 200,
         "request_timeout_ms": 10_000,
+        "busy_poll_us": 0,
         "leader_silence_max_ms": 3_000,
         "throttle_max_ms": 300_000,
     }

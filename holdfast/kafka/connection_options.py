@@ -42,6 +42,8 @@ class ConnectionOptions:
     tokens: TokenKeeper | None = field(default=None, repr=False, compare=False)
     ssl_context: ssl.SSLContext | None = None
     client_id: str = "holdfast"
+    #: How long the event loop polls for an answer before it sleeps; 0: it sleeps at once.
+    busy_poll_us: int = 0
     #: Who brokers take us for, see `security.principal_of`.
     principal: str = "User:ANONYMOUS"
     #: When each broker answered last.

@@ -12,13 +12,17 @@ from typing import Any, Final, cast, final
 from mypy_extensions import mypyc_attr
 
 from holdfast.kafka.aiokafka_parts import open_transport
+from holdfast.kafka.brokers.busy_poll import BusyPoll
 from holdfast.kafka.connection_options import Address, AnswerTimes, ConnectionOptions
 from holdfast.kafka.errors import ConnectionFailed, VersionUnsupported
+from holdfast.kafka.protocol import requests
 from holdfast.kafka.protocol.frames import encode_request
 
 #: Length, correlation id.
 _ANSWER_HEAD: Final = Struct(">ii")
 _ANSWER_HEAD_BYTES: Final = 8
+#: A broker holds its answer until there is something to read, so it is not polled for.
+_FETCH: Final = requests.FETCH[0]
 _unpack_head: Final[Callable[[bytes, int], tuple[int, int]]] = _ANSWER_HEAD.unpack_from
 
 #: Takes the body of an answer, or why none came; then whether the broker acted is not known.
@@ -56,6 +60,7 @@ class BrokerConnection:
         versions: Mapping[int, tuple[int, int]],
         timeout_ms: int,
         answers: AnswerTimes | None = None,
+        busy_poll_us: int = 0,
     ) -> None:
         """Take over a transport whose broker has let us in and answered every request so far.
 
@@ -67,6 +72,7 @@ class BrokerConnection:
             versions: lowest and highest version of each API that the broker speaks; empty: not known, so all are sent.
             timeout_ms: bounds every answer.
             answers: keeps when answers came.
+            busy_poll_us: how long the event loop polls for an answer before it sleeps, see `busy_poll`; 0: it sleeps at once.
         """
         #: Requests can still be sent.
         self.is_open = True
@@ -82,6 +88,7 @@ class BrokerConnection:
         self._timeout_ms = timeout_ms
         self._loop = asyncio.get_running_loop()
         self._now_s = self._loop.time
+        self._busy_poll = BusyPoll(self._loop, busy_poll_us)
         self._correlation_id = 0
         #: Few, as a rule one.
         self._waiting: list[_Request] = []
@@ -112,8 +119,16 @@ class BrokerConnection:
             sasl=secured.sasl,
             tokens=secured.tokens,
         )
-        client_id, answers = options.client_id, options.answers
-        connection = BrokerConnection(transport, close_transport, address, client_id, versions, timeout_ms, answers)
+        connection = BrokerConnection(
+            transport,
+            close_transport,
+            address,
+            options.client_id,
+            versions,
+            timeout_ms,
+            options.answers,
+            options.busy_poll_us,
+        )
         connection._heard[address] = connection._loop.time()  # it has said what versions it speaks
         # What aiokafka does for each request, in two tasks and a stream, costs several times the request itself.
         transport.set_protocol(cast("asyncio.Protocol", connection))
@@ -143,6 +158,8 @@ class BrokerConnection:
             self._watch = self._loop.call_at(expires_s, self._close_overdue)
         try:
             self._write(frame)
+            if api_key != _FETCH:
+                self._busy_poll.on_sent()
         except RuntimeError as closed:  # uvloop's, between the end of a connection and its notification
             self._fail(str(closed))
 
@@ -193,6 +210,7 @@ class BrokerConnection:
                 break
             request = self._waiting.pop(0)
             self._heard[self._place] = self._now_s()
+            self._busy_poll.on_answered(len(waiting))
             request.on_answer(data[start + request.head_bytes : stop])
             start = stop
         else:

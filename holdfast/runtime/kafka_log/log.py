@@ -6,7 +6,7 @@ partitions of a broker at once, where librdkafka sends one Produce for each; doc
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from holdfast.kafka.connection_options import ConnectionOptions
@@ -63,6 +63,8 @@ class KafkaLogConfig:
     slice_records_max: int
     #: Of any request to a broker.
     request_timeout_ms: int
+    #: How long the event loop polls for a broker's answer before it sleeps; 0: it sleeps at once.
+    busy_poll_us: int
     #: After it, what a broker says of its log's end is used only if another confirms it.
     leader_silence_max_ms: int
     #: The longest that a broker is sent nothing because of a quota.
@@ -83,7 +85,8 @@ class KafkaLog:
         self._reading: dict[int, int] = {}
         # A Produce without an answer is sent again meanwhile: its broker may be silent and lead no more.
         timeout_ms = config.request_timeout_ms + config.fetch_wait_ms
-        self._brokers = Brokers(config.connection, config.topic, timeout_ms, config.topic_id)
+        connection = replace(config.connection, busy_poll_us=config.busy_poll_us)
+        self._brokers = Brokers(connection, config.topic, timeout_ms, config.topic_id)
         self._sent = SentBatches()
         self._sender = Sender(
             SenderConfig(

@@ -57,6 +57,7 @@ def own_values() -> Settings:
     log = {
         "append_linger_max_ms": 8,
         "append_linger_ms": 7,
+        "busy_poll_us": 501,
         "codec": "kafka",
         "fetch_bytes_max": 2_000_001,
         "fetch_partition_bytes_max": 200_001,

@@ -119,6 +119,13 @@ class LogSettings(Component):
     producer_queue_bytes_max: int = setting(
         64 * MIB, "The same in bytes of records, with what each takes beside key and value.", ge=MIB, le=1024 * MIB
     )
+    busy_poll_us: int = setting(
+        500,
+        "How long, in microseconds, the event loop polls for a broker's answer before it sleeps, for to be woken takes long on many "
+        "machines. It does so only while answers come within that time, and lets other threads run first. 0 saves the processor time.",
+        ge=0,
+        le=10_000,
+    )
     throttle_max_ms: int = time_ms(
         5 * MINUTE_MS,
         "Longest time for which a broker is sent nothing because it says that a quota was exceeded; a pause that it "

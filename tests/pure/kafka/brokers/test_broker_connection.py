@@ -244,3 +244,28 @@ def test_an_event_loop_takes_a_connection_for_a_protocol(new_loop: Callable[[], 
 
     with asyncio.Runner(loop_factory=new_loop) as runner:
         runner.run(exchange())
+
+
+@pytest.mark.parametrize("busy_poll_us", [0, 10_000_000])
+async def test_the_loop_polls_for_an_answer_if_it_is_told_to(socket: Socket, busy_poll_us: int) -> None:
+    connection = BrokerConnection(socket, socket.close, ("host", 9092), "me", {}, 10_000, None, busy_poll_us)  # type: ignore[arg-type]
+    loop = asyncio.get_running_loop()
+    reports: list[Outcome] = []
+    connection.send(*FETCH, b"body", reports.append)  # whose answer comes when there is something to read
+    assert await is_asleep(loop)
+    connection.data_received(answer(1, b"fetched"))
+    ask(connection, reports)
+    ask(connection, reports)
+    assert (await is_asleep(loop)) == (busy_poll_us == 0)
+    connection.data_received(answer(2, b"first"))
+    assert (await is_asleep(loop)) == (busy_poll_us == 0)
+    connection.data_received(answer(3, b"second"))
+    assert await is_asleep(loop)
+    assert reports == [b"fetched", b"first", b"second"]
+
+
+async def is_asleep(loop: asyncio.AbstractEventLoop) -> bool:
+    """Tell whether nothing but this test is due in the next turns of asyncio's loop."""
+    for _ in range(3):
+        await asyncio.sleep(0)
+    return not loop._ready  # type: ignore[attr-defined]

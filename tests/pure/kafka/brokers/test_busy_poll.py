@@ -1,0 +1,117 @@
+"""Busy polling: the loop takes turns until an answer comes or its time is over, and sleeps where answers take longer."""
+
+from collections.abc import Callable
+
+import pytest
+
+from holdfast.kafka.brokers.busy_poll import BusyPoll
+
+
+class Loop:
+    """Stands in for the event loop and for the clock, of which each turn takes a tenth of a millisecond."""
+
+    def __init__(self) -> None:
+        self.now_s = 100.0
+        self.due: list[Callable[[], None]] = []
+
+    def call_soon(self, call: Callable[[], None]) -> None:
+        self.due.append(call)
+
+    def clock_s(self) -> float:
+        return self.now_s
+
+    def take_turns(self, until_s: float) -> int:
+        """Take turns until a time or until the loop would sleep, which it then does up to that time; returns how many."""
+        turns = 0
+        while self.due and self.now_s < until_s:
+            due, self.due = self.due, []
+            for call in due:
+                call()
+            self.now_s += 0.000_1
+            turns += 1
+        self.now_s = max(self.now_s, until_s)
+        return turns
+
+
+@pytest.fixture
+def loop() -> Loop:
+    return Loop()
+
+
+def make_poll(loop: Loop, max_us: int = 1_000) -> BusyPoll:
+    return BusyPoll(loop, max_us, loop.clock_s)  # type: ignore[arg-type]
+
+
+def exchange(loop: Loop, poll: BusyPoll, took_s: float) -> int:
+    """Send a request that is answered after a time; returns how many turns the loop took meanwhile."""
+    poll.on_sent()
+    turns = loop.take_turns(loop.now_s + took_s)
+    poll.on_answered(0)
+    loop.take_turns(loop.now_s + 1)
+    return turns
+
+
+def test_the_loop_does_not_sleep_until_the_answer_is_there(loop: Loop) -> None:
+    poll = make_poll(loop)
+    poll.on_sent()
+    assert loop.take_turns(loop.now_s + 0.000_45) == 5
+    poll.on_answered(0)
+    assert loop.take_turns(loop.now_s + 1) == 1  # in which it finds that there is nothing to wait for
+    assert not loop.due
+
+
+def test_polling_ends_with_its_time(loop: Loop) -> None:
+    poll = make_poll(loop)
+    poll.on_sent()
+    assert loop.take_turns(loop.now_s + 60) in (11, 12)
+    assert not loop.due
+
+
+def test_polling_goes_on_while_another_request_is_in_flight(loop: Loop) -> None:
+    poll = make_poll(loop)
+    poll.on_sent()
+    poll.on_sent()
+    assert len(loop.due) == 1  # one turn of the loop is enough for both
+    poll.on_answered(1)
+    assert loop.take_turns(loop.now_s + 0.000_45) == 5
+    poll.on_answered(0)
+    assert loop.take_turns(loop.now_s + 1) == 1
+
+
+def test_an_answer_begins_no_polling(loop: Loop) -> None:
+    poll = make_poll(loop)
+    exchange(loop, poll, 0.000_3)
+    poll.on_answered(0)
+    assert not loop.due
+
+
+def test_where_answers_come_late_few_are_polled_for(loop: Loop) -> None:
+    poll = make_poll(loop)
+    polled = [number for number in range(130) if exchange(loop, poll, 0.002)]
+    assert polled == [*range(5), *range(61, 66), *range(122, 127)]
+
+
+def test_polling_goes_on_while_half_of_the_answers_come_in_time(loop: Loop) -> None:
+    poll = make_poll(loop)
+    assert all(exchange(loop, poll, took_s) for took_s in [0.002, 0.000_5] * 100)
+
+
+def test_polling_rests_when_five_of_eight_answers_come_late(loop: Loop) -> None:
+    poll = make_poll(loop)
+    for took_s in [0.000_5] * 100 + [0.002, 0.002, 0.000_5, 0.002, 0.000_5, 0.002, 0.000_5, 0.002]:
+        assert exchange(loop, poll, took_s)
+    assert not exchange(loop, poll, 0.002)
+
+
+def test_an_answer_that_comes_in_time_without_has_all_polled_for_again(loop: Loop) -> None:
+    poll = make_poll(loop)
+    for _ in range(20):
+        exchange(loop, poll, 0.002)
+    assert exchange(loop, poll, 0.000_5) == 0
+    assert all(exchange(loop, poll, 0.002) for _ in range(5))
+    assert exchange(loop, poll, 0.002) == 0
+
+
+def test_none_is_polled_for_where_that_is_off(loop: Loop) -> None:
+    poll = make_poll(loop, 0)
+    assert [exchange(loop, poll, 0.000_1) for _ in range(3)] == [0, 0, 0]
