@@ -340,9 +340,9 @@ class CoordinatorRuntime:
                 partition.read_index_found(round_number, offset)
             except Exception as bug:
                 self._fail_partition(partition, "read index", bug)
-        self._drain()
-        # What waited for this answer goes with the log's next query, which leaves before this turn ends.
+        # What waited for this answer goes with the log's next query, which leaves before anyone is answered.
         self._begin_round()
+        self._drain()
 
     def records_deleted(self, partition: int, log_start_offset: int | None, why: str) -> None:
         """See `LogListener.records_deleted`."""

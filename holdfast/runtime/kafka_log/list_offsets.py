@@ -84,6 +84,8 @@ class OffsetQueries:
         self._wanted: defaultdict[int, set[int]] = defaultdict(set)
         #: By broker, of the query in flight: (broker id, leader epoch) by partition.
         self._in_flight: dict[int, dict[int, tuple[int, int]]] = {}
+        #: The broker whose answer is being reported, when nothing else that was queried of it is open.
+        self._reported_of: int | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
         self._is_closed = False
         self._silence_max_s = leader_silence_max_ms / 1_000
@@ -117,10 +119,15 @@ class OffsetQueries:
         return found.get(partition)
 
     def want_latest(self, round_number: int, partitions: list[int]) -> None:
-        """Query the latest offsets of some partitions, each of which is reported once."""
+        """Query the latest offsets of some partitions, each of which is reported once.
+
+        Called while an answer is being reported, it sends the next query to that broker before it returns.
+        """
         self._round = round_number
         for partition in partitions:
             self._want(partition)
+        if self._reported_of in self._wanted:
+            self._query_after_report()
 
     def on_heard(self, broker_id: int, sent_s: float) -> None:
         """Learn that a broker answered a request that left at a time of the loop's clock.
@@ -233,12 +240,19 @@ class OffsetQueries:
         self._metrics.read_index_time.record((self._loop.time() - query.began_s) * 1_000)
         for partition in found:
             del wanted_as[partition]
+        self._reported_of = None if wanted_as else query.broker_id
         if found:
             self._report(query.round_number, {**found})
         if wanted_as:
             self._run(self._end_unanswered(query))
         else:
-            self._query_next(query.broker_id)
+            self._query_after_report()
+
+    def _query_after_report(self) -> None:
+        """Query what is wanted of the broker whose answer is reported, once: so it is at work while those who waited are answered."""
+        broker_id, self._reported_of = self._reported_of, None
+        if broker_id is not None:
+            self._query_next(broker_id)
 
     async def _end_unanswered(self, query: _Query) -> None:
         await self._refresh()  # also the pause before they are queried again

@@ -344,3 +344,25 @@ async def test_a_broker_that_leads_nothing_any_more_when_its_pause_is_over_is_no
     await wait_until(lambda: len(reports) == 3)
     assert reports == [(1, {0: 4}), (2, {0: None}), (3, {0: 5})]
     assert asked_of(brokers) == [(1, {0: 0}), (1, {0: 2})]
+
+
+async def test_the_next_query_leaves_before_those_who_waited_for_the_last_one_are_answered(
+    brokers: FakeBrokers, reports: Reports
+) -> None:
+    sent: list[int] = []
+
+    def report(number: int, found: dict[int, int | None]) -> None:
+        if not reports:
+            queries.want_latest(number + 1, [1, 0])
+        sent.append(len(brokers.asking))
+        reports.append((number, found))
+
+    queries = OffsetQueries(brokers, report, RuntimeMetrics(Registry()), **offset_query_bounds())  # type: ignore[arg-type]
+    brokers.answers.extend([lambda _: answer({1: 5}), lambda _: answer({1: 6}), lambda _: answer({0: 4})])
+    brokers.release_answers()
+    queries.want_latest(1, [1])
+    await wait_until(lambda: len(reports) == 3)
+    assert asked_of(brokers) == [(2, {1: 0}), (2, {1: 0}), (1, {0: 0})]  # the other broker's with what else is wanted
+    assert reports == [(1, {1: 5}), (2, {1: 6}), (2, {0: 4})]
+    assert sent == [2, 3, 3]
+    queries.close()
