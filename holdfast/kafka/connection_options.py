@@ -9,6 +9,7 @@ from holdfast.kafka import addresses
 from holdfast.kafka.oauth.sources import Bearer
 from holdfast.kafka.oauth.tokens import TokenKeeper
 from holdfast.kafka.security import Sasl, Security, make_ssl_context, parse_security, principal_of, wrong_value
+from holdfast.metrics.instruments import Counter
 
 Address = addresses.Address
 
@@ -29,6 +30,15 @@ class AnswerTimes:
             del self.by_address[address]
 
 
+class BusyPolling:
+    """How long an event loop polls for an answer before it sleeps, and how long it has."""
+
+    def __init__(self, max_us: int = 0, polled_ms: Counter | None = None) -> None:
+        """Poll behind each request for `max_us` at most, in microseconds; 0: never; `polled_ms` counts processor time."""
+        self.max_us = max_us
+        self.polled_ms = Counter() if polled_ms is None else polled_ms
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionOptions:
     """How to connect to any broker of one cluster."""
@@ -42,10 +52,10 @@ class ConnectionOptions:
     tokens: TokenKeeper | None = field(default=None, repr=False, compare=False)
     ssl_context: ssl.SSLContext | None = None
     client_id: str = "holdfast"
-    #: How long the event loop polls for an answer before it sleeps; 0: it sleeps at once.
-    busy_poll_us: int = 0
     #: Who brokers take us for, see `security.principal_of`.
     principal: str = "User:ANONYMOUS"
+    #: How answers are polled for.
+    busy_polling: BusyPolling = field(default_factory=BusyPolling, repr=False, compare=False)
     #: When each broker answered last.
     answers: AnswerTimes = field(default_factory=AnswerTimes, repr=False, compare=False)
     #: Gives what says of security how the next connection is opened; None: these do.

@@ -17,7 +17,12 @@ class RuntimeMetrics:
             "partition_load_time_ms", "Time of successful loads, from the request to the end of reading."
         )
         self.loop_busy_ms = registry.counter(
-            "loop_busy_ms", "Processor time of the event loop; per second, the share of time in which it was busy."
+            "loop_busy_ms",
+            "Processor time of the event loop but for polling; per second, the share of time in which it was busy.",
+        )
+        self.busy_poll_ms = registry.counter(
+            "busy_poll_ms",
+            "Processor time for which the event loop polled for answers of brokers in place of sleeping.",
         )
         self.event_queue_time = histogram(
             "event_queue_time_ms",

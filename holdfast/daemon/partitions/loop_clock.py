@@ -19,11 +19,12 @@ class LoopClock:
         self._worked_before_s = thread_time()
 
     def tick(self) -> None:
-        """Measure how late this tick is, and how long this thread has worked in all."""
+        """Measure how late this tick is, and how long this thread has worked in all, polling apart."""
         self.ticks += 1
         now_s = perf_counter()
         if self._ticked_s:
             late_ms = (now_s - self._ticked_s) * 1_000 - self._tick_ms
             self._metrics.event_queue_time.record(max(0.0, late_ms))
-        self._metrics.loop_busy_ms.value = int((thread_time() - self._worked_before_s) * 1_000)
+        busy, worked_ms = self._metrics.loop_busy_ms, int((thread_time() - self._worked_before_s) * 1_000)
+        busy.value = max(busy.value, worked_ms - self._metrics.busy_poll_ms.value)  # both are cut to whole ms
         self._ticked_s = now_s

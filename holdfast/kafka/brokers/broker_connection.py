@@ -13,7 +13,7 @@ from mypy_extensions import mypyc_attr
 
 from holdfast.kafka.aiokafka_parts import open_transport
 from holdfast.kafka.brokers.busy_poll import BusyPoll
-from holdfast.kafka.connection_options import Address, AnswerTimes, ConnectionOptions
+from holdfast.kafka.connection_options import Address, AnswerTimes, BusyPolling, ConnectionOptions
 from holdfast.kafka.errors import ConnectionFailed, VersionUnsupported
 from holdfast.kafka.protocol import requests
 from holdfast.kafka.protocol.frames import encode_request
@@ -60,7 +60,7 @@ class BrokerConnection:
         versions: Mapping[int, tuple[int, int]],
         timeout_ms: int,
         answers: AnswerTimes | None = None,
-        busy_poll_us: int = 0,
+        busy_polling: BusyPolling | None = None,
     ) -> None:
         """Take over a transport whose broker has let us in and answered every request so far.
 
@@ -72,7 +72,7 @@ class BrokerConnection:
             versions: lowest and highest version of each API that the broker speaks; empty: not known, so all are sent.
             timeout_ms: bounds every answer.
             answers: keeps when answers came.
-            busy_poll_us: how long the event loop polls for an answer before it sleeps, see `busy_poll`; 0: it sleeps at once.
+            busy_polling: how answers are polled for; None: they are not.
         """
         #: Requests can still be sent.
         self.is_open = True
@@ -88,7 +88,7 @@ class BrokerConnection:
         self._timeout_ms = timeout_ms
         self._loop = asyncio.get_running_loop()
         self._now_s = self._loop.time
-        self._busy_poll = BusyPoll(self._loop, busy_poll_us)
+        self._busy_poll = BusyPoll(self._loop, busy_polling or BusyPolling())
         self._correlation_id = 0
         #: Few, as a rule one.
         self._waiting: list[_Request] = []
@@ -127,7 +127,7 @@ class BrokerConnection:
             versions,
             timeout_ms,
             options.answers,
-            options.busy_poll_us,
+            options.busy_polling,
         )
         connection._heard[address] = connection._loop.time()  # it has said what versions it speaks
         # What aiokafka does for each request, in two tasks and a stream, costs several times the request itself.

@@ -7,14 +7,18 @@ own, hundreds on a virtual one whose processor was given away meanwhile. A calle
 import asyncio
 from collections.abc import Callable
 from os import sched_yield
-from time import perf_counter
+from time import perf_counter, thread_time
 from typing import Final, final
+
+from holdfast.kafka.connection_options import BusyPolling
 
 #: Polling rests when so many of the last eight answers that were polled for came late.
 _LATE_MAX: Final = 5
 _LAST_ANSWERS: Final = 0xFF
 #: How many requests are not polled for then.
 _SKIPPED: Final = 56
+#: A turn of the loop that took less of the processor had nothing to do but to poll.
+_QUIET_TURN_S: Final = 0.000_03
 
 
 @final
@@ -28,29 +32,43 @@ class BusyPoll:
 
     __slots__ = (
         "_call_soon",
+        "_clock_of_thread_s",
         "_clock_s",
         "_ends_s",
         "_is_polled_for",
         "_is_polling",
         "_late",
         "_max_s",
+        "_polled_ms",
+        "_polled_s",
         "_sent_s",
         "_to_skip",
+        "_worked_s",
     )
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, max_us: int, clock_s: Callable[[], float] = perf_counter
+        self,
+        loop: asyncio.AbstractEventLoop,
+        polling: BusyPolling,
+        clock_s: Callable[[], float] = perf_counter,
+        clock_of_thread_s: Callable[[], float] = thread_time,
     ) -> None:
-        """Poll behind each request for `max_us` at most; 0: never.
+        """Begin before the first request.
 
         Args:
             loop: the event loop of the connection.
-            max_us: in microseconds.
+            polling: for how long to poll, and where it is counted.
             clock_s: in seconds; not the loop's clock, which counts in milliseconds.
+            clock_of_thread_s: the processor time of this thread, in seconds.
         """
         self._call_soon = loop.call_soon
-        self._max_s = max_us / 1e6
+        self._max_s = polling.max_us / 1e6
+        self._polled_ms = polling.polled_ms
         self._clock_s = clock_s
+        self._clock_of_thread_s = clock_of_thread_s
+        #: The processor time of this thread at the last look for answers, and what of it is polling that was not counted yet.
+        self._worked_s = 0.0
+        self._polled_s = 0.0
         #: A turn of the loop is due, so it does not sleep.
         self._is_polling = False
         #: When it may sleep.
@@ -76,6 +94,7 @@ class BusyPoll:
         self._ends_s = self._sent_s + self._max_s
         if not self._is_polling:
             self._is_polling = True
+            self._worked_s = self._clock_of_thread_s()
             self._call_soon(self._poll)
 
     def on_answered(self, in_flight: int) -> None:
@@ -94,8 +113,15 @@ class BusyPoll:
 
     def _poll(self) -> None:
         """Have the loop look for answers once more, behind whoever else wants this processor."""
+        worked_s = self._clock_of_thread_s()
+        turn_s, self._worked_s = worked_s - self._worked_s, worked_s
+        if turn_s < _QUIET_TURN_S:
+            self._polled_s += turn_s
         if self._clock_s() < self._ends_s:
             sched_yield()
             self._call_soon(self._poll)
         else:
             self._is_polling = False
+            polled_ms = int(self._polled_s * 1_000)
+            self._polled_ms.value += polled_ms
+            self._polled_s -= polled_ms / 1_000

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from holdfast.kafka.connection_options import ConnectionOptions
+from holdfast.kafka.connection_options import BusyPolling, ConnectionOptions
 from holdfast.kafka.errors import ConnectionFailed
 from holdfast.kafka.leaders import NO_TOPIC, Brokers
 from holdfast.kafka.protocol import requests
@@ -85,7 +85,8 @@ class KafkaLog:
         self._reading: dict[int, int] = {}
         # A Produce without an answer is sent again meanwhile: its broker may be silent and lead no more.
         timeout_ms = config.request_timeout_ms + config.fetch_wait_ms
-        connection = replace(config.connection, busy_poll_us=config.busy_poll_us)
+        polling = BusyPolling(config.busy_poll_us, metrics.busy_poll_ms)
+        connection = replace(config.connection, busy_polling=polling)
         self._brokers = Brokers(connection, config.topic, timeout_ms, config.topic_id)
         self._sent = SentBatches()
         self._sender = Sender(

@@ -8,7 +8,7 @@ import pytest
 import uvloop
 
 from holdfast.kafka.brokers.broker_connection import BrokerConnection
-from holdfast.kafka.connection_options import AnswerTimes
+from holdfast.kafka.connection_options import AnswerTimes, BusyPolling
 from holdfast.kafka.errors import ConnectionFailed, VersionUnsupported
 from tests.waiting import in_patience, wait_until
 
@@ -248,7 +248,8 @@ def test_an_event_loop_takes_a_connection_for_a_protocol(new_loop: Callable[[], 
 
 @pytest.mark.parametrize("busy_poll_us", [0, 10_000_000])
 async def test_the_loop_polls_for_an_answer_if_it_is_told_to(socket: Socket, busy_poll_us: int) -> None:
-    connection = BrokerConnection(socket, socket.close, ("host", 9092), "me", {}, 10_000, None, busy_poll_us)  # type: ignore[arg-type]
+    polling = BusyPolling(busy_poll_us)
+    connection = BrokerConnection(socket, socket.close, ("host", 9092), "me", {}, 10_000, None, polling)  # type: ignore[arg-type]
     loop = asyncio.get_running_loop()
     reports: list[Outcome] = []
     connection.send(*FETCH, b"body", reports.append)  # whose answer comes when there is something to read

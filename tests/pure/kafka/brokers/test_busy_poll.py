@@ -5,13 +5,17 @@ from collections.abc import Callable
 import pytest
 
 from holdfast.kafka.brokers.busy_poll import BusyPoll
+from holdfast.kafka.connection_options import BusyPolling
+from holdfast.metrics.instruments import Counter
 
 
 class Loop:
-    """Stands in for the event loop and for the clock, of which each turn takes a tenth of a millisecond."""
+    """Stands in for the event loop and its clocks; a turn takes a tenth of a millisecond, and of the processor a hundredth."""
 
     def __init__(self) -> None:
         self.now_s = 100.0
+        self.worked_s = 7.0
+        self.polled_ms = Counter()
         self.due: list[Callable[[], None]] = []
 
     def call_soon(self, call: Callable[[], None]) -> None:
@@ -19,6 +23,9 @@ class Loop:
 
     def clock_s(self) -> float:
         return self.now_s
+
+    def clock_of_thread_s(self) -> float:
+        return self.worked_s
 
     def take_turns(self, until_s: float) -> int:
         """Take turns until a time or until the loop would sleep, which it then does up to that time; returns how many."""
@@ -28,6 +35,7 @@ class Loop:
             for call in due:
                 call()
             self.now_s += 0.000_1
+            self.worked_s += 0.000_01
             turns += 1
         self.now_s = max(self.now_s, until_s)
         return turns
@@ -39,7 +47,8 @@ def loop() -> Loop:
 
 
 def make_poll(loop: Loop, max_us: int = 1_000) -> BusyPoll:
-    return BusyPoll(loop, max_us, loop.clock_s)  # type: ignore[arg-type]
+    polling = BusyPolling(max_us, loop.polled_ms)
+    return BusyPoll(loop, polling, loop.clock_s, loop.clock_of_thread_s)  # type: ignore[arg-type]
 
 
 def exchange(loop: Loop, poll: BusyPoll, took_s: float) -> int:
@@ -115,3 +124,19 @@ def test_an_answer_that_comes_in_time_without_has_all_polled_for_again(loop: Loo
 def test_none_is_polled_for_where_that_is_off(loop: Loop) -> None:
     poll = make_poll(loop, 0)
     assert [exchange(loop, poll, 0.000_1) for _ in range(3)] == [0, 0, 0]
+
+
+def test_what_polling_takes_of_the_processor_is_counted_and_what_is_done_meanwhile_is_not(loop: Loop) -> None:
+    poll = make_poll(loop)
+    for _ in range(100):
+        exchange(loop, poll, 0.000_85)
+    assert loop.polled_ms.value in (8, 9)
+    before_ms = loop.polled_ms.value
+    for _ in range(100):
+        poll.on_sent()
+        loop.take_turns(loop.now_s + 0.000_15)
+        loop.worked_s += 0.005  # whatever else the loop does in a turn
+        loop.take_turns(loop.now_s + 0.000_15)
+        poll.on_answered(0)
+        loop.take_turns(loop.now_s + 1)
+    assert loop.polled_ms.value - before_ms in (2, 3, 4)
