@@ -87,6 +87,7 @@ def snapshot_log_config(settings: Settings, connection: ConnectionOptions) -> Ka
         connection=connection,
         message_bytes_max=0,
         fetch_wait_ms=snapshots.fetch_wait_ms,
+        busy_poll_us=0,  # nobody waits for it
     )
 
 
@@ -99,6 +100,7 @@ def config_log_config(settings: Settings, connection: ConnectionOptions) -> Kafk
         connection=connection,
         message_bytes_max=0,
         fetch_wait_ms=settings.config_topic.fetch_wait_ms,
+        busy_poll_us=0,
     )
 
 

@@ -6,10 +6,10 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from holdfast.kafka import addresses
+from holdfast.kafka.brokers.busy_poll import BusyPolling
 from holdfast.kafka.oauth.sources import Bearer
 from holdfast.kafka.oauth.tokens import TokenKeeper
 from holdfast.kafka.security import Sasl, Security, make_ssl_context, parse_security, principal_of, wrong_value
-from holdfast.metrics.instruments import Counter
 
 Address = addresses.Address
 
@@ -28,15 +28,6 @@ class AnswerTimes:
         """Forget all other addresses."""
         for address in self.by_address.keys() - addresses:
             del self.by_address[address]
-
-
-class BusyPolling:
-    """How long an event loop polls for an answer before it sleeps, and how long it has."""
-
-    def __init__(self, max_us: int = 0, polled_ms: Counter | None = None) -> None:
-        """Poll behind each request for `max_us` at most, in microseconds; 0: never; `polled_ms` counts processor time."""
-        self.max_us = max_us
-        self.polled_ms = Counter() if polled_ms is None else polled_ms
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

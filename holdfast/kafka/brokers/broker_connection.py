@@ -12,8 +12,8 @@ from typing import Any, Final, cast, final
 from mypy_extensions import mypyc_attr
 
 from holdfast.kafka.aiokafka_parts import open_transport
-from holdfast.kafka.brokers.busy_poll import BusyPoll
-from holdfast.kafka.connection_options import Address, AnswerTimes, BusyPolling, ConnectionOptions
+from holdfast.kafka.brokers.busy_poll import BusyPoll, BusyPolling
+from holdfast.kafka.connection_options import Address, AnswerTimes, ConnectionOptions
 from holdfast.kafka.errors import ConnectionFailed, VersionUnsupported
 from holdfast.kafka.protocol import requests
 from holdfast.kafka.protocol.frames import encode_request
@@ -21,8 +21,8 @@ from holdfast.kafka.protocol.frames import encode_request
 #: Length, correlation id.
 _ANSWER_HEAD: Final = Struct(">ii")
 _ANSWER_HEAD_BYTES: Final = 8
-#: A broker holds its answer until there is something to read, so it is not polled for.
-_FETCH: Final = requests.FETCH[0]
+#: Callers wait for these, and brokers answer them at once if they can.
+_POLLED_FOR: Final = (requests.PRODUCE[0], requests.LIST_OFFSETS[0])
 _unpack_head: Final[Callable[[bytes, int], tuple[int, int]]] = _ANSWER_HEAD.unpack_from
 
 #: Takes the body of an answer, or why none came; then whether the broker acted is not known.
@@ -158,7 +158,7 @@ class BrokerConnection:
             self._watch = self._loop.call_at(expires_s, self._close_overdue)
         try:
             self._write(frame)
-            if api_key != _FETCH:
+            if api_key in _POLLED_FOR:
                 self._busy_poll.on_sent()
         except RuntimeError as closed:  # uvloop's, between the end of a connection and its notification
             self._fail(str(closed))
@@ -248,6 +248,7 @@ class BrokerConnection:
         if not self.is_open:
             return
         self.is_open = False
+        self._busy_poll.stop()
         if self._watch is not None:
             self._watch.cancel()
         self._close_transport()

@@ -10,118 +10,135 @@ from os import sched_yield
 from time import perf_counter, thread_time
 from typing import Final, final
 
-from holdfast.kafka.connection_options import BusyPolling
+from holdfast.metrics.instruments import Counter
 
-#: Polling rests when so many of the last eight answers that were polled for came late.
+#: Most answers are late when so many of the last eight are.
 _LATE_MAX: Final = 5
 _LAST_ANSWERS: Final = 0xFF
-#: How many requests are not polled for then.
-_SKIPPED: Final = 56
+#: Then so many of 64 requests are polled for, in a row.
+_TRIES: Final = 8
+_TRIES_OF: Final = 64
 #: A turn of the loop that took less of the processor had nothing to do but to poll.
 _QUIET_TURN_S: Final = 0.000_03
 
 
 @final
-class BusyPoll:
-    """Polling for the answers of one connection.
-
-    Behind a request the event loop polls for a time, and sleeps only then. Where most answers take longer, it sleeps at once behind 56
-    requests, then tries again; for five to eight in a row, because whoever is at work is quicker than who has slept.
-    The first answer that comes in time without polling ends the rest.
-    """
-
-    __slots__ = (
-        "_call_soon",
-        "_clock_of_thread_s",
-        "_clock_s",
-        "_ends_s",
-        "_is_polled_for",
-        "_is_polling",
-        "_late",
-        "_max_s",
-        "_polled_ms",
-        "_polled_s",
-        "_sent_s",
-        "_to_skip",
-        "_worked_s",
-    )
+class BusyPolling:
+    """The polling of one event loop, for all connections whose answers are about to come."""
 
     def __init__(
         self,
-        loop: asyncio.AbstractEventLoop,
-        polling: BusyPolling,
+        max_us: int = 0,
+        polled_ms: Counter | None = None,
         clock_s: Callable[[], float] = perf_counter,
         clock_of_thread_s: Callable[[], float] = thread_time,
     ) -> None:
         """Begin before the first request.
 
         Args:
-            loop: the event loop of the connection.
-            polling: for how long to poll, and where it is counted.
+            max_us: how long to poll behind each request, in microseconds; 0: never.
+            polled_ms: counts the processor time that polling takes.
             clock_s: in seconds; not the loop's clock, which counts in milliseconds.
             clock_of_thread_s: the processor time of this thread, in seconds.
         """
-        self._call_soon = loop.call_soon
-        self._max_s = polling.max_us / 1e6
-        self._polled_ms = polling.polled_ms
-        self._clock_s = clock_s
+        self.max_s = max_us / 1e6
+        self.clock_s = clock_s
+        self._polled_ms = Counter() if polled_ms is None else polled_ms
         self._clock_of_thread_s = clock_of_thread_s
+        #: Connections that expect an answer.
+        self._expecting = 0
+        #: When the loop may sleep, whoever expects one.
+        self._ends_s = 0.0
+        #: Has the loop take another turn; None: none is due, so it may sleep.
+        self._call_soon: Callable[[Callable[[], None]], object] | None = None
         #: The processor time of this thread at the last look for answers, and what of it is polling that was not counted yet.
         self._worked_s = 0.0
         self._polled_s = 0.0
-        #: A turn of the loop is due, so it does not sleep.
-        self._is_polling = False
-        #: When it may sleep.
-        self._ends_s = 0.0
-        #: When the last request left.
-        self._sent_s = 0.0
-        #: The last request was polled for.
-        self._is_polled_for = False
-        #: Of each of the last eight answers that were polled for, the newest lowest: whether it came late.
-        self._late = 0
-        #: Requests that are not polled for, and are still to come.
-        self._to_skip = 0
 
-    def on_sent(self) -> None:
-        """Poll for the answer to a request that leaves now, if answers come in time."""
-        if self._max_s <= 0:
-            return
-        self._sent_s = self._clock_s()
-        self._is_polled_for = self._to_skip == 0
-        if not self._is_polled_for:
-            self._to_skip -= 1
-            return
-        self._ends_s = self._sent_s + self._max_s
-        if not self._is_polling:
-            self._is_polling = True
+    def expect(self, loop: asyncio.AbstractEventLoop, ends_s: float) -> None:
+        """Poll for the answer to one connection, until a time at most."""
+        self._expecting += 1
+        self._ends_s = max(self._ends_s, ends_s)
+        if self._call_soon is None:
             self._worked_s = self._clock_of_thread_s()
+            self._call_soon = loop.call_soon
             self._call_soon(self._poll)
 
-    def on_answered(self, in_flight: int) -> None:
-        """Take note of an answer, behind which so many requests are in flight; polling ends with the last one."""
-        if self._max_s <= 0:
-            return
-        is_late = self._clock_s() - self._sent_s > self._max_s
-        if self._is_polled_for:
-            self._late = (self._late << 1 | is_late) & _LAST_ANSWERS
-            if self._late.bit_count() >= _LATE_MAX:
-                self._late, self._to_skip = 0, _SKIPPED
-        elif not is_late:
-            self._to_skip = 0
-        if not in_flight:
-            self._ends_s = 0.0
+    def expect_no_more(self) -> None:
+        """Take note that one connection has its answer, or gets none."""
+        self._expecting -= 1
 
     def _poll(self) -> None:
         """Have the loop look for answers once more, behind whoever else wants this processor."""
         worked_s = self._clock_of_thread_s()
         turn_s, self._worked_s = worked_s - self._worked_s, worked_s
-        if turn_s < _QUIET_TURN_S:
+        is_quiet = turn_s < _QUIET_TURN_S
+        if is_quiet:
             self._polled_s += turn_s
-        if self._clock_s() < self._ends_s:
-            sched_yield()
+            if self._polled_s >= 0.001:
+                polled_ms = int(self._polled_s * 1_000)
+                self._polled_ms.value += polled_ms
+                self._polled_s -= polled_ms / 1_000
+        if self._expecting and self._call_soon is not None and self.clock_s() < self._ends_s:
+            if is_quiet:
+                sched_yield()
             self._call_soon(self._poll)
         else:
-            self._is_polling = False
-            polled_ms = int(self._polled_s * 1_000)
-            self._polled_ms.value += polled_ms
-            self._polled_s -= polled_ms / 1_000
+            self._call_soon = None
+            self._ends_s = 0.0
+
+
+@final
+class BusyPoll:
+    """Whether the answers of one connection are polled for.
+
+    They are, unless five of the last eight came later than polling lasts. Then eight of 64 are, in a row, because whoever is at work is
+    quicker than who has slept.
+    """
+
+    __slots__ = ("_is_expecting", "_late", "_loop", "_polling", "_sent_s", "_unpolled")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, polling: BusyPolling) -> None:
+        """Begin before the first request on a connection of this event loop."""
+        self._loop = loop
+        self._polling = polling
+        #: An answer is polled for.
+        self._is_expecting = False
+        #: When the last request left.
+        self._sent_s = 0.0
+        #: Of each of the last eight answers, the newest lowest: whether it came late.
+        self._late = 0
+        #: The place of the next request among 64, while most answers are late; the last eight are polled for.
+        self._unpolled = 0
+
+    def on_sent(self) -> None:
+        """Poll for the answer to a request that leaves now, if answers come in time."""
+        polling = self._polling
+        if polling.max_s <= 0:
+            return
+        self._sent_s = polling.clock_s()
+        if self._late.bit_count() >= _LATE_MAX:
+            place, self._unpolled = self._unpolled, (self._unpolled + 1) % _TRIES_OF
+            if place < _TRIES_OF - _TRIES:
+                return
+        else:
+            self._unpolled = 0
+        self.stop()
+        self._is_expecting = True
+        polling.expect(self._loop, self._sent_s + polling.max_s)
+
+    def on_answered(self, in_flight: int) -> None:
+        """Take note of an answer, behind which so many requests are in flight; polling ends with the last one."""
+        polling = self._polling
+        if polling.max_s <= 0:
+            return
+        is_late = polling.clock_s() - self._sent_s > polling.max_s
+        self._late = (self._late << 1 | is_late) & _LAST_ANSWERS
+        if not in_flight:
+            self.stop()
+
+    def stop(self) -> None:
+        """Poll no more for what was sent."""
+        if self._is_expecting:
+            self._is_expecting = False
+            self._polling.expect_no_more()

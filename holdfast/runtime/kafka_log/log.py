@@ -9,7 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from holdfast.kafka.connection_options import BusyPolling, ConnectionOptions
+from holdfast.kafka.brokers.busy_poll import BusyPolling
+from holdfast.kafka.connection_options import ConnectionOptions
 from holdfast.kafka.errors import ConnectionFailed
 from holdfast.kafka.leaders import NO_TOPIC, Brokers
 from holdfast.kafka.protocol import requests

@@ -7,6 +7,7 @@ import pytest
 
 from holdfast.compaction.config import CompactionConfig
 from holdfast.daemon.components import (
+    config_log_config,
     partition_config,
     shard_config,
     snapshot_log_config,
@@ -131,7 +132,8 @@ def test_the_snapshot_topic_is_read_like_the_log_but_with_its_own_wait() -> None
     assert snapshot_log.topic == settings.snapshots.topic
     assert snapshot_log.fetch_wait_ms == settings.snapshots.fetch_wait_ms
     differing = {name for name in field_names(KafkaLogConfig) if getattr(log, name) != getattr(snapshot_log, name)}
-    assert differing == {"topic", "topic_id", "message_bytes_max", "fetch_wait_ms"}
+    assert differing == {"topic", "topic_id", "message_bytes_max", "fetch_wait_ms", "busy_poll_us"}
+    assert snapshot_log.busy_poll_us == config_log_config(settings, OPTIONS).busy_poll_us == 0  # nobody waits for these
 
 
 def test_a_name_of_two_settings_is_given_by_hand() -> None:

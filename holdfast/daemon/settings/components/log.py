@@ -121,8 +121,8 @@ class LogSettings(Component):
     )
     busy_poll_us: int = setting(
         500,
-        "How long, in microseconds, the event loop polls for a broker's answer before it sleeps, for to be woken takes long on many "
-        "machines. It does so only while answers come within that time, and lets other threads run first. It costs processor time, "
+        "How long, in microseconds, the event loop polls for a broker's answer before it sleeps, because waking a thread takes long on "
+        "many machines. It does so only while answers come within that time, and lets other threads run first. It costs processor time, "
         "up to this much for each request to a broker; 0 saves it, as in a container with a quota.",
         ge=0,
         le=10_000,

@@ -8,7 +8,8 @@ import pytest
 import uvloop
 
 from holdfast.kafka.brokers.broker_connection import BrokerConnection
-from holdfast.kafka.connection_options import AnswerTimes, BusyPolling
+from holdfast.kafka.brokers.busy_poll import BusyPolling
+from holdfast.kafka.connection_options import AnswerTimes
 from holdfast.kafka.errors import ConnectionFailed, VersionUnsupported
 from tests.waiting import in_patience, wait_until
 
@@ -262,7 +263,10 @@ async def test_the_loop_polls_for_an_answer_if_it_is_told_to(socket: Socket, bus
     assert (await is_asleep(loop)) == (busy_poll_us == 0)
     connection.data_received(answer(3, b"second"))
     assert await is_asleep(loop)
-    assert reports == [b"fetched", b"first", b"second"]
+    ask(connection, reports)
+    connection.close()
+    assert await is_asleep(loop)
+    assert reports[:3] == [b"fetched", b"first", b"second"]
 
 
 async def is_asleep(loop: asyncio.AbstractEventLoop) -> bool:

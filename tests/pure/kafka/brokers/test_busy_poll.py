@@ -4,8 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from holdfast.kafka.brokers.busy_poll import BusyPoll
-from holdfast.kafka.connection_options import BusyPolling
+from holdfast.kafka.brokers.busy_poll import BusyPoll, BusyPolling
 from holdfast.metrics.instruments import Counter
 
 
@@ -46,9 +45,12 @@ def loop() -> Loop:
     return Loop()
 
 
-def make_poll(loop: Loop, max_us: int = 1_000) -> BusyPoll:
-    polling = BusyPolling(max_us, loop.polled_ms)
-    return BusyPoll(loop, polling, loop.clock_s, loop.clock_of_thread_s)  # type: ignore[arg-type]
+def make_polling(loop: Loop, max_us: int = 1_000) -> BusyPolling:
+    return BusyPolling(max_us, loop.polled_ms, loop.clock_s, loop.clock_of_thread_s)
+
+
+def make_poll(loop: Loop, polling: BusyPolling | None = None) -> BusyPoll:
+    return BusyPoll(loop, polling or make_polling(loop))  # type: ignore[arg-type]
 
 
 def exchange(loop: Loop, poll: BusyPoll, took_s: float) -> int:
@@ -96,8 +98,8 @@ def test_an_answer_begins_no_polling(loop: Loop) -> None:
 
 def test_where_answers_come_late_few_are_polled_for(loop: Loop) -> None:
     poll = make_poll(loop)
-    polled = [number for number in range(130) if exchange(loop, poll, 0.002)]
-    assert polled == [*range(5), *range(61, 66), *range(122, 127)]
+    polled = [number for number in range(140) if exchange(loop, poll, 0.002)]
+    assert polled == [*range(5), *range(61, 69), *range(125, 133)]
 
 
 def test_polling_goes_on_while_half_of_the_answers_come_in_time(loop: Loop) -> None:
@@ -112,17 +114,42 @@ def test_polling_rests_when_five_of_eight_answers_come_late(loop: Loop) -> None:
     assert not exchange(loop, poll, 0.002)
 
 
-def test_an_answer_that_comes_in_time_without_has_all_polled_for_again(loop: Loop) -> None:
+def test_few_are_polled_for_while_few_come_in_time(loop: Loop) -> None:
+    poll = make_poll(loop)
+    polled = [exchange(loop, poll, 0.000_5 if number % 4 == 0 else 0.002) > 0 for number in range(640)]
+    assert sum(polled[64:]) == 9 * 8
+
+
+def test_polling_goes_on_again_when_four_of_eight_come_in_time_without(loop: Loop) -> None:
     poll = make_poll(loop)
     for _ in range(20):
         exchange(loop, poll, 0.002)
-    assert exchange(loop, poll, 0.000_5) == 0
-    assert all(exchange(loop, poll, 0.002) for _ in range(5))
-    assert exchange(loop, poll, 0.002) == 0
+    assert [exchange(loop, poll, 0.000_5) > 0 for _ in range(6)] == [False] * 4 + [True] * 2
+
+
+def test_connections_share_their_turns_and_the_last_one_ends_polling(loop: Loop) -> None:
+    polling = make_polling(loop)
+    one, other = make_poll(loop, polling), make_poll(loop, polling)
+    one.on_sent()
+    other.on_sent()
+    assert len(loop.due) == 1
+    one.on_answered(0)
+    assert loop.take_turns(loop.now_s + 0.000_45) == 5
+    other.on_answered(0)
+    assert loop.take_turns(loop.now_s + 1) == 1
+
+
+def test_a_connection_that_failed_is_not_polled_for(loop: Loop) -> None:
+    poll = make_poll(loop)
+    poll.on_sent()
+    poll.stop()
+    poll.stop()
+    assert loop.take_turns(loop.now_s + 1) == 1
+    assert exchange(loop, poll, 0.000_45) == 5
 
 
 def test_none_is_polled_for_where_that_is_off(loop: Loop) -> None:
-    poll = make_poll(loop, 0)
+    poll = make_poll(loop, make_polling(loop, 0))
     assert [exchange(loop, poll, 0.000_1) for _ in range(3)] == [0, 0, 0]
 
 

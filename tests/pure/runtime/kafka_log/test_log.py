@@ -411,3 +411,8 @@ async def test_a_close_leaves_nothing_that_goes_on(cluster: FakeCluster, reports
     await cluster.wait_asked(2, FETCH, 2)
     assert await log.close(5)
     await wait_until(lambda: not {task for task in asyncio.all_tasks() - before if not task.done()})
+
+
+async def test_its_connections_poll_for_answers_for_as_long_as_the_setting_says(cluster: FakeCluster) -> None:
+    log = make_log(cluster, busy_poll_us=700)
+    assert log._brokers._options.busy_polling.max_s == 700 / 1e6
