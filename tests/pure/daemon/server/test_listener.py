@@ -232,7 +232,9 @@ async def test_a_bug_in_a_handler_ends_that_connection_alone() -> None:
     async with serve(handler=handler) as served, connected(served) as (other_reader, other_writer):
         async with connected(served) as (reader, writer):
             with capture_logs() as lines:
-                writer.write(write_frame(12) + write_frame(13))
+                writer.write(write_frame(12))
+                assert await read_answer(reader) == (12, SUCCESS)
+                writer.write(write_frame(13))
                 assert await is_cut_off(reader)
         traced = [(line["event"], line["log_level"], repr(line["exc_info"])) for line in lines if "exc_info" in line]
         assert traced == [("request_failure_traced", "error", "RuntimeError('a bug')")]
