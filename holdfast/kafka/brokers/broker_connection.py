@@ -12,7 +12,7 @@ from typing import Any, Final, cast, final
 from mypy_extensions import mypyc_attr
 
 from holdfast.kafka.aiokafka_parts import open_transport
-from holdfast.kafka.brokers.busy_poll import BusyPoll, BusyPolling
+from holdfast.kafka.brokers.busy_poll import BusyPolling
 from holdfast.kafka.connection_options import Address, AnswerTimes, ConnectionOptions
 from holdfast.kafka.errors import ConnectionFailed, VersionUnsupported
 from holdfast.kafka.protocol import requests
@@ -88,7 +88,7 @@ class BrokerConnection:
         self._timeout_ms = timeout_ms
         self._loop = asyncio.get_running_loop()
         self._now_s = self._loop.time
-        self._busy_poll = BusyPoll(self._loop, busy_polling or BusyPolling())
+        self._busy_polling = busy_polling or BusyPolling()
         self._correlation_id = 0
         #: Few, as a rule one.
         self._waiting: list[_Request] = []
@@ -159,7 +159,7 @@ class BrokerConnection:
         try:
             self._write(frame)
             if api_key in _POLLED_FOR:
-                self._busy_poll.on_sent()
+                self._busy_polling.on_sent(self._loop)
         except RuntimeError as closed:  # uvloop's, between the end of a connection and its notification
             self._fail(str(closed))
 
@@ -210,7 +210,7 @@ class BrokerConnection:
                 break
             request = self._waiting.pop(0)
             self._heard[self._place] = self._now_s()
-            self._busy_poll.on_answered(len(waiting))
+            self._busy_polling.on_answered()
             request.on_answer(data[start + request.head_bytes : stop])
             start = stop
         else:
@@ -248,7 +248,6 @@ class BrokerConnection:
         if not self.is_open:
             return
         self.is_open = False
-        self._busy_poll.stop()
         if self._watch is not None:
             self._watch.cancel()
         self._close_transport()

@@ -121,9 +121,10 @@ class LogSettings(Component):
     )
     busy_poll_us: int = setting(
         500,
-        "How long, in microseconds, the event loop polls for a broker's answer before it sleeps, because waking a thread takes long on "
-        "many machines. It does so only while answers come within that time, and lets other threads run first. It costs processor time, "
-        "up to this much for each request to a broker; 0 saves it, as in a container with a quota.",
+        "How long, in microseconds, the event loop polls before it sleeps, behind a request for a broker's answer and behind that for the "
+        "next request, because waking a thread takes long on many machines. It rests where that is mostly in vain or the loop would hardly "
+        "sleep, and lets other threads run first. It costs processor time, up to a whole processor while a client sends one request behind "
+        "another; 0 saves it, as in a container with a quota.",
         ge=0,
         le=10_000,
     )
