@@ -45,7 +45,7 @@ class ConnectionOptions:
     client_id: str = "holdfast"
     #: Who brokers take us for, see `security.principal_of`.
     principal: str = "User:ANONYMOUS"
-    #: How answers are polled for.
+    #: How the event loop polls for what comes next.
     busy_polling: BusyPolling = field(default_factory=BusyPolling, repr=False, compare=False)
     #: When each broker answered last.
     answers: AnswerTimes = field(default_factory=AnswerTimes, repr=False, compare=False)

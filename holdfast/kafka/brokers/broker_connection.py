@@ -33,7 +33,7 @@ Answered = Callable[[bytes | ConnectionFailed], None]
 class _Request:
     """A request in flight."""
 
-    __slots__ = ("correlation_id", "expires_s", "head_bytes", "on_answer")
+    __slots__ = ("correlation_id", "expires_s", "head_bytes", "on_answer", "polled_from_s")
 
     def __init__(self, correlation_id: int, head_bytes: int, expires_s: float, on_answer: Answered) -> None:
         self.correlation_id = correlation_id
@@ -42,6 +42,8 @@ class _Request:
         #: By the loop's clock.
         self.expires_s = expires_s
         self.on_answer = on_answer
+        #: See `BusyPolling.on_sent`; 0: its answer is not polled for.
+        self.polled_from_s = 0.0
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -72,7 +74,7 @@ class BrokerConnection:
             versions: lowest and highest version of each API that the broker speaks; empty: not known, so all are sent.
             timeout_ms: bounds every answer.
             answers: keeps when answers came.
-            busy_polling: how answers are polled for; None: they are not.
+            busy_polling: how the event loop polls for what comes next; None: it does not.
         """
         #: Requests can still be sent.
         self.is_open = True
@@ -153,13 +155,14 @@ class BrokerConnection:
         expires_s = self._now_s() + self._timeout_ms / 1_000
         # A flexible answer's header ends with tagged fields, of which brokers send none.
         head_bytes = _ANSWER_HEAD_BYTES + 1 if is_flexible else _ANSWER_HEAD_BYTES
-        self._waiting.append(_Request(correlation_id, head_bytes, expires_s, on_answer))
+        request = _Request(correlation_id, head_bytes, expires_s, on_answer)
+        self._waiting.append(request)
         if self._watch is None:
             self._watch = self._loop.call_at(expires_s, self._close_overdue)
         try:
             self._write(frame)
             if api_key in _POLLED_FOR:
-                self._busy_polling.on_sent(self._loop)
+                request.polled_from_s = self._busy_polling.on_sent(self._loop)
         except RuntimeError as closed:  # uvloop's, between the end of a connection and its notification
             self._fail(str(closed))
 
@@ -210,7 +213,8 @@ class BrokerConnection:
                 break
             request = self._waiting.pop(0)
             self._heard[self._place] = self._now_s()
-            self._busy_polling.on_answered()
+            if request.polled_from_s:
+                self._busy_polling.on_answered(request.polled_from_s)
             request.on_answer(data[start + request.head_bytes : stop])
             start = stop
         else:
@@ -253,6 +257,8 @@ class BrokerConnection:
         self._close_transport()
         waiting, self._waiting = self._waiting, []
         for request in waiting:
+            if request.polled_from_s:
+                self._busy_polling.on_answered(request.polled_from_s)
             try:
                 request.on_answer(ConnectionFailed(f"{self._address} did not answer: {why}"))
             except Exception as bug:  # the others learn of it all the same

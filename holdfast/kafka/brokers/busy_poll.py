@@ -1,4 +1,4 @@
-"""Busy polling: an event loop that does not sleep while something is about to come.
+"""Busy polling: an event loop that does not sleep while an answer or a request is about to come.
 
 A thread that sleeps has to be woken, which takes longer than many brokers need for an answer: tens of microseconds on a machine of one's
 own, hundreds on a virtual one whose processor was given away meanwhile. Where few requests are in flight, all wait for that: the client
@@ -17,11 +17,13 @@ from holdfast.metrics.instruments import Counter
 _JUDGED_AFTER: Final = 100
 #: It is while it takes at least so much of the time: where the loop works, or others have the processor, it would sleep little.
 _POLLED_MIN: Final = 1 / 5
-#: It is not where no answer came in more of the time than this; nor is it behind an answer where no request did.
-_IN_VAIN_MAX: Final = 1 / 3
+#: It is not where more of the answers, or of the requests behind them, come later than it lasts.
+_LATE_MAX: Final = 1 / 2
 #: What is not worth while rests for so many times as long as it was tried, and so many seconds at most.
 _RESTS: Final = 8
 _REST_MAX_S: Final = 5.0
+#: Behind a pause of this, what was seen before it says nothing any more.
+_FORGOTTEN_S: Final = 1.0
 #: A turn of the loop that took less of the processor had nothing to do but to poll.
 _QUIET_TURN_S: Final = 0.000_03
 
@@ -56,42 +58,65 @@ class BusyPolling:
         #: Before these it does not poll again: at all, and behind an answer.
         self._rests_until_s = 0.0
         self._rests_answered_until_s = 0.0
-        #: Whether the last that came or left was an answer.
+        self._in_flight = 0
+        #: When the last request in flight was answered, and whether the loop has yet to poll behind that.
+        self._answered_s = 0.0
         self._is_answered = False
         #: The time, and the processor time of this thread, at the last turn.
         self._now_s = 0.0
         self._worked_s = 0.0
-        #: Since when it is tried; the time of turns since then, and what of it is polling (processor time).
-        self._tried_from_s = clock_s()
-        self._passed_s = 0.0
-        self._polled_s = 0.0
-        #: In what of it no answer came, and no request behind an answer.
-        self._unanswered_s = 0.0
-        self._unfollowed_s = 0.0
         #: What the metric does not show yet.
         self._uncounted_s = 0.0
+        self._try(0.0)
 
-    def on_sent(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Poll for the answer to a request that leaves now."""
+    def _try(self, now_s: float) -> None:
+        """Look from now on how much polling is worth."""
+        self._tried_from_s = now_s
+        #: The time of turns since then, and what of it is polling (processor time).
+        self._passed_s = 0.0
+        self._polled_s = 0.0
+        #: Answers, and requests behind them, and how many of both came late.
+        self._answers = 0
+        self._late_answers = 0
+        self._requests = 0
+        self._late_requests = 0
+
+    def on_sent(self, loop: asyncio.AbstractEventLoop) -> float:
+        """Poll for the answer to a request that leaves now; returns when that is, in seconds, or 0 where nothing is polled for."""
         if self._max_s <= 0:
-            return
+            return 0.0
         now_s = self._clock_s()
+        self._in_flight += 1
         if now_s < self._rests_until_s:
-            return
+            return now_s
+        is_asleep = self._loop is not loop
+        if is_asleep and now_s - self._now_s > _FORGOTTEN_S:
+            self._try(now_s)
+        elif self._in_flight == 1:
+            self._requests += 1
+            self._late_requests += now_s - self._answered_s > self._max_s
         self._ends_s, self._is_answered = now_s + self._max_s, False
-        if self._loop is None:
+        if is_asleep:
             self._loop = loop
             self._now_s, self._worked_s = now_s, self._clock_of_thread_s()
-            loop.call_soon(self._poll)
+            loop.call_soon(self._poll, loop)
+        return now_s
 
-    def on_answered(self) -> None:
-        """Poll on, if polling has not ended, for the request that may follow an answer."""
-        if self._loop is not None:
-            now_s = self._clock_s()
-            self._is_answered = True
-            self._ends_s = now_s if now_s < self._rests_answered_until_s else now_s + self._max_s
+    def on_answered(self, sent_s: float) -> None:
+        """Poll on behind the last answer if polling has not ended: another request may follow.
 
-    def _poll(self) -> None:
+        Args:
+            sent_s: what `on_sent` returned, which must not be 0; once for each request, also where it gets no answer.
+        """
+        now_s = self._clock_s()
+        self._in_flight -= 1
+        if now_s >= self._rests_until_s:
+            self._answers += 1
+            self._late_answers += now_s - sent_s > self._max_s
+        if not self._in_flight:
+            self._answered_s, self._is_answered = now_s, True
+
+    def _poll(self, loop: asyncio.AbstractEventLoop) -> None:
         """Have the loop look for what has come once more, behind whoever else wants this processor."""
         now_s, worked_s = self._clock_s(), self._clock_of_thread_s()
         self._passed_s += now_s - self._now_s
@@ -99,35 +124,36 @@ class BusyPolling:
         self._now_s, self._worked_s = now_s, worked_s
         is_quiet = turn_s < _QUIET_TURN_S
         if is_quiet:
-            self._polled_s += turn_s
-        loop = self._loop
-        if loop is None or now_s >= self._ends_s:
-            self._loop = None
-            if not self._is_answered:
-                self._unanswered_s += self._max_s
-            elif now_s >= self._rests_answered_until_s:
-                self._unfollowed_s += self._max_s
-        elif self._passed_s >= _JUDGED_AFTER * self._max_s and not self._is_worth_while(now_s):
+            self._count(turn_s)
+        if self._is_answered:
+            # The client has its answer only now: what is done with a broker's answer took the time since it came.
+            self._answered_s, self._is_answered = now_s, False
+            self._ends_s = now_s if now_s < self._rests_answered_until_s else now_s + self._max_s
+        is_judged = self._passed_s >= _JUDGED_AFTER * self._max_s
+        if (is_judged and not self._is_worth_while(now_s)) or now_s >= self._ends_s:
             self._loop = None
         else:
             if is_quiet:
                 sched_yield()
-            loop.call_soon(self._poll)
+            loop.call_soon(self._poll, loop)
 
     def _is_worth_while(self, now_s: float) -> bool:
-        """Judge the time that passed since this was last asked, and count what polling took of it."""
-        passed_s, polled_s = self._passed_s, self._polled_s
-        unanswered_s, unfollowed_s = self._unanswered_s, self._unfollowed_s
-        self._passed_s = self._polled_s = self._unanswered_s = self._unfollowed_s = 0.0
-        self._uncounted_s += polled_s
-        counted_ms = int(self._uncounted_s * 1_000)
-        self._uncounted_s -= counted_ms / 1_000
-        self._polled_ms.value += counted_ms
+        """Judge the time since this was last asked."""
         rests_until_s = now_s + min(_RESTS * (now_s - self._tried_from_s), _REST_MAX_S)
-        self._tried_from_s = now_s
-        if unfollowed_s > _IN_VAIN_MAX * passed_s:
+        if self._late_requests > _LATE_MAX * self._requests:
             self._rests_answered_until_s = rests_until_s
-        if polled_s >= _POLLED_MIN * passed_s and unanswered_s <= _IN_VAIN_MAX * passed_s:
-            return True
-        self._rests_until_s = self._tried_from_s = rests_until_s
-        return False
+        is_worth_while = (
+            self._polled_s >= _POLLED_MIN * self._passed_s and self._late_answers <= _LATE_MAX * self._answers
+        )
+        if not is_worth_while:
+            self._rests_until_s = rests_until_s
+        self._try(now_s if is_worth_while else rests_until_s)
+        return is_worth_while
+
+    def _count(self, turn_s: float) -> None:
+        self._polled_s += turn_s
+        self._uncounted_s += turn_s
+        if self._uncounted_s >= 0.001:
+            counted_ms = int(self._uncounted_s * 1_000)
+            self._polled_ms.value += counted_ms
+            self._uncounted_s -= counted_ms / 1_000

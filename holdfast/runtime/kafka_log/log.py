@@ -64,7 +64,7 @@ class KafkaLogConfig:
     slice_records_max: int
     #: Of any request to a broker.
     request_timeout_ms: int
-    #: How long the event loop polls for a broker's answer before it sleeps; 0: it sleeps at once.
+    #: How long the event loop polls after a request to a broker and after its answer before it sleeps; 0: it sleeps at once.
     busy_poll_us: int
     #: After it, what a broker says of its log's end is used only if another confirms it.
     leader_silence_max_ms: int

@@ -121,10 +121,10 @@ class LogSettings(Component):
     )
     busy_poll_us: int = setting(
         500,
-        "How long, in microseconds, the event loop polls before it sleeps, behind a request for a broker's answer and behind that for the "
-        "next request, because waking a thread takes long on many machines. It rests where that is mostly in vain or the loop would hardly "
-        "sleep, and lets other threads run first. It costs processor time, up to a whole processor while a client sends one request behind "
-        "another; 0 saves it, as in a container with a quota.",
+        "How long, in microseconds, the event loop polls before it sleeps: after a request to a broker, until its answer comes, and after "
+        "the answer, until the next request does; waking a thread takes long on many machines. It lets other threads run first, and rests "
+        "where most come later or the loop would hardly sleep. Steady requests cost up to a whole processor. Set 0 where a container has "
+        "a quota of less than two: polling uses it up.",
         ge=0,
         le=10_000,
     )

@@ -247,21 +247,43 @@ def test_an_event_loop_takes_a_connection_for_a_protocol(new_loop: Callable[[], 
         runner.run(exchange())
 
 
-@pytest.mark.parametrize("busy_poll_us", [0, 10_000_000])
+@pytest.mark.parametrize("busy_poll_us", [0, 1_000])
 async def test_the_loop_polls_behind_a_request_if_it_is_told_to(socket: Socket, busy_poll_us: int) -> None:
-    polling = BusyPolling(busy_poll_us)
+    now_s = 100.0
+    polling = BusyPolling(busy_poll_us, clock_s=lambda: now_s, clock_of_thread_s=lambda: 7.0)
     connection = BrokerConnection(socket, socket.close, ("host", 9092), "me", {}, 10_000, None, polling)  # type: ignore[arg-type]
     loop = asyncio.get_running_loop()
     reports: list[Outcome] = []
     connection.send(*FETCH, b"body", reports.append)  # whose answer comes when there is something to read
     assert await is_asleep(loop)
-    connection.data_received(answer(1, b"fetched"))
     ask(connection, reports)
     ask(connection, reports)
+    now_s += 0.000_9
     assert (await is_asleep(loop)) == (busy_poll_us == 0)
-    connection.data_received(answer(2, b"first") + answer(3, b"second"))
+    connection.data_received(answer(1, b"fetched"))
+    now_s += 0.000_2
+    assert await is_asleep(loop)  # an answer that is not polled for makes no difference
+    ask(connection, reports)
+    now_s += 0.000_9
+    connection.data_received(answer(2, b"first") + answer(3, b"second") + answer(4, b"third"))
+    assert (await is_asleep(loop)) == (busy_poll_us == 0)
+    now_s += 0.000_9
     assert (await is_asleep(loop)) == (busy_poll_us == 0)  # for the request that may follow
-    assert reports == [b"fetched", b"first", b"second"]
+    now_s += 0.000_2
+    assert await is_asleep(loop)
+    assert reports == [b"fetched", b"first", b"second", b"third"]
+
+
+async def test_behind_a_connection_that_failed_nothing_is_in_flight_for_those_that_poll(socket: Socket) -> None:
+    polling = BusyPolling(1_000)
+    connection = BrokerConnection(socket, socket.close, ("host", 9092), "me", {}, 10_000, None, polling)  # type: ignore[arg-type]
+    reports: list[Outcome] = []
+    connection.send(*FETCH, b"body", reports.append)
+    ask(connection, reports)
+    ask(connection, reports)
+    assert polling._in_flight == 2
+    connection.close()
+    assert (polling._in_flight, len(reports)) == (0, 3)
 
 
 async def is_asleep(loop: asyncio.AbstractEventLoop) -> bool:

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
+from holdfast.kafka.brokers import busy_poll
 from holdfast.kafka.brokers.busy_poll import BusyPolling
 from holdfast.metrics.instruments import Counter
 
@@ -19,11 +20,14 @@ class Loop:
         self.worked_s = 7.0
         self.taken_s = 0.0  #: what others have of each turn
         self.polled_ms = Counter()
-        self.due: list[Callable[[], None]] = []
-        self.polling = BusyPolling(_MAX_US, self.polled_ms, lambda: self.now_s, lambda: self.worked_s)
+        self.due: list[tuple[Callable[..., None], tuple[object, ...]]] = []
+        self.polling = self.make_polling(_MAX_US)
 
-    def call_soon(self, call: Callable[[], None]) -> None:
-        self.due.append(call)
+    def make_polling(self, max_us: int) -> BusyPolling:
+        return BusyPolling(max_us, self.polled_ms, lambda: self.now_s, lambda: self.worked_s)
+
+    def call_soon(self, call: Callable[..., None], *arguments: object) -> None:
+        self.due.append((call, arguments))
 
     def work(self, took_s: float) -> None:
         """Take a turn in which it has other work to do."""
@@ -35,23 +39,24 @@ class Loop:
         until_s, turns = self.now_s + for_s, 0
         while self.due and self.now_s < until_s:
             due, self.due = self.due, []
-            for call in due:
-                call()
+            for call, arguments in due:
+                call(*arguments)
             self.now_s += _TURN_S + self.taken_s
             self.worked_s += _TURN_S
             turns += 1
         self.now_s = max(self.now_s, until_s)
         return turns
 
-    def send(self) -> None:
-        self.polling.on_sent(self)  # type: ignore[arg-type]
+    def send(self) -> float:
+        return self.polling.on_sent(self)  # type: ignore[arg-type]
 
     def exchange(self, answered_s: float, followed_s: float, work_s: float = 0.0) -> tuple[bool, bool]:
         """Send a request that is answered after a time, and wait for the next one; returns whether it is awake at either end."""
-        self.send()
+        sent_s = self.send()
         self.take_turns(answered_s)
         is_awake = bool(self.due)
-        self.polling.on_answered()
+        if sent_s:
+            self.polling.on_answered(sent_s)
         self.work(work_s)
         self.take_turns(followed_s)
         return is_awake, bool(self.due)
@@ -63,7 +68,7 @@ def loop() -> Loop:
 
 
 def share_awake(loop: Loop, answered_s: float, followed_s: float, work_s: float = 0.0) -> tuple[float, float]:
-    """Return in which share of a second the loop is awake when the answer comes, and when the next request does."""
+    """Return in which share of a second's requests the loop is awake when the answer comes, and when the next request does."""
     begins_s, seen = loop.now_s, []
     while loop.now_s < begins_s + 1:
         seen.append(loop.exchange(answered_s, followed_s, work_s))
@@ -83,24 +88,86 @@ def test_polling_ends_with_its_time(loop: Loop) -> None:
 
 
 def test_an_answer_begins_no_polling(loop: Loop) -> None:
-    loop.send()
+    sent_s = loop.send()
     loop.take_turns(0.01)
-    loop.polling.on_answered()
+    loop.polling.on_answered(sent_s)
     assert not loop.due
 
 
 def test_none_is_polled_for_where_that_is_off(loop: Loop) -> None:
-    loop.polling = BusyPolling(0, loop.polled_ms, lambda: loop.now_s, lambda: loop.worked_s)
-    assert share_awake(loop, 0.000_1, 0.000_1) == (0, 0)
+    loop.polling = loop.make_polling(0)
+    assert loop.send() == 0
+    assert not loop.due
+
+
+def test_the_time_behind_an_answer_begins_when_it_was_taken_in(loop: Loop) -> None:
+    assert loop.exchange(0.000_4, 0.000_9, 0.002) == (True, True)
+    assert loop.exchange(0.000_4, 0.001_1, 0.002) == (True, False)
+
+
+def test_polling_goes_on_for_a_request_behind_which_another_is_answered(loop: Loop) -> None:
+    share_awake(loop, 0.000_4, 0.005)  # so that answers alone are polled for
+    one_s = loop.send()
+    loop.take_turns(0.000_4)
+    other_s = loop.send()
+    loop.take_turns(0.000_4)
+    loop.polling.on_answered(one_s)
+    loop.take_turns(0.000_4)
+    assert loop.due
+    loop.polling.on_answered(other_s)
+    assert loop.take_turns(1) == 1
+
+
+def test_a_request_that_leaves_in_the_turn_of_an_answer_is_polled_for_where_answers_alone_are(loop: Loop) -> None:
+    share_awake(loop, 0.000_4, 0.005)
+    sent_s = loop.send()
+    loop.take_turns(0.000_4)
+    loop.polling.on_answered(sent_s)
+    loop.send()
+    loop.take_turns(0.000_9)
+    assert loop.due
+
+
+def test_requests_that_follow_at_once_are_not_late_for_what_was_done_with_an_answer(loop: Loop) -> None:
+    for _ in range(1_000):
+        loop.exchange(0.000_9, 0.000_2, 0.001_1)
+    assert not loop.polling._rests_answered_until_s
+
+
+def test_a_request_beside_others_in_flight_follows_no_answer(loop: Loop) -> None:
+    sent = [loop.send()]
+    for _ in range(4_000):
+        sent.append(loop.send())
+        loop.take_turns(0.000_5)
+        loop.polling.on_answered(sent.pop(0))
+    assert not loop.polling._rests_answered_until_s
 
 
 def test_where_answers_come_late_it_polls_for_a_part_of_the_time(loop: Loop) -> None:
     for _ in range(11):
         share_awake(loop, 0.005, 0.000_2)
     assert 0.1 < loop.polled_ms.value / 1_000 < 0.4  # where it would be 2
-    for _ in range(6):  # it rests for five seconds at most
-        share_awake(loop, 0.000_4, 0.000_2)
-    assert share_awake(loop, 0.000_4, 0.000_2) == (1, 1)
+
+
+def test_where_the_answers_to_many_in_flight_come_late_it_polls_for_a_part_of_the_time(loop: Loop) -> None:
+    sent = [loop.send() for _ in range(8)]
+    for _ in range(4_000):  # two seconds
+        loop.take_turns(0.000_5)
+        loop.polling.on_answered(sent.pop(0))
+        sent.append(loop.send())
+    assert loop.polled_ms.value / 1_000 < 0.4
+
+
+@pytest.mark.parametrize(("late_of_ten", "rests"), [(4, False), (6, True)])
+def test_it_rests_where_most_answers_come_late(loop: Loop, late_of_ten: int, rests: bool) -> None:
+    awake = [loop.exchange(0.001_5 if i % 10 < late_of_ten else 0.000_4, 0.000_2)[1] for i in range(1_000)]
+    assert (sum(awake) < 500 - late_of_ten * 50) == rests
+
+
+@pytest.mark.parametrize(("late_of_ten", "rests"), [(4, False), (6, True)])
+def test_it_rests_behind_answers_where_most_requests_come_late(loop: Loop, late_of_ten: int, rests: bool) -> None:
+    awake = [loop.exchange(0.000_4, 0.001_5 if i % 10 < late_of_ten else 0.000_2)[1] for i in range(1_000)]
+    assert sum(awake) < 250 if rests else sum(awake) == 600
 
 
 def test_where_requests_do_not_follow_it_polls_for_answers_alone(loop: Loop) -> None:
@@ -113,11 +180,23 @@ def test_where_requests_do_not_follow_it_polls_for_answers_alone(loop: Loop) -> 
     assert share_awake(loop, 0.000_4, 0.000_2) == (1, 1)
 
 
-@pytest.mark.parametrize("followed_s", [0.000_9, 0.001_1])
-def test_polling_goes_on_while_most_of_it_is_not_in_vain(loop: Loop, followed_s: float) -> None:
-    for _ in range(5):
-        share_awake(loop, 0.000_9, 0.000_1)
-        assert loop.exchange(0.000_9, followed_s) == (True, followed_s < 0.001)
+def test_a_rest_ends_after_five_seconds_though_it_was_tried_for_longer(loop: Loop) -> None:
+    for _ in range(200):
+        if not loop.polling._rests_until_s:
+            loop.exchange(0.005, 0.5)
+    assert loop.now_s > 110  # it was tried for more than ten seconds
+    loop.now_s += 5.1
+    loop.send()
+    assert loop.due
+
+
+def test_a_rest_does_not_count_the_time_in_which_nothing_was_sent(loop: Loop) -> None:
+    share_awake(loop, 0.000_4, 0.000_2)
+    loop.take_turns(3_600)
+    for _ in range(200):
+        if not loop.polling._rests_until_s:
+            loop.exchange(0.000_2, 0.000_1, 0.002)
+    assert 0.3 < loop.polling._rests_until_s - loop.now_s < 2
 
 
 def test_where_the_loop_has_work_it_polls_for_a_part_of_the_time(loop: Loop) -> None:
@@ -137,7 +216,30 @@ def test_where_others_want_the_processor_it_polls_for_a_part_of_the_time(loop: L
     assert share_awake(loop, 0.000_2, 0.000_1) == (1, 1)
 
 
-def test_what_polling_takes_of_the_processor_is_counted_and_what_is_done_meanwhile_is_not(loop: Loop) -> None:
-    loop.taken_s = _TURN_S / 2
-    share_awake(loop, 0.000_4, 0.000_3, 0.000_3)
-    assert 400 < loop.polled_ms.value < 480  # of the second 0.7 ms in 1 are polled, and others have a third of that
+@pytest.mark.pure_build
+def test_others_go_first_where_a_turn_had_nothing_to_do(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
+    yields: list[float] = []
+    monkeypatch.setattr(busy_poll, "sched_yield", lambda: yields.append(loop.now_s))
+    loop.exchange(0.000_4, 0.000_2)
+    assert len(yields) == len(set(yields)) > 20
+    before = len(yields)
+    loop.send()
+    loop.work(0.000_9)
+    assert loop.take_turns(0.000_01) == 1
+    assert len(yields) == before
+
+
+@pytest.mark.parametrize("max_us", [1, 10, 1_000, 10_000])
+def test_what_polling_takes_of_the_processor_is_counted_and_what_is_done_meanwhile_is_not(
+    loop: Loop, max_us: int
+) -> None:
+    loop.polling = loop.make_polling(max_us)
+    for _ in range(500):
+        loop.send()
+        loop.take_turns(0.000_4)
+        loop.work(0.000_3)
+    turns = 20 if max_us >= 1_000 else 1 + (max_us > _TURN_S * 1e6)
+    if max_us >= 1_000:
+        assert 180 < loop.polled_ms.value < 210  # 20 turns of 20 µs each time
+    else:
+        assert 0 < loop.polled_ms.value <= turns * 500 * _TURN_S * 1_000 + 1
