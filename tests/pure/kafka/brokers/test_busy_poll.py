@@ -216,7 +216,7 @@ def test_where_others_want_the_processor_it_polls_for_a_part_of_the_time(loop: L
     assert share_awake(loop, 0.000_2, 0.000_1) == (1, 1)
 
 
-@pytest.mark.pure_build
+@pytest.mark.pure_build("it stands in for the system call")
 def test_others_go_first_where_a_turn_had_nothing_to_do(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
     yields: list[float] = []
     monkeypatch.setattr(busy_poll, "sched_yield", lambda: yields.append(loop.now_s))
