@@ -213,8 +213,7 @@ class BrokerConnection:
                 break
             request = self._waiting.pop(0)
             self._heard[self._place] = self._now_s()
-            if request.polled_from_s:
-                self._busy_polling.on_answered(request.polled_from_s)
+            self._busy_polling.on_answered(request.polled_from_s)
             request.on_answer(data[start + request.head_bytes : stop])
             start = stop
         else:
@@ -257,8 +256,7 @@ class BrokerConnection:
         self._close_transport()
         waiting, self._waiting = self._waiting, []
         for request in waiting:
-            if request.polled_from_s:
-                self._busy_polling.on_answered(request.polled_from_s)
+            self._busy_polling.on_answered(request.polled_from_s)
             try:
                 request.on_answer(ConnectionFailed(f"{self._address} did not answer: {why}"))
             except Exception as bug:  # the others learn of it all the same

@@ -106,8 +106,10 @@ class BusyPolling:
         """Poll on behind the last answer if polling has not ended: another request may follow.
 
         Args:
-            sent_s: what `on_sent` returned, which must not be 0; once for each request, also where it gets no answer.
+            sent_s: what `on_sent` returned, once for each request, also where it gets no answer; 0: it was not polled for.
         """
+        if not sent_s:
+            return
         now_s = self._clock_s()
         self._in_flight -= 1
         if now_s >= self._rests_until_s:
@@ -129,26 +131,24 @@ class BusyPolling:
             # The client has its answer only now: what is done with a broker's answer took the time since it came.
             self._answered_s, self._is_answered = now_s, False
             self._ends_s = now_s if now_s < self._rests_answered_until_s else now_s + self._max_s
-        is_judged = self._passed_s >= _JUDGED_AFTER * self._max_s
-        if (is_judged and not self._is_worth_while(now_s)) or now_s >= self._ends_s:
+        if self._passed_s >= _JUDGED_AFTER * self._max_s:
+            self._judge(now_s)
+        if now_s >= self._ends_s:
             self._loop = None
         else:
             if is_quiet:
                 sched_yield()
             loop.call_soon(self._poll, loop)
 
-    def _is_worth_while(self, now_s: float) -> bool:
-        """Judge the time since this was last asked."""
+    def _judge(self, now_s: float) -> None:
+        """Rest, or rest behind answers, if that was not worth while since it was last judged."""
         rests_until_s = now_s + min(_RESTS * (now_s - self._tried_from_s), _REST_MAX_S)
         if self._late_requests > _LATE_MAX * self._requests:
             self._rests_answered_until_s = rests_until_s
-        is_worth_while = (
-            self._polled_s >= _POLLED_MIN * self._passed_s and self._late_answers <= _LATE_MAX * self._answers
-        )
-        if not is_worth_while:
+        if self._polled_s < _POLLED_MIN * self._passed_s or self._late_answers > _LATE_MAX * self._answers:
+            self._ends_s = now_s
             self._rests_until_s = rests_until_s
-        self._try(now_s if is_worth_while else rests_until_s)
-        return is_worth_while
+        self._try(max(now_s, self._rests_until_s))
 
     def _count(self, turn_s: float) -> None:
         self._polled_s += turn_s
