@@ -32,14 +32,22 @@ REFRESH_INTERVAL_S = 0.1
 NO_TOPIC = bytes(16)
 
 
+class Leader(NamedTuple):
+    """Who leads a partition."""
+
+    broker_id: int
+    #: Its leader epoch.
+    epoch: int
+
+
 class Leaders(NamedTuple):
     """The brokers, and who leads each partition of the topic, as one of them knows it."""
 
     brokers: dict[int, Address]
     #: Zeros: there is no such topic.
     topic_id: bytes
-    #: Partition to (broker id, leader epoch); without those that have no leader.
-    leaders: dict[int, tuple[int, int]]
+    #: By partition; without those that have no leader.
+    leaders: dict[int, Leader]
     #: Of all partitions.
     leader_epochs: dict[int, int]
     #: The broker does not say whether there is such a topic, because its ACLs do not let it.
@@ -61,8 +69,8 @@ class Brokers:
         self.topic = topic
         #: See `__init__`.
         self.wanted_id = wanted_id
-        #: Partition to (broker id, leader epoch).
-        self.leaders: dict[int, tuple[int, int]] = {}
+        #: By partition.
+        self.leaders: dict[int, Leader] = {}
         #: Some broker has named the leaders.
         self.is_known = False
         #: The broker that answered last does not let this client know whether there is such a topic.
@@ -252,7 +260,7 @@ def read_leaders(response: MetadataResponse) -> Leaders:
         brokers,
         topic.topic_id.bytes if topic.topic_id else NO_TOPIC,
         {
-            int(each.partition_index): (int(each.leader_id), int(each.leader_epoch))
+            int(each.partition_index): Leader(int(each.leader_id), int(each.leader_epoch))
             for each in topic.partitions
             if each.leader_id in brokers
         },

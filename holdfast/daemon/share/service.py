@@ -194,9 +194,11 @@ class ShareService:
                 key, log_partition_index = place
                 index = len(operations)
                 operation: Operation
+                # By their names: compiled code makes them without a look at the arguments.
                 if operation_type is WriteOperation:
-                    # By its name: compiled code makes it without a look at its arguments.
                     operation = WriteOperation(key, partition_request, pending, index)
+                elif operation_type is ReadOperation:
+                    operation = ReadOperation(key, partition_request, pending, index)
                 else:
                     operation = operation_type(key, partition_request, pending, index)
                 operations.append((log_partition_index, operation))

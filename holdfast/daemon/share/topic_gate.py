@@ -78,9 +78,9 @@ class TopicGate:
         `respond` is called exactly once.
         """
         image = self._metadata.image
-        if image is not None and self._service.is_active:
+        if image is not None:
             unknown = _find_unknown(request, image.topics)
-            if unknown:
+            if unknown and self._service.is_active:
                 then = partial(self._handle_looked_up, api_key, request, respond, self._clock_ms())
                 self._metadata.look_up(unknown, caller, then, self._timeout_ms)
                 return

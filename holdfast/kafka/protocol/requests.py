@@ -51,7 +51,6 @@ _FETCHED_HEAD: Final = Struct(">ihi")
 _FETCHED_PARTITION: Final = Struct(">ihqqq")
 _OFFSETS_HEAD: Final = Struct(">ii")
 _OFFSET_FOUND: Final = Struct(">ihqqi")
-_unpack_offset: Final = _OFFSET_FOUND.unpack_from
 _DELETED_TO: Final = Struct(">iqh")
 
 
@@ -244,10 +243,12 @@ def decode_offsets(data: bytes) -> tuple[dict[int, tuple[int, int]], int]:
     for _ in range(topics):
         _, at = _read_text(data, at)
         count, at = _read_length(data, at)
-        for _ in range(count):
-            partition, error_code, _, offset, _ = _unpack_offset(data, at)
+        ends_at = at + count * _OFFSET_FOUND.size
+        if ends_at > len(data):
+            raise MalformedBody("Topics.Partitions", at, f"{count} are announced, in {len(data) - at} bytes")
+        for partition, error_code, _, offset, _ in _OFFSET_FOUND.iter_unpack(data[at:ends_at]):
             found[partition] = (error_code, offset)
-            at += _OFFSET_FOUND.size
+        at = ends_at
     return found, throttle_ms
 
 

@@ -6,6 +6,7 @@ Source: KIP-227 (fetch sessions).
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from holdfast.kafka.leaders import Leader
 from holdfast.kafka.protocol.requests import FetchAnswer, FetchTarget
 
 _SESSION_EPOCH_MAX = 2**31 - 1
@@ -92,9 +93,7 @@ class FetchSession:
         self._known: dict[int, PartitionFetch] = {}
         self._fetches = 0
 
-    def next_request(
-        self, wanted: Mapping[int, PartitionFetch], leaders: Mapping[int, tuple[int, int]]
-    ) -> FetchRequest:
+    def next_request(self, wanted: Mapping[int, PartitionFetch], leaders: Mapping[int, Leader]) -> FetchRequest:
         """Return what to request, so that the broker knows of all wanted partitions and where each is to be read."""
         forgotten = [partition for partition in self._known if partition not in wanted]
         ordered = list(wanted.items())

@@ -14,7 +14,7 @@ from typing import Any, Final
 from holdfast.kafka.brokers.broker_connection import BrokerConnection
 from holdfast.kafka.brokers.throttle import Throttle
 from holdfast.kafka.errors import ConnectionFailed
-from holdfast.kafka.leaders import Brokers
+from holdfast.kafka.leaders import Brokers, Leader
 from holdfast.kafka.protocol import requests
 from holdfast.kafka.protocol.denials import acl_remedy
 from holdfast.kafka.protocol.error_codes import PRODUCE_RETRIABLE
@@ -441,7 +441,7 @@ class Sender:
             self._progress.set()
 
 
-def _leader_id(leaders: dict[int, tuple[int, int]], partition: int) -> int | None:
+def _leader_id(leaders: dict[int, Leader], partition: int) -> int | None:
     led = leaders.get(partition)
     return None if led is None else led[0]
 
