@@ -340,7 +340,7 @@ class CoordinatorRuntime:
                 partition.read_index_found(round_number, offset)
             except Exception as bug:
                 self._fail_partition(partition, "read index", bug)
-        # What waited for this answer goes with the log's next query, which leaves before anyone is answered.
+        # What waited for this answer goes with the log's next query.
         self._begin_round()
         self._drain()
 

@@ -75,11 +75,18 @@ class Company:
 
     Outstanding are the records that wait and those that are in flight, to whatever broker; batches that are sent again are not among them.
     Records that cannot leave now, because their broker is silent, count as waiting: so while one is, others are flushed at once.
+    The log partitions of which a broker is queried for the end keep the same company, and their query is what is flushed.
     """
 
-    def __init__(self, max_s: float) -> None:
-        """Begin with nothing outstanding; a record waits for company for `max_s` at most, 0 or less: never."""
+    def __init__(self, max_s: float, enough: float = _ENOUGH) -> None:
+        """Begin with nothing outstanding.
+
+        Args:
+            max_s: a record waits for company for so long at most; 0 or less: never.
+            enough: the part of what is usually outstanding that is worth a flush.
+        """
         self._max_s = max_s
+        self._enough = enough
         self._in_flight = 0
         #: The most records that were outstanding at once of late.
         self._usual = 0.0
@@ -98,7 +105,7 @@ class Company:
 
     def is_enough(self, waiting: int) -> bool:
         """Tell whether so many records are worth a flush."""
-        return waiting >= self._usual * _ENOUGH
+        return waiting >= self._usual * self._enough
 
     def is_complete(self, waiting: int, now_s: float) -> bool:
         """Tell at the end of a turn of the loop whether to flush; if not, ask again after the next one.

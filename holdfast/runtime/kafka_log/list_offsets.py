@@ -1,6 +1,8 @@
 """Where logs begin and end, queried from the brokers (ListOffsets).
 
 One query for latest offsets is in flight to each broker, and what is wanted meanwhile goes with its next one.
+That leaves when those who waited for the answer have theirs and the sockets were looked at: a query costs the broker and us as much as
+many log partitions in it, and under load the requests of others have come by then.
 A broker that was frozen answers late and with offsets of the past, so an answer is used only while the broker still leads.
 Frozen for longer than its session with the controllers, it may have lost its leadership and not know it yet.
 So the answer of a broker that was silent for too long is used only when another one, queried after it came, names it leader as well.
@@ -16,15 +18,18 @@ from typing import Any, Final, final
 from holdfast.kafka.brokers.broker_connection import BrokerConnection
 from holdfast.kafka.brokers.throttle import Throttle
 from holdfast.kafka.errors import ConnectionFailed
-from holdfast.kafka.leaders import Brokers
+from holdfast.kafka.leaders import Brokers, Leader
 from holdfast.kafka.protocol import requests
 from holdfast.runtime.kafka_log.bug_reports import BugReports
+from holdfast.runtime.kafka_log.linger import COMPANY_MAX_S, Company
 from holdfast.runtime.metrics import RuntimeMetrics
 
-#: In place of (broker id, leader epoch) of a partition of which no leader is known.
-_NO_LEADER: Final = (-1, -1)
+#: In place of the leader of a partition of which none is known.
+_NO_LEADER: Final = Leader(-1, -1)
 #: In place of (error code, offset) of a partition that an answer leaves out.
 _NO_ANSWER: Final = (-1, -1)
+#: A query that is as large as the largest of late is worth sending; a smaller one where a turn of the loop brings no more.
+_ENOUGH: Final = 1.0
 #: What the connections are for.
 _CONNECTION: Final = "offsets"
 
@@ -33,14 +38,14 @@ _CONNECTION: Final = "offsets"
 class _Query:
     """A query for latest offsets, until all that it is about was reported."""
 
-    __slots__ = ("began_s", "broker_id", "is_answered", "round_number", "wanted_as")
+    __slots__ = ("began_s", "broker_id", "is_answered", "round_number", "size", "wanted_as")
 
-    def __init__(
-        self, broker_id: int, wanted_as: dict[int, tuple[int, int]], round_number: int, began_s: float
-    ) -> None:
+    def __init__(self, broker_id: int, wanted_as: dict[int, Leader], round_number: int, began_s: float) -> None:
         self.broker_id = broker_id
-        #: (broker id, leader epoch) by partition; what was reported is taken out.
+        #: The leader by partition; what was reported is taken out.
         self.wanted_as = wanted_as
+        #: How many were wanted.
+        self.size = len(wanted_as)
         #: The newest that was wanted before it left.
         self.round_number = round_number
         #: By the loop's clock.
@@ -82,10 +87,10 @@ class OffsetQueries:
         self._round = 0
         #: Partitions by broker, of the next queries.
         self._wanted: defaultdict[int, set[int]] = defaultdict(set)
-        #: By broker, of the query in flight: (broker id, leader epoch) by partition.
-        self._in_flight: dict[int, dict[int, tuple[int, int]]] = {}
-        #: The broker whose answer is being reported, when nothing else that was queried of it is open.
-        self._reported_of: int | None = None
+        #: By broker, of the query in flight: the leader by partition.
+        self._in_flight: dict[int, dict[int, Leader]] = {}
+        #: By broker: when its next query is worth sending.
+        self._company: defaultdict[int, Company] = defaultdict(partial(Company, COMPANY_MAX_S, _ENOUGH))
         self._tasks: set[asyncio.Task[Any]] = set()
         self._is_closed = False
         self._silence_max_s = leader_silence_max_ms / 1_000
@@ -102,7 +107,7 @@ class OffsetQueries:
         wanted_as = {partition: self._led_as(partition)}
         broker_id = wanted_as[partition][0]
         api, version = requests.LIST_OFFSETS
-        found: dict[int, int] = {}
+        found: dict[int, int | None] = {}
         try:
             connection = await self._connect(broker_id)
             body = self._encode(wanted_as, which)
@@ -119,15 +124,10 @@ class OffsetQueries:
         return found.get(partition)
 
     def want_latest(self, round_number: int, partitions: list[int]) -> None:
-        """Query the latest offsets of some partitions, each of which is reported once.
-
-        Called while an answer is being reported, it sends the next query to that broker before it returns.
-        """
+        """Query the latest offsets of some partitions, each of which is reported once."""
         self._round = round_number
         for partition in partitions:
             self._want(partition)
-        if self._reported_of in self._wanted:
-            self._query_after_report()
 
     def on_heard(self, broker_id: int, sent_s: float) -> None:
         """Learn that a broker answered a request that left at a time of the loop's clock.
@@ -176,11 +176,15 @@ class OffsetQueries:
         wanted_as = {partition: self._led_as(partition) for partition in partitions}
         query = _Query(broker_id, wanted_as, self._round, self._loop.time())
         self._in_flight[broker_id] = wanted_as
-        connection = self._brokers.open_connection(broker_id, _CONNECTION)
-        if connection is None or self._throttle.wait_s(broker_id) > 0:
-            self._run(self._connect_and_send(query))
-        else:
-            self._send(query, connection)
+        self._company[broker_id].on_sent(len(wanted_as), 0)
+        try:
+            connection = self._brokers.open_connection(broker_id, _CONNECTION)
+            if connection is None or self._throttle.wait_s(broker_id) > 0:
+                self._run(self._connect_and_send(query))
+            else:
+                self._send(query, connection)
+        except Exception as bug:  # those who wait must learn that there is no answer
+            self._end_by(bug, query)
 
     async def _connect_and_send(self, query: _Query) -> None:
         try:
@@ -240,24 +244,29 @@ class OffsetQueries:
         self._metrics.read_index_time.record((self._loop.time() - query.began_s) * 1_000)
         for partition in found:
             del wanted_as[partition]
-        self._reported_of = None if wanted_as else query.broker_id
         if found:
-            self._report(query.round_number, {**found})
+            self._report(query.round_number, found)
         if wanted_as:
             self._run(self._end_unanswered(query))
         else:
-            self._query_after_report()
+            self._end_turns(query)
 
-    def _query_after_report(self) -> None:
-        """Query what is wanted of the broker whose answer is reported, once: so it is at work while those who waited are answered."""
-        broker_id, self._reported_of = self._reported_of, None
-        if broker_id is not None:
+    def _end_turns(self, query: _Query) -> None:
+        """Query what is wanted of a broker when this turn of the loop, and the next one, have brought what they bring."""
+        self._company[query.broker_id].on_ended(query.size)
+        self._loop.call_soon(self._loop.call_soon, self._end_turn, query.broker_id)
+
+    def _end_turn(self, broker_id: int) -> None:
+        """Query what is wanted of a broker, or wait for another turn if that may bring company."""
+        if self._company[broker_id].is_complete(len(self._wanted.get(broker_id, ())), self._loop.time()):
             self._query_next(broker_id)
+        else:
+            self._loop.call_soon(self._end_turn, broker_id)
 
     async def _end_unanswered(self, query: _Query) -> None:
         await self._refresh()  # also the pause before they are queried again
         self._report(query.round_number, dict.fromkeys(query.wanted_as))
-        self._query_next(query.broker_id)
+        self._end_turns(query)
 
     def _report(self, round_number: int, offsets: dict[int, int | None]) -> None:
         if self._is_closed:
@@ -281,7 +290,7 @@ class OffsetQueries:
                     wanted.discard(partition)
                     self._want(partition)
 
-    def _led_as(self, partition: int) -> tuple[int, int]:
+    def _led_as(self, partition: int) -> Leader:
         return self._brokers.leaders.get(partition, _NO_LEADER)
 
     async def _connect(self, broker_id: int) -> BrokerConnection:
@@ -295,7 +304,7 @@ class OffsetQueries:
             await asyncio.sleep(wait_s)
         return await self._brokers.connection(broker_id, _CONNECTION)
 
-    def _encode(self, wanted_as: dict[int, tuple[int, int]], which: int) -> bytes:
+    def _encode(self, wanted_as: dict[int, Leader], which: int) -> bytes:
         targets = [(partition, leader_epoch, which) for partition, (_, leader_epoch) in wanted_as.items()]
         return requests.encode_list_offsets(self._brokers.topic, targets)
 
@@ -314,9 +323,9 @@ class OffsetQueries:
         self.on_heard(broker_id, sent_s)
         return answers
 
-    def _choose(self, wanted_as: dict[int, tuple[int, int]], answers: dict[int, tuple[int, int]]) -> dict[int, int]:
+    def _choose(self, wanted_as: dict[int, Leader], answers: dict[int, tuple[int, int]]) -> dict[int, int | None]:
         """Return the offsets of those partitions of which the broker named one, and which it still leads."""
-        found = {}
+        found: dict[int, int | None] = {}
         for partition, led in wanted_as.items():
             error_code, offset = answers.get(partition, _NO_ANSWER)
             if error_code == 0 and self._led_as(partition) == led:

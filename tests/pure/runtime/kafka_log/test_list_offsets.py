@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from functools import partial
 from struct import Struct
 
 import pytest
@@ -346,23 +347,78 @@ async def test_a_broker_that_leads_nothing_any_more_when_its_pause_is_over_is_no
     assert asked_of(brokers) == [(1, {0: 0}), (1, {0: 2})]
 
 
-async def test_the_next_query_leaves_before_those_who_waited_for_the_last_one_are_answered(
-    brokers: FakeBrokers, reports: Reports
+@pytest.mark.parametrize(("turns", "asked"), [(1, [{1: 0, 2: 7}]), (3, [{1: 0, 2: 7}]), (6, [{1: 0}, {2: 7}])])
+async def test_the_next_query_waits_for_turns_that_bring_more_until_it_is_as_large_as_the_last(
+    turns: int, asked: list[dict[int, int]], brokers: FakeBrokers, reports: Reports
 ) -> None:
-    sent: list[int] = []
+    loop = asyncio.get_running_loop()
+
+    def want_later(turns: int) -> None:
+        if turns:
+            loop.call_soon(want_later, turns - 1)
+        else:
+            queries.want_latest(3, [2])
 
     def report(number: int, found: dict[int, int | None]) -> None:
-        if not reports:
-            queries.want_latest(number + 1, [1, 0])
-        sent.append(len(brokers.asking))
         reports.append((number, found))
+        if len(reports) == 1:
+            queries.want_latest(2, [1])
+            assert len(brokers.requests) == 1  # those who waited are answered first
+            want_later(turns)
 
     queries = OffsetQueries(brokers, report, RuntimeMetrics(Registry()), **offset_query_bounds())  # type: ignore[arg-type]
-    brokers.answers.extend([lambda _: answer({1: 5}), lambda _: answer({1: 6}), lambda _: answer({0: 4})])
+    brokers.answers.append(lambda _: answer({1: 5, 2: 6}))
+    brokers.answers.extend(partial(_answer_ends, each) for each in asked)
     brokers.release_answers()
-    queries.want_latest(1, [1])
-    await wait_until(lambda: len(reports) == 3)
-    assert asked_of(brokers) == [(2, {1: 0}), (2, {1: 0}), (1, {0: 0})]  # the other broker's with what else is wanted
-    assert reports == [(1, {1: 5}), (2, {1: 6}), (2, {0: 4})]
-    assert sent == [2, 3, 3]
+    queries.want_latest(1, [1, 2])
+    await wait_until(lambda: len(reports) == 1 + len(asked))
+    assert [partitions for _, partitions in asked_of(brokers)] == [{1: 0, 2: 7}, *asked]
     queries.close()
+
+
+async def test_of_queries_of_one_size_none_waits_longer_than_the_others(brokers: FakeBrokers, reports: Reports) -> None:
+    loop = asyncio.get_running_loop()
+    turns: list[int] = []
+
+    def count_turns() -> None:
+        if len(brokers.requests) == len(reports):
+            turns[-1] += 1
+            loop.call_soon(count_turns)
+
+    def report(number: int, found: dict[int, int | None]) -> None:
+        reports.append((number, found))
+        if number < 9:
+            queries.want_latest(number + 1, [1, 2])
+            turns.append(0)
+            count_turns()
+
+    queries = OffsetQueries(brokers, report, RuntimeMetrics(Registry()), **offset_query_bounds())  # type: ignore[arg-type]
+    brokers.always = lambda _: answer({1: 5, 2: 6})
+    brokers.release_answers()
+    queries.want_latest(1, [1, 2])
+    await wait_until(lambda: len(reports) == 9)
+    assert len(turns) == 8
+    assert len(set(turns)) == 1
+    queries.close()
+
+
+def _answer_ends(partitions: dict[int, int], _request: bytes) -> bytes:
+    return answer(dict.fromkeys(partitions, 9))
+
+
+async def test_a_bug_in_opening_a_connection_leaves_nobody_waiting(
+    offsets: OffsetQueries, brokers: FakeBrokers, reports: Reports, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr(brokers, "open_connection", fail)
+    offsets.want_latest(1, [0])
+    await wait_until(lambda: len(reports) == 1)
+    assert reports == [(1, {0: None})]
+    monkeypatch.undo()
+    brokers.answers.append(lambda _: answer({0: 4}))
+    brokers.release_answers()
+    offsets.want_latest(2, [0])
+    await wait_until(lambda: len(reports) == 2)
+    assert reports[1] == (2, {0: 4})
