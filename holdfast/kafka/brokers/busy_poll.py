@@ -19,13 +19,33 @@ _JUDGED_AFTER: Final = 100
 _POLLED_MIN: Final = 1 / 5
 #: It is not where more of the answers, or of the requests behind them, come later than it lasts.
 _LATE_MAX: Final = 1 / 2
-#: What is not worth while rests for so many times as long as it was tried, and so many seconds at most.
-_RESTS: Final = 8
+#: What is not worth while rests for as long as it was tried, each time in a row for twice as long, and so many seconds at most.
 _REST_MAX_S: Final = 5.0
 #: Behind a pause of this, what was seen before it says nothing any more.
 _FORGOTTEN_S: Final = 1.0
 #: A turn of the loop that took less of the processor had nothing to do but to poll.
 _QUIET_TURN_S: Final = 0.000_03
+
+
+@final
+class Rest:
+    """A part of polling that is left off while it is not worth while."""
+
+    __slots__ = ("_length_s", "until_s")
+
+    def __init__(self) -> None:
+        #: When it has ended.
+        self.until_s = 0.0
+        #: Of the last rest; 0: it was worth while since.
+        self._length_s = 0.0
+
+    def judge(self, now_s: float, tried_s: float, *, is_worth_while: bool) -> None:
+        """Rest, or end to, behind a trial of so many seconds."""
+        if is_worth_while:
+            self._length_s = self.until_s = 0.0
+        else:
+            self._length_s = min(max(tried_s, 2 * self._length_s), _REST_MAX_S)
+            self.until_s = now_s + self._length_s
 
 
 @final
@@ -55,9 +75,9 @@ class BusyPolling:
         self._loop: asyncio.AbstractEventLoop | None = None
         #: When it may sleep.
         self._ends_s = 0.0
-        #: Before these it does not poll again: at all, and behind an answer.
-        self._rests_until_s = 0.0
-        self._rests_answered_until_s = 0.0
+        #: While these last it does not poll: at all, and behind an answer.
+        self._rest = Rest()
+        self._answered_rest = Rest()
         self._in_flight = 0
         #: When the last request in flight was answered, and whether the loop has yet to poll behind that.
         self._answered_s = 0.0
@@ -87,7 +107,7 @@ class BusyPolling:
             return 0.0
         now_s = self._clock_s()
         self._in_flight += 1
-        if now_s < self._rests_until_s:
+        if now_s < self._rest.until_s:
             return now_s
         is_asleep = self._loop is not loop
         if is_asleep and now_s - self._now_s > _FORGOTTEN_S:
@@ -112,7 +132,7 @@ class BusyPolling:
             return
         now_s = self._clock_s()
         self._in_flight -= 1
-        if now_s >= self._rests_until_s:
+        if now_s >= self._rest.until_s:
             self._answers += 1
             self._late_answers += now_s - sent_s > self._max_s
         if not self._in_flight:
@@ -130,7 +150,7 @@ class BusyPolling:
         if self._is_answered:
             # The client has its answer only now: what is done with a broker's answer took the time since it came.
             self._answered_s, self._is_answered = now_s, False
-            self._ends_s = now_s if now_s < self._rests_answered_until_s else now_s + self._max_s
+            self._ends_s = now_s if now_s < self._answered_rest.until_s else now_s + self._max_s
         if self._passed_s >= _JUDGED_AFTER * self._max_s:
             self._judge(now_s)
         if now_s >= self._ends_s:
@@ -142,13 +162,17 @@ class BusyPolling:
 
     def _judge(self, now_s: float) -> None:
         """Rest, or rest behind answers, if that was not worth while since it was last judged."""
-        rests_until_s = now_s + min(_RESTS * (now_s - self._tried_from_s), _REST_MAX_S)
-        if self._late_requests > _LATE_MAX * self._requests:
-            self._rests_answered_until_s = rests_until_s
-        if self._polled_s < _POLLED_MIN * self._passed_s or self._late_answers > _LATE_MAX * self._answers:
+        tried_s = now_s - self._tried_from_s
+        self._answered_rest.judge(now_s, tried_s, is_worth_while=self._late_requests <= _LATE_MAX * self._requests)
+        self._rest.judge(
+            now_s,
+            tried_s,
+            is_worth_while=self._polled_s >= _POLLED_MIN * self._passed_s
+            and self._late_answers <= _LATE_MAX * self._answers,
+        )
+        if now_s < self._rest.until_s:
             self._ends_s = now_s
-            self._rests_until_s = rests_until_s
-        self._try(max(now_s, self._rests_until_s))
+        self._try(max(now_s, self._rest.until_s))
 
     def _count(self, turn_s: float) -> None:
         self._polled_s += turn_s
