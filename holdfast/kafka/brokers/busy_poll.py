@@ -110,7 +110,8 @@ class BusyPolling:
         if now_s < self._rest.until_s:
             return now_s
         is_asleep = self._loop is not loop
-        if is_asleep and now_s - self._now_s > _FORGOTTEN_S:
+        if is_asleep and now_s - max(self._now_s, self._rest.until_s) > _FORGOTTEN_S:
+            self._rest, self._answered_rest = Rest(), Rest()
             self._try(now_s)
         elif self._in_flight == 1:
             self._requests += 1
@@ -163,7 +164,8 @@ class BusyPolling:
     def _judge(self, now_s: float) -> None:
         """Rest, or rest behind answers, if that was not worth while since it was last judged."""
         tried_s = now_s - self._tried_from_s
-        self._answered_rest.judge(now_s, tried_s, is_worth_while=self._late_requests <= _LATE_MAX * self._requests)
+        if self._requests:
+            self._answered_rest.judge(now_s, tried_s, is_worth_while=self._late_requests <= _LATE_MAX * self._requests)
         self._rest.judge(
             now_s,
             tried_s,

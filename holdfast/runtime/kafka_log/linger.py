@@ -19,7 +19,7 @@ _LARGE_ENOUGH: Final = 3 / 4
 _PATIENCE: Final = 1 / 2
 #: Timers of an event loop count in milliseconds, so less is not waited for.
 _PATIENCE_MIN_S: Final = 0.001
-#: The longest that a record waits for company whatever its broker does, in seconds.
+#: The longest that a record, or a query, waits for company from the first look on, whatever its broker does; in seconds.
 COMPANY_MAX_S: Final = 0.005
 
 
@@ -73,9 +73,9 @@ class Linger:
 class Company:
     """The rule by which a flush is worth it: enough records wait, or no more come.
 
-    Outstanding are the records that wait and those that are in flight, to whatever broker; batches that are sent again are not among them.
+    Outstanding are the records that wait and those that are in flight, to all brokers; batches that are sent again are not among them.
     Records that cannot leave now, because their broker is silent, count as waiting: so while one is, others are flushed at once.
-    The log partitions of which a broker is queried for the end keep the same company, and their query is what is flushed.
+    So wait the log partitions whose ends are wanted, those of each broker by themselves, and their query is what is flushed.
     """
 
     def __init__(self, max_s: float, enough: float = _ENOUGH) -> None:

@@ -1,8 +1,8 @@
 """Where logs begin and end, queried from the brokers (ListOffsets).
 
 One query for latest offsets is in flight to each broker, and what is wanted meanwhile goes with its next one.
-That leaves when those who waited for the answer have theirs and the sockets were looked at: a query costs the broker and us as much as
-many log partitions in it, and under load the requests of others have come by then.
+That leaves when those who waited for the answer have theirs and the sockets were read, and waits for company (`linger.Company`):
+a query costs the broker and us as much as many log partitions in it, and under load the requests of others have come by then.
 A broker that was frozen answers late and with offsets of the past, so an answer is used only while the broker still leads.
 Frozen for longer than its session with the controllers, it may have lost its leadership and not know it yet.
 So the answer of a broker that was silent for too long is used only when another one, queried after it came, names it leader as well.
@@ -154,7 +154,7 @@ class OffsetQueries:
         self._wanted[broker_id].add(partition)
         if broker_id not in self._in_flight:
             self._in_flight[broker_id] = {}
-            self._loop.call_soon(self._query_next, broker_id)  # with what else is wanted in this turn
+            self._loop.call_soon(self._end_turn, broker_id)
 
     def _run(self, work: Coroutine[Any, Any, Any]) -> None:
         task = self._loop.create_task(work, name="holdfast-offsets")
@@ -189,22 +189,18 @@ class OffsetQueries:
     async def _connect_and_send(self, query: _Query) -> None:
         try:
             connection = await self._connect(query.broker_id)
+            if query.wanted_as:
+                self._send(query, connection)
+            else:  # another broker leads all of it by now
+                self._end(query, {})
         except Exception as failure:  # whatever it is, those who wait must learn that there is no answer
             self._end_by(failure, query)
-            return
-        if query.wanted_as:
-            self._send(query, connection)
-        else:  # another broker leads all of it by now
-            self._end(query, {})
 
     def _send(self, query: _Query, connection: BrokerConnection) -> None:
         """Send a query; a callback takes its answer, because a task for each would cost more than all else of it."""
         api, version = requests.LIST_OFFSETS
-        try:
-            body = self._encode(query.wanted_as, requests.LATEST)
-            connection.send(api, version, body, partial(self._on_answered, query, connection, self._loop.time()))
-        except Exception as bug:
-            self._end_by(bug, query)
+        body = self._encode(query.wanted_as, requests.LATEST)
+        connection.send(api, version, body, partial(self._on_answered, query, connection, self._loop.time()))
 
     def _on_answered(
         self, query: _Query, connection: BrokerConnection, sent_s: float, outcome: bytes | ConnectionFailed
@@ -252,7 +248,8 @@ class OffsetQueries:
             self._end_turns(query)
 
     def _end_turns(self, query: _Query) -> None:
-        """Query what is wanted of a broker when this turn of the loop, and the next one, have brought what they bring."""
+        """End a query, and look at what else is wanted of its broker once those who waited are answered and the sockets were read."""
+        self._in_flight[query.broker_id] = {}
         self._company[query.broker_id].on_ended(query.size)
         self._loop.call_soon(self._loop.call_soon, self._end_turn, query.broker_id)
 

@@ -35,7 +35,7 @@ def test_a_read_after_the_round_left_waits_for_the_next_one(monkeypatch: pytest.
     ends.pop()()
     world.run("write b")
     ends.pop()()
-    assert world.run("index") == ["ask read index, round 2: [0]", "answer a: 0"]  # the broker is at work before we are
+    assert world.run("index") == ["ask read index, round 2: [0]", "answer a: 0"]  # it goes with the log's next query
     assert world.run("index") == ["answer b: 0"]
 
 

@@ -190,9 +190,18 @@ def test_where_requests_do_not_follow_it_polls_for_answers_alone(loop: Loop) -> 
         assert share_awake(loop, 0.000_4, 0.005) == (1, 0)
     answers_s = 10 * 0.000_4 / 0.005_4
     assert answers_s < loop.polled_ms.value / 1_000 < 1.5 * answers_s
-    for _ in range(6):
-        assert share_awake(loop, 0.000_4, 0.000_2)[0] == 1
+    assert share_awake(loop, 0.000_4, 0.000_2)[0] == 1
     assert share_awake(loop, 0.000_4, 0.000_2) == (1, 1)
+
+
+def test_behind_a_pause_a_rest_is_a_short_one(loop: Loop) -> None:
+    for _ in range(11):
+        share_awake(loop, 0.005, 0.000_2)
+    loop.take_turns(3_600)
+    exchange_until_it_rests(loop, 0.005, 0.000_2)
+    loop.now_s += 1
+    loop.send()
+    assert loop.due
 
 
 def test_a_trial_that_was_worth_while_makes_the_next_rest_a_short_one(loop: Loop) -> None:

@@ -352,6 +352,7 @@ async def test_the_next_query_waits_for_turns_that_bring_more_until_it_is_as_lar
     turns: int, asked: list[dict[int, int]], brokers: FakeBrokers, reports: Reports
 ) -> None:
     loop = asyncio.get_running_loop()
+    asking: list[int] = []
 
     def want_later(turns: int) -> None:
         if turns:
@@ -363,7 +364,7 @@ async def test_the_next_query_waits_for_turns_that_bring_more_until_it_is_as_lar
         reports.append((number, found))
         if len(reports) == 1:
             queries.want_latest(2, [1])
-            assert len(brokers.requests) == 1  # those who waited are answered first
+            asking.append(len(brokers.asking))
             want_later(turns)
 
     queries = OffsetQueries(brokers, report, RuntimeMetrics(Registry()), **offset_query_bounds())  # type: ignore[arg-type]
@@ -373,6 +374,7 @@ async def test_the_next_query_waits_for_turns_that_bring_more_until_it_is_as_lar
     queries.want_latest(1, [1, 2])
     await wait_until(lambda: len(reports) == 1 + len(asked))
     assert [partitions for _, partitions in asked_of(brokers)] == [{1: 0, 2: 7}, *asked]
+    assert asking == [1], "those who waited are answered first"
     queries.close()
 
 
@@ -394,11 +396,47 @@ async def test_of_queries_of_one_size_none_waits_longer_than_the_others(brokers:
 
     queries = OffsetQueries(brokers, report, RuntimeMetrics(Registry()), **offset_query_bounds())  # type: ignore[arg-type]
     brokers.always = lambda _: answer({1: 5, 2: 6})
+    brokers.answers.extend([brokers.always, lambda _: answer({1: 5, 2: 6}, error_code=6)])
     brokers.release_answers()
     queries.want_latest(1, [1, 2])
     await wait_until(lambda: len(reports) == 9)
-    assert len(turns) == 8
-    assert len(set(turns)) == 1
+    assert reports[1] == (2, {1: None, 2: None})
+    assert turns == [4] * 8
+    queries.close()
+
+
+async def test_a_query_behind_a_pause_keeps_company_too(
+    offsets: OffsetQueries, brokers: FakeBrokers, reports: Reports
+) -> None:
+    brokers.always = lambda _: answer({1: 5, 2: 6})
+    brokers.release_answers()
+    offsets.want_latest(1, [1, 2])
+    await wait_until(lambda: len(reports) == 1)
+    for _ in range(10):
+        await asyncio.sleep(0)
+    offsets.want_latest(2, [1])
+    await asyncio.sleep(0)
+    offsets.want_latest(3, [2])
+    await wait_until(lambda: len(reports) >= 2)
+    assert reports[1:] == [(3, {1: 5, 2: 6})]
+
+
+async def test_what_was_reported_is_not_reported_again_when_its_leader_moves(
+    brokers: FakeBrokers, reports: Reports
+) -> None:
+    def report(number: int, found: dict[int, int | None]) -> None:
+        reports.append((number, found))
+        if len(reports) == 1:
+            queries.want_latest(2, [2])
+            brokers.leaders[2] = (1, 8)
+            asyncio.get_running_loop().call_soon(queries._on_leaders_changed)
+
+    queries = OffsetQueries(brokers, report, RuntimeMetrics(Registry()), **offset_query_bounds())  # type: ignore[arg-type]
+    brokers.answers.extend([lambda _: answer({}), lambda _: answer({2: 6})])
+    brokers.release_answers()
+    queries.want_latest(1, [2])
+    await wait_until(lambda: len(reports) >= 2)
+    assert reports == [(1, {2: None}), (2, {2: 6})]
     queries.close()
 
 
