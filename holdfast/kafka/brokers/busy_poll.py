@@ -28,7 +28,7 @@ _QUIET_TURN_S: Final = 0.000_03
 
 
 @final
-class Rest:
+class _Rest:
     """A part of polling that is left off while it is not worth while."""
 
     __slots__ = ("_length_s", "until_s")
@@ -76,8 +76,8 @@ class BusyPolling:
         #: When it may sleep.
         self._ends_s = 0.0
         #: While these last it does not poll: at all, and behind an answer.
-        self._rest = Rest()
-        self._answered_rest = Rest()
+        self._rest = _Rest()
+        self._answered_rest = _Rest()
         self._in_flight = 0
         #: When the last request in flight was answered, and whether the loop has yet to poll behind that.
         self._answered_s = 0.0
@@ -111,7 +111,7 @@ class BusyPolling:
             return now_s
         is_asleep = self._loop is not loop
         if is_asleep and now_s - max(self._now_s, self._rest.until_s) > _FORGOTTEN_S:
-            self._rest, self._answered_rest = Rest(), Rest()
+            self._rest, self._answered_rest = _Rest(), _Rest()
             self._try(now_s)
         elif self._in_flight == 1:
             self._requests += 1

@@ -75,7 +75,7 @@ class Company:
 
     Outstanding are the records that wait and those that are in flight, to all brokers; batches that are sent again are not among them.
     Records that cannot leave now, because their broker is silent, count as waiting: so while one is, others are flushed at once.
-    So wait the log partitions whose ends are wanted, those of each broker by themselves, and their query is what is flushed.
+    Log partitions whose ends are wanted wait by the same rule, those of each broker by themselves; a query is what is flushed then.
     """
 
     def __init__(self, max_s: float, enough: float = _ENOUGH) -> None:

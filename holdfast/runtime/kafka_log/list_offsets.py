@@ -87,7 +87,7 @@ class OffsetQueries:
         self._round = 0
         #: Partitions by broker, of the next queries.
         self._wanted: defaultdict[int, set[int]] = defaultdict(set)
-        #: By broker, of the query in flight: the leader by partition.
+        #: By broker, of the query in flight: the leader by partition; empty between one query and the next, which is due then.
         self._in_flight: dict[int, dict[int, Leader]] = {}
         #: By broker: when its next query is worth sending.
         self._company: defaultdict[int, Company] = defaultdict(partial(Company, COMPANY_MAX_S, _ENOUGH))
