@@ -117,11 +117,17 @@ class World:
     nodes: tuple[Node, ...] = ()
 
     def __init__(
-        self, share_partitions: int, runtime: CoordinatorRuntime | None = None, *, has_rules: bool = True
+        self,
+        share_partitions: int,
+        runtime: CoordinatorRuntime | None = None,
+        *,
+        has_rules: bool = True,
+        end_with: Callable[[Callable[[], None]], None] = lambda task: task(),
     ) -> None:
         """Serve so many share partitions by a runtime; None: by one over a list, which this loads.
 
         Without rules everything is allowed, as on a loopback address.
+        Requests that come together are carried out together where `end_with` says when all have come.
         """
         self.image = MetadataImage(1, self.cluster_id, {TOPIC_ID: share_partitions})
         self.log = ListLog()
@@ -129,7 +135,8 @@ class World:
         self.runtime = runtime or self._load_runtime()
         self.runtime.new_metadata_image(self.image)
         bugs = InternalErrors(Counter())
-        service = ShareService(self.runtime, ShareMetrics(Registry()), lambda: time.monotonic_ns() / 1_000_000, bugs)
+        metrics = ShareMetrics(Registry())
+        service = ShareService(self.runtime, metrics, lambda: time.monotonic_ns() / 1_000_000, bugs, end_with=end_with)
         service.start_up(LOG_PARTITIONS)
         gate = TopicGate(service, self, 5_000, make_wall_clock_ms())
         anything = Acl("User:*", Permission.ALLOW, Operation.ALL, ResourceType.GROUP, "*")

@@ -2,6 +2,8 @@
 
     python -m benchmarks.micro.instructions --connections 1
 
+With `--of code` or `--of data` it counts what a processor's first cache lacks of it, by a simulated cache of 32 KiB each.
+
 It is `benchmarks.micro.node` under callgrind, without the kernel. What a library of Python or C does counts for the function of ours
 that calls it. What runs in Python's interpreter is a row of its own, and the broker of this benchmark, which lies in the process, too.
 """
@@ -53,7 +55,11 @@ _ONCE_A_REQUEST: Final = "CPyDef_holdfast___daemon___server___api_table___ApiHan
 _FUNCTION: Final = re.compile(r"(c?)fn=\((\d+)\)(?: (.*))?")
 _OBJECT: Final = re.compile(r"(c?)ob=\((\d+)\)(?: (.*))?")
 _CALLS: Final = re.compile(r"calls=(\d+)")
-_COST: Final = re.compile(r"[\d+*-]\S* (\d+)")
+_COST: Final = re.compile(r"[\d+*-]\S*((?: \d+)+)")
+#: What is counted, as callgrind calls it.
+_EVENTS: Final = {"instructions": ("Ir",), "code": ("I1mr",), "data": ("D1mr", "D1mw")}
+#: The caches of one core of the machines that are measured: 32 KiB each for code and data, and 512 KiB behind them.
+_CACHES: Final = ("--cache-sim=yes", "--I1=32768,8,64", "--D1=32768,8,64", "--LL=524288,8,64")
 
 
 class _Switch:
@@ -77,15 +83,18 @@ class _Switch:
         return time.thread_time()
 
 
-def count(lines: Iterable[str]) -> tuple[Counter[str], int]:
-    """Return the instructions by room, and the number of requests, of a file of callgrind's."""
+def count(lines: Iterable[str], counted: str = "instructions") -> tuple[Counter[str], int]:
+    """Return the instructions, or misses of `code` or `data`, by room, and the number of requests, of a file of callgrind's."""
     functions: dict[str, str] = {}
     objects: dict[str, str] = {}
     rooms: Counter[str] = Counter()
     requests, room, called, is_call = 0, "", "", False
     in_object = ""
+    columns: list[int] = []
     for line in lines:
-        if match := _OBJECT.match(line):
+        if line.startswith("events:"):
+            columns = [line.split().index(event) - 1 for event in _EVENTS[counted]]
+        elif match := _OBJECT.match(line):
             is_called, number, name = match.groups()
             objects.setdefault(number, name or "")
             if not is_called:
@@ -101,7 +110,8 @@ def count(lines: Iterable[str]) -> tuple[Counter[str], int]:
             is_call = True
             requests += int(match[1]) * (called == _ONCE_A_REQUEST)
         elif match := _COST.match(line):
-            rooms[room] += 0 if is_call else int(match[1])
+            costs = match[1].split()  # without zeros at the end
+            rooms[room] += 0 if is_call else sum(int(costs[column]) for column in columns if column < len(costs))
             is_call = False
     return rooms, requests
 
@@ -124,13 +134,14 @@ def _room(function: str, in_object: str) -> str:
     return "all else"
 
 
-def _measure(arguments: Sequence[str]) -> Iterator[str]:
+def _measure(arguments: Sequence[str], counted: str) -> Iterator[str]:
     """Run this module under callgrind, and yield the lines of its file."""
     if shutil.which("valgrind") is None:
         sys.exit("valgrind is not installed; Debian has it in the package valgrind.")
     with tempfile.TemporaryDirectory() as directory:
         found = Path(directory) / "callgrind"
         flags = ["--tool=callgrind", "--instr-atstart=no", f"--callgrind-out-file={found}"]
+        flags += () if counted == "instructions" else _CACHES
         flags += [f"--fn-skip={pattern}" for pattern in _SKIPPED]
         command = ["valgrind", "--quiet", *flags, sys.executable, "-m", "benchmarks.micro.instructions", "--serve"]
         subprocess.run([*command, *arguments], check=True, stdout=sys.stderr)
@@ -155,7 +166,7 @@ def _serve(workload: Workload, seconds: float) -> None:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Count and print the instructions of one workload."""
+    """Count and print the instructions of one workload, or what a cache lacks."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.micro.instructions", description=(__doc__ or "").splitlines()[0]
     )
@@ -165,6 +176,7 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--connections", type=int, default=64)
     parser.add_argument("--mix", choices=list(MIXES), default="spread")
     parser.add_argument("--seconds", type=float, default=20.0)
+    parser.add_argument("--of", choices=list(_EVENTS), default="instructions", help="what is counted")
     options = parser.parse_args(arguments)
     if options.serve:
         workload = Workload(api=options.api, keys=options.keys, connections=options.connections, mix=options.mix)
@@ -174,11 +186,11 @@ def main(arguments: Sequence[str]) -> None:
         sys.exit(
             "Instructions are counted by the names that compiled functions have: BUILD=compiled, or `make compiled`."
         )
-    rooms, requests = count(_measure(arguments))
+    rooms, requests = count(_measure(arguments, options.of), options.of)
     if not requests:
         sys.exit("No request was seen: the compiler has put the function that answers one into its caller.")
-    for room, instructions in rooms.most_common():
-        print(f"{instructions / requests:9,.0f}  {room}")
+    for room, number in rooms.most_common():
+        print(f"{number / requests:9,.0f}  {room}")
     print(f"{rooms.total() / requests:9,.0f}  a request, of {requests:,}")
 
 

@@ -205,6 +205,10 @@ def make_log_reach_fake_brokers() -> None:
     module.Brokers = FakeBrokers
 
 
+def _answer_nothing(*_: object) -> None:
+    """Stand where the handler will, until there is one."""
+
+
 async def serve(workloads: list[Workload], seconds: float) -> None:
     """Serve a generator, and print what each workload cost."""
     observer = Observer()
@@ -221,12 +225,14 @@ async def serve(workloads: list[Workload], seconds: float) -> None:
         tick_ms=50,
         slice_ms=5,
     )
-    world = World(KEYS_PER_CONNECTION, shell.runtime)
+    connections = Connections(_answer_nothing, APIS, LimitSettings(), lambda *_: None, InternalErrors(Counter()))
+    world = World(KEYS_PER_CONNECTION, shell.runtime, end_with=connections.batch.end_with)
     await shell.start()
     for index in range(LOG_PARTITIONS):
         shell.runtime.load(index, None)
     await observer.all_active.wait()
-    server = Server(Connections(world.handle, APIS, LimitSettings(), lambda *_: None, InternalErrors(Counter())))
+    server = Server(connections)
+    server.hand_over(world.handle)
     await server.start("127.0.0.1", 0)
     gc.collect()
     gc.freeze()

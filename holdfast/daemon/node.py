@@ -298,7 +298,8 @@ class Node:
                 is_left_out=left_out,
             )
             metadata.add_user(maintenance.deleted_state)
-            service = ShareService(partitions.writes, self._metrics, exact_now_ms, bugs, settings.share.cached_keys_max)
+            end_with, keys_max = server.connections.batch.end_with, settings.share.cached_keys_max
+            service = ShareService(partitions.writes, self._metrics, exact_now_ms, bugs, keys_max, end_with)
             gate = TopicGate(service, metadata, settings.share.write_timeout_ms, now_ms)
             commands = {
                 **NodeCommands(self, *cluster.look_ups, gate).table(),

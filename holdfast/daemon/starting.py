@@ -5,7 +5,7 @@ It serves no share partition and owns no log partition yet; commands that need n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from holdfast.api.results import StateRequest, StateResponse
 from holdfast.daemon.admin.commands import NodeCommands, NodeView, StartingCommands
@@ -60,7 +60,7 @@ class StartingShareCalls:
 class _NoPartitions:
     """The runtime of a service that is never started, and so refuses every call itself."""
 
-    def write_many(self, operations: Iterable[tuple[int, Operation]], waited_ms: int = 0) -> None:
+    def write_many(self, operations: Sequence[tuple[int, Operation]], waited_ms: int = 0) -> None:
         """Run nothing."""
         raise AssertionError("a service that was not started runs no operation")
 

@@ -30,7 +30,7 @@ class RuntimeMetrics:
         )
         self.event_processing_time = histogram(
             "event_processing_time_ms",
-            "Time to decide, replay and hand over an operation; taken of one request in 64.",
+            "Time to decide, replay and hand over an operation; the mean of those that came together, once in 64 of them.",
         )
         self.event_purgatory_time = histogram(
             "event_purgatory_time_ms",

@@ -176,7 +176,8 @@ class _Row(NamedTuple):
 
 
 def _share_call(api_key: int, name: str, work_per_byte: int = WORK_PER_BYTE) -> _Row:
-    return _Row(Api(name, *share_state.VERSIONS[api_key], work_per_byte=work_per_byte), ApiHandler.answer_share_call)
+    api = Api(name, *share_state.VERSIONS[api_key], work_per_byte=work_per_byte, is_batched=True)
+    return _Row(api, ApiHandler.answer_share_call)
 
 
 #: API key to what is served under it. A new call is one row. A new rule that the listener keeps, such as on

@@ -6,7 +6,7 @@ All five calls run as write operations: they see the newest state, and their ans
 Source: KIP-932; Apache Kafka 4.3.1's `ShareCoordinatorService`.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
 import structlog
@@ -22,6 +22,7 @@ from holdfast.daemon.share.operations import (
     PreviewOperation,
     ReadOperation,
     Respond,
+    ShareOperation,
     SummaryOperation,
     WriteOperation,
 )
@@ -61,11 +62,15 @@ _NOT_ACTIVE: Final = "this node does not serve share state now"
 class Runtime(Protocol):
     """What the service needs of the coordinator runtime."""
 
-    def write_many(self, operations: Iterable[tuple[int, Operation]], waited_ms: int = 0) -> None:
+    def write_many(self, operations: Sequence[tuple[int, Operation]], waited_ms: int = 0) -> None:
         """Run each operation on its log partition, in order; complete each exactly once, maybe at once.
 
-        What the request has waited before is taken off the time of its operations.
+        What their request has waited before is taken off the time of the operations.
         """
+
+
+def _at_once(task: Callable[[], None]) -> None:
+    task()
 
 
 class ShareService:
@@ -77,6 +82,7 @@ class ShareService:
         clock_ms: monotonic.
         internal_errors: where bugs go that a caller is answered with.
         key_cache_size_max: share partitions whose log partition is remembered; the hash takes Python some microseconds.
+        end_with: runs a task when the requests at hand have all come; they are then split together, and their operations run together.
     """
 
     def __init__(
@@ -86,12 +92,16 @@ class ShareService:
         clock_ms: Callable[[], float],
         internal_errors: InternalErrors,
         key_cache_size_max: int = 100_000,
+        end_with: Callable[[Callable[[], None]], None] = _at_once,
     ) -> None:
         self._runtime = runtime
         self._metrics = metrics
         self._clock_ms = clock_ms
         self._internal_errors = internal_errors
         self._key_cache_size_max = key_cache_size_max
+        self._end_with = end_with
+        #: (API key, request, what takes the answer, ms waited) of requests that are to be split, in order.
+        self._taken: list[tuple[int, StateRequest, Respond, int]] = []
         #: Of the state topic; 0 before start-up and after shutdown.
         self._partition_count = 0
         #: share partition to itself (one object, so that its parts are built once) and its log partition
@@ -141,6 +151,33 @@ class ShareService:
         What the request has waited before is taken off its time.
         A request that names nothing, or holds a topic without partitions, is answered with nothing at all, as Kafka does.
         """
+        self._taken.append((api_key, request, respond, waited_ms))
+        if len(self._taken) == 1:
+            self._end_with(self._carry_out)
+
+    def _carry_out(self) -> None:
+        """Split the requests that were taken, and run their operations, all in order."""
+        taken, self._taken = self._taken, []
+        operations: list[tuple[int, ShareOperation]] = []
+        for api_key, request, respond, waited_ms in taken:
+            if waited_ms:  # its operations have less time than those of others
+                self._run(operations, 0)
+                operations = []
+            before = len(operations)
+            try:
+                self._begin(api_key, request, respond, operations)
+            except Exception as bug:  # the others are carried out all the same
+                del operations[before:]
+                self._fail(api_key, request, respond, bug)
+            if waited_ms:
+                self._run(operations, waited_ms)
+                operations = []
+        self._run(operations, 0)
+
+    def _begin(
+        self, api_key: int, request: StateRequest, respond: Respond, operations: list[tuple[int, ShareOperation]]
+    ) -> None:
+        """Add the operations of a request to others, or answer it."""
         group_id, topics, caller = request
         if not caller.is_wanted:
             # The client is gone; what was not begun is left out.
@@ -173,15 +210,19 @@ class ShareService:
             text = f"The group id has {len(group_id.encode())} bytes; it may have {_GROUP_ID_BYTES_MAX}."
             pending.refuse(operation_type.result_type(ErrorCode.INVALID_REQUEST, text))
         else:
-            self._split(request, operation_type, pending, waited_ms)
+            self._split(request, operation_type, pending, operations)
 
     def _split(
-        self, request: StateRequest, operation_type: _OperationType, pending: PendingRequest, waited_ms: int
+        self,
+        request: StateRequest,
+        operation_type: _OperationType,
+        pending: PendingRequest,
+        operations: list[tuple[int, ShareOperation]],
     ) -> None:
         places = self._places
         group_id, topics, _ = request
         hash_of_group: int | None = None
-        operations: list[tuple[int, Operation]] = []
+        index = 0
         for topic_id, partitions in topics:
             for partition_request in partitions:
                 # By its place: compiled code looks for a field of a named tuple by name.
@@ -192,8 +233,7 @@ class ShareService:
                         hash_of_group = group_hash(group_id)
                     place = self._place(SharePartitionKey(*name), hash_of_group)
                 key, log_partition_index = place
-                index = len(operations)
-                operation: Operation
+                operation: ShareOperation
                 # By their names: compiled code makes them without a look at the arguments.
                 if operation_type is WriteOperation:
                     operation = WriteOperation(key, partition_request, pending, index)
@@ -202,13 +242,27 @@ class ShareService:
                 else:
                     operation = operation_type(key, partition_request, pending, index)
                 operations.append((log_partition_index, operation))
+                index += 1
+
+    def _run(self, operations: list[tuple[int, ShareOperation]], waited_ms: int) -> None:
+        if not operations:
+            return
         try:
             self._runtime.write_many(operations, waited_ms)
         except Exception as bug:
-            self._internal_errors.note_bug("share_operations_run_failed", bug, operation=operation_type.call)
-            for index, result in enumerate(pending.results):
-                if result is None:
-                    pending.complete(index, operation_type.failure(bug))
+            calls = ", ".join(sorted({operation.call for _, operation in operations}))
+            self._internal_errors.note_bug("share_operations_run_failed", bug, operation=calls)
+            for _, operation in operations:
+                if operation.pending.results[operation.index] is None:
+                    operation.pending.complete(operation.index, operation.failure(bug))
+
+    def _fail(self, api_key: int, request: StateRequest, respond: Respond, bug: Exception) -> None:
+        """Answer a request that could not be split."""
+        operation_type, (_, topics, caller) = _OPERATIONS[api_key], request
+        self._internal_errors.note_bug("share_request_failed", bug, operation=operation_type.call)
+        count = sum(len(partitions) for _, partitions in topics)
+        pending = PendingRequest(topics, count, respond, self._metrics, self._internal_errors, None, caller)
+        pending.refuse(operation_type.failure(bug))
 
     def _place(self, key: SharePartitionKey, hash_of_group: int) -> tuple[SharePartitionKey, int]:
         if not self.is_active:

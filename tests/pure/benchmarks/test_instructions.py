@@ -54,3 +54,23 @@ def test_instructions_are_those_of_the_room_itself_and_add_up() -> None:
         "the event loop": 7,
         "the interpreter, for the broker above all": 40,
     }
+
+
+WITH_CACHES = """\
+events: Ir Dr Dw I1mr D1mr D1mw ILmr DLmr DLmw
+fn=(1) CPyDef_holdfast___runtime___coordinator___CoordinatorRuntime___write_many
+0 10 5 4 3 2 1
++2 7
+cfn=(2) CPyDef_holdfast___daemon___server___api_table___ApiHandler___answer_share_call
+calls=2 0
+* 90 80 70 60 50 40 30 20 10
+fn=(2)
+* 4 3 2 1
+"""
+
+
+def test_what_a_cache_lacks_is_counted_where_callgrind_leaves_out_zeros_at_the_end() -> None:
+    room, other = "holdfast/runtime/", "holdfast/daemon/server/"
+    assert count(WITH_CACHES.splitlines()) == ({room: 17, other: 4}, 2)
+    assert count(WITH_CACHES.splitlines(), "code") == ({room: 3, other: 1}, 2)
+    assert count(WITH_CACHES.splitlines(), "data") == ({room: 3, other: 0}, 2)

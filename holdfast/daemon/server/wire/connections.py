@@ -16,8 +16,10 @@ from holdfast.daemon.server.wire.accounts import Accounts
 from holdfast.daemon.server.wire.admission import Admission
 from holdfast.daemon.server.wire.buffers import Buffers
 from holdfast.daemon.server.wire.entrance import Entrance, OpenEntrance
+from holdfast.daemon.server.wire.open_connection import OpenConnection
+from holdfast.daemon.server.wire.request_batch import RequestBatch
 from holdfast.daemon.server.wire.requests import Api, Request, RequestMemory, Respond, Steps, Violation
-from holdfast.daemon.server.wire.turns import Payer, Turns, Worker
+from holdfast.daemon.server.wire.turns import Turns
 from holdfast.daemon.settings.components.listener import LimitSettings
 
 #: Answers a request, at once or later. It raises MalformedBody for a body that does
@@ -30,54 +32,6 @@ class ClientReport(Protocol):
 
     def __call__(self, kind: str, client: str, text: str) -> None:
         """Take one event of `kind` caused by the client at address `client`."""
-
-
-class OpenConnection(Worker):
-    """A connection of a client, as its server sees it; also a `buffers.Buffered`."""
-
-    def __init__(self, payer: Payer) -> None:
-        """Begin with a client that is not known yet."""
-        super().__init__(payer)
-        #: Address of the client, with its port and without.
-        self.address = "unknown"
-        self.host = "unknown"
-
-    @property
-    def is_unanswered(self) -> bool:
-        """Whether a request is being carried out."""
-        raise NotImplementedError
-
-    def silent_ms(self, now_ms: float) -> float:
-        """Return for how long the client has sent no request and waited for no answer."""
-        raise NotImplementedError
-
-    def count_buffered_bytes(self) -> int:
-        """See `buffers.Buffered`."""
-        raise NotImplementedError
-
-    def count_unsent_bytes(self) -> int:
-        """See `buffers.Buffered`."""
-        raise NotImplementedError
-
-    def flush(self) -> None:
-        """Write the answers that may leave."""
-        raise NotImplementedError
-
-    def drain(self) -> None:
-        """Take no more requests, and close when those in flight are answered."""
-        raise NotImplementedError
-
-    def close_if_overdue(self, now_ms: float) -> None:
-        """Close if time is up."""
-        raise NotImplementedError
-
-    def close(self, violation: Violation) -> None:
-        """Close because of what the client did."""
-        raise NotImplementedError
-
-    def abort(self) -> None:
-        """Close without waiting for anything."""
-        raise NotImplementedError
 
 
 class Connections:
@@ -112,6 +66,7 @@ class Connections:
         self.clock = clock
         self.entrance = entrance or OpenEntrance()
         self.turns = Turns(limits.request_slice_ms, clock)
+        self.batch = RequestBatch(self.turns, internal_errors)
         self.is_draining = False
         #: Set when the last connection is gone while the server drains.
         self.is_empty = asyncio.Event()

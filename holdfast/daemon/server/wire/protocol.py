@@ -13,10 +13,10 @@ from typing import Final, cast
 
 from holdfast.daemon.server.wire.accounts import Account
 from holdfast.daemon.server.wire.connection import NEED_MEMORY, NEED_QUOTA, Connection
-from holdfast.daemon.server.wire.connections import Connections, OpenConnection
+from holdfast.daemon.server.wire.connections import Connections
 from holdfast.daemon.server.wire.entrance import Login, NotAdmitted, encrypt
-from holdfast.daemon.server.wire.requests import Body, Request, Steps, Violation
-from holdfast.daemon.server.wire.turns import Payer
+from holdfast.daemon.server.wire.open_connection import OpenConnection
+from holdfast.daemon.server.wire.requests import SMALL_FRAME_BYTES, Body, Request, Steps, StepwiseRequest, Violation
 from holdfast.kafka.addresses import format_address
 from holdfast.kafka.protocol.primitives import MalformedBody
 
@@ -26,30 +26,18 @@ _READ_AHEAD_BYTES: Final = 65_536
 _JOINED_BYTES_MAX: Final = 65_536
 
 
-class _StepwiseRequest:
-    """A request that is begun in steps; a connection has one at most, and takes no other before its last step."""
-
-    def __init__(self, request: Request, steps: Steps) -> None:
-        self.request = request
-        self.steps = steps
-        #: Whether a step is being done; it may end the connection.
-        self.is_running = False
-        #: Whether the next step has to wait for `Request.wake`.
-        self.is_waiting = False
-
-
 class ClientProtocol(OpenConnection):
     """The way of bytes between one socket and its `Connection`; has all that an `asyncio.Protocol` has."""
 
     def __init__(self, connections: Connections) -> None:
-        super().__init__(Payer())
+        super().__init__()
         self._connections = connections
         #: Whose requests are counted with its own, and as which principal; None while it has no place.
         self._account: Account | None = None
         self._joined_as = ""
         self._transport: asyncio.Transport | None = None
         self._connection: Connection | None = None
-        self._stepwise: _StepwiseRequest | None = None
+        self._stepwise: StepwiseRequest | None = None
         #: None: the client need not log in.
         self._login: Login | None = None
         #: The TLS handshake, until it is over.
@@ -264,6 +252,8 @@ class ClientProtocol(OpenConnection):
     def _work(self, ends_s: float) -> bool:
         clock = self._connections.clock
         while True:
+            if self.is_in_batch:
+                self._connections.batch.begin()
             connection, stepwise = self._connection, self._stepwise
             if connection is None:
                 # The client is gone; the last step gives back what its request takes.
@@ -272,15 +262,15 @@ class ClientProtocol(OpenConnection):
                 self._step(stepwise)
             elif connection.has_more_to_encode and not self._is_writing_paused:
                 self._encode(connection)
-            elif stepwise is not None or not self._begin(connection):
+            elif stepwise is not None or not self._begin_next(connection):
                 return False
             if self._stepwise is None and not connection.has_unread_chunk and not connection.has_more_to_encode:
                 return False
             if clock() >= ends_s:
                 return True
 
-    def _begin(self, connection: Connection) -> bool:
-        """Begin the next request; returns whether there was one."""
+    def _begin_next(self, connection: Connection) -> bool:
+        """Begin the next request, a small one together with those of other connections; returns whether there was one."""
         connections = self._connections
         if self._is_writing_paused or self._is_ending or connections.is_draining:
             return False
@@ -297,7 +287,24 @@ class ClientProtocol(OpenConnection):
                 connections.accounts.wait(self._account, self)
             return False
         connections.requests += 1
-        login, answer = self._login, partial(self._answer, request)
+        if len(request.frame) <= SMALL_FRAME_BYTES and connections.apis[request.api_key].is_batched:
+            connections.batch.add(self, request)
+        else:
+            self._begin(request, now_ms)
+        return True
+
+    def begin(self, request: Request) -> None:
+        """See `OpenConnection`."""
+        self.is_in_batch = False
+        if not request.is_wanted:
+            self._answer(request, b"")
+            return
+        self._begin(request, self._connections.now_ms())
+        if self._stepwise is not None:
+            self._connections.turns.wait(self)
+
+    def _begin(self, request: Request, now_ms: float) -> None:
+        connections, login, answer = self._connections, self._login, partial(self._answer, request)
         steps: Steps | None = None
         try:
             if login is not None and login.takes(request.api_key):
@@ -313,9 +320,8 @@ class ClientProtocol(OpenConnection):
         if steps is None:
             request.frame = b""
         else:
-            self._stepwise = _StepwiseRequest(request, steps)
+            self._stepwise = StepwiseRequest(request, steps)
             request.wake = self._wake
-        return True
 
     def _join_account(self, connection: Connection) -> None:
         """Count what follows as requests of the principal that the connection has now."""
@@ -334,7 +340,7 @@ class ClientProtocol(OpenConnection):
             stepwise.is_waiting = False
             self._connections.turns.wait(self)
 
-    def _step(self, stepwise: _StepwiseRequest) -> bool:
+    def _step(self, stepwise: StepwiseRequest) -> bool:
         """Do one step of a request; returns whether the next one can be done."""
         request, is_done = stepwise.request, True
         stepwise.is_running = True

@@ -46,6 +46,8 @@ class Api:
     takes_any_version: bool = False
     #: Whether it is served before the client has logged in; any other request ends the connection then.
     is_before_login: bool = False
+    #: Whether small requests of different connections that came in one turn of the loop are begun together.
+    is_batched: bool = False
 
 
 class Violation(NamedTuple):
@@ -190,3 +192,15 @@ class Request:
         while memory is not None:
             memory.answer_bytes -= answer_bytes
             memory = memory.whole
+
+
+class StepwiseRequest:
+    """A request that is begun in steps; a connection has one at most, and takes no other before its last step."""
+
+    def __init__(self, request: Request, steps: Steps) -> None:
+        self.request = request
+        self.steps = steps
+        #: Whether a step is being done; it may end the connection.
+        self.is_running = False
+        #: Whether the next step has to wait for `Request.wake`.
+        self.is_waiting = False

@@ -10,6 +10,9 @@ with all others that did so: then the loop is free for the rest. Whatever those 
 some times its own step, which may have been long because the machine was busy. While no connection waits and little was
 done, work is begun in the turn of the loop in which it arrived.
 
+Small requests of several connections that came in one turn are one step, which cannot be divided and makes nobody pause
+(`request_batch`); each pays for its part.
+
 No step counts for more than a hundred slices: whoever had one when the machine was suspended, or the process stopped, neither
 used that time nor pauses for as long.
 """
@@ -43,7 +46,7 @@ class Payer:
         self.is_queued = False
         #: (time used, number, worker) of those that wait; the number keeps the order of arrival and workers from being compared.
         self.waiting: list[tuple[float, int, Worker]] = []
-        #: What its worker that went last had used before: those that wait have used as much or more.
+        #: What its worker that went last had used before: those that wait have used as much or more, but for charges meanwhile.
         self.floor_s = 0.0
 
 
@@ -73,7 +76,7 @@ class Turns:
     def __init__(self, slice_ms: float, clock: Callable[[], float]) -> None:
         """Begin without a worker; `clock` gives seconds and never goes back."""
         self.clock = clock
-        #: Longest time in seconds that one worker had at once, since `take_longest` was last called.
+        #: Longest time in seconds that one worker, or several together, had at once, since `take_longest_ms` was last called.
         self._longest_s = 0.0
         self.set_slice(slice_ms)
         #: (time used, number, payer) of those with workers that wait.
@@ -84,11 +87,13 @@ class Turns:
         self._is_scheduled = False
         #: The running loop, once it was needed: a look-up for each request takes a system call.
         self._loop: asyncio.AbstractEventLoop | None = None
-        #: What the payer that went last had used before: those that wait have used as much or more.
+        #: What the payer that went last had used before: those that wait have used as much or more, but for charges meanwhile.
         self._floor_s = 0.0
         #: Work done lately without a look at the sockets: it grows with work, and time without work takes it away.
         self._busy_s = 0.0
         self._ended_s = 0.0
+        #: Time that workers were charged with outside their turns, since the start.
+        self._charged_s = 0.0
         #: Until when the workers pause whose last turn was heavy.
         self._heavy_from_s = 0.0
 
@@ -103,7 +108,7 @@ class Turns:
         return self._count
 
     def take_longest_ms(self) -> float:
-        """Return the longest time in ms that one worker had at once since the last call."""
+        """Return the longest time in ms that one worker, or several together, had at once since the last call."""
         longest_s, self._longest_s = self._longest_s, 0.0
         return longest_s * 1_000
 
@@ -123,6 +128,21 @@ class Turns:
         worker.used_s = max(worker.used_s, payer.floor_s - self._turn_s)
         ended_s = self._work(payer, worker, now_s, now_s + self._slice_s)
         self._busy_s = busy_s + ended_s - now_s
+
+    def note_work(self, began_s: float) -> float:
+        """Take note of work for several workers, which began then and has ended; returns the time that they pay for."""
+        ended_s = self.clock()
+        took_s = ended_s - began_s
+        self._busy_s = max(0.0, self._busy_s - (began_s - self._ended_s)) + took_s
+        self._ended_s = ended_s
+        self._longest_s = max(self._longest_s, took_s)
+        return min(took_s, _COUNTED_SLICES_MAX * self._slice_s)
+
+    def charge(self, worker: Worker, took_s: float) -> None:
+        """Have a worker and its payer pay for their part of such work; those that wait already keep their places."""
+        self._charged_s += took_s
+        worker.used_s += took_s
+        worker.payer.used_s += took_s
 
     def wait(self, worker: Worker) -> None:
         """Put `worker` among those that wait, unless it does already."""
@@ -164,9 +184,10 @@ class Turns:
         payer.floor_s = max(payer.floor_s, worker.used_s)
         # Until it has paid, no other worker of its puts it among those that wait.
         payer.is_queued = True
+        charged_s = self._charged_s
         is_unfinished = worker.work(ends_s)
         ended_s = self.clock()
-        took_s = ended_s - now_s
+        took_s = ended_s - now_s - (self._charged_s - charged_s)
         if took_s > self._longest_s:
             self._longest_s = took_s
         if took_s > _COUNTED_SLICES_MAX * self._slice_s:

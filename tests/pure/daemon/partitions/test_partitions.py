@@ -375,13 +375,16 @@ async def test_what_the_log_takes_and_shows_is_counted() -> None:
     }
 
 
-async def test_one_request_in_64_is_timed_and_so_is_the_loop_at_each_tick() -> None:
+@pytest.mark.parametrize(("together", "timed"), [(1, 2), (48, 1), (64, 2), (65, 1), (128, 1)])
+async def test_operations_are_timed_once_in_64_and_so_is_the_loop_at_each_tick(together: int, timed: int) -> None:
     world = await PartitionsWorld(MemoryTopic(1)).serve()
-    for _ in range(128):
-        world.partitions.writes.write_many([(0, Call(lambda shard, _: shard.decide_summary(KEY)))])
+    for _ in range(128 // together):
+        world.partitions.writes.write_many(
+            [(0, Call(lambda shard, _: shard.decide_summary(KEY))) for _ in range(together)]
+        )
     world.tick(3)
     assert world.series("holdfast_event_processing_time_seconds_count") == {
-        "holdfast_event_processing_time_seconds_count": 2
+        "holdfast_event_processing_time_seconds_count": timed
     }
     assert world.series("holdfast_event_queue_time_seconds_count") == {"holdfast_event_queue_time_seconds_count": 2}
     assert world.series("loop_busy")["holdfast_loop_busy_seconds_total"] >= 0

@@ -118,9 +118,11 @@ async def test_what_is_over_the_quota_is_not_begun_and_another_client_does_not_n
         greedy = [await open_connection(served, CountingTransport("10.0.0.1")) for _ in range(3)]
         for number, client in enumerate(greedy):
             client.data_received(b"".join(write_frame(10 * number + each) for each in range(3)))
+        await asyncio.sleep(0)
         assert len(served.service.held) == 4
         polite = await open_connection(served, CountingTransport("10.0.0.2"))
         polite.data_received(write_frame(99))
+        await asyncio.sleep(0)
         assert len(served.service.held) == 5
         for begun in (6, 7, 8, 9):  # each that is answered lets one more begin
             served.service.release()
@@ -137,13 +139,16 @@ async def test_a_client_that_logs_in_is_counted_as_its_principal_from_then_on() 
         served.service.is_holding = True
         one, two = [await open_connection(served, CountingTransport("10.0.0.1")) for _ in range(2)]
         one.data_received(write_frame(1))
+        await asyncio.sleep(0)
         assert one.payer is two.payer, "they share their turns, too"
         assert one._connection is not None
         one._connection.principal = "User:a"
         one.data_received(b"".join(write_frame(number) for number in range(2, 6)))
+        await asyncio.sleep(0)
         assert len(served.service.held) == 5, "four as User:a, beside the one before the login"
         assert one.payer is not two.payer
         two.data_received(b"".join(write_frame(number) for number in range(4)))
+        await asyncio.sleep(0)
         assert len(served.service.held) == 8, "three more from the address"
         names = {name: account.memory.requests for name, account in served.server.connections.accounts._open.items()}
         assert names == {"10.0.0.1": 4, "User:a": 4}
@@ -160,6 +165,7 @@ async def test_large_requests_wait_for_the_bytes_of_their_client_and_small_ones_
         one.data_received(large + large)
         await wait_until(lambda: len(served.service.requests) == 1 and not served.server.connections.turns.waiting)
         two.data_received(write_frame(7))
+        await asyncio.sleep(0)
         assert len(served.service.requests) == 2
         served.service.release()
         await wait_until(lambda: len(served.service.requests) == 3)

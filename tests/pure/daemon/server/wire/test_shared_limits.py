@@ -117,6 +117,7 @@ async def test_nothing_of_an_answer_is_encoded_while_its_client_takes_nothing() 
     async with serve(handler=lambda _, respond: responds.append(respond)) as served:
         client = await open_connection(served, CountingTransport())
         client.data_received(write_frame(1))
+        await asyncio.sleep(0)
         client.pause_writing()
         responds[0](pieces())
         for _ in range(10):
