@@ -18,7 +18,7 @@ class OpenConnection(Worker):
         #: Address of the client, with its port and without.
         self.address = "unknown"
         self.host = "unknown"
-        #: Whether a request of it is in a `RequestBatch`: no other one of it is begun before that one.
+        #: Whether a request of it is in a `RequestBatch`, to which this belongs: no other one of it is begun before that one.
         self.is_in_batch = False
 
     def begin(self, request: Request) -> None:

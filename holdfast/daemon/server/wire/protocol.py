@@ -290,26 +290,25 @@ class ClientProtocol(OpenConnection):
         if len(request.frame) <= SMALL_FRAME_BYTES and connections.apis[request.api_key].is_batched:
             connections.batch.add(self, request)
         else:
-            self._begin(request, now_ms)
+            self._begin(request)
         return True
 
     def begin(self, request: Request) -> None:
         """See `OpenConnection`."""
-        self.is_in_batch = False
         if not request.is_wanted:
             self._answer(request, b"")
             return
-        self._begin(request, self._connections.now_ms())
+        self._begin(request)
         if self._stepwise is not None:
             self._connections.turns.wait(self)
 
-    def _begin(self, request: Request, now_ms: float) -> None:
+    def _begin(self, request: Request) -> None:
         connections, login, answer = self._connections, self._login, partial(self._answer, request)
         steps: Steps | None = None
         try:
             if login is not None and login.takes(request.api_key):
                 login.handle(request, answer)
-            elif login is not None and (violation := login.violation(now_ms)) is not None:
+            elif login is not None and (violation := login.violation(connections.now_ms())) is not None:
                 self.close(violation)
             else:
                 steps = connections.handler(request, answer)

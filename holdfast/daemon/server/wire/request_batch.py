@@ -1,6 +1,6 @@
 """Small requests that came in one turn of the loop take each part of their way together.
 
-A request goes through more code than a processor's first cache holds: done one after the other, each fetches nearly all of it anew, and
+A request goes through more code than a processor's first cache holds: done one after the other, each fetches nearly all of it again, and
 waits for that. So all are taken off their connections, then all are decoded, then all are decided: each part finds its code at hand
 but for the first request (benchmarks/README.md, *What a processor waits for*).
 """
@@ -63,6 +63,7 @@ class RequestBatch:
         began_s = turns.clock()
         self._is_at_work = True
         for connection, request in requests:
+            connection.is_in_batch = False
             try:
                 connection.begin(request)
             except Exception as bug:  # one connection's failure is not another's

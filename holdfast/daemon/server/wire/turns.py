@@ -135,6 +135,10 @@ class Turns:
         took_s = ended_s - began_s
         self._busy_s = max(0.0, self._busy_s - (began_s - self._ended_s)) + took_s
         self._ended_s = ended_s
+        return self._note_held(took_s)
+
+    def _note_held(self, took_s: float) -> float:
+        """Take note of time that the loop was held for at once; returns what of it counts."""
         self._longest_s = max(self._longest_s, took_s)
         return min(took_s, _COUNTED_SLICES_MAX * self._slice_s)
 
@@ -187,11 +191,7 @@ class Turns:
         charged_s = self._charged_s
         is_unfinished = worker.work(ends_s)
         ended_s = self.clock()
-        took_s = ended_s - now_s - (self._charged_s - charged_s)
-        if took_s > self._longest_s:
-            self._longest_s = took_s
-        if took_s > _COUNTED_SLICES_MAX * self._slice_s:
-            took_s = _COUNTED_SLICES_MAX * self._slice_s
+        took_s = self._note_held(ended_s - now_s - (self._charged_s - charged_s))
         worker.used_s += took_s
         payer.used_s += took_s
         worker.heavy_until_s = 0.0

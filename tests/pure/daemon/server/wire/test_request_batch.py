@@ -49,7 +49,6 @@ class Recorder(OpenConnection):
         self.task: Callable[[], None] | None = None
 
     def begin(self, request: Request) -> None:
-        self.is_in_batch = False
         self._clock.now_s += 0.001
         self._diary.append(self._name)
         if self.task is not None:
@@ -214,6 +213,7 @@ async def test_what_a_request_takes_whose_client_left_before_it_was_begun_goes_t
         await wait_until(lambda: len(served.service.requests) == 2)
         served.service.release()
         served.service.release()
+        assert served.server.connections.memory.requests == 0
 
 
 async def test_requests_of_one_connection_are_begun_in_order_whatever_their_size() -> None:
