@@ -120,7 +120,7 @@ class LogSettings(Component):
         64 * MIB, "The same in bytes of records, with what each takes beside key and value.", ge=MIB, le=1024 * MIB
     )
     busy_poll_us: int = setting(
-        500,
+        1_000,
         "How long, in microseconds, the event loop polls before it sleeps: after a request to a broker, until its answer comes, and after "
         "the answer, until the next request does; waking a thread takes long on many machines. It lets other threads run first, and rests "
         "where most come later or the loop would hardly sleep. Steady requests cost up to a whole processor. Set 0 where a container has "
