@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import re
 import shutil
 import signal
@@ -167,6 +168,8 @@ class HoldfastNode:
         self._port = 0
         #: Beside those that every run has.
         self.settings = {"state_topic": self.state_topic, "snapshots.topic": ""}
+        #: Beside what this process has.
+        self.environment: dict[str, str] = {}
 
     def start(self, kafka: EmbeddedKafka) -> None:
         """Start the daemon and wait until it listens.
@@ -264,6 +267,7 @@ class HoldfastNode:
                 stdout=log,
                 stderr=log,
                 cwd=self._directory,
+                env=os.environ | self.environment,
             )
         wait_until("The start of holdfast", self._listens, _START_TIMEOUT_S)
 

@@ -69,20 +69,8 @@ def run_requests(brokers: int, contenders: Sequence[Contender], effort: Effort, 
             entrants: list[tuple[Contender, KeysByMix]] = []
             for contender in contenders:
                 contender.start(kafka)
-                keys_of = {
-                    mix: find_keys(
-                        contender.address,
-                        topic_id,
-                        max(CONNECTIONS),
-                        f"{contender.name}-{mix}",
-                        contender.placement(mix),
-                        mix,
-                        contender.coordinators(mix),
-                    )
-                    for mix in MIXES
-                }
-                entrants.append((contender, keys_of))
-            warmth = _warm_up(broker_ids, {contender.name: keys for contender, keys in entrants}, effort, say)
+                entrants.append((contender, find_keys_by_mix(contender, topic_id)))
+            warmth = warm_up(broker_ids, {contender.name: keys for contender, keys in entrants}, effort, say)
             for repeat in range(effort.repeats):
                 for workload in WORKLOADS:
                     # In no fixed order: whoever always comes behind Kafka's coordinator is measured too low.
@@ -111,7 +99,27 @@ def run_requests(brokers: int, contenders: Sequence[Contender], effort: Effort, 
     return runs
 
 
-def _warm_up(broker_ids: list[int], entrants: dict[str, KeysByMix], effort: Effort, say: Say) -> dict[str, float]:
+def find_keys_by_mix(contender: Contender, topic_id: bytes) -> KeysByMix:
+    """Choose share partitions for as many callers as any workload has, for each mix.
+
+    Raises:
+        BenchmarkError: it takes too long.
+    """
+    return {
+        mix: find_keys(
+            contender.address,
+            topic_id,
+            max(CONNECTIONS),
+            f"{contender.name}-{mix}",
+            contender.placement(mix),
+            mix,
+            contender.coordinators(mix),
+        )
+        for mix in MIXES
+    }
+
+
+def warm_up(broker_ids: list[int], entrants: dict[str, KeysByMix], effort: Effort, say: Say) -> dict[str, float]:
     """Load every contender in turn until Java has compiled what the brokers run for it, or the rounds are used up.
 
     Returns: the cores that Java's compilers took under each in the last round.
