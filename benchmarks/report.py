@@ -75,12 +75,14 @@ _LOAD: Final = ("load", 1, 1)
 
 ROWS: Final = (
     Row("Write, one key, 1 connection, RF 1: p50", "rf1", _ONE, "p50_ms", "ms"),
+    Row("the same: p99", "rf1", _ONE, "p99_ms", "ms"),
     Row("Write, one key, 64 connections, RF 1", "rf1", _MANY, "requests_per_s", "/s"),
     Row("the same: p99", "rf1", _MANY, "p99_ms", "ms"),
     Row("Write, 16 keys, 64 connections, RF 1", "rf1", _MANY_KEYS, "keys_per_s", "keys/s"),
     Row("Write, one key, 64 connections, RF 1, two workers", "rf1", _MANY, "requests_per_s", "/s", WORKERS),
     Row("Write, 16 keys, 64 connections, RF 1, two workers", "rf1", _MANY_KEYS, "keys_per_s", "keys/s", WORKERS),
     Row("Write, one key, 1 connection, RF 3: p50", "rf3", _ONE, "p50_ms", "ms"),
+    Row("the same: p99", "rf3", _ONE, "p99_ms", "ms"),
     Row("Write, one key, 64 connections, RF 3", "rf3", _MANY, "requests_per_s", "/s"),
     Row("the same: p99", "rf3", _MANY, "p99_ms", "ms"),
     Row("Write, 16 keys, 64 connections, RF 3", "rf3", _MANY_KEYS, "keys_per_s", "keys/s"),

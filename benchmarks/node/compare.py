@@ -8,6 +8,7 @@ to each coordinator of Kafka's.
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import re
 import signal
@@ -23,12 +24,15 @@ from benchmarks.cluster import create_topic, running_kafka
 from benchmarks.contenders import Contender, HoldfastNode, KafkaCoordinator
 from benchmarks.generator import Measurement, Workload, measure
 from benchmarks.share_state import KEYS_PER_CONNECTION, MIXES, check_all
-from benchmarks.suites import CONNECTIONS, Effort, KeysByMix, find_keys_by_mix, warm_up
+from benchmarks.suites import CONNECTIONS, FULL, Effort, KeysByMix, find_keys_by_mix, warm_up
+from holdfast.runtime.build import BUILD
 
 _NAME: Final = re.compile(r"[a-z0-9-]+")
 _DEFAULT_WORKLOADS: Final = ("write,1,64,spread", "write,1,1,steady")
 #: Less than for the tables: at most a minute for each contender.
 _EFFORT: Final = Effort(warm_up_rounds_max=6, warm_up_round_s=2.0)
+#: What this program chooses for each node, or what one node alone does not serve.
+_RESERVED: Final = frozenset({"kafka.bootstrap.servers", "listen", "http.listen", "state_topic", "workers"})
 #: What of a run is shown.
 _SHOWN: Final = (("requests_per_s", "requests/s", ",.0f"), ("p50_ms", "p50 ms", ".3f"), ("p99_ms", "p99 ms", ".2f"))
 
@@ -60,7 +64,7 @@ def parse_node(text: str) -> NodeOptions:
     """Read `NAME[,SETTING=VALUE|,build=DIRECTORY]...`.
 
     Raises:
-        argparse.ArgumentTypeError: it is something else, or the directory has no compiled build.
+        argparse.ArgumentTypeError: it is something else, a setting is not to be chosen, or the directory has no compiled build.
     """
     name, *pairs = text.split(",")
     if not _NAME.fullmatch(name) or name == KafkaCoordinator.name:
@@ -72,6 +76,8 @@ def parse_node(text: str) -> NodeOptions:
         setting, equals, value = pair.partition("=")
         if not setting or not equals:
             raise argparse.ArgumentTypeError(f"behind a node's name comes SETTING=VALUE or build=DIRECTORY: {pair!r}")
+        if setting in settings or setting in _RESERVED:
+            raise argparse.ArgumentTypeError(f"{setting} is given twice, or is not to be chosen here: {text!r}")
         settings[setting] = value
     build = settings.pop("build", None)
     if build is None:
@@ -104,15 +110,16 @@ def parse_workload(text: str) -> Workload:
 
 
 def table(workload: Workload, runs: Mapping[str, Sequence[Measurement]]) -> list[str]:
-    """Return the lines of a table: medians, and in parentheses the ratio to those of the first contender."""
-    lines = [f"| {workload.name} | {' | '.join(title for _, title, _ in _SHOWN)} |", "| --- | --: | --: | --: |"]
+    """Return the lines of a table: medians, in parentheses the ratio to those of the first contender, and all errors."""
+    titles = " | ".join(title for _, title, _ in _SHOWN)
+    lines = [f"| {workload.name} | {titles} | errors |", "| --- | --: | --: | --: | --: |"]
     first = next(iter(runs.values()))
     for name, measured in runs.items():
         cells = []
         for what, _, form in _SHOWN:
             value, base = (median(getattr(run, what) for run in each) for each in (measured, first))
             cells.append(f"{value:{form}} ({value / base:.2f})")
-        lines.append(f"| {name} | {' | '.join(cells)} |")
+        lines.append(f"| {name} | {' | '.join(cells)} | {sum(run.errors for run in measured)} |")
     return lines
 
 
@@ -122,7 +129,8 @@ def main(arguments: Sequence[str]) -> int:
         prog="python -m benchmarks.node.compare",
         description=(__doc__ or "").splitlines()[0],
         epilog="example: python -m benchmarks.node.compare --brokers 3 --node now --node before,build=../before --node "
-        "off,busy_poll_us=0 --workload write,1,64,spread",
+        "off,busy_poll_us=0 --workload write,1,64,spread. A value has no comma in it. A build is what `make compiled` made last in its "
+        "directory; to compare with it, run this program on a compiled build, too (BUILD=compiled, as `make bench` does).",
     )
     parser.add_argument(
         "--node",
@@ -140,15 +148,27 @@ def main(arguments: Sequence[str]) -> int:
     )
     parser.add_argument("--brokers", type=int, choices=(1, 3), default=1, help="(default: 1)")
     parser.add_argument("--repeats", type=int, default=12, help="(default: 12)")
-    parser.add_argument("--seconds", type=float, default=1.0, help="of each run, behind as many uncounted (default: 1)")
+    parser.add_argument("--seconds", type=float, default=1.0, help="of each run (default: 1)")
+    parser.add_argument(
+        "--warm-up",
+        type=float,
+        default=FULL.warm_up_s,
+        help="seconds of the same load before each run; with less than 2 all nodes are measured too low beside Kafka's coordinator "
+        f"(default: {FULL.warm_up_s:g})",
+    )
     options = parser.parse_args(arguments)
     nodes: list[NodeOptions] = options.node or [NodeOptions(name="now")]
     if len({node.name for node in nodes}) < len(nodes):
         parser.error("each --node needs a name of its own")
-    if options.repeats < 1 or options.seconds <= 0:
-        parser.error("--repeats is at least 1, and --seconds more than 0")
+    if BUILD != "compiled" and any(node.build for node in nodes):
+        parser.error(f"build= names a compiled build, and the other nodes would have this one, which is {BUILD}")
+    if options.repeats < 1 or not 0 < options.seconds < math.inf or not 0 <= options.warm_up < math.inf:
+        parser.error("--repeats is at least 1, --seconds more than 0, and --warm-up at least 0")
     workloads: list[Workload] = options.workload or [parse_workload(text) for text in _DEFAULT_WORKLOADS]
     contenders: list[Contender] = [KafkaCoordinator(), *map(ComparedNode, nodes)]
+    _say(
+        f"build {BUILD}; medians of {options.repeats} runs of {options.seconds:g} s behind {options.warm_up:g} s of the same load"
+    )
     with running_kafka(options.brokers) as kafka:
         topic_id = create_topic(kafka)
         broker_ids = [pid for node in kafka.nodes if (pid := node.pid())]
@@ -164,11 +184,10 @@ def main(arguments: Sequence[str]) -> int:
                     order = Random(f"{repeat} {workload.name}")
                     for name in order.sample(list(keys_of), len(keys_of)):
                         keys = keys_of[name][workload.mix]
-                        runs[name].append(measure(keys, workload, options.seconds, options.seconds))
+                        runs[name].append(measure(keys, workload, options.seconds, options.warm_up))
+                for keys_by_mix in keys_of.values():
+                    check_all(keys_by_mix[workload.mix][: workload.connections])
                 print("\n".join(table(workload, runs)), flush=True)
-            for keys_by_mix in keys_of.values():
-                for keys in keys_by_mix.values():
-                    check_all(keys)
         finally:
             for contender in contenders:
                 contender.stop()

@@ -53,6 +53,9 @@ def test_a_node_is_a_name_and_what_sets_it_apart(tmp_path: Path) -> None:
         ("now,busy_poll_us", "SETTING=VALUE"),
         ("now,=0", "SETTING=VALUE"),
         ("now,build=/nowhere", "make compiled"),
+        ("now,slice_ms=1,slice_ms=2", "slice_ms is given twice"),
+        ("now,state_topic=other", "not to be chosen here"),
+        ("now,workers=2", "not to be chosen here"),
     ],
 )
 def test_what_is_no_node_is_refused(text: str, why: str) -> None:
@@ -88,6 +91,8 @@ def test_what_is_no_workload_is_refused(text: str, why: str) -> None:
         (["--node", "a", "--node", "a"], "a name of its own"),
         (["--repeats", "0"], "--repeats"),
         (["--seconds", "0"], "--seconds"),
+        (["--seconds", "inf"], "--seconds"),
+        (["--warm-up", "nan"], "--warm-up"),
         (["--brokers", "2"], "--brokers"),
     ],
 )
@@ -102,10 +107,13 @@ def test_nothing_is_started_for_a_wrong_option(
 
 def test_a_row_has_medians_and_what_they_are_of_the_first_contenders() -> None:
     workload = Workload(api="write", keys=1, connections=1, mix="spread")
-    quick, quickest = replace(RUN, requests_per_s=1_500.0, p50_ms=1.0), replace(RUN, requests_per_s=9_000.0, p50_ms=0.1)
+    quick, quickest = (
+        replace(RUN, requests_per_s=1_500.0, p50_ms=1.0),
+        replace(RUN, requests_per_s=9_000.0, p50_ms=0.1, errors=2),
+    )
     assert table(workload, {"kafka": [RUN, RUN, RUN], "now": [quick, RUN, quickest]}) == [
-        "| write · 1 key · 1 conn · spread | requests/s | p50 ms | p99 ms |",
-        "| --- | --: | --: | --: |",
-        "| kafka | 1,000 (1.00) | 2.000 (1.00) | 4.00 (1.00) |",
-        "| now | 1,500 (1.50) | 1.000 (0.50) | 4.00 (1.00) |",
+        "| write · 1 key · 1 conn · spread | requests/s | p50 ms | p99 ms | errors |",
+        "| --- | --: | --: | --: | --: |",
+        "| kafka | 1,000 (1.00) | 2.000 (1.00) | 4.00 (1.00) | 0 |",
+        "| now | 1,500 (1.50) | 1.000 (0.50) | 4.00 (1.00) | 2 |",
     ]
