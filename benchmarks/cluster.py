@@ -50,6 +50,11 @@ def first_address(kafka: EmbeddedKafka) -> Address:
     return Address(host, int(port))
 
 
+def broker_pids(kafka: EmbeddedKafka) -> list[int]:
+    """Return the process ids of the brokers that run."""
+    return [pid for node in kafka.nodes if (pid := node.pid())]
+
+
 def create_topic(kafka: EmbeddedKafka) -> bytes:
     """Create the topic whose share partitions are under load and return its id (16 bytes)."""
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers, "log_level": 3})

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from benchmarks.client import BenchmarkError, wait_until
-from benchmarks.cluster import create_topic, running_kafka
+from benchmarks.cluster import broker_pids, create_topic, running_kafka
 from benchmarks.contenders import STATE_PARTITIONS, Contender, PartitionLoad
 from benchmarks.history import Appender, History, write_history
 from benchmarks.machine import cpu_seconds, memory_mib
@@ -40,7 +40,7 @@ def run_loads(contenders: Sequence[Contender], history: History, repeats: int, s
                 for contender in contenders:
                     contender.restart()
                     run = _measure(contender, records[contender.name])
-                    processes = contender.process_ids or [pid for node in kafka.nodes if (pid := node.pid())]
+                    processes = contender.process_ids or broker_pids(kafka)
                     run |= {"contender_memory_mib": memory_mib(processes), "process_cpu_s": cpu_seconds(processes)}
                     run |= {"repeat": repeat, "read_back": check_all(_expected(contender, history, topic_id))}
                     contender.halt()

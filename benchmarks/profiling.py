@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
-from benchmarks.cluster import create_topic, running_kafka
+from benchmarks.cluster import broker_pids, create_topic, running_kafka
 from benchmarks.contenders import HoldfastNode
 from benchmarks.generator import Workload, measure
 from benchmarks.machine import cpu_seconds
@@ -45,7 +45,7 @@ def main(arguments: Sequence[str]) -> int:
             placement, mix = node.placement(workload.mix), workload.mix
             keys = find_keys(node.address, topic_id, workload.connections, "profiling", placement, mix)
             measure(keys, workload, _WARM_UP_S, 0)
-            brokers = [pid for broker in kafka.nodes if (pid := broker.pid())]
+            brokers = broker_pids(kafka)
             before = cpu_seconds(node.process_ids), cpu_seconds(brokers)
             profiler = None if options.without_profiler else _profile(node.process_ids[0], options.seconds, samples)
             result = measure(keys, workload, options.seconds, 0)

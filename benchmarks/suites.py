@@ -4,9 +4,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from random import Random
 from time import monotonic
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
-from benchmarks.cluster import create_topic, running_kafka
+from benchmarks.cluster import broker_pids, create_topic, running_kafka
 from benchmarks.contenders import Contender
 from benchmarks.generator import Workload, measure
 from benchmarks.machine import compiler_seconds, cpu_seconds, memory_mib
@@ -33,6 +33,7 @@ _WARM_UP: Final = (
 _COMPILING_CORES_MAX: Final = 0.05
 
 Say = Callable[[str], None]
+T = TypeVar("T")
 KeysByMix = dict[str, list[ConnectionKeys]]
 
 
@@ -64,7 +65,7 @@ def run_requests(brokers: int, contenders: Sequence[Contender], effort: Effort, 
     runs: list[dict[str, Any]] = []
     with running_kafka(brokers) as kafka:
         topic_id = create_topic(kafka)
-        broker_ids = [pid for node in kafka.nodes if (pid := node.pid())]
+        broker_ids = broker_pids(kafka)
         try:
             entrants: list[tuple[Contender, KeysByMix]] = []
             for contender in contenders:
@@ -73,9 +74,7 @@ def run_requests(brokers: int, contenders: Sequence[Contender], effort: Effort, 
             warmth = warm_up(broker_ids, {contender.name: keys for contender, keys in entrants}, effort, say)
             for repeat in range(effort.repeats):
                 for workload in WORKLOADS:
-                    # In no fixed order: whoever always comes behind Kafka's coordinator is measured too low.
-                    order = Random(f"{repeat} {workload.name}")
-                    for contender, keys_of in order.sample(entrants, len(entrants)):
+                    for contender, keys_of in in_random_order(entrants, workload, repeat):
                         name, keys = contender.name, keys_of[workload.mix]
                         servers = broker_ids + contender.process_ids
                         cpu_before = cpu_seconds(servers)
@@ -97,6 +96,14 @@ def run_requests(brokers: int, contenders: Sequence[Contender], effort: Effort, 
             for contender in contenders:
                 contender.stop()
     return runs
+
+
+def in_random_order(entrants: Sequence[T], workload: Workload, repeat: int) -> list[T]:
+    """Return the order in which they take turns: whoever always comes behind Kafka's coordinator is measured too low.
+
+    It is the same in every run of a program, and another one for each workload and each repeat.
+    """
+    return Random(f"{repeat} {workload.name}").sample(entrants, len(entrants))
 
 
 def find_keys_by_mix(contender: Contender, topic_id: bytes) -> KeysByMix:

@@ -16,15 +16,14 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from random import Random
 from statistics import median
 from typing import Final
 
-from benchmarks.cluster import create_topic, running_kafka
+from benchmarks.cluster import broker_pids, create_topic, running_kafka
 from benchmarks.contenders import Contender, HoldfastNode, KafkaCoordinator
 from benchmarks.generator import Measurement, Workload, measure
 from benchmarks.share_state import KEYS_PER_CONNECTION, MIXES, check_all
-from benchmarks.suites import CONNECTIONS, FULL, Effort, KeysByMix, find_keys_by_mix, warm_up
+from benchmarks.suites import CONNECTIONS, FULL, Effort, KeysByMix, find_keys_by_mix, in_random_order, warm_up
 from holdfast.runtime.build import BUILD
 
 _NAME: Final = re.compile(r"[a-z0-9-]+")
@@ -171,7 +170,7 @@ def main(arguments: Sequence[str]) -> int:
     )
     with running_kafka(options.brokers) as kafka:
         topic_id = create_topic(kafka)
-        broker_ids = [pid for node in kafka.nodes if (pid := node.pid())]
+        broker_ids = broker_pids(kafka)
         keys_of: dict[str, KeysByMix] = {}
         try:
             for contender in contenders:
@@ -181,10 +180,8 @@ def main(arguments: Sequence[str]) -> int:
             for workload in workloads:
                 runs: dict[str, list[Measurement]] = {name: [] for name in keys_of}
                 for repeat in range(options.repeats):
-                    order = Random(f"{repeat} {workload.name}")
-                    for name in order.sample(list(keys_of), len(keys_of)):
-                        keys = keys_of[name][workload.mix]
-                        runs[name].append(measure(keys, workload, options.seconds, options.warm_up))
+                    for name, keys in in_random_order(list(keys_of.items()), workload, repeat):
+                        runs[name].append(measure(keys[workload.mix], workload, options.seconds, options.warm_up))
                 for keys_by_mix in keys_of.values():
                     check_all(keys_by_mix[workload.mix][: workload.connections])
                 print("\n".join(table(workload, runs)), flush=True)
