@@ -13,8 +13,10 @@ import signal
 import socket
 import sys
 from collections.abc import Sequence
+from itertools import product
 from multiprocessing import get_context
 from multiprocessing.connection import Connection as Pipe
+from os import sched_yield
 from statistics import median
 from time import perf_counter
 from typing import Final
@@ -25,8 +27,9 @@ from confluent_kafka.cimpl import NewTopic
 from benchmarks.client import CLIENT_ID, Address, BenchmarkError, open_socket
 from benchmarks.cluster import create_topic, first_address, running_kafka
 from benchmarks.contenders import HoldfastNode, KafkaCoordinator
-from benchmarks.generator import Workload, measure
+from benchmarks.generator import Measurement, Workload, measure
 from benchmarks.share_state import MIXES, ConnectionKeys, find_keys
+from benchmarks.suites import in_random_order
 from holdfast.api.results import WriteResult
 from holdfast.api.share_state import VERSIONS, WRITE
 from holdfast.api.state_responses import encode_response
@@ -37,9 +40,9 @@ from holdfast.kafka.protocol.requests import PRODUCE, encode_produce
 from holdfast.runtime.build import BUILD
 
 _TOPIC: Final = "relay"
-_WORKLOAD: Final = Workload(api="write", keys=1, connections=1)
 _WARM_UP_S: Final = 20.0
 _TIMEOUT_S: Final = 30.0
+_RECEIVE_SIZE: Final = 64 * 1024
 #: About what a record of the node has.
 _KEY: Final = bytes(50)
 _VALUE: Final = bytes(80)
@@ -57,10 +60,19 @@ def main(arguments: Sequence[str]) -> int:
         default=[0, 20, 40],
         help="times that relays are busy on each of the two ways (default: 0 20 40)",
     )
+    parser.add_argument(
+        "--poll-us",
+        type=int,
+        nargs="+",
+        default=[0, 1_000],
+        help="for how long a relay looks for what comes before it sleeps; one relay for each of these and each time of work (default: "
+        "0 1000)",
+    )
     parser.add_argument("--repeats", type=int, default=7, help="(default: 7)")
     parser.add_argument("--seconds", type=float, default=2.0, help="of each run (default: 2)")
     parser.add_argument("--mix", choices=list(MIXES), default="steady")
     options = parser.parse_args(arguments)
+    workload = Workload(api="write", keys=1, connections=1, mix=options.mix)
     coordinator, node = KafkaCoordinator(), HoldfastNode()
     with running_kafka(1) as kafka:
         topic_id = create_topic(kafka)
@@ -75,37 +87,39 @@ def main(arguments: Sequence[str]) -> int:
                 [keys_of[contender.name]] = find_keys(
                     contender.address, topic_id, 1, contender.name, placement, options.mix
                 )
-            for work_us in options.work_us:
+            for poll_us, work_us in product(options.poll_us, options.work_us):
                 near, far = get_context("spawn").Pipe()
-                arguments_of_relay = (far, first_address(kafka), topic_id, work_us)
+                arguments_of_relay = (far, first_address(kafka), topic_id, work_us, poll_us)
                 relay = get_context("spawn").Process(target=_relay, args=arguments_of_relay, daemon=True)
                 relay.start()
                 relays.append(relay)
                 address = Address("127.0.0.1", near.recv())
-                keys_of[f"relay, busy for {work_us} µs twice"] = ConnectionKeys(
-                    address, "relay", topic_id, [0], options.mix
-                )
-            found: dict[str, list[float]] = {name: [] for name in keys_of}
+                name = f"relay, busy for {work_us} µs twice, polls for {poll_us} µs"
+                keys_of[name] = ConnectionKeys(address, "relay", topic_id, [0], options.mix)
+            found: dict[str, list[Measurement]] = {name: [] for name in keys_of}
             for keys in keys_of.values():
-                measure([keys], _WORKLOAD, 1.0, _WARM_UP_S)
-            for _ in range(options.repeats):
-                for name, keys in keys_of.items():
-                    found[name].append(measure([keys], _WORKLOAD, options.seconds, 0.5).p50_ms)
+                measure([keys], workload, 1.0, _WARM_UP_S)
+            for repeat in range(options.repeats):
+                for name in in_random_order(list(keys_of), workload, repeat):
+                    found[name].append(measure([keys_of[name]], workload, options.seconds, 0.5))
         finally:
             for relay in relays:
                 relay.kill()
             node.stop()
             coordinator.stop()
-    kafkas = median(found[coordinator.name])
     print(f"build {BUILD}; medians of {options.repeats} runs of {options.seconds:g} s, mix {options.mix}")
-    print("| one connection | p50 µs | of Kafka's |")
-    print("| --- | --: | --: |")
-    for name, p50s in found.items():
-        print(f"| {name} | {median(p50s) * 1_000:.0f} | {median(p50s) / kafkas:.2f} |")
+    print("| one connection | p50 µs | of Kafka's | p99 µs | of Kafka's |")
+    print("| --- | --: | --: | --: | --: |")
+    for name, runs in found.items():
+        cells = []
+        for what in ("p50_ms", "p99_ms"):
+            value, kafkas = (median(getattr(run, what) for run in each) for each in (runs, found[coordinator.name]))
+            cells.append(f"{value * 1_000:.0f} | {value / kafkas:.2f}")
+        print(f"| {name} | {' | '.join(cells)} |")
     return 0
 
 
-def _relay(pipe: Pipe, broker: Address, topic_id: bytes, work_us: int) -> None:
+def _relay(pipe: Pipe, broker: Address, topic_id: bytes, work_us: int, poll_us: int) -> None:
     """Serve one connection after the other; says its port first."""
     builder = make_batch_builder(0, 1_000_000)
     builder.append(0, None, _KEY, _VALUE, [])
@@ -120,14 +134,25 @@ def _relay(pipe: Pipe, broker: Address, topic_id: bytes, work_us: int) -> None:
         while True:
             client, _ = listener.accept()
             client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            while request := client.recv(65_536):
+            while request := _receive(client, poll_us):
                 _work(work_us)
                 log.sendall(produce)
-                if not _is_success(log.recv(65_536)):
+                if not _is_success(_receive(log, poll_us)):
                     raise BenchmarkError("The broker refused a batch of the relay.")
                 _work(work_us)
                 answer[4:8] = request[8:12]
                 client.sendall(answer)
+
+
+def _receive(connection: socket.socket, poll_us: int) -> bytes:
+    """Wait for what comes; looks for it for some time before it sleeps."""
+    sleeps_s = perf_counter() + poll_us / 1e6
+    while perf_counter() < sleeps_s:
+        try:
+            return connection.recv(_RECEIVE_SIZE, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            sched_yield()
+    return connection.recv(_RECEIVE_SIZE)
 
 
 def _is_success(answer: bytes) -> bool:
