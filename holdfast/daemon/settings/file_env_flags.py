@@ -12,7 +12,7 @@ Source: Kafka's `DynamicBrokerConfig`, for the order and for what becomes of a w
 import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
-from difflib import get_close_matches
+from difflib import SequenceMatcher, get_close_matches
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, Literal, NamedTuple, get_args, get_origin
@@ -30,6 +30,7 @@ CONFIG_TOPIC: Final = "in the config topic"
 #: Variables that are read elsewhere and are no settings.
 RESERVED_VARIABLES: Final = frozenset(
     {
+        "HOLDFAST_ADDRESS",
         "HOLDFAST_CONFIG",
         "HOLDFAST_BOOTSTRAP",
         "HOLDFAST_COMMAND_CONFIG",
@@ -339,9 +340,14 @@ def _canonical(path: str) -> str | None:
 
 def _suggest(path: str) -> str:
     bare = {known.attribute: known.name for known in KNOWN.values()} | {name: name for name in (*KNOWN, *MEANINGLESS)}
-    for spelling in (path, path.rpartition(".")[2]):
-        if near := get_close_matches(spelling, bare, n=1, cutoff=0.7):
-            return f"did you mean {bare[near[0]]}?"
+    # With its table and without: that which is nearer to a setting.
+    near = [
+        (SequenceMatcher(None, found, spelling).ratio(), found)
+        for spelling in (path, path.rpartition(".")[2])
+        for found in get_close_matches(spelling, bare, n=1, cutoff=0.7)
+    ]
+    if near:
+        return f"did you mean {bare[max(near)[1]]}?"
     return f"properties of the Kafka client begin with {_KAFKA!r}, those of Spark with {_SPARK!r}."
 
 

@@ -10,6 +10,7 @@ import click
 
 from holdfast.cli import main
 from holdfast.console.lazy_commands import LazyCommands
+from holdfast.daemon.settings.file_env_flags import KNOWN, RESERVED_VARIABLES
 
 
 def all_commands(group: click.Group) -> Iterator[tuple[str, click.Command]]:
@@ -31,6 +32,19 @@ def test_the_help_of_each_is_shaped_and_not_twice() -> None:
         assert command.help is not None
         assert command.help.count("\b\n") == command.help.count("Example:") == 1, name
         assert command.short_help, name
+
+
+def test_a_node_knows_the_variables_that_commands_read() -> None:
+    """It doubts the others that begin as its own do, and a user may have set these for both."""
+    read = {
+        variable
+        for _, command in (("holdfast", main), *all_commands(main))
+        for option in command.params
+        for variable in ([option.envvar] if isinstance(option.envvar, str) else option.envvar or ())
+    }
+    assert "HOLDFAST_ADDRESS" in read
+    of_settings = {known.variable for known in KNOWN.values()} | {"HOLDFAST_KAFKA_BOOTSTRAP_SERVERS"}
+    assert read <= RESERVED_VARIABLES | of_settings
 
 
 def test_what_is_added_wins_and_what_is_removed_is_gone() -> None:

@@ -137,11 +137,7 @@ def test_settings_exist(page: Path) -> None:
             assert name in known or name.startswith(("kafka.", "spark.")), (
                 f"{name_of(page)} sets {name}, which is no setting"
             )
-    variables = (
-        RESERVED_VARIABLES
-        | {"HOLDFAST_ADDRESS", "HOLDFAST_KAFKA_BOOTSTRAP_SERVERS"}
-        | {k.variable for k in KNOWN.values()}
-    )
+    variables = RESERVED_VARIABLES | {"HOLDFAST_KAFKA_BOOTSTRAP_SERVERS"} | {k.variable for k in KNOWN.values()}
     assert set(re.findall(r"\bHOLDFAST_\w+", text)) <= variables
 
 

@@ -16,6 +16,9 @@ from holdfast.records.replay import ShareState
 #: Epochs whose option must name the current one, and where a state holds that.
 _CURRENT: Final = {"state_epoch": "state_epoch_fence", "leader_epoch": "leader_epoch_fence"}
 
+#: What a node answers that looked, and found no state; with any other error it may not have looked.
+_NEVER_INITIALIZED: Final = "INVALID_REQUEST"
+
 
 class Named(NamedTuple):
     """A share partition as the command line names it."""
@@ -109,20 +112,17 @@ async def _look(client: Client, named: Named, wanted: StateChange, may_pass_end:
     key = SharePartitionKey(named.group, topic_id, named.partition)
     answer = await _preview(client, key, wanted.call, wanted.fields)
     before, after = state_of(answer["before"]), state_of(answer["after"])
-    if wanted.call in ("write", "read") and before is None and not _is_about_topic(answer["error"]):
+    error = None if answer["error"] is None else ShareStateError(answer["error"]["code"], answer["error"]["message"])
+    if wanted.call in ("write", "read") and before is None and (error is None or error.name == _NEVER_INITIALIZED):
         raise missing(named)
-    if answer["error"] is not None:
-        raise ShareStateError(answer["error"]["code"], answer["error"]["message"])
+    if error is not None:
+        raise error
     if wanted.call == "write" and before is not None:
         _check_epochs(wanted.fields, before)
     topic, problem = None, ""
     if wanted.behind_offset > 0 and not may_pass_end:
         topic, problem = await _find_ends(client, key)
     return _Look(key, before, after, topic, problem)
-
-
-def _is_about_topic(error: Mapping[str, Any] | None) -> bool:
-    return error is not None and ShareStateError(error["code"], None).name == "UNKNOWN_TOPIC_OR_PARTITION"
 
 
 async def _preview(client: Client, key: SharePartitionKey, call: str, fields: Mapping[str, Any]) -> dict[str, Any]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from functools import partial
 from typing import Any
 
 import click
@@ -19,6 +18,7 @@ from holdfast.daemon.admin.previews import preview
 from holdfast.daemon.internal_errors import InternalErrors
 from holdfast.daemon.server.admin import Admin, AdminCommand
 from holdfast.daemon.server.api_table import ApiHandler
+from holdfast.kafka.protocol.error_codes import ErrorCode
 from holdfast.metrics.instruments import Counter
 from holdfast.records.batches import ACKNOWLEDGED, AVAILABLE, StateBatch
 from holdfast.records.keys import SharePartitionKey, format_topic_id
@@ -46,6 +46,7 @@ class Holder:
         self.meanwhile: list[
             tuple[int, dict[str, Any]]
         ] = []  #: calls of somebody else, before the next one that changes
+        self.preview_error: dict[str, Any] | None = None  #: what all previews answer in place of states
 
     def handle(self, api_key: int, request: StateRequest, respond: Any, caller: str) -> None:
         if api_key > 0:
@@ -58,9 +59,14 @@ class Holder:
     def commands(self) -> Mapping[str, AdminCommand]:
         return {
             "resolve-topic": lambda _: {"name": "orders", "topic_id": TOPIC_TEXT, "partitions": 8},
-            "state-preview": partial(preview, self),
+            "state-preview": self._preview,
             "topic-ends": lambda _: {TOPIC_TEXT: {"name": "orders", "partitions": {"0": self.ends}}},
         }
+
+    async def _preview(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        if self.preview_error is not None:
+            return {"before": None, "after": None, "error": self.preview_error}
+        return await preview(self, arguments)
 
     def call(self, api_key: int, **fields: Any) -> None:
         self.house.call(api_key, (TOPIC, [ask(api_key, 0, **fields)]))
@@ -191,6 +197,20 @@ def test_a_share_partition_without_state_is_exit_code_6_and_what_an_operator_can
         "Error: The share partition g1:orders:0 has no state: see whether group, topic and partition are right; "
         "`holdfast state init` makes a state."
     )
+
+
+@pytest.mark.parametrize("arguments", [("write", "--start-offset", "110"), ("read", "--leader-epoch", "1")])
+@pytest.mark.parametrize("options", [(), ("--dry-run",)])
+def test_a_node_that_cannot_look_does_not_say_that_there_is_no_state(
+    holder: Holder, state: Run, arguments: tuple[str, ...], options: tuple[str, ...]
+) -> None:
+    holder.begin()
+    # As where brokers are away.
+    holder.preview_error = {"code": int(ErrorCode.COORDINATOR_NOT_AVAILABLE), "message": "not committed in time"}
+    answer = state(*arguments, *options)
+    assert answer.exit_code == Exit.FAILED
+    assert "COORDINATOR_NOT_AVAILABLE" in answer.stderr
+    assert "no state" not in answer.stderr
 
 
 def test_a_state_that_is_like_none_is_shown(holder: Holder, state: Run) -> None:

@@ -139,6 +139,7 @@ def test_the_environment_sets_names_of_kafka_and_of_the_client() -> None:
             "HOLDFAST_LOG_READERS": "spark, audit",
             "HOLDFAST_BOOTSTRAP": "elsewhere:1",
             "HOLDFAST_BROKER": "docker",
+            "HOLDFAST_ADDRESS": "node-1:9492",
             "PATH": "not ours",
         }
     )
@@ -161,6 +162,7 @@ def test_an_unknown_variable_is_a_warning_with_the_nearest_one() -> None:
     [
         ("parked_write_max", "parked_write_max (as a flag) is no setting; did you mean parked_writes_max?"),
         ("log.codecs", "log.codecs (as a flag) is no setting; did you mean codec?"),
+        ("listener.listne", "did you mean listen?"),
         ("write_timeout_ms", "did you mean share.coordinator.write.timeout.ms?"),
         ("kafka.share.coordinator.treads", "did you mean share.coordinator.threads?"),
         (
