@@ -210,6 +210,7 @@ class ClientLogin:
         self._delay_ms = delay_ms
         #: The newest.
         self._check: PasswordCheck | None = None
+        self._undecided: Respond | None = None
         #: Until when the login holds; None: for good.
         self._ends_ms: float | None = None
 
@@ -233,9 +234,13 @@ class ClientLogin:
         """See `Login.end`."""
         if self._check is not None:
             self._checks.cancel(self._check)
+        respond, self._undecided = self._undecided, None
+        if respond is not None:  # nobody gets this, but what the request takes is given back
+            respond(b"")
 
     def _carry_out(self, outcome: Outcome, respond: Respond) -> None:
         if isinstance(outcome, Undecided):
+            self._undecided = respond
             self._check = PasswordCheck(self._guest.host, outcome.check, lambda found: self._take(found, respond))
             self._checks.add(self._check)
         elif isinstance(outcome, Refused):
@@ -247,6 +252,7 @@ class ClientLogin:
             respond(outcome.body)
 
     def _take(self, found: Finding, respond: Respond) -> None:
+        self._undecided = None
         if found is not None:
             self._carry_out(self._login.checked(found), respond)
             return

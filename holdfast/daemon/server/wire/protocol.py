@@ -273,6 +273,7 @@ class ClientProtocol(OpenConnection):
         """Begin the next request, a small one together with those of other connections; returns whether there was one."""
         connections = self._connections
         if self._is_writing_paused or self._is_ending or connections.is_draining:
+            connections.share_free_memory()
             return False
         if connection.principal is not self._joined_as:
             self._join_account(connection)
@@ -309,6 +310,7 @@ class ClientProtocol(OpenConnection):
             if login is not None and login.takes(request.api_key):
                 login.handle(request, answer)
             elif login is not None and (violation := login.violation(connections.now_ms())) is not None:
+                request.release()
                 self.close(violation)
             else:
                 steps = connections.handler(request, answer)

@@ -220,6 +220,46 @@ async def test_a_login_that_has_ended_is_to_be_made_anew(tmp_path: Path) -> None
     assert at.served.reports.kinds == ["login_expired"]
 
 
+async def test_a_request_behind_an_expired_login_gives_back_its_place(tmp_path: Path) -> None:
+    limits = LimitSettings(requests_in_flight_per_principal_max=1)
+    async with guarded("SASL_PLAINTEXT", tmp_path, limits, connections_max_reauth_ms=60_000) as at:
+        connections = at.served.server.connections
+        for _ in range(2):
+            connection = await at.open(sasl=SESAME)
+            assert await at.call(connection) == "User:alice"
+            [client] = list(connections._open)
+            client._login._ends_ms = -1.0  # type: ignore[attr-defined]
+            with pytest.raises(Disconnected):
+                await at.call(connection)
+            await wait_until(lambda: not len(connections))
+            assert (connections.memory.requests, connections.memory.work_bytes) == (0, 0)
+
+
+async def test_who_leaves_while_its_password_is_checked_gives_back_its_place(tmp_path: Path) -> None:
+    """Else whoever sends passwords and goes locks out all who come from its address, which it needs no login for."""
+    limits = LimitSettings(requests_in_flight_per_principal_max=2)
+    async with guarded("SASL_PLAINTEXT", tmp_path, limits) as at:
+        connections = at.served.server.connections
+        may_check = threading.Event()
+        at.entrance._checker.submit(may_check.wait, PATIENCE_S)
+        try:
+            for _ in range(3):
+                async with connected(at.served) as (reader, writer):
+                    handshake = sasl_calls.encode_handshake("PLAIN")
+                    writer.write(frames.encode_request(17, 1, 1, b"", handshake, False))
+                    await reader.readexactly(4)
+                    password = sasl_calls.encode_authenticate(2, b"\0alice\0guess")
+                    writer.write(frames.encode_request(36, 2, 2, b"", password))
+                    await wait_until(lambda: connections.memory.requests)
+                await wait_until(lambda: not len(connections))
+                assert (connections.memory.requests, connections.memory.work_bytes) == (0, 0)
+        finally:
+            may_check.set()
+        connection = await at.open(sasl=SESAME)
+        assert await at.call(connection) == "User:alice"
+        connection.close()
+
+
 async def test_a_check_that_raises_refuses_and_does_not_hold_the_others(tmp_path: Path) -> None:
     def check() -> bool:
         raise RuntimeError("bug")

@@ -189,3 +189,20 @@ async def test_a_greedy_client_gets_all_its_answers_whatever_its_quota() -> None
             if not served.service.held:
                 await wait_until(lambda: bool(served.service.held) or len(requests) == 1_000)
         assert len(requests) == 1_000
+
+
+async def test_room_that_a_connection_cannot_use_goes_to_the_next_of_its_client() -> None:
+    async with serve(LimitSettings(requests_in_flight_per_principal_max=1)) as served:
+        served.service.is_holding = True
+        silent = await open_connection(served, CountingTransport("10.0.0.1"))
+        other = await open_connection(served, CountingTransport("10.0.0.1"))
+        [account] = served.server.connections.accounts._open.values()
+        silent.data_received(write_frame(1) + write_frame(2))
+        await wait_until(lambda: served.service.requests and silent in account.waiting)
+        other.data_received(write_frame(3))
+        await wait_until(lambda: other in account.waiting)
+        silent.pause_writing()  # its client does not read
+        served.service.release()
+        await wait_until(lambda: len(served.service.requests) == 2)
+        assert (served.server.connections.memory.requests, list(account.waiting)) == (1, [])
+        served.service.release()
