@@ -126,19 +126,15 @@ def delete(
     if dry_run:
         say_losses(losses)
         say("Nothing was changed (--dry-run).")
-        return
-    confirm(losses, is_forced=force)
-    deleted = _ask(bootstrap_server, properties, lambda groups: groups.delete(group_ids))
-    if as_json:
-        print_json(
-            [
-                {"group": each, "deleted": not found.error_code, "error": _error(found)}
-                for each, found in deleted.items()
-            ]
-        )
+        deleted = {each: _would_be(found) for each, found in described.items()}
     else:
-        columns = ("group", "deleted", Column("error", is_detail=True))
-        print_table(columns, [(each, not found.error_code, _error(found)) for each, found in deleted.items()])
+        confirm(losses, is_forced=force)
+        deleted = _ask(bootstrap_server, properties, lambda groups: groups.delete(group_ids))
+    rows = [(each, not (found.error_code or dry_run), _error(found)) for each, found in deleted.items()]
+    if as_json:
+        print_json([{"group": each, "deleted": is_deleted, "error": error} for each, is_deleted, error in rows])
+    elif not dry_run:
+        print_table(("group", "deleted", Column("error", is_detail=True)), rows)
     _fail_for({each: (found.error_code, found.reason) for each, found in deleted.items()})
 
 
@@ -154,6 +150,13 @@ def _error(found: Described | Deleted) -> str | None:
         return None
     name = error_name(found.error_code)
     return f"{name}: {found.reason}" if found.reason else name
+
+
+def _would_be(found: Described) -> Deleted:
+    """Return what a coordinator would say of the deletion of a group."""
+    if not found.error_code and found.members:
+        return Deleted(ErrorCode.NON_EMPTY_GROUP, "it has members")
+    return Deleted(found.error_code, found.reason)
 
 
 def _described_row(group_id: str, found: Described, offsets: Offsets | None) -> dict[str, Any]:

@@ -121,10 +121,28 @@ def test_offsets_are_described_on_request(cluster: FakeCluster) -> None:
     assert run("group", "describe", "a1", "--offsets").stdout.split()[-4:] == ["a1", "topic", "0", "2"]
 
 
+def test_a_dry_run_says_what_a_deletion_would(cluster: FakeCluster) -> None:
+    cluster.servers["a"].has_members = False
+    dry = run("group", "delete", "a1", "--dry-run")
+    assert (dry.exit_code, dry.stderr.splitlines()) == (
+        Exit.DONE,
+        [
+            "Data would go, which wants --force or an answer at a terminal: the offsets of 1 partition that a1 committed.",
+            "Nothing was changed (--dry-run).",
+        ],
+    )
+    assert rows("group", "delete", "a1", "b1", "--dry-run") == [
+        {"group": "a1", "deleted": False, "error": None},
+        {"group": "b1", "deleted": False, "error": "NON_EMPTY_GROUP: it has members"},
+    ]
+    assert run("group", "delete", "a1", "b1", "--dry-run").exit_code == Exit.FAILED
+    cluster.servers["b"].group_error = lambda _: ErrorCode.group_id_not_found
+    assert run("group", "delete", "b1", "--dry-run").exit_code == Exit.NOT_FOUND
+    assert cluster.requests("DeleteGroups") == []
+
+
 def test_groups_are_deleted_only_with_consent(cluster: FakeCluster) -> None:
     loss = "the offsets of 1 partition that a1 committed"
-    dry = run("group", "delete", "a1", "--dry-run")
-    assert (dry.exit_code, loss in dry.stderr) == (Exit.DONE, True)
     refused = run("group", "delete", "a1")
     assert (refused.exit_code, loss in refused.stderr) == (Exit.WRONG_USAGE, True)
     assert cluster.requests("DeleteGroups") == []

@@ -89,6 +89,8 @@ class Server:
     group_error: Callable[[str], ErrorCode] = lambda _: NONE
     #: Gives the type of a group, by Kafka's name; empty: there is no such group.
     group_type: Callable[[str], str] = lambda _: "classic"
+    #: Whether classic groups have a member.
+    has_members: bool = True
     #: Answers of an API, in the place of the usual one.
     answers: dict[str, Callable[[int, Any], Any]] = field(default_factory=dict)
 
@@ -177,7 +179,7 @@ class Server:
                 group_state="Stable" if self.group_type(group) == "classic" else "Dead",
                 protocol_type="consumer",
                 protocol_data="range",
-                members=(member,),
+                members=(member,) if self.has_members else (),
             )
             for group in request.groups
         )
