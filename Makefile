@@ -185,11 +185,11 @@ endure: $(NEEDS)
 outages: $(NEEDS) ## brokers restarted, frozen and away under one node, and half an hour in which nothing happens
 	PAUSE_MS=0 RESTARTS=20 ROUNDS=10 OUTAGE_S=480 FREEZE_S=120 IDLE_S=1800 $(RUN) -m pytest --capture=no -o faulthandler_timeout=3600 $(OUTAGES)
 
-bench: ## Holdfast and Apache Kafka's share coordinator, side by side (OPTIONS="--only rf1")
+bench: ## Holdfast and Apache Kafka's share coordinator, side by side (OPTIONS="--only rf1"; OF=benchmarks.node.compare: another one)
 	@$(MAKE) --no-print-directory BUILD=$(SHIPPED) measure
 
 measure: $(NEEDS)
-	$(RUN) -m benchmarks $(OPTIONS)
+	$(RUN) -m $(or $(OF),benchmarks) $(OPTIONS)
 
 compiled: $(COMPILED)/ready ## the build that ships, in build/compiled; BUILD=compiled runs tests on it
 

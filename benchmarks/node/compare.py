@@ -19,6 +19,7 @@ from pathlib import Path
 from statistics import median
 from typing import Final
 
+from benchmarks.client import BenchmarkError
 from benchmarks.cluster import broker_pids, create_topic, running_kafka
 from benchmarks.contenders import Contender, HoldfastNode, KafkaCoordinator
 from benchmarks.generator import Measurement, Workload, measure
@@ -129,7 +130,7 @@ def main(arguments: Sequence[str]) -> int:
         description=(__doc__ or "").splitlines()[0],
         epilog="example: python -m benchmarks.node.compare --brokers 3 --node now --node before,build=../before --node "
         "off,busy_poll_us=0 --workload write,1,64,spread. A value has no comma in it. A build is what `make compiled` made last in its "
-        "directory; to compare with it, run this program on a compiled build, too (BUILD=compiled, as `make bench` does).",
+        "directory; to compare with it, run this program on a compiled build, too: `make bench OF=benchmarks.node.compare OPTIONS=…`.",
     )
     parser.add_argument(
         "--node",
@@ -185,6 +186,9 @@ def main(arguments: Sequence[str]) -> int:
                 for keys_by_mix in keys_of.values():
                     check_all(keys_by_mix[workload.mix][: workload.connections])
                 print("\n".join(table(workload, runs)), flush=True)
+        except BenchmarkError as error:
+            _say(f"Error: {error}")
+            return 1
         finally:
             for contender in contenders:
                 contender.stop()

@@ -9,6 +9,7 @@ Kafka's own coordinator, the relay with several times of work, and a node take t
 from __future__ import annotations
 
 import argparse
+import math
 import signal
 import socket
 import sys
@@ -70,8 +71,12 @@ def main(arguments: Sequence[str]) -> int:
     )
     parser.add_argument("--repeats", type=int, default=7, help="(default: 7)")
     parser.add_argument("--seconds", type=float, default=2.0, help="of each run (default: 2)")
-    parser.add_argument("--mix", choices=list(MIXES), default="steady")
+    parser.add_argument("--mix", choices=list(MIXES), default="steady", help="(default: steady)")
     options = parser.parse_args(arguments)
+    if min(*options.work_us, *options.poll_us, 0) < 0:
+        parser.error("--work-us and --poll-us are at least 0")
+    if options.repeats < 1 or not 0 < options.seconds < math.inf:
+        parser.error("--repeats is at least 1, and --seconds more than 0")
     workload = Workload(api="write", keys=1, connections=1, mix=options.mix)
     coordinator, node = KafkaCoordinator(), HoldfastNode()
     with running_kafka(1) as kafka:
@@ -97,9 +102,11 @@ def main(arguments: Sequence[str]) -> int:
                 name = f"relay, busy for {work_us} µs twice, polls for {poll_us} µs"
                 keys_of[name] = ConnectionKeys(address, "relay", topic_id, [0], options.mix)
             found: dict[str, list[Measurement]] = {name: [] for name in keys_of}
+            _say(f"{len(keys_of)} contenders; {_WARM_UP_S:g} s of warm-up for each")
             for keys in keys_of.values():
                 measure([keys], workload, 1.0, _WARM_UP_S)
             for repeat in range(options.repeats):
+                _say(f"repeat {repeat + 1} of {options.repeats}")
                 for name in in_random_order(list(keys_of), workload, repeat):
                     found[name].append(measure([keys_of[name]], workload, options.seconds, 0.5))
         finally:
@@ -117,6 +124,10 @@ def main(arguments: Sequence[str]) -> int:
             cells.append(f"{value * 1_000:.0f} | {value / kafkas:.2f}")
         print(f"| {name} | {' | '.join(cells)} |")
     return 0
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
 
 
 def _relay(pipe: Pipe, broker: Address, topic_id: bytes, work_us: int, poll_us: int) -> None:
