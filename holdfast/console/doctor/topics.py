@@ -18,6 +18,7 @@ from holdfast.daemon.topics.state_topic import (
     TopicMissing,
     check_state_topic,
     describe_topic,
+    why_too_few_brokers,
 )
 from holdfast.kafka.librdkafka import KafkaClients
 
@@ -34,7 +35,9 @@ async def check_log(subject: Subject) -> Sequence[Finding]:
     try:
         topic, weak = await _with_admin(settings, lambda admin: check_state_topic(admin, settings.log, bootstrap))
     except TopicMissing:
-        return [missing_log(settings)]
+        timeout_s = settings.log.request_timeout_ms / 1_000
+        brokers = await _with_admin(settings, lambda admin: len(admin.list_topics(timeout=timeout_s).brokers))
+        return [missing_log(settings, brokers)]
     except StateTopicError as unsafe:
         return [judge_fatal(line) for line in str(unsafe).splitlines()]
     return judge_topic(f"{name} has {topic.partition_count} partitions in {topic.replication_factor} copies", weak)
@@ -60,9 +63,12 @@ async def check_snapshots(subject: Subject) -> Sequence[Finding]:
     return judge_topic(f"{name} fits the state topic", weak)
 
 
-def missing_log(settings: Settings) -> Finding:
-    """Return what is said where there is no state topic."""
+def missing_log(settings: Settings, broker_count: int) -> Finding:
+    """Return what is said where there is no state topic on a cluster of so many brokers."""
     log = settings.log
+    if (why := why_too_few_brokers(broker_count, log)) is not None:
+        problem, _, remedy = why.partition("; ")
+        return wrong(f"there is no topic {log.state_topic} yet: {problem}", remedy)
     return right(
         f"there is no topic {log.state_topic} yet: the first node makes it, with {log.state_topic_num_partitions} partitions in "
         f"{log.state_topic_replication_factor} copies"

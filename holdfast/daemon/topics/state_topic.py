@@ -124,6 +124,12 @@ def make_state_topic(admin: AdminClient, settings: LogSettings) -> None:
     )
 
 
+def why_too_few_brokers(broker_count: int, settings: LogSettings) -> str | None:
+    """Return why a cluster of so many brokers cannot hold the state topic, and what to do, without a full stop; None: it can."""
+    too_few = settings.state_topic_replication_factor > broker_count
+    return _too_few_brokers(broker_count, settings) if too_few else None
+
+
 def why_not_created(refusal: KafkaError, topic: NewTopic, principal: str) -> str:
     """Return why Kafka made no topic, with the ACL to add where it is that; without a full stop."""
     return f"{refusal.str().rstrip('.')}{acl_remedy(refusal.code(), 'Create', f'topic {topic.topic}', principal)}"

@@ -31,7 +31,17 @@ def test_a_topic_is_right_or_weak_or_fatal_with_its_command() -> None:
         "topic x has 3 partitions and the state topic 4",
         True,
     )
-    assert "50 partitions in 3 copies" in missing_log(SETTINGS).text
+
+
+def test_a_topic_that_a_node_could_not_make_is_wrong() -> None:
+    found = missing_log(SETTINGS, 3)
+    assert (found.level, "50 partitions in 3 copies" in found.text) == (Level.RIGHT, True)
+    found = missing_log(SETTINGS, 1)
+    assert (found.level, "cannot be made with 3 copies on a cluster of 1 broker" in found.text) == (Level.WRONG, True)
+    assert found.remedy == (
+        "add brokers, or lower what they cannot hold: --set share.coordinator.state.topic.replication.factor=1 "
+        "--set share.coordinator.state.topic.min.isr=1"
+    )
 
 
 @pytest.mark.parametrize(
