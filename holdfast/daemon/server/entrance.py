@@ -210,6 +210,7 @@ class ClientLogin:
         self._delay_ms = delay_ms
         #: The newest.
         self._check: PasswordCheck | None = None
+        #: What takes the answer to its request.
         self._undecided: Respond | None = None
         #: Until when the login holds; None: for good.
         self._ends_ms: float | None = None
@@ -252,13 +253,13 @@ class ClientLogin:
             respond(outcome.body)
 
     def _take(self, found: Finding, respond: Respond) -> None:
-        self._undecided = None
         if found is not None:
             self._carry_out(self._login.checked(found), respond)
-            return
-        self._metrics.put_off.value += 1
-        refused = self._login.put_off()
-        self._refuse(refused, Violation("login_put_off", str(refused)), respond)
+        else:
+            self._metrics.put_off.value += 1
+            refused = self._login.put_off()
+            self._refuse(refused, Violation("login_put_off", str(refused)), respond)
+        self._undecided = None
 
     def _let_in(self, outcome: LoggedIn) -> None:
         self._metrics.succeeded.value += 1

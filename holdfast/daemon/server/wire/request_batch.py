@@ -69,6 +69,7 @@ class RequestBatch:
             except Exception as bug:  # one connection's failure is not another's
                 self._internal_errors.note_bug("request_begin_failed", bug, client=connection.address)
                 connection.abort()
+                request.release()
         self._is_at_work = False
         tasks, self._tasks = self._tasks, []
         for task in tasks:

@@ -59,7 +59,9 @@ class Recorder(OpenConnection):
 
 
 def request_of(size_bytes: int) -> Request:
-    return Request(share_state.WRITE, 1, 0, None, bytes(size_bytes), 0, "client", RequestMemory(), 0)
+    memory = RequestMemory()
+    memory.begin(1)
+    return Request(share_state.WRITE, 1, 0, None, bytes(size_bytes), 0, "client", memory, 1)
 
 
 class House:
@@ -114,10 +116,12 @@ async def test_a_connection_that_raises_is_closed_and_the_others_go_on() -> None
 
     clients[1].task = fail
     clients[0].task = lambda: house.batch.end_with(lambda: house.diary.append("end"))
-    for client in clients:
-        house.batch.add(client, request_of(100))
+    requests = [request_of(100) for _ in clients]
+    for client, request in zip(clients, requests, strict=True):
+        house.batch.add(client, request)
     await asyncio.sleep(0)
     assert house.diary == ["a", "b", "b aborted", "c", "end"]
+    assert [request._memory.requests for request in requests] == [1, 0, 1]
     assert house.bugs.value == 1
     house.batch.add(clients[0], request_of(100))
     await asyncio.sleep(0)
