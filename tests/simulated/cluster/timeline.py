@@ -104,11 +104,13 @@ class ProcessLoop(asyncio.BaseEventLoop):
         """Let nothing be left of the process."""
         self.after_turn = lambda: None
         self._scheduled.clear()  # type: ignore[attr-defined]
+        cancelled: set[NumberedTask] = set()
         for _ in range(30):
             if not self.tasks:
                 break
             for task in [*self.tasks]:
-                if not task.cancelling():  # those that were made while others ended, too
+                if task not in cancelled:  # among them those that were made while others ended
+                    cancelled.add(task)
                     task.cancel()
             asyncio._set_running_loop(self)
             self._run_once()  # type: ignore[attr-defined]
