@@ -113,16 +113,7 @@ def delete(
         return await groups.describe(group_ids), await groups.offsets(group_ids)
 
     described, committed = _ask(bootstrap_server, properties, look)
-    losses = [
-        f"the offsets of {counted(len(each.committed), 'partition')} that {group_id} committed"
-        for group_id, each in committed.items()
-        if each.committed
-    ]
-    losses += [
-        f"the delivery state of the share group {group_id}"
-        for group_id, each in described.items()
-        if each.group_type == SHARE
-    ]
+    losses = _losses(described, committed)
     if dry_run:
         say_losses(losses)
         say("Nothing was changed (--dry-run).")
@@ -130,11 +121,12 @@ def delete(
     else:
         confirm(losses, is_forced=force)
         deleted = _ask(bootstrap_server, properties, lambda groups: groups.delete(group_ids))
-    rows = [(each, not (found.error_code or dry_run), _error(found)) for each, found in deleted.items()]
+    rows = [(each, not found.error_code, _error(found)) for each, found in deleted.items()]
     if as_json:
-        print_json([{"group": each, "deleted": is_deleted, "error": error} for each, is_deleted, error in rows])
-    elif not dry_run:
-        print_table(("group", "deleted", Column("error", is_detail=True)), rows)
+        print_json([{"group": each, "deleted": ok and not dry_run, "error": error} for each, ok, error in rows])
+    else:
+        title = "would be deleted" if dry_run else "deleted"
+        print_table(("group", title, Column("error", is_detail=True)), rows)
     _fail_for({each: (found.error_code, found.reason) for each, found in deleted.items()})
 
 
@@ -150,6 +142,24 @@ def _error(found: Described | Deleted) -> str | None:
         return None
     name = error_name(found.error_code)
     return f"{name}: {found.reason}" if found.reason else name
+
+
+def _losses(described: Mapping[str, Described], committed: Mapping[str, Offsets]) -> list[str]:
+    """Return what goes with these groups; what is not known of one that may exist is such a loss, too."""
+    losses = [
+        f"the offsets of {counted(len(each.committed), 'partition')} that {group_id} committed"
+        for group_id, each in committed.items()
+        if each.committed
+    ]
+    for group_id, found in described.items():
+        offsets = committed.get(group_id)
+        if found.group_type == SHARE:
+            losses.append(f"the delivery state of the share group {group_id}")
+        elif found.error_code not in (0, ErrorCode.GROUP_ID_NOT_FOUND):
+            losses.append(f"what {group_id} has, which is not known ({_error(found)})")
+        elif offsets is not None and offsets.error_code() not in (0, ErrorCode.GROUP_ID_NOT_FOUND):
+            losses.append(f"the offsets of {group_id}, which are not known ({offsets.problem()})")
+    return losses
 
 
 def _would_be(found: Described) -> Deleted:

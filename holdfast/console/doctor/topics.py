@@ -18,7 +18,7 @@ from holdfast.daemon.topics.state_topic import (
     TopicMissing,
     check_state_topic,
     describe_topic,
-    why_too_few_brokers,
+    flags_to_fit,
 )
 from holdfast.kafka.librdkafka import KafkaClients
 
@@ -64,11 +64,14 @@ async def check_snapshots(subject: Subject) -> Sequence[Finding]:
 
 
 def missing_log(settings: Settings, broker_count: int) -> Finding:
-    """Return what is said where there is no state topic on a cluster of so many brokers."""
+    """Return what is said where there is no state topic and so many brokers are up; 0: they are not known."""
     log = settings.log
-    if (why := why_too_few_brokers(broker_count, log)) is not None:
-        problem, _, remedy = why.partition("; ")
-        return wrong(f"there is no topic {log.state_topic} yet: {problem}", remedy)
+    if broker_count and (flags := flags_to_fit(broker_count, log)):
+        return warning(
+            f"there is no topic {log.state_topic} yet; a node makes it with {log.state_topic_replication_factor} copies, and "
+            f"{broker_count} broker{' is' if broker_count == 1 else 's are'} up",
+            f"if these are all brokers, add some, or lower what they cannot hold: {flags}",
+        )
     return right(
         f"there is no topic {log.state_topic} yet: the first node makes it, with {log.state_topic_num_partitions} partitions in "
         f"{log.state_topic_replication_factor} copies"

@@ -124,23 +124,22 @@ def make_state_topic(admin: AdminClient, settings: LogSettings) -> None:
     )
 
 
-def why_too_few_brokers(broker_count: int, settings: LogSettings) -> str | None:
-    """Return why a cluster of so many brokers cannot hold the state topic, and what to do, without a full stop; None: it can."""
-    too_few = settings.state_topic_replication_factor > broker_count
-    return _too_few_brokers(broker_count, settings) if too_few else None
-
-
 def why_not_created(refusal: KafkaError, topic: NewTopic, principal: str) -> str:
     """Return why Kafka made no topic, with the ACL to add where it is that; without a full stop."""
     return f"{refusal.str().rstrip('.')}{acl_remedy(refusal.code(), 'Create', f'topic {topic.topic}', principal)}"
 
 
-def _too_few_brokers(broker_count: int, settings: LogSettings) -> str:
+def flags_to_fit(broker_count: int, settings: LogSettings) -> str:
+    """Return the flags that lower what so many brokers cannot hold; empty: they can hold it."""
     lowered = {
         "share.coordinator.state.topic.replication.factor": settings.state_topic_replication_factor,
         "share.coordinator.state.topic.min.isr": settings.state_topic_min_isr,
     }
-    flags = " ".join(f"--set {name}={broker_count}" for name, value in lowered.items() if value > broker_count)
+    return " ".join(f"--set {name}={broker_count}" for name, value in lowered.items() if value > broker_count)
+
+
+def _too_few_brokers(broker_count: int, settings: LogSettings) -> str:
+    flags = flags_to_fit(broker_count, settings)
     copies = (
         f"The state topic {settings.state_topic} cannot be made with {settings.state_topic_replication_factor} copies"
     )

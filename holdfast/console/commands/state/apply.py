@@ -16,7 +16,7 @@ from holdfast.records.replay import ShareState
 #: Epochs whose option must name the current one, and where a state holds that.
 _CURRENT: Final = {"state_epoch": "state_epoch_fence", "leader_epoch": "leader_epoch_fence"}
 
-#: What a node answers that looked, and found no state; with any other error it may not have looked.
+#: What a node answers where it finds no state; with any other error it may not have looked.
 _NEVER_INITIALIZED: Final = "INVALID_REQUEST"
 
 
@@ -83,13 +83,16 @@ def change(named: Named, manner: Manner, wanted: StateChange, *, may_pass_end: b
         return
     confirm(lost, is_forced=manner.is_forced)
 
-    async def make(client: Client) -> ShareState | None:
+    async def make(client: Client) -> tuple[ShareState | None, ShareStateError | None]:
         await wanted.make(client, look.key, look.before)
         answer = await _preview(client, look.key, "read", {"leader_epoch": -1})
-        return state_of(answer["before"])
+        return state_of(answer["before"]), _error_of(answer)
 
-    found = query_node(manner.address, make)
-    if is_same(found, look.after):
+    found, refusal = query_node(manner.address, make)
+    if refusal is not None and refusal.name != _NEVER_INITIALIZED:
+        say(f"Done; the state cannot be read now: {refusal}")
+        found = look.after
+    elif is_same(found, look.after):
         say("Done: before → after is as shown.")
     else:
         say("Done; meanwhile others changed the state too. Before → now:")
@@ -112,7 +115,7 @@ async def _look(client: Client, named: Named, wanted: StateChange, may_pass_end:
     key = SharePartitionKey(named.group, topic_id, named.partition)
     answer = await _preview(client, key, wanted.call, wanted.fields)
     before, after = state_of(answer["before"]), state_of(answer["after"])
-    error = None if answer["error"] is None else ShareStateError(answer["error"]["code"], answer["error"]["message"])
+    error = _error_of(answer)
     if wanted.call in ("write", "read") and before is None and (error is None or error.name == _NEVER_INITIALIZED):
         raise missing(named)
     if error is not None:
@@ -123,6 +126,11 @@ async def _look(client: Client, named: Named, wanted: StateChange, may_pass_end:
     if wanted.behind_offset > 0 and not may_pass_end:
         topic, problem = await _find_ends(client, key)
     return _Look(key, before, after, topic, problem)
+
+
+def _error_of(answer: Mapping[str, Any]) -> ShareStateError | None:
+    error = answer["error"]
+    return None if error is None else ShareStateError(error["code"], error["message"])
 
 
 async def _preview(client: Client, key: SharePartitionKey, call: str, fields: Mapping[str, Any]) -> dict[str, Any]:

@@ -141,6 +141,16 @@ def test_a_dry_run_says_what_a_deletion_would(cluster: FakeCluster) -> None:
     assert cluster.requests("DeleteGroups") == []
 
 
+def test_what_is_not_known_of_a_group_is_a_loss(cluster: FakeCluster) -> None:
+    """Else a coordinator that answers late, or an ACL, would let go what there is without a question."""
+    cluster.servers["a"].group_error = lambda _: ErrorCode.group_authorization_failed
+    loss = "what a1 has, which is not known (GROUP_AUTHORIZATION_FAILED)"
+    for arguments, code in ((("--dry-run",), Exit.FAILED), ((), Exit.WRONG_USAGE)):
+        refused = run("group", "delete", "a1", *arguments)
+        assert (refused.exit_code, loss in refused.stderr) == (code, True)
+    assert cluster.requests("DeleteGroups") == []
+
+
 def test_groups_are_deleted_only_with_consent(cluster: FakeCluster) -> None:
     loss = "the offsets of 1 partition that a1 committed"
     refused = run("group", "delete", "a1")

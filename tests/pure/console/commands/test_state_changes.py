@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import click
@@ -46,11 +46,13 @@ class Holder:
         self.meanwhile: list[
             tuple[int, dict[str, Any]]
         ] = []  #: calls of somebody else, before the next one that changes
+        self.on_change: Callable[[], None] = lambda: None
         self.preview_error: dict[str, Any] | None = None  #: what all previews answer in place of states
 
     def handle(self, api_key: int, request: StateRequest, respond: Any, caller: str) -> None:
         if api_key > 0:
             self.calls.append(api_key)
+            self.on_change()
             while self.meanwhile:
                 other_key, fields = self.meanwhile.pop()
                 self.call(other_key, **fields)
@@ -217,6 +219,15 @@ def test_a_state_that_is_like_none_is_shown(holder: Holder, state: Run) -> None:
     holder.call(INITIALIZE, start_offset=-1)
     assert json.loads(state("summary", "--json").stdout)["start_offset"] == -1
     assert state("read").exit_code == Exit.DONE
+
+
+def test_a_change_that_cannot_be_read_back_is_done_and_not_called_another_s(holder: Holder, state: Run) -> None:
+    holder.begin()
+    holder.on_change = lambda: setattr(holder, "preview_error", {"code": 15, "message": "not committed in time"})
+    answer = state("write", "--start-offset", "110", "--delivery-complete-count", "0")
+    assert answer.exit_code == Exit.DONE
+    assert "Done; the state cannot be read now: COORDINATOR_NOT_AVAILABLE" in answer.stderr
+    assert "others" not in answer.stderr
 
 
 # ---- where data goes -------------------------------------------------------------------------------------------------
