@@ -2,8 +2,9 @@
 
 A relay stands where the node stands: for each request it sends the broker a Produce request that was made beforehand, and when that
 is answered an answer that was made beforehand. It blocks in four system calls a request and does nothing else but, where it is told
-so, be busy for some time on each way. No coordinator that keeps its log in the broker, in whatever language, is quicker than that.
-Kafka's own coordinator, the relay with several times of work, and a node take turns; each writes over one connection.
+so, be busy for some time on each way, or look for what comes for some time before it sleeps, as a node does (`busy_poll_us`). No
+coordinator that keeps its log in the broker, in whatever language, is quicker than the relay that polls as long.
+Kafka's own coordinator, the relays and a node take turns in a random order; each writes over one connection.
 """
 
 from __future__ import annotations
