@@ -41,7 +41,8 @@ class Terminal:
         ours, theirs = pty.openpty()
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", _LINES, _COLUMNS, 0, 0))
         self._shell = subprocess.Popen(
-            ["bash", "--noprofile", "--norc"],
+            # Whoever starts the tests in the background of a shell has them ignore what Ctrl-C sends, and no shell can undo that.
+            ["env", "--default-signal=INT", "bash", "--noprofile", "--norc"],
             cwd=directory,
             env={**variables, "TERM": "xterm", "NO_COLOR": "1"},
             stdin=subprocess.PIPE,
