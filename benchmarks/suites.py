@@ -1,5 +1,6 @@
 """The runs over a cluster of one broker and of three: both contenders in turn, workload by workload."""
 
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from random import Random
@@ -96,6 +97,11 @@ def run_requests(brokers: int, contenders: Sequence[Contender], effort: Effort, 
             for contender in contenders:
                 contender.stop()
     return runs
+
+
+def say_progress(line: str) -> None:
+    """Print a line to standard error, beside the tables."""
+    print(line, file=sys.stderr, flush=True)
 
 
 def in_random_order(entrants: Sequence[T], workload: Workload, repeat: int) -> list[T]:

@@ -24,7 +24,16 @@ from benchmarks.cluster import broker_pids, create_topic, running_kafka
 from benchmarks.contenders import Contender, HoldfastNode, KafkaCoordinator
 from benchmarks.generator import Measurement, Workload, measure
 from benchmarks.share_state import KEYS_PER_CONNECTION, MIXES, check_all
-from benchmarks.suites import CONNECTIONS, FULL, Effort, KeysByMix, find_keys_by_mix, in_random_order, warm_up
+from benchmarks.suites import (
+    CONNECTIONS,
+    FULL,
+    Effort,
+    KeysByMix,
+    find_keys_by_mix,
+    in_random_order,
+    say_progress,
+    warm_up,
+)
 from holdfast.runtime.build import BUILD
 
 _NAME: Final = re.compile(r"[a-z0-9-]+")
@@ -166,7 +175,7 @@ def main(arguments: Sequence[str]) -> int:
         parser.error("--repeats is at least 1, --seconds more than 0, and --warm-up at least 0")
     workloads: list[Workload] = options.workload or [parse_workload(text) for text in _DEFAULT_WORKLOADS]
     contenders: list[Contender] = [KafkaCoordinator(), *map(ComparedNode, nodes)]
-    _say(
+    say_progress(
         f"build {BUILD}; medians of {options.repeats} runs of {options.seconds:g} s behind {options.warm_up:g} s of the same load"
     )
     with running_kafka(options.brokers) as kafka:
@@ -177,7 +186,7 @@ def main(arguments: Sequence[str]) -> int:
             for contender in contenders:
                 contender.start(kafka)
                 keys_of[contender.name] = find_keys_by_mix(contender, topic_id)
-            warm_up(broker_ids, keys_of, _EFFORT, _say)
+            warm_up(broker_ids, keys_of, _EFFORT, say_progress)
             for workload in workloads:
                 runs: dict[str, list[Measurement]] = {name: [] for name in keys_of}
                 for repeat in range(options.repeats):
@@ -186,19 +195,15 @@ def main(arguments: Sequence[str]) -> int:
                 for keys_by_mix in keys_of.values():
                     check_all(keys_by_mix[workload.mix][: workload.connections])
                 print("\n".join(table(workload, runs)), flush=True)
-        except BenchmarkError as error:
-            _say(f"Error: {error}")
-            return 1
         finally:
             for contender in contenders:
                 contender.stop()
     return 0
 
 
-def _say(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
-
-
 if __name__ == "__main__":
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # So that servers are stopped on the way.
-    sys.exit(main(sys.argv[1:]))
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except BenchmarkError as error:
+        sys.exit(f"Error: {error}")

@@ -31,7 +31,7 @@ from benchmarks.cluster import create_topic, first_address, running_kafka
 from benchmarks.contenders import HoldfastNode, KafkaCoordinator
 from benchmarks.generator import Measurement, Workload, measure
 from benchmarks.share_state import MIXES, ConnectionKeys, find_keys
-from benchmarks.suites import in_random_order
+from benchmarks.suites import in_random_order, say_progress
 from holdfast.api.results import WriteResult
 from holdfast.api.share_state import VERSIONS, WRITE
 from holdfast.api.state_responses import encode_response
@@ -103,11 +103,11 @@ def main(arguments: Sequence[str]) -> int:
                 name = f"relay, busy for {work_us} µs twice, polls for {poll_us} µs"
                 keys_of[name] = ConnectionKeys(address, "relay", topic_id, [0], options.mix)
             found: dict[str, list[Measurement]] = {name: [] for name in keys_of}
-            _say(f"{len(keys_of)} contenders; {_WARM_UP_S:g} s of warm-up for each")
+            say_progress(f"{len(keys_of)} contenders; {_WARM_UP_S:g} s of warm-up for each")
             for keys in keys_of.values():
                 measure([keys], workload, 1.0, _WARM_UP_S)
             for repeat in range(options.repeats):
-                _say(f"repeat {repeat + 1} of {options.repeats}")
+                say_progress(f"repeat {repeat + 1} of {options.repeats}")
                 for name in in_random_order(list(keys_of), workload, repeat):
                     found[name].append(measure([keys_of[name]], workload, options.seconds, 0.5))
         finally:
@@ -125,10 +125,6 @@ def main(arguments: Sequence[str]) -> int:
             cells.append(f"{value * 1_000:.0f} | {value / kafkas:.2f}")
         print(f"| {name} | {' | '.join(cells)} |")
     return 0
-
-
-def _say(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
 
 
 def _relay(pipe: Pipe, broker: Address, topic_id: bytes, work_us: int, poll_us: int) -> None:
@@ -181,4 +177,7 @@ def _work(us: int) -> None:
 
 if __name__ == "__main__":
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # So that servers are stopped on the way.
-    sys.exit(main(sys.argv[1:]))
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except BenchmarkError as error:
+        sys.exit(f"Error: {error}")
