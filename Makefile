@@ -43,7 +43,7 @@ unexport PYTHONDONTWRITEBYTECODE
 export PYTHONPYCACHEPREFIX := $(CURDIR)/build/bytecode
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check fmt lint type contracts vectors pure fuzz sanitize sim model real interop installed shipped waiting beside after busy soak endure outages hotpath bench measure compiled wheel docs zip clean interpreted patched FORCE
+.PHONY: help demo test check fmt lint type contracts vectors pure fuzz sanitize sim model real interop installed shipped waiting beside after busy stalled soak endure outages hotpath bench measure compiled wheel docs zip clean interpreted patched FORCE
 
 help: ## list the verbs
 	@sed -n 's/^\([a-z]*\):.*## /\1	/p' $(MAKEFILE_LIST) | expand -t 12
@@ -161,6 +161,10 @@ sanitize: $(COMPILED)/ready ## what is written in C under gcc's sanitizers, with
 busy: $(NEEDS) ## TESTS beside a busy loop on every processor, so many TIMES, and the tally
 	KILLS=$(KILLS) $(RUN) -m tests.busy --times $(TIMES) $(SPREAD) $(TESTS)
 
+stalled: $(NEEDS) ## TESTS while their event loops stall now and then
+	@# They sleep in the stalls, so many fit on a processor.
+	$(RUN) -m pytest --numprocesses 8 --dist worksteal -p tests.stalls $(TESTS)
+
 soak: $(READY) ## the long forms: many lives, every scope of the model, twenty kills
 	$(BIN)/python -m tests.simulated.mutants
 	$(BIN)/python -m tests.model.checker
@@ -172,6 +176,7 @@ soak: $(READY) ## the long forms: many lives, every scope of the model, twenty k
 endure: $(NEEDS)
 	$(RUN) -m tests.simulated --seeds 10000
 	$(PYTEST) tests/pure tests/vectors
+	$(MAKE) BUILD=$(BUILD) TESTS=tests/pure stalled
 	KILLS=20 JOB_KILLS=10 DAEMON_KILLS=5 PAUSE_MS=0 $(RUN) -m pytest --capture=no $(KILLING)
 	MOVES=5 PAUSE_MS=0 $(RUN) -m pytest --capture=no tests/real/log/test_leader_moves.py
 	SPARK_WORKERS=2 $(RUN) -m pytest tests/real/job/test_standalone_spark.py

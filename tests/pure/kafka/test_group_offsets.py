@@ -246,6 +246,7 @@ async def test_a_silent_coordinator_is_given_up_in_time_and_looked_up_again(monk
     assert [connection.is_open for connection in cluster.connections] == [False, False, False, True]
 
 
+@pytest.mark.virtual_time
 async def test_when_no_broker_answers_the_reason_is_reported_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = Cluster(monkeypatch, bootstrap="gone")
     with pytest.raises(ConnectionFailed, match=r"within 50 ms: gone cannot be reached"):
@@ -259,6 +260,7 @@ async def test_offsets_of_a_transaction_that_has_not_ended_are_waited_for(monkey
     assert cluster.asked == [("a", FIND)] + [("b", FETCH)] * 3
 
 
+@pytest.mark.virtual_time
 async def test_offsets_that_stay_unstable_are_reported_with_their_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
     unstable = fetched(
         {0: 3, 1: -1, 2: -1}, errors={2: ErrorCode.unstable_offset_commit, 1: ErrorCode.unstable_offset_commit}
@@ -295,6 +297,7 @@ async def test_what_kafka_refuses_is_reported_at_once(
     assert len(cluster.asked) == len(answers)
 
 
+@pytest.mark.virtual_time
 async def test_a_throttled_coordinator_is_left_alone_for_as_long_as_it_requests(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -307,6 +310,7 @@ async def test_a_throttled_coordinator_is_left_alone_for_as_long_as_it_requests(
     assert loop.time() - began_s >= 0.2
 
 
+@pytest.mark.virtual_time
 async def test_a_throttle_beyond_the_bound_ends_the_query_and_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = Cluster(monkeypatch, a=[coordinator("b")], b=[fetched({0: 1}, throttle_ms=3_600_000)])
     offsets = cluster.offsets(timeout_ms=100)

@@ -14,7 +14,7 @@ from holdfast.daemon.membership.former_member import FormerMember
 from holdfast.kafka.discovery.group_calls import Described, Dismissal, Dismissed, Member
 from holdfast.kafka.protocol.error_codes import ErrorCode
 from holdfast.metrics.instruments import Counter
-from tests.simulated.virtual_loop import VirtualLoop
+from tests.virtual_loop import VirtualLoop
 from tests.waiting import PATIENCE_MS
 
 #: What a node is called whose place is at this address.

@@ -168,6 +168,7 @@ async def test_a_server_that_comes_back_older_gets_the_older_version_on_its_new_
     assert [asked.version for asked in cluster.requests()] == [6, 3, 3, 3]
 
 
+@pytest.mark.virtual_time
 async def test_a_pause_that_a_server_asks_for_is_waited_out_bounded_and_counted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -74,6 +74,7 @@ async def test_keys_for_which_a_server_knows_none_go_to_the_next_one(error: Erro
     assert [(asked.host, asked.request.coordinator_keys) for asked in cluster.requests()][-1] == ("b", ("x",))
 
 
+@pytest.mark.virtual_time
 async def test_a_silent_server_holds_no_look_up_and_comes_last_from_then_on() -> None:
     cluster = FakeCluster("ab")
     cluster.servers["b"].coordinator = lambda *_: "b"

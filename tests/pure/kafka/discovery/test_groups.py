@@ -133,6 +133,7 @@ async def test_a_group_whose_coordinator_is_refused_fails_alone_and_at_once() ->
     assert len(cluster.requests()) == 1
 
 
+@pytest.mark.virtual_time
 async def test_what_has_no_answer_in_time_is_an_error_of_its_group() -> None:
     cluster = cluster_of_three()
     cluster.servers["b"].is_silent = True

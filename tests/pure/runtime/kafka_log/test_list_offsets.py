@@ -310,6 +310,7 @@ async def test_of_a_silence_it_counts_when_the_last_answered_request_left_and_no
     offsets.close()
 
 
+@pytest.mark.virtual_time
 async def test_a_broker_that_requests_a_pause_is_queried_when_it_is_over(
     offsets: OffsetQueries, brokers: FakeBrokers, reports: Reports
 ) -> None:
@@ -326,6 +327,7 @@ async def test_a_broker_that_requests_a_pause_is_queried_when_it_is_over(
     assert reports == [(1, {0: 4}), (2, {0: 5})]
 
 
+@pytest.mark.virtual_time
 async def test_a_broker_that_leads_nothing_any_more_when_its_pause_is_over_is_not_queried(
     offsets: OffsetQueries, brokers: FakeBrokers, reports: Reports
 ) -> None:

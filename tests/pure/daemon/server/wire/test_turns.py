@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from random import Random
 
+import pytest
+
 from holdfast.daemon.server.wire.turns import Payer, Turns, Worker
 from tests.waiting import wait_until
 
@@ -234,6 +236,7 @@ async def test_the_connections_of_a_client_share_its_turns_evenly() -> None:
     assert abs(diary.count("other") - diary.count("long") * 4 - diary.count("short")) <= 15
 
 
+@pytest.mark.virtual_time
 async def test_a_connection_that_pauses_keeps_no_other_one_of_its_client_waiting() -> None:
     clock, diary = Clock(), list[str]()
     turns, one = Turns(5, clock), Payer()

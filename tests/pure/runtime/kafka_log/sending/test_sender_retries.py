@@ -319,6 +319,7 @@ async def test_a_batch_that_is_read_back_while_its_answer_is_lost_is_not_sent_ag
     assert sender._metrics.appends_failed.value == 0
 
 
+@pytest.mark.virtual_time
 async def test_a_batch_that_is_read_back_while_its_retry_has_no_answer_is_no_failure(
     brokers: FakeBrokers,
 ) -> None:

@@ -15,7 +15,7 @@ from holdfast.runtime.membership import CallbackFailed, JoinedMember, Membership
 from holdfast.runtime.membership.kafka_group import Member
 from holdfast.runtime.membership.requests import Answer, JoinGroup, Refused, Request, SyncGroup
 from tests.simulated.group.group import STABLE, Enclosed, Group
-from tests.simulated.virtual_loop import VirtualLoop
+from tests.virtual_loop import VirtualLoop
 
 LIVES: Final = 12
 FAULTS: Final = 60
