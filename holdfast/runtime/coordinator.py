@@ -205,8 +205,7 @@ class CoordinatorRuntime:
         now_ms = self._clock_ms()
         for operation in self._deadlines.take_due(now_ms):
             operation.is_done = True
-            text = f"not committed within {self.write_timeout_ms} ms; the outcome is unknown"
-            self._outbox.replies.append((operation, TimedOut(text)))
+            self._outbox.replies.append((operation, TimedOut(operation.overdue(self.write_timeout_ms))))
         for partition in list(self.partitions.values()):
             try:
                 partition.tick(now_ms)

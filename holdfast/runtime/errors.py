@@ -22,7 +22,7 @@ class NotAvailable(CoordinatorError):
 
 
 class TimedOut(CoordinatorError):
-    """The operation's deadline passed; whether its records count is not known."""
+    """The operation's deadline passed; whether its records count, if it has any, is not known."""
 
 
 class OutcomeUnknown(CoordinatorError):

@@ -88,15 +88,17 @@ class StateMachine:
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Operation:
-    """One operation on one partition; the runtime sets `deadline_ms` and `is_done` and completes it exactly once.
+    """One operation on one partition; the runtime sets its fields and completes it exactly once.
 
     It is a base class and no protocol: then compiled code reaches fields and methods without looking for them by name.
     """
 
-    __slots__ = ("deadline_ms", "is_done")
+    __slots__ = ("deadline_ms", "has_records", "is_done")
 
     deadline_ms: int
     is_done: bool
+    #: Known once it has decided: its records may count after its deadline, too.
+    has_records: bool
 
     @property
     def name(self) -> str:
@@ -110,3 +112,9 @@ class Operation:
     def complete(self, outcome: object) -> None:
         """Take the decision's response, or a CoordinatorError as a value."""
         raise NotImplementedError
+
+    def overdue(self, timeout_ms: int) -> str:
+        """Say what is known of it when its time is up while it waits for the log."""
+        if self.has_records:
+            return f"not committed within {timeout_ms} ms; the outcome is unknown"
+        return f"no answer within {timeout_ms} ms: the end of the log was not confirmed; nothing was changed"

@@ -177,6 +177,7 @@ class Serving:
             self._outbox.reply(operation, OperationFailed("deciding failed"))
             return None
         records, response, is_malformed = decision
+        operation.has_records = bool(records)
         if records:
             return self._append_records(operation, records, response, now_ms)
         if is_malformed:
