@@ -64,6 +64,7 @@ _NEXT_STEPS: Final = {
 #: How a command ends by an error of a node, by its name; with FAILED by all others.
 _EXITS: Final = {
     "UNKNOWN_TOPIC_OR_PARTITION": Exit.NOT_FOUND,
+    "GROUP_ID_NOT_FOUND": Exit.NOT_FOUND,
     "CLUSTER_AUTHORIZATION_FAILED": Exit.DENIED,
     "GROUP_AUTHORIZATION_FAILED": Exit.DENIED,
 }

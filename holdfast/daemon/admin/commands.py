@@ -252,7 +252,9 @@ class LogCommands:
         reader = next((row for row in readers.describe() if row["group"] == group), None)
         if reader is None:
             registered = ", ".join(readers.groups) or "none"
-            raise AdminError(f"No group {group!r} is registered; registered are {registered}.")
+            raise AdminError(
+                f"No group {group!r} is registered; registered are {registered}.", ErrorCode.GROUP_ID_NOT_FOUND
+            )
 
         def carry_out() -> str:
             self._maintenance.reader_offsets.drop(str(group), reason)

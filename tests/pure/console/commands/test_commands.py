@@ -16,6 +16,8 @@ from holdfast.api.results import (
 )
 from holdfast.cli import main
 from holdfast.console.outcomes import Exit
+from holdfast.daemon.server.admin import AdminError
+from holdfast.kafka.protocol.error_codes import ErrorCode
 from holdfast.records.batches import ACKNOWLEDGED, AVAILABLE, StateBatch
 from holdfast.records.keys import SharePartitionKey, format_topic_id
 from tests.pure.console.conftest import PARTITION, TOPIC_ID, Node, Run
@@ -270,6 +272,16 @@ def test_a_decision_is_shown_then_sent_and_with_dry_run_only_shown(
     node.asked.clear()
     assert run(*arguments, "--force").exit_code == Exit.DONE
     assert decision in node.asked
+
+
+def test_a_reader_that_is_not_registered_is_exit_code_6(node: Node, run: Run) -> None:
+    def refuse(_: object) -> object:
+        raise AdminError("No group 'audti' is registered; registered are audit.", ErrorCode.GROUP_ID_NOT_FOUND)
+
+    node.answers["decision-preview"] = refuse
+    refused = run("readers", "drop", "audti", "--reason", "gone", "--dry-run")
+    assert refused.exit_code == Exit.NOT_FOUND
+    assert refused.stderr.endswith("Error: No group 'audti' is registered; registered are audit.\n")
 
 
 def test_after_a_decision_what_is_there_is_reported(node: Node, run: Run) -> None:

@@ -13,6 +13,7 @@ from holdfast.daemon.maintenance.reader_offsets import ReaderOffsets, ReaderRepo
 from holdfast.daemon.pruning.log_readers import LogReaders
 from holdfast.daemon.server.admin import AdminError
 from holdfast.kafka.group_offsets import GroupRefused
+from holdfast.kafka.protocol.error_codes import ErrorCode
 from tests.simulated.memory_log import MemoryTopic
 from tests.world.maintenance import A, B, World, filled
 
@@ -73,8 +74,9 @@ async def test_a_reader_that_cannot_be_looked_up_keeps_no_other_from_being_looke
 
 async def test_an_admin_drops_a_reader(world: World) -> None:
     commands = LogCommands(None, world.partitions, world.maintenance, world.allotment).table()  # type: ignore[arg-type]
-    with pytest.raises(AdminError, match="No group 'audit' is registered; registered are holdfast-compaction"):
+    with pytest.raises(AdminError, match="No group 'audit' is registered; registered are holdfast-comp") as refused:
         commands["readers-drop"]({"group": "audit", "reason": "gone"})
+    assert refused.value.code == ErrorCode.GROUP_ID_NOT_FOUND
     with pytest.raises(AdminError, match="`reason` is needed"):
         commands["readers-drop"]({"group": "holdfast-compaction"})
     readers = world.readers
