@@ -21,6 +21,7 @@ from structlog.testing import capture_logs
 
 from holdfast.daemon.brokers.silence import BrokerSilence
 from holdfast.daemon.node_exit import NodeExit
+from holdfast.daemon.settings.components.config_topic import ConfigTopicSettings
 from holdfast.daemon.settings.components.log import LogSettings
 from holdfast.daemon.settings.file_env_flags import load_settings
 from holdfast.daemon.settings.models import LoadSettings, Settings, ShutdownSettings
@@ -77,6 +78,11 @@ def test_the_exit_codes_are_those_of_the_node() -> None:
     described = {name: int(code) for code, name, *_ in table(PAGE, "exit codes")}
     # The second SIGTERM finds the default action (`test_freeze.py` has one), which is an exit code to shells alone.
     assert described == {code.name: code.value for code in NodeExit} | {"–": 128 + SIGTERM}
+
+
+def test_a_start_without_brokers_takes_the_time_of_both_its_waits() -> None:
+    waits_ms = ConfigTopicSettings().read_timeout_ms + LogSettings().request_timeout_ms
+    assert f"After both, {waits_ms // 1_000} s with the defaults, it ends with code {NodeExit.REFUSED.value}," in PAGE
 
 
 def found_by(check: LogCheck) -> str:
