@@ -12,7 +12,7 @@ class NodeExit(IntEnum):
     STOPPED = 0
     #: A stop was requested, and a step of it failed or did not end in time.
     FAILED_TO_STOP = 1
-    #: A setting is wrong: a property of the Kafka client, or a node id that another node has.
+    #: A setting is wrong: a property of the Kafka client, a node id that another node has, or another membership than those who serve.
     WRONG_USAGE = 2
     #: The state topic or the cluster cannot be used; the log line above says what repairs it.
     REFUSED = 3
