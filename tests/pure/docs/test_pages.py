@@ -26,6 +26,7 @@ from tests.pure.docs.pages import (
     commands,
     links,
     name_of,
+    table,
 )
 from tools.log_events import events, sites
 
@@ -84,6 +85,19 @@ def test_a_command_that_does_not_exist_is_found() -> None:
         (words,) = commands(text, "holdfast")
         with pytest.raises(AssertionError, match="names"):
             check_command(main, words, "a page")
+
+
+def test_the_commands_that_show_something_have_the_options_that_the_page_names() -> None:
+    page, lacking = (ROOT / "docs" / "operations.md").read_text(), []
+    for cell, _ in table(page, "looks"):
+        [words] = commands(cell, "holdfast")
+        command: click.Command = main
+        while isinstance(command, click.Group) and words and not words[0].startswith("-"):
+            command = command.commands[words.pop(0)]
+        names = {name for option in command.params for name in option.opts}
+        lacking += [(command.name, name) for name in ("--json", "--address") if name not in names]
+    assert lacking == [("dump", "--address")]
+    assert "Each takes `--json`, and all but `dump`, which reads Kafka, take `--address`" in page
 
 
 def check_command(command: click.Command, words: list[str], page: str) -> None:
