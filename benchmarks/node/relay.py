@@ -14,7 +14,7 @@ import math
 import signal
 import socket
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import product
 from multiprocessing import get_context
 from multiprocessing.connection import Connection as Pipe
@@ -48,6 +48,22 @@ _RECEIVE_SIZE: Final = 64 * 1024
 #: About what a record of the node has.
 _KEY: Final = bytes(50)
 _VALUE: Final = bytes(80)
+
+
+def table(found: Mapping[str, Sequence[Measurement]]) -> list[str]:
+    """Return the lines of the table: medians, what they are of those of the first contender, and all errors."""
+    lines = [
+        "| one connection | p50 µs | of Kafka's | p99 µs | of Kafka's | errors |",
+        "| --- | --: | --: | --: | --: | --: |",
+    ]
+    first = next(iter(found.values()))
+    for name, runs in found.items():
+        cells = []
+        for what in ("p50_ms", "p99_ms"):
+            value, kafkas = (median(getattr(run, what) for run in each) for each in (runs, first))
+            cells.append(f"{value * 1_000:.0f} | {value / kafkas:.2f}")
+        lines.append(f"| {name} | {' | '.join(cells)} | {sum(run.errors for run in runs)} |")
+    return lines
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -116,14 +132,7 @@ def main(arguments: Sequence[str]) -> int:
             node.stop()
             coordinator.stop()
     print(f"build {BUILD}; medians of {options.repeats} runs of {options.seconds:g} s, mix {options.mix}")
-    print("| one connection | p50 µs | of Kafka's | p99 µs | of Kafka's |")
-    print("| --- | --: | --: | --: | --: |")
-    for name, runs in found.items():
-        cells = []
-        for what in ("p50_ms", "p99_ms"):
-            value, kafkas = (median(getattr(run, what) for run in each) for each in (runs, found[coordinator.name]))
-            cells.append(f"{value * 1_000:.0f} | {value / kafkas:.2f}")
-        print(f"| {name} | {' | '.join(cells)} |")
+    print("\n".join(table(found)))
     return 0
 
 

@@ -1,0 +1,16 @@
+"""What `benchmarks.node.relay` shows."""
+
+from dataclasses import replace
+
+from benchmarks.node.relay import table
+from tests.pure.benchmarks.test_compare import RUN
+
+
+def test_a_row_has_medians_and_what_they_are_of_kafkas_and_all_errors() -> None:
+    quick = replace(RUN, p50_ms=1.0, p99_ms=3.0, errors=2)
+    assert table({"kafka": [RUN, RUN], "relay": [quick, replace(RUN, errors=1), quick]}) == [
+        "| one connection | p50 µs | of Kafka's | p99 µs | of Kafka's | errors |",
+        "| --- | --: | --: | --: | --: | --: |",
+        "| kafka | 2000 | 1.00 | 4000 | 1.00 | 0 |",
+        "| relay | 1000 | 0.50 | 3000 | 0.75 | 5 |",
+    ]
