@@ -60,13 +60,14 @@ def describe(
 ) -> None:
     """Show state and members of classic, consumer and share groups, with one request for each coordinator and type.
 
+    Of a group of another type, such as a streams group, it shows type and state, and says that it cannot be described.
     Its exit code is 6 where there is no such group, and 1 where a group could not be described otherwise; the others are shown.
 
     Example: holdfast group describe orders-readers payments-readers
     """
 
     async def look(groups: Groups) -> tuple[dict[str, Described], dict[str, Offsets]]:
-        described = await groups.describe(group_ids)
+        described = await groups.describe_or_name(group_ids)
         committing = [each for each, found in described.items() if found.group_type != SHARE]
         return described, await groups.offsets(committing) if has_offsets and committing else {}
 
@@ -104,13 +105,14 @@ def delete(
 ) -> None:
     """Delete groups without members, with one request for each coordinator; committed offsets and delivery state go with them.
 
+    What a group of a type that cannot be described here has is not known, and counts as data that goes.
     Its exit code is 6 where there is no such group, and 1 where a group could not be deleted otherwise; the others are deleted.
 
     Example: holdfast group delete orders-readers --dry-run
     """
 
     async def look(groups: Groups) -> tuple[dict[str, Described], dict[str, Offsets]]:
-        return await groups.describe(group_ids), await groups.offsets(group_ids)
+        return await groups.describe_or_name(group_ids), await groups.offsets(group_ids)
 
     described, committed = _ask(bootstrap_server, properties, look)
     losses = _losses(described, committed)

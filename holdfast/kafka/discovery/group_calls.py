@@ -90,7 +90,7 @@ class Described(NamedTuple):
     """What a coordinator says of a group, or why it does not."""
 
     state: str = ""
-    #: classic, consumer or share; empty with an error.
+    #: classic, consumer or share; empty with an error, but for that of a group which is only listed.
     group_type: str = ""
     #: Of a classic group: what its members are; of the others the same as the type.
     protocol_type: str = ""

@@ -92,6 +92,21 @@ class Groups:
             described |= {group: each for group, each in found.items() if each.error_code not in _OF_ANOTHER_TYPE}
         return described
 
+    async def describe_or_name(self, groups: Sequence[str]) -> dict[str, Described]:
+        """Return what `describe` does, and of groups that no call knows and a broker lists all the same type, state and an error.
+
+        The list, for which every broker is queried, has a time-out of its own.
+        """
+        described = await self.describe(groups)
+        if any(each.error_code == ErrorCode.GROUP_ID_NOT_FOUND for each in described.values()):
+            for group, protocol_type, state, group_type in (await self.list_all()).groups:
+                if group in described and described[group].error_code == ErrorCode.GROUP_ID_NOT_FOUND:
+                    kind = f"a {group_type} group" if group_type else "listed without a type"
+                    reason = f"it is {kind}, and cannot be described here"
+                    named = Described(state, group_type, protocol_type, "", (), ErrorCode.UNSUPPORTED_VERSION, reason)
+                    described[group] = named
+        return described
+
     async def offsets(self, groups: Sequence[str]) -> dict[str, Offsets]:
         """Return what each group committed, in the order of `groups`: one request for each coordinator that can take it."""
         wanted = [Wanted(group) for group in groups]

@@ -151,6 +151,24 @@ def test_what_is_not_known_of_a_group_is_a_loss(cluster: FakeCluster) -> None:
     assert cluster.requests("DeleteGroups") == []
 
 
+def test_a_group_of_a_type_that_cannot_be_described_is_not_missing(cluster: FakeCluster) -> None:
+    cluster.servers["a"].group_type = lambda _: ""
+    cluster.servers["a"].listed = {"a1": "streams"}
+    problem = "UNSUPPORTED_VERSION: it is a streams group, and cannot be described here"
+    described = run("group", "describe", "a1")
+    assert (described.exit_code, described.stdout.splitlines()[1].split()[:3]) == (
+        Exit.FAILED,
+        ["a1", "streams", "Stable"],
+    )
+    assert problem in described.stdout
+    loss = f"what a1 has, which is not known ({problem})"
+    for arguments, code in ((("--dry-run",), Exit.FAILED), ((), Exit.WRONG_USAGE)):
+        refused = run("group", "delete", "a1", *arguments)
+        assert (refused.exit_code, loss in refused.stderr) == (code, True)
+    assert cluster.requests("DeleteGroups") == []
+    assert run("group", "describe", "a2").exit_code == Exit.NOT_FOUND
+
+
 def test_groups_are_deleted_only_with_consent(cluster: FakeCluster) -> None:
     loss = "the offsets of 1 partition that a1 committed"
     refused = run("group", "delete", "a1")

@@ -89,6 +89,8 @@ class Server:
     group_error: Callable[[str], ErrorCode] = lambda _: NONE
     #: Gives the type of a group, by Kafka's name; empty: there is no such group.
     group_type: Callable[[str], str] = lambda _: "classic"
+    #: Groups that it lists beside one of its own name, and their types.
+    listed: dict[str, str] = field(default_factory=dict)
     #: Whether classic groups have a member.
     has_members: bool = True
     #: Answers of an API, in the place of the usual one.
@@ -220,11 +222,18 @@ class Server:
         return schema(42, version, "response", "DeleteGroupsResponse")(throttle_time=self.throttle(), results=results)
 
     def _answer_list_groups(self, version: int, request: Any) -> Any:
-        """Answer with one group, of the name of the host."""
-        names = {"group_id": self.host, "protocol_type": "consumer"}
-        names |= {"group_state": "Stable"} if version >= 4 else {}
-        names |= {"group_type": "classic"} if version >= 5 else {}
-        groups = (schema(16, version, "response", "ListedGroup")(**names),)
+        """Answer with one group, of the name of the host, and with those that are to be listed as well."""
+        make_group = schema(16, version, "response", "ListedGroup")
+        state = {"group_state": "Stable"} if version >= 4 else {}
+        groups = tuple(
+            make_group(
+                group_id=group,
+                protocol_type="consumer",
+                **state,
+                **({"group_type": group_type} if version >= 5 else {}),
+            )
+            for group, group_type in {self.host: "classic", **self.listed}.items()
+        )
         make = schema(16, version, "response", "ListGroupsResponse")
         return make(throttle_time=self.throttle(), error_code=NONE, groups=groups)
 

@@ -188,6 +188,33 @@ async def test_a_broker_without_groups_of_a_type_says_what_it_knows_of_a_group()
     assert described["a1"].error_code == ErrorCode.group_id_not_found
 
 
+@pytest.mark.parametrize(
+    ("version", "state", "group_type", "kind"),
+    [(5, "Stable", "streams", "a streams group"), (4, "Stable", "", "listed without a type")],
+)
+async def test_a_group_that_no_call_describes_and_a_broker_lists_is_named(
+    version: int, state: str, group_type: str, kind: str
+) -> None:
+    cluster = cluster_of_three()
+    server = cluster.servers["b"]
+    server.group_type = lambda group: "classic" if group == "b1" else ""
+    server.listed = {"b2": "streams"}
+    server.versions[16] = (0, version)
+    groups = groups_of(cluster)
+    described = await groups.describe_or_name(["b1", "b2", "b3"])
+    assert [each.error_code for each in described.values()] == [
+        0,
+        ErrorCode.unsupported_version,
+        ErrorCode.group_id_not_found,
+    ]
+    assert (described["b2"].state, described["b2"].group_type) == (state, group_type)
+    assert described["b2"].reason == f"it is {kind}, and cannot be described here"
+    assert not described["b2"].is_empty
+    asked = len(cluster.requests("ListGroups"))
+    await groups.describe_or_name(["b1"])
+    assert len(cluster.requests("ListGroups")) == asked, "nothing is listed where every group is known"
+
+
 @pytest.mark.parametrize("version", [3, 4, 5])
 async def test_every_broker_lists_its_groups_and_one_that_fails_is_named(version: int) -> None:
     cluster = cluster_of_three()
