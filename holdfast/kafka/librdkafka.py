@@ -83,6 +83,11 @@ class KafkaClients:
         return self._live.renewals
 
     @property
+    def bootstrap_servers(self) -> str:
+        """The brokers to begin with, as in `bootstrap.servers`."""
+        return self._live.current["bootstrap.servers"]
+
+    @property
     def principal(self) -> str:
         """Who brokers take these clients for, as far as it is known."""
         try:

@@ -9,6 +9,7 @@ from confluent_kafka import KafkaError, KafkaException
 from holdfast.console.options import dry_run_option, json_option, kafka_options, kafka_properties
 from holdfast.console.outcomes import Exit, Failure
 from holdfast.console.show.output import counted, print_json, say
+from holdfast.console.show.waiting import waiting_for
 from holdfast.console.sources.kafka_reader import READ_TIMEOUT_S
 from holdfast.daemon.topics.state_topic import StateTopic, TopicMissing, describe_topic, until_known
 from holdfast.kafka.errors import ConnectionFailed
@@ -77,7 +78,8 @@ def create_topic(
         say("Nothing was changed (--dry-run).")
         return
     clients = KafkaClients(kafka_properties(bootstrap_server, properties))
-    topic, is_new = make_topic(clients, name, partitions or 1, replication_factor or CLUSTERS_DEFAULT, timeout_s)
+    with waiting_for(bootstrap_server):
+        topic, is_new = make_topic(clients, name, partitions or 1, replication_factor or CLUSTERS_DEFAULT, timeout_s)
     if as_json:
         print_json(
             {
@@ -109,7 +111,7 @@ def make_topic(clients: KafkaClients, name: str, partitions: int, replication_fa
         with clients.admin() as admin:
             wanted = NewTopic(name, num_partitions=partitions, replication_factor=replication_factor)
             made = admin.create_topics([wanted], operation_timeout=timeout_s, request_timeout=timeout_s)[name]
-            is_new = _is_new(name, made.exception())
+            is_new = _is_new(name, made.exception(), clients.bootstrap_servers)
             timeout_ms = round(timeout_s * 1_000)
             topic, _ = until_known(timeout_ms, describe_topic, admin, name, timeout_ms)
     except (ConnectionFailed, TopicMissing) as error:
@@ -119,7 +121,7 @@ def make_topic(clients: KafkaClients, name: str, partitions: int, replication_fa
     return Made(topic, is_new)
 
 
-def _is_new(name: str, problem: BaseException | None) -> bool:
+def _is_new(name: str, problem: BaseException | None, bootstrap_servers: str) -> bool:
     """Return the result of creating a topic.
 
     Raises:
@@ -134,7 +136,8 @@ def _is_new(name: str, problem: BaseException | None) -> bool:
         return False
     if error.code() in (KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN):
         raise Failure(
-            f"No broker answers ({error.str()}); is --bootstrap-server right? `holdfast dev` starts a Kafka to try things out.",
+            f"No broker at {bootstrap_servers} answers ({error.str()}); is --bootstrap-server right? "
+            "`holdfast dev` starts a Kafka to try things out.",
             Exit.UNREACHABLE,
         )
     why, code = _ENDINGS.get(error.code(), (error.str().rstrip("."), Exit.FAILED))

@@ -3,5 +3,6 @@
 - `output`: printing, as tables or JSON; `tables`: the layout of rows on a terminal;
 - `group_lag`: share partitions with their lag, and sums by group;
 - `state_differences`: what a change makes of a state, and what is lost by it;
-- `job_progress`, `broker_start`: progress of the compaction job, and of a Kafka that starts.
+- `job_progress`, `broker_start`: progress of the compaction job, and of a Kafka that starts;
+- `waiting`: whom a command waits for that has no answer yet.
 """

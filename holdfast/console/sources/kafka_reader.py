@@ -17,6 +17,7 @@ from confluent_kafka import (
 )
 
 from holdfast.console.outcomes import Exit, Failure
+from holdfast.console.show.waiting import waiting_for
 from holdfast.kafka.connection_options import connection_options
 from holdfast.kafka.errors import ConnectionFailed, PropertyRefused
 from holdfast.kafka.group_offsets import BlockingGroupOffsets, GroupRefused
@@ -91,9 +92,10 @@ class KafkaReader:
             Failure: no broker answers, or the topic does not exist.
         """
         try:
-            found = self._consumer.list_topics(topic, timeout=READ_TIMEOUT_S).topics[topic]
+            with waiting_for(self._clients.bootstrap_servers):
+                found = self._consumer.list_topics(topic, timeout=READ_TIMEOUT_S).topics[topic]
         except KafkaException as error:
-            raise _unreachable(error) from None
+            raise self._unreachable(error) from None
         if found.error is not None:
             if remedy := acl_remedy(found.error.code(), "Describe", f"topic {topic}", self._clients.principal):
                 raise Failure(f"The topic {topic} cannot be read ({found.error.str()}){remedy}.")
@@ -110,12 +112,13 @@ class KafkaReader:
             Failure: no broker answers.
         """
         try:
-            names = list(self._consumer.list_topics(timeout=READ_TIMEOUT_S).topics)
+            with waiting_for(self._clients.bootstrap_servers):
+                names = list(self._consumer.list_topics(timeout=READ_TIMEOUT_S).topics)
             with self._clients.admin() as admin:
                 futures = admin.describe_topics(TopicCollection(names)) if names else {}
                 wait_futures(futures.values(), READ_TIMEOUT_S)
         except KafkaException as error:
-            raise _unreachable(error) from None
+            raise self._unreachable(error) from None
         answered = {name: future for name, future in futures.items() if future.done() and future.exception() is None}
         return {topic_id_bytes(future.result().topic_id): name for name, future in answered.items()}
 
@@ -130,7 +133,7 @@ class KafkaReader:
             with self._clients.admin() as admin:
                 described = admin.describe_topics(TopicCollection([topic]))[topic].result(READ_TIMEOUT_S)
         except KafkaException as error:
-            raise _unreachable(error) from None
+            raise self._unreachable(error) from None
         return topic_id_bytes(described.topic_id)
 
     def find_topic_id(self, name_or_id: str) -> bytes:
@@ -172,9 +175,10 @@ class KafkaReader:
             Failure: no broker answers.
         """
         try:
-            found = self._consumer.list_topics(topic, timeout=READ_TIMEOUT_S).topics[topic]
+            with waiting_for(self._clients.bootstrap_servers):
+                found = self._consumer.list_topics(topic, timeout=READ_TIMEOUT_S).topics[topic]
         except KafkaException as error:
-            raise _unreachable(error) from None
+            raise self._unreachable(error) from None
         return {index: partition.leader for index, partition in found.partitions.items()}
 
     def bounds(self, topic: str, partition: int) -> OffsetRange:
@@ -188,7 +192,7 @@ class KafkaReader:
                 *self._consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=READ_TIMEOUT_S)
             )
         except KafkaException as error:
-            raise _unreachable(error) from None
+            raise self._unreachable(error) from None
 
     def read(
         self, topic: str, partition: int, end: int, from_offset: int = OFFSET_BEGINNING
@@ -243,9 +247,11 @@ class KafkaReader:
                 elif remedy := acl_remedy(problem.code(), "Read", f"topic {topic}", self._clients.principal):
                     raise Failure(f"The topic {topic} cannot be read ({problem.str()}){remedy}.")
                 elif problem.fatal() or not problem.retriable():
-                    raise _unreachable(KafkaException(problem))
+                    raise self._unreachable(KafkaException(problem))
 
-
-def _unreachable(error: KafkaException) -> Failure:
-    cause: KafkaError = error.args[0]
-    return Failure(f"Kafka cannot be read ({cause.str()}); see --bootstrap-server.", Exit.UNREACHABLE)
+    def _unreachable(self, error: KafkaException) -> Failure:
+        cause: KafkaError = error.args[0]
+        return Failure(
+            f"Kafka at {self._clients.bootstrap_servers} cannot be read ({cause.str()}); see --bootstrap-server.",
+            Exit.UNREACHABLE,
+        )

@@ -6,6 +6,7 @@ import os
 import signal
 import socket
 import tempfile
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +17,8 @@ from holdfast.broker.properties import choose_ports
 from holdfast.cli import main
 from holdfast.console.interrupts import one_interrupt
 from holdfast.console.outcomes import Exit
+from holdfast.console.show import waiting
+from holdfast.console.sources import kafka_reader
 
 
 def run(*arguments: str) -> Result:
@@ -36,7 +39,38 @@ def test_a_dry_run_says_what_topic_would_be_made() -> None:
 def test_a_kafka_that_is_not_there_is_named() -> None:
     result = run("topics", "create", "orders", "--bootstrap-server", "127.0.0.1:1", "--timeout", "0.2")
     assert result.exit_code == Exit.UNREACHABLE
+    assert "No broker at 127.0.0.1:1 answers (" in result.stderr
     assert "is --bootstrap-server right? `holdfast dev` starts a Kafka" in result.stderr
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("dump", "__holdfast_share_state"),
+        ("config", "list"),
+        ("config", "set", "codec=kafka"),
+        ("topics", "create", "x"),
+    ],
+    ids=" ".join,
+)
+def test_a_command_that_waits_for_kafka_says_for_whom(
+    command: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(waiting, "_SAY_AFTER_S", 0.0)
+    monkeypatch.setattr(kafka_reader, "READ_TIMEOUT_S", 0.2)
+    timeout = ("--timeout", "0.2") if command[0] == "topics" else ()
+    result = run(*command, *timeout, "--bootstrap-server", "127.0.0.1:1,127.0.0.1:2")
+    said, error = result.stderr.splitlines()
+    assert (result.exit_code, said) == (Exit.UNREACHABLE, "Waiting for Kafka at 127.0.0.1:1,127.0.0.1:2 …")
+    assert error.startswith("Error: ")
+    assert "127.0.0.1:1,127.0.0.1:2" in error
+
+
+def test_a_command_that_is_answered_in_time_says_nothing_of_it(capsys: pytest.CaptureFixture[str]) -> None:
+    with waiting.waiting_for("127.0.0.1:1"):
+        timer = next(thread for thread in threading.enumerate() if isinstance(thread, threading.Timer))
+    timer.join()
+    assert capsys.readouterr().err == ""
 
 
 def test_a_property_that_kafka_does_not_know_is_named() -> None:
