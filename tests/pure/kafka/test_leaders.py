@@ -140,6 +140,7 @@ async def test_a_silent_broker_does_not_keep_the_others_from_telling_who_leads(m
     assert place.asked == ["silent", "talking", "talking closed", "silent closed"]
 
 
+@pytest.mark.virtual_time
 @pytest.mark.parametrize("first", [answer, nonsense])
 async def test_the_pause_comes_before_the_next_query_and_not_behind_an_answer(
     monkeypatch: pytest.MonkeyPatch, first: Callable[[], Awaitable[bytes]]

@@ -50,6 +50,7 @@ async def test_a_batch_that_is_sent_again_waits_until_the_pause_of_its_broker_is
     assert await sender.close(5)
 
 
+@pytest.mark.virtual_time
 @pytest.mark.parametrize("message_timeout_ms", [200])
 async def test_a_batch_ends_at_its_own_time_out_however_long_its_broker_requests_a_pause(
     sender: Sender, brokers: FakeBrokers, failures: Failures, landings: Landings
@@ -63,6 +64,7 @@ async def test_a_batch_ends_at_its_own_time_out_however_long_its_broker_requests
     assert landings == []
 
 
+@pytest.mark.virtual_time
 @pytest.mark.parametrize("message_timeout_ms", [200])
 async def test_a_batch_that_is_given_up_in_a_pause_is_not_sent_behind_it(
     sender: Sender, brokers: FakeBrokers, failures: Failures
@@ -91,6 +93,7 @@ async def test_a_pause_that_a_broker_requests_in_the_answer_to_a_retry_holds_for
     assert await sender.close(5)
 
 
+@pytest.mark.virtual_time
 @pytest.mark.parametrize("message_timeout_ms", [200])
 async def test_a_batch_sent_again_ends_at_its_time_out_and_its_late_answer_says_nothing(
     sender: Sender, brokers: FakeBrokers, failures: Failures, landings: Landings
@@ -115,6 +118,7 @@ async def test_a_batch_sent_again_ends_at_its_time_out_and_its_late_answer_says_
     assert failures == [(0, b"h1")]
 
 
+@pytest.mark.virtual_time
 @pytest.mark.parametrize("message_timeout_ms", [200])
 async def test_a_batch_that_is_given_up_while_a_connection_opens_is_not_sent_on_it(
     sender: Sender, brokers: FakeBrokers, failures: Failures, landings: Landings, monkeypatch: pytest.MonkeyPatch
