@@ -19,7 +19,7 @@ from holdfast.daemon.partitions.owners import Owners
 from holdfast.daemon.partitions.partition_lines import PartitionLines
 from holdfast.daemon.partitions.timed_writes import TimedWrites
 from holdfast.daemon.pruning.log_readers import LogReaders
-from holdfast.daemon.pruning.pruner import Pruner
+from holdfast.daemon.pruning.pruner import Phase, Pruner
 from holdfast.daemon.settings.models import Settings
 from holdfast.daemon.share.decisions import ShareShard
 from holdfast.daemon.share.metrics import ShareMetrics
@@ -38,6 +38,8 @@ from holdfast.runtime.settings import LogIdentity
 
 #: States of a log partition that waits for no turn to load.
 _AT_WORK: Final = (State.LOADING, State.ACTIVE)
+#: A pruner that is between rounds has its turn once in so many ticks: all of them at each one would cost an idle node most of its time.
+IDLE_PRUNER_TICKS: Final = 4
 
 
 #: What an admin may do about log partitions that were lost against all plans.
@@ -113,6 +115,10 @@ class Partitions:
         self._host = host
         self._metrics = metrics
         self._runtime_metrics = runtime_metrics
+        metrics.pruning_snapshots.source = lambda: sum(pruner.snapshots_written for pruner in self.pruners.values())
+        runtime_metrics.parked_writes.source = lambda: sum(
+            len(each.parking) for each in self.runtime.partitions.values()
+        )
         self._state_watch = StateWatch(self.totals, metrics)
         self._clock = LoopClock(runtime_metrics, settings.load.tick_ms)
         self._lines = PartitionLines(
@@ -352,7 +358,10 @@ class Partitions:
                 self._snapshots.tick()
             except Exception as bug:
                 self.note("error", "snapshot_tick_failed", {"error": repr(bug), "exc_info": bug})
+        turn = self._clock.ticks
         for index, pruner in self.pruners.items():
+            if pruner.phase is Phase.IDLE and (index + turn) % IDLE_PRUNER_TICKS:
+                continue
             try:
                 pruner.tick(now_ms)
             except Exception as bug:
@@ -360,8 +369,6 @@ class Partitions:
         self._clock.tick()
         self._lines.tick()
         self._state_watch.tick()
-        self._metrics.pruning_snapshots.value = sum(pruner.snapshots_written for pruner in self.pruners.values())
-        self._runtime_metrics.parked_writes.value = sum(len(each.parking) for each in self.runtime.partitions.values())
 
     def new_metadata_image(self, image: object) -> None:
         """Hand a metadata image to every shard; the one they have already costs nothing."""

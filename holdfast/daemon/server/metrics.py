@@ -9,7 +9,7 @@ from holdfast.daemon.server.wire.connections import Connections
 from holdfast.metrics.registry import Registry
 
 #: Between two measurements of the loop. A turn that takes longer is seen whenever it comes.
-_BEAT_MS: Final = 20.0
+_BEAT_MS: Final = 50.0
 
 
 class ServerMetrics:
@@ -21,7 +21,7 @@ class ServerMetrics:
         self._due_s = 0.0
         gauge, counter = registry.gauge, registry.counter
         self._turn = registry.histogram(
-            "loop_turn_ms", "Time of the longest turns of the event loop; the longest of each 20 ms."
+            "loop_turn_ms", "Time of the longest turns of the event loop; the longest of each 50 ms."
         )
         self._longest = gauge("loop_turn_longest_ms", "Longest turn of the event loop since the start.")
         gauge("connections", "Open connections of clients.", lambda: len(connections))
