@@ -6,17 +6,15 @@ They run on the package that Python finds first; where `BUILD_UNDER_TEST` names 
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 import structlog
 from hypothesis import HealthCheck, Phase, settings
 
 from holdfast.runtime.build import BUILD
-from tests.virtual_loop import VirtualLoop
 
 settings.register_profile(
     "ci", derandomize=True, deadline=None, max_examples=100, database=None, suppress_health_check=[HealthCheck.too_slow]
@@ -48,13 +46,6 @@ def logging_as_it_was() -> Iterator[None]:
     ours.setLevel(our_level)
     logging.captureWarnings(False)
     structlog.reset_defaults()
-
-
-def pytest_asyncio_loop_factories(item: pytest.Item) -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:
-    """Give a test that is marked so a loop in which no stall of the machine is seen."""
-    if item.get_closest_marker("virtual_time") is not None:
-        return {"virtual": VirtualLoop}
-    return {"real": asyncio.new_event_loop}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

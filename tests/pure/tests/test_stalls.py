@@ -29,7 +29,7 @@ async def test_in_virtual_time():
 def run_stalled(path: Path) -> str:
     """Run the tests with each turn stalled; returns what pytest printed."""
     command = [sys.executable, "-m", "pytest", "-c", str(ROOT / "pyproject.toml"), "-p", "no:randomly"]
-    command += ["-p", "tests.conftest", "-p", "tests.stalls", str(path)]
+    command += ["-p", "tests.pure.conftest", "-p", "tests.stalls", str(path)]
     environment = os.environ | {"STALL_SHARE": "1", "STALL_SEED": "7"}
     return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False).stdout
 
