@@ -39,6 +39,8 @@ from holdfast.kafka.protocol.error_codes import (
 _RETRIABLE = NOT_COORDINATED | COORDINATOR_LOST
 #: What a broker says of a group that is not of the type that a call is for, or where it knows no such type.
 _OF_ANOTHER_TYPE = frozenset({ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION})
+#: The types, by Kafka's names, that one of the calls describes.
+_DESCRIBABLE = frozenset({"classic", "consumer", "share"})
 
 
 class AllGroups(NamedTuple):
@@ -95,16 +97,20 @@ class Groups:
     async def describe_or_name(self, groups: Sequence[str]) -> dict[str, Described]:
         """Return what `describe` does, and of groups that no call knows and a broker lists all the same type, state and an error.
 
-        The list, for which every broker is queried, has a time-out of its own.
+        A group that is in no list is missing only where every broker gave its list, for which each has the whole time-out.
         """
         described = await self.describe(groups)
-        if any(each.error_code == ErrorCode.GROUP_ID_NOT_FOUND for each in described.values()):
-            for group, protocol_type, state, group_type in (await self.list_all()).groups:
-                if group in described and described[group].error_code == ErrorCode.GROUP_ID_NOT_FOUND:
-                    kind = f"a {group_type} group" if group_type else "listed without a type"
-                    reason = f"it is {kind}, and cannot be described here"
-                    named = Described(state, group_type, protocol_type, "", (), ErrorCode.UNSUPPORTED_VERSION, reason)
-                    described[group] = named
+        unknown = {group for group, each in described.items() if each.error_code == ErrorCode.GROUP_ID_NOT_FOUND}
+        if not unknown:
+            return described
+        found = await self.list_all()
+        listed = {each.group: _named(each) for each in found.groups if each.group in unknown}
+        described |= listed
+        if found.failures:
+            why = "; ".join(f"{format_address(*address)}: {why}" for address, why in found.failures.items())
+            reason = f"not every broker lists its groups ({why})"
+            doubted = Described(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE, reason=reason)
+            described |= dict.fromkeys(unknown - listed.keys(), doubted)
         return described
 
     async def offsets(self, groups: Sequence[str]) -> dict[str, Offsets]:
@@ -138,6 +144,16 @@ class Groups:
             return Listing((), ErrorCode.NETWORK_EXCEPTION, str(failure))
         except TimeoutError:
             return Listing((), ErrorCode.REQUEST_TIMED_OUT, f"no answer came from {format_address(*address)}")
+
+
+def _named(listed: Listed) -> Described:
+    """Return what is known of a group that is listed, and which no call described."""
+    _, protocol_type, state, group_type = listed
+    kind = f"a {group_type} group" if group_type else "listed without a type"
+    # One of a type that can be described was made after the calls.
+    problem = "was not described; try again" if group_type in _DESCRIBABLE else "cannot be described here"
+    reason = f"it is {kind}, and {problem}"
+    return Described(state, group_type, protocol_type, "", (), ErrorCode.UNSUPPORTED_VERSION, reason)
 
 
 def _key_of(group: str) -> Key:

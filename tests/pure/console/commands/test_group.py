@@ -167,6 +167,10 @@ def test_a_group_of_a_type_that_cannot_be_described_is_not_missing(cluster: Fake
         assert (refused.exit_code, loss in refused.stderr) == (code, True)
     assert cluster.requests("DeleteGroups") == []
     assert run("group", "describe", "a2").exit_code == Exit.NOT_FOUND
+    would_be = rows("group", "delete", "a1", "--dry-run")
+    assert would_be == [{"group": "a1", "deleted": False, "error": "NON_EMPTY_GROUP: its state is Stable"}]
+    cluster.servers["a"].listed_state = "Empty"
+    assert run("group", "delete", "a1", "--dry-run").exit_code == 0
 
 
 def test_groups_are_deleted_only_with_consent(cluster: FakeCluster) -> None:

@@ -91,6 +91,8 @@ class Server:
     group_type: Callable[[str], str] = lambda _: "classic"
     #: Groups that it lists beside one of its own name, and their types.
     listed: dict[str, str] = field(default_factory=dict)
+    #: The state of each of them.
+    listed_state: str = "Stable"
     #: Whether classic groups have a member.
     has_members: bool = True
     #: Answers of an API, in the place of the usual one.
@@ -224,7 +226,7 @@ class Server:
     def _answer_list_groups(self, version: int, request: Any) -> Any:
         """Answer with one group, of the name of the host, and with those that are to be listed as well."""
         make_group = schema(16, version, "response", "ListedGroup")
-        state = {"group_state": "Stable"} if version >= 4 else {}
+        state = {"group_state": self.listed_state} if version >= 4 else {}
         groups = tuple(
             make_group(
                 group_id=group,

@@ -213,6 +213,24 @@ async def test_a_group_that_no_call_describes_and_a_broker_lists_is_named(
     asked = len(cluster.requests("ListGroups"))
     await groups.describe_or_name(["b1"])
     assert len(cluster.requests("ListGroups")) == asked, "nothing is listed where every group is known"
+    if version == 5:
+        server.listed = {"b2": "share"}
+        late = (await groups.describe_or_name(["b2"]))["b2"]
+        assert late.reason == "it is a share group, and was not described; try again"
+
+
+async def test_a_group_that_is_not_listed_is_missing_only_where_every_broker_gave_its_list() -> None:
+    cluster = cluster_of_three()
+    cluster.servers["b"].group_type = lambda _: ""
+    cluster.servers["b"].listed = {"b2": "streams"}
+    cluster.servers["c"].is_gone = True
+    described = await groups_of(cluster).describe_or_name(["a1", "b2", "b3"])
+    assert [each.error_code for each in described.values()] == [
+        0,
+        ErrorCode.unsupported_version,
+        ErrorCode.coordinator_not_available,
+    ]
+    assert described["b3"].reason == "not every broker lists its groups (c:9092: c cannot be reached)"
 
 
 @pytest.mark.parametrize("version", [3, 4, 5])
