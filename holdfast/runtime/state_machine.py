@@ -117,4 +117,4 @@ class Operation:
         """Say what is known of it when its time is up while it waits for the log."""
         if self.has_records:
             return f"not committed within {timeout_ms} ms; the outcome is unknown"
-        return f"no answer within {timeout_ms} ms: the end of the log was not confirmed; nothing was changed"
+        return f"no answer within {timeout_ms} ms: what it rests on was not confirmed by the log; this call itself changed nothing"

@@ -38,7 +38,7 @@ from holdfast.runtime.settings import LogIdentity
 
 #: States of a log partition that waits for no turn to load.
 _AT_WORK: Final = (State.LOADING, State.ACTIVE)
-#: A pruner that is between rounds has its turn once in so many ticks: all of them at each one would cost an idle node most of its time.
+#: A pruner that is between rounds has its turn once in so many ticks: an idle node costs whoever shares its processors.
 IDLE_PRUNER_TICKS: Final = 4
 
 
@@ -115,10 +115,6 @@ class Partitions:
         self._host = host
         self._metrics = metrics
         self._runtime_metrics = runtime_metrics
-        metrics.pruning_snapshots.source = lambda: sum(pruner.snapshots_written for pruner in self.pruners.values())
-        runtime_metrics.parked_writes.source = lambda: sum(
-            len(each.parking) for each in self.runtime.partitions.values()
-        )
         self._state_watch = StateWatch(self.totals, metrics)
         self._clock = LoopClock(runtime_metrics, settings.load.tick_ms)
         self._lines = PartitionLines(
@@ -155,6 +151,10 @@ class Partitions:
         self.writes = TimedWrites(self.runtime, runtime_metrics.event_processing_time)
         self._image = image
         self.runtime.new_metadata_image(image)
+        metrics.pruning_snapshots.source = lambda: sum(pruner.snapshots_written for pruner in self.pruners.values())
+        runtime_metrics.parked_writes.source = lambda: sum(
+            len(each.parking) for each in self.runtime.partitions.values()
+        )
 
     # ---- lifecycle -------------------------------------------------------------------------------------------------
 

@@ -340,6 +340,7 @@ async def test_what_is_written_and_not_committed_shows() -> None:
     world.partitions.writes.write_many([(0, Call(lambda shard, now_ms: shard.decide_initialize(KEY, 1, 0, now_ms)))])
     [row] = world.partitions.describe()
     assert (row["written"], row["committed"], row["parked"]) == (2, 1, 1)
+    assert world.series("parked_writes") == {"holdfast_parked_writes": 1}
 
 
 # ---- bounds ----------------------------------------------------------------------------------------------------------
