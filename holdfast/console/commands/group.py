@@ -166,10 +166,10 @@ def _losses(described: Mapping[str, Described], committed: Mapping[str, Offsets]
 
 def _would_be(found: Described) -> Deleted:
     """Return what a coordinator would say of the deletion of a group."""
-    if found.error_code == ErrorCode.UNSUPPORTED_VERSION and found.state:  # listed, and not described
-        return (
-            Deleted() if found.state == "Empty" else Deleted(ErrorCode.NON_EMPTY_GROUP, f"its state is {found.state}")
-        )
+    if found.is_only_listed and found.state == "Empty":
+        return Deleted()
+    if found.is_only_listed:
+        return Deleted(ErrorCode.NON_EMPTY_GROUP, f"its state is {found.state}")
     if not found.error_code and found.members:
         return Deleted(ErrorCode.NON_EMPTY_GROUP, "it has members")
     return Deleted(found.error_code, found.reason)

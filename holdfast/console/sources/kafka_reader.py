@@ -91,11 +91,7 @@ class KafkaReader:
         Raises:
             Failure: no broker answers, or the topic does not exist.
         """
-        try:
-            with waiting_for(self._clients.bootstrap_servers):
-                found = self._consumer.list_topics(topic, timeout=READ_TIMEOUT_S).topics[topic]
-        except KafkaException as error:
-            raise self._unreachable(error) from None
+        found = self._list_topics(topic)[topic]
         if found.error is not None:
             if remedy := acl_remedy(found.error.code(), "Describe", f"topic {topic}", self._clients.principal):
                 raise Failure(f"The topic {topic} cannot be read ({found.error.str()}){remedy}.")
@@ -111,9 +107,8 @@ class KafkaReader:
         Raises:
             Failure: no broker answers.
         """
+        names = list(self._list_topics())
         try:
-            with waiting_for(self._clients.bootstrap_servers):
-                names = list(self._consumer.list_topics(timeout=READ_TIMEOUT_S).topics)
             with self._clients.admin() as admin:
                 futures = admin.describe_topics(TopicCollection(names)) if names else {}
                 wait_futures(futures.values(), READ_TIMEOUT_S)
@@ -174,11 +169,7 @@ class KafkaReader:
         Raises:
             Failure: no broker answers.
         """
-        try:
-            with waiting_for(self._clients.bootstrap_servers):
-                found = self._consumer.list_topics(topic, timeout=READ_TIMEOUT_S).topics[topic]
-        except KafkaException as error:
-            raise self._unreachable(error) from None
+        found = self._list_topics(topic)[topic]
         return {index: partition.leader for index, partition in found.partitions.items()}
 
     def bounds(self, topic: str, partition: int) -> OffsetRange:
@@ -248,6 +239,15 @@ class KafkaReader:
                     raise Failure(f"The topic {topic} cannot be read ({problem.str()}){remedy}.")
                 elif problem.fatal() or not problem.retriable():
                     raise self._unreachable(KafkaException(problem))
+
+    def _list_topics(self, topic: str | None = None) -> Mapping[str, Any]:
+        """Return one topic by its name; None: all."""
+        try:
+            with waiting_for(self._clients.bootstrap_servers):
+                topics: Mapping[str, Any] = self._consumer.list_topics(topic, timeout=READ_TIMEOUT_S).topics
+        except KafkaException as error:
+            raise self._unreachable(error) from None
+        return topics
 
     def _unreachable(self, error: KafkaException) -> Failure:
         cause: KafkaError = error.args[0]

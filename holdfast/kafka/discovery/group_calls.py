@@ -105,6 +105,11 @@ class Described(NamedTuple):
         """Whether it is known to have no members."""
         return self.error_code == ErrorCode.GROUP_ID_NOT_FOUND or not (self.error_code or self.members)
 
+    @property
+    def is_only_listed(self) -> bool:
+        """Whether no more is known than what a list of groups says."""
+        return self.error_code == ErrorCode.UNSUPPORTED_VERSION and bool(self.state)
+
 
 class Deleted(NamedTuple):
     """Whether a group is gone; 0: it is."""

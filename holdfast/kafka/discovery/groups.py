@@ -13,11 +13,14 @@ from holdfast.kafka.discovery.coordinators import Coordinators
 from holdfast.kafka.discovery.find_coordinator import Key, KeyType
 from holdfast.kafka.discovery.group_calls import (
     ALL,
+    CLASSIC,
+    CONSUMER,
     DELETE_GROUPS,
     DESCRIBE_GROUPS,
     DESCRIBE_OTHERS,
     LEAVE_GROUP,
     LIST_GROUPS,
+    SHARE,
     Deleted,
     Described,
     Dismissal,
@@ -40,7 +43,7 @@ _RETRIABLE = NOT_COORDINATED | COORDINATOR_LOST
 #: What a broker says of a group that is not of the type that a call is for, or where it knows no such type.
 _OF_ANOTHER_TYPE = frozenset({ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION})
 #: The types, by Kafka's names, that one of the calls describes.
-_DESCRIBABLE = frozenset({"classic", "consumer", "share"})
+_DESCRIBABLE = frozenset({CLASSIC, CONSUMER, SHARE})
 
 
 class AllGroups(NamedTuple):

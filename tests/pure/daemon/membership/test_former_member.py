@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
-from contextlib import closing
 
 import pytest
 from structlog.testing import capture_logs
@@ -14,7 +14,6 @@ from holdfast.daemon.membership.former_member import FormerMember
 from holdfast.kafka.discovery.group_calls import Described, Dismissal, Dismissed, Member
 from holdfast.kafka.protocol.error_codes import ErrorCode
 from holdfast.metrics.instruments import Counter
-from tests.virtual_loop import VirtualLoop
 from tests.waiting import PATIENCE_MS
 
 #: What a node is called whose place is at this address.
@@ -121,14 +120,16 @@ async def test_it_ends_with_the_session_whatever_fails(described: Described) -> 
     assert events == (["former_member_expired"] if NEW in described.members else [])
 
 
+@pytest.mark.virtual_time
 @pytest.mark.parametrize("described", [waiting(member("a"), NEW), Described(error_code=ErrorCode.NOT_COORDINATOR)])
-def test_it_looks_once_a_pause_from_when_this_node_has_joined_until_the_session_is_over(described: Described) -> None:
+async def test_it_looks_once_a_pause_from_when_this_node_has_joined_until_the_session_is_over(
+    described: Described,
+) -> None:
     group = Group(described, codes=[ErrorCode.COORDINATOR_NOT_AVAILABLE])
-    with closing(VirtualLoop()) as loop:
-        own_ids = ("", "", "", "new")
-        loop.run_until_complete(former(group, session_timeout_ms=1_050, own_ids=own_ids, pause_ms=100).dismiss())
-        assert group.looks == 11
-        assert round(loop.time(), 2) == 3 * 0.1 + 1.05
+    own_ids = ("", "", "", "new")
+    await former(group, session_timeout_ms=1_050, own_ids=own_ids, pause_ms=100).dismiss()
+    assert group.looks == 11
+    assert round(asyncio.get_running_loop().time(), 2) == 3 * 0.1 + 1.05
 
 
 async def test_a_bug_in_it_keeps_no_node_from_starting() -> None:
