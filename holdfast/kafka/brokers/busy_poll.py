@@ -8,7 +8,7 @@ for the broker's answer to its request, and then the broker for the client's nex
 import asyncio
 from collections.abc import Callable
 from os import sched_yield
-from time import perf_counter, thread_time
+from time import perf_counter
 from typing import Final, final
 
 from holdfast.metrics.instruments import Counter
@@ -21,10 +21,19 @@ _POLLED_MIN: Final = 1 / 5
 _LATE_MAX: Final = 1 / 2
 #: What is not worth while rests for as long as it was tried, each time in a row for twice as long, and so many seconds at most.
 _REST_MAX_S: Final = 5.0
+#: It ends behind so many times what answers usually take: whoever is to answer may wait for this very processor. `sched_yield` does not
+#: always let it go first, for the kernel looks at what each thread has had; only one that sleeps does.
+_TIMES_USUAL: Final = 2
+#: Of each answer's time in the usual one.
+_WEIGHT: Final = 1 / 8
 #: Behind a pause of this, what was seen before it says nothing any more.
 _FORGOTTEN_S: Final = 1.0
-#: A turn of the loop that took less of the processor had nothing to do but to poll.
+#: A turn of the loop that took no longer than this had next to nothing to do but to poll.
 _QUIET_TURN_S: Final = 0.000_03
+#: One of no more than so many times the shortest of late had nothing else at all, so that nothing waits for what follows it.
+_IDLE_TURN: Final = 2
+#: How fast that is forgotten, with each quiet turn: how fast the processor is changes with what others do.
+_FORGOTTEN: Final = 1.1
 
 
 @final
@@ -57,22 +66,23 @@ class BusyPolling:
         max_us: int = 0,
         polled_ms: Counter | None = None,
         clock_s: Callable[[], float] = perf_counter,
-        clock_of_thread_s: Callable[[], float] = thread_time,
     ) -> None:
         """Begin before the first request.
 
         Args:
             max_us: how long to poll behind each request and each answer, in microseconds; 0: never.
-            polled_ms: counts the processor time that polling takes.
-            clock_s: in seconds; not the loop's clock, which counts in milliseconds.
-            clock_of_thread_s: the processor time of this thread, in seconds.
+            polled_ms: counts the time that polling takes.
+            clock_s: in seconds; not the loop's clock, which counts in milliseconds, nor one of processor time, which takes a system call.
         """
         self._max_s = max_us / 1e6
         self._polled_ms = Counter() if polled_ms is None else polled_ms
         self._clock_s = clock_s
-        self._clock_of_thread_s = clock_of_thread_s
         #: The loop that polls; None: none does.
         self._loop: asyncio.AbstractEventLoop | None = None
+        #: The one that does, or did last.
+        self._known_loop: asyncio.AbstractEventLoop | None = None
+        #: What answers usually take; 0 before the first one.
+        self._usual_s = 0.0
         #: When it may sleep.
         self._ends_s = 0.0
         #: While these last it does not poll: at all, and behind an answer.
@@ -82,9 +92,8 @@ class BusyPolling:
         #: When the last request in flight was answered, and whether the loop has yet to poll behind that.
         self._answered_s = 0.0
         self._is_answered = False
-        #: The time, and the processor time of this thread, at the last turn.
+        #: The time of the last turn.
         self._now_s = 0.0
-        self._worked_s = 0.0
         #: What the metric does not show yet.
         self._uncounted_s = 0.0
         self._try(0.0)
@@ -92,9 +101,10 @@ class BusyPolling:
     def _try(self, now_s: float) -> None:
         """Look from now on how much polling is worth."""
         self._tried_from_s = now_s
-        #: The time of turns since then, and what of it is polling (processor time).
+        #: The time of turns since then, and what of it is polling.
         self._passed_s = 0.0
         self._polled_s = 0.0
+        self._shortest_turn_s = _QUIET_TURN_S
         #: Answers, and requests behind them, and how many of both came late.
         self._answers = 0
         self._late_answers = 0
@@ -116,15 +126,23 @@ class BusyPolling:
         elif self._in_flight == 1:
             self._requests += 1
             self._late_requests += now_s - self._answered_s > self._max_s
-        self._ends_s, self._is_answered = now_s + self._max_s, False
+        self._ends_s, self._is_answered = now_s + self._window_s(), False
         if is_asleep:
-            self._loop = loop
-            self._now_s, self._worked_s = now_s, self._clock_of_thread_s()
-            loop.call_soon(self._poll, loop)
+            self._begin(loop)
         return now_s
 
+    def _window_s(self) -> float:
+        """Return how long to poll behind a request, or behind an answer."""
+        return min(self._max_s, _TIMES_USUAL * self._usual_s) if self._usual_s else self._max_s
+
+    def _begin(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Begin to poll, with the next whole turn of the loop."""
+        self._loop = self._known_loop = loop
+        self._now_s = self._clock_s()
+        loop.call_soon(self._begin_turns, loop)
+
     def on_answered(self, sent_s: float) -> None:
-        """Poll on behind the last answer if polling has not ended: another request may follow.
+        """Poll behind the last answer, if it came while the loop polled or not much later: another request may follow.
 
         Args:
             sent_s: what `on_sent` returned, once for each request, also where it gets no answer; 0: it was not polled for.
@@ -132,32 +150,43 @@ class BusyPolling:
         if not sent_s:
             return
         now_s = self._clock_s()
+        took_s, usual_s = now_s - sent_s, self._usual_s
+        self._usual_s += (min(took_s, _TIMES_USUAL * usual_s) - usual_s) * _WEIGHT if usual_s else took_s
         self._in_flight -= 1
-        if now_s >= self._rest.until_s:
+        is_resting, is_late = now_s < self._rest.until_s, took_s > self._max_s
+        if not is_resting:
             self._answers += 1
-            self._late_answers += now_s - sent_s > self._max_s
+            self._late_answers += is_late
         if not self._in_flight:
             self._answered_s, self._is_answered = now_s, True
+            loop = self._known_loop
+            if self._loop is None and loop is not None and not (is_resting or is_late):
+                self._begin(loop)
+
+    def _begin_turns(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._now_s = self._clock_s()
+        loop.call_soon(self._poll, loop)
 
     def _poll(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Have the loop look for what has come once more, behind whoever else wants this processor."""
-        now_s, worked_s = self._clock_s(), self._clock_of_thread_s()
-        self._passed_s += now_s - self._now_s
-        turn_s = worked_s - self._worked_s
-        self._now_s, self._worked_s = now_s, worked_s
-        is_quiet = turn_s < _QUIET_TURN_S
-        if is_quiet:
+        """Have the loop look for what has come once more; where nothing has, behind whoever else wants this processor."""
+        now_s = self._clock_s()
+        turn_s = now_s - self._now_s
+        self._passed_s += turn_s
+        self._now_s = now_s
+        if turn_s < _QUIET_TURN_S:
             self._count(turn_s)
+            self._shortest_turn_s = min(_FORGOTTEN * self._shortest_turn_s, turn_s)
         if self._is_answered:
             # The client has its answer only now: what is done with a broker's answer took the time since it came.
             self._answered_s, self._is_answered = now_s, False
-            self._ends_s = now_s if now_s < self._answered_rest.until_s else now_s + self._max_s
+            self._ends_s = now_s if now_s < self._answered_rest.until_s else now_s + self._window_s()
         if self._passed_s >= _JUDGED_AFTER * self._max_s:
             self._judge(now_s)
         if now_s >= self._ends_s:
             self._loop = None
         else:
-            if is_quiet:
+            # Whoever has begun with a request goes on first: what is taken off the sockets in one turn is carried out in the next ones.
+            if turn_s <= _IDLE_TURN * self._shortest_turn_s:
                 sched_yield()
             loop.call_soon(self._poll, loop)
 

@@ -250,7 +250,7 @@ def test_an_event_loop_takes_a_connection_for_a_protocol(new_loop: Callable[[], 
 @pytest.mark.parametrize("busy_poll_us", [0, 1_000])
 async def test_the_loop_polls_behind_a_request_if_it_is_told_to(socket: Socket, busy_poll_us: int) -> None:
     now_s = 100.0
-    polling = BusyPolling(busy_poll_us, clock_s=lambda: now_s, clock_of_thread_s=lambda: 7.0)
+    polling = BusyPolling(busy_poll_us, clock_s=lambda: now_s)
     connection = BrokerConnection(socket, socket.close, ("host", 9092), "me", {}, 10_000, None, polling)  # type: ignore[arg-type]
     loop = asyncio.get_running_loop()
     reports: list[Outcome] = []

@@ -13,11 +13,11 @@ _TURN_S = 0.000_02
 
 
 class Loop:
-    """Stands in for the event loop and its clocks; a turn takes 20 µs, and of the processor as long unless others want it."""
+    """Stands in for the event loop and its clock; a turn takes 20 µs, and longer where others want the processor."""
 
     def __init__(self) -> None:
         self.now_s = 100.0
-        self.worked_s = 7.0
+        self.turn_s = _TURN_S  #: of one in which it has nothing to do
         self.taken_s = 0.0  #: what others have of each turn
         self.turns = 0
         self.polled_ms = Counter()
@@ -25,7 +25,7 @@ class Loop:
         self.polling = self.make_polling(_MAX_US)
 
     def make_polling(self, max_us: int) -> BusyPolling:
-        return BusyPolling(max_us, self.polled_ms, lambda: self.now_s, lambda: self.worked_s)
+        return BusyPolling(max_us, self.polled_ms, lambda: self.now_s)
 
     def call_soon(self, call: Callable[..., None], *arguments: object) -> None:
         self.due.append((call, arguments))
@@ -33,7 +33,6 @@ class Loop:
     def work(self, took_s: float) -> None:
         """Take a turn in which it has other work to do."""
         self.now_s += took_s
-        self.worked_s += took_s
 
     def take_turns(self, for_s: float) -> int:
         """Take turns for a time or until the loop would sleep, which it then does for the rest; returns how many."""
@@ -42,8 +41,7 @@ class Loop:
             due, self.due = self.due, []
             for call, arguments in due:
                 call(*arguments)
-            self.now_s += _TURN_S + self.taken_s
-            self.worked_s += _TURN_S
+            self.now_s += self.turn_s + self.taken_s
             turns += 1
         self.turns += turns
         self.now_s = max(self.now_s, until_s)
@@ -111,8 +109,35 @@ def test_none_is_polled_for_where_that_is_off(loop: Loop) -> None:
 
 
 def test_the_time_behind_an_answer_begins_when_it_was_taken_in(loop: Loop) -> None:
-    assert loop.exchange(0.000_4, 0.000_9, 0.002) == (True, True)
-    assert loop.exchange(0.000_4, 0.001_1, 0.002) == (True, False)
+    assert loop.exchange(0.000_4, 0.000_7, 0.002) == (True, True)
+    assert loop.exchange(0.000_4, 0.000_9, 0.002) == (True, False)
+
+
+def test_it_ends_behind_twice_what_answers_usually_take_for_whoever_is_to_answer_may_want_this_processor(
+    loop: Loop,
+) -> None:
+    for _ in range(100):
+        loop.exchange(0.000_2, 0.000_1)
+    loop.send()
+    assert loop.take_turns(60) in (20, 21)
+    assert not loop.due
+
+
+def test_it_begins_again_behind_an_answer_that_came_a_little_later(loop: Loop) -> None:
+    for _ in range(100):
+        loop.exchange(0.000_2, 0.000_1)
+    assert loop.exchange(0.000_9, 0.000_1) == (False, True)
+    assert loop.exchange(0.001_1, 0.000_1) == (False, False)
+
+
+def test_what_answers_usually_take_follows_them_whether_they_become_slower_or_quicker(loop: Loop) -> None:
+    for answered_s in (0.000_1, 0.000_4, 0.000_05):
+        for _ in range(100):
+            loop.exchange(answered_s, 0.000_01)
+        loop.send()
+        turns = 2 * round(answered_s / _TURN_S)
+        assert turns <= loop.take_turns(60) <= 1.5 * turns + 2, answered_s
+        loop.polling.on_answered(loop.now_s - 60)
 
 
 def test_polling_goes_on_for_a_request_behind_which_another_is_answered(loop: Loop) -> None:
@@ -136,7 +161,7 @@ def test_a_request_that_leaves_in_the_turn_of_an_answer_is_polled_for_where_answ
     loop.take_turns(0.000_4)
     loop.polling.on_answered(sent_s)
     loop.send()
-    loop.take_turns(0.000_9)
+    loop.take_turns(0.000_7)
     assert loop.due
 
 
@@ -239,7 +264,7 @@ def test_where_the_loop_has_work_it_polls_for_a_part_of_the_time(loop: Loop) -> 
 
 
 def test_where_others_want_the_processor_it_polls_for_a_part_of_the_time(loop: Loop) -> None:
-    loop.taken_s = _TURN_S
+    loop.taken_s = _TURN_S / 4
     assert share_awake(loop, 0.000_2, 0.000_1)[0] == 1
     loop.taken_s = 5 * _TURN_S
     share_awake(loop, 0.000_2, 0.000_1)
@@ -261,6 +286,23 @@ def test_others_go_first_where_a_turn_had_nothing_to_do(loop: Loop, monkeypatch:
     loop.work(0.000_9)
     assert loop.take_turns(0.000_01) == 1
     assert len(yields) == before
+
+
+@pytest.mark.pure_build("it stands in for the system call")
+def test_nobody_goes_before_a_request_that_was_taken_off_its_socket(
+    loop: Loop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    yields: list[float] = []
+    monkeypatch.setattr(busy_poll, "sched_yield", lambda: yields.append(loop.now_s))
+    loop.turn_s = 0.000_005
+    loop.send()
+    assert loop.take_turns(0.000_1) == 20
+    assert len(yields) == 19, "at each turn behind a whole one"
+    loop.work(0.000_007)
+    assert loop.take_turns(0.000_004) == 1
+    assert len(yields) == 19, "less than the time of a busy turn, and more than that of an idle one"
+    assert loop.take_turns(0.000_004) == 1
+    assert len(yields) == 20
 
 
 @pytest.mark.parametrize(
