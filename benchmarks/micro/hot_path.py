@@ -84,6 +84,9 @@ class ListLog:
     def query_log_start(self, partition: int, instance: int) -> None:
         """Nothing is read."""
 
+    def flush_if_enough(self) -> None:
+        """Nothing waits."""
+
     def query_latest_offsets(self, round_number: int, partitions: list[int]) -> None:
         """Nothing is read."""
 

@@ -176,6 +176,10 @@ class CoordinatorRuntime:
                     outbox.reply(operation, OutcomeUnknown(text))
             if not operation.is_done:
                 wait(operation)
+        try:
+            self._log.flush_if_enough()
+        except Exception as bug:  # what was appended is not lost by it: an append that stalls fails its partition
+            self._host.note("error", "flush_failed", {"error": repr(bug), "exc_info": bug})
         if outbox.replies or outbox.effects or read_indexes.wanted:
             self._drain()
 

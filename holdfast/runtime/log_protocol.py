@@ -40,6 +40,9 @@ class Log(Protocol):
             AppendRefused: the record was not taken; it will never be appended.
         """
 
+    def flush_if_enough(self) -> None:
+        """Have what was appended leave now if that is worth a request, because no more is appended at once; else it leaves soon."""
+
     def start_reading(self, partition: int, instance: int, from_offset: int = 0) -> None:
         """Read from an offset, or from the log's start where that is higher, and go on until `stop_reading`.
 

@@ -4,6 +4,7 @@ import asyncio
 from typing import Final, final
 
 from holdfast.kafka.brokers.broker_connection import BrokerConnection
+from holdfast.kafka.leaders import Leader
 from holdfast.runtime.kafka_log.accumulator import RecordAccumulator
 from holdfast.runtime.kafka_log.linger import Linger
 from holdfast.runtime.kafka_log.sent_batches import SentBatch
@@ -96,6 +97,12 @@ class ProduceRequest:
         self.batches = batches
         #: The number of records when it was made, of batches that were given up since, too.
         self.records = records
+
+
+def leader_id(leaders: dict[int, Leader], partition: int) -> int | None:
+    """Return the broker that leads a partition; None: nobody is known to."""
+    led = leaders.get(partition)
+    return None if led is None else led[0]
 
 
 def make_retry(broker_id: int | None, batches: list[PendingBatch]) -> ProduceRequest:

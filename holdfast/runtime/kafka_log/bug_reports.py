@@ -19,6 +19,10 @@ class BugReports:
         self._internal_errors.value += 1
         self._loop.call_exception_handler({"message": message, "exception": bug})
 
+    def report_unheard(self, bug: BaseException, partition: int) -> None:
+        """Count and log a bug of the owner of a partition, which heard what became of a batch."""
+        self.report(bug, f"reporting to partition {partition} what became of a batch failed")
+
     def explain(self, failure: Exception, message: str) -> str:
         """Return why something on the wire failed; anything but a `ConnectionFailed` is a bug, and is reported."""
         if isinstance(failure, ConnectionFailed):

@@ -107,6 +107,13 @@ class Company:
         """Tell whether so many records are worth a flush."""
         return waiting >= self._usual * self._enough
 
+    def ends_with(self, waiting: int) -> bool:
+        """Tell within a turn of the loop whether to flush at once; if not, `is_complete` tells at its end."""
+        if not waiting or not self.is_enough(waiting):
+            return False
+        self._seen = 0
+        return True
+
     def is_complete(self, waiting: int, now_s: float) -> bool:
         """Tell at the end of a turn of the loop whether to flush; if not, ask again after the next one.
 

@@ -14,12 +14,12 @@ from typing import Any, Final
 from holdfast.kafka.brokers.broker_connection import BrokerConnection
 from holdfast.kafka.brokers.throttle import Throttle
 from holdfast.kafka.errors import ConnectionFailed
-from holdfast.kafka.leaders import Brokers, Leader
+from holdfast.kafka.leaders import Brokers
 from holdfast.kafka.protocol import requests
 from holdfast.kafka.protocol.denials import acl_remedy
 from holdfast.kafka.protocol.error_codes import PRODUCE_RETRIABLE
 from holdfast.runtime.kafka_log.accumulator import AccumulatorConfig, RecordAccumulator
-from holdfast.runtime.kafka_log.broker_slot import BrokerSlot, PendingBatch, ProduceRequest, make_retry
+from holdfast.runtime.kafka_log.broker_slot import BrokerSlot, PendingBatch, ProduceRequest, leader_id, make_retry
 from holdfast.runtime.kafka_log.bug_reports import BugReports
 from holdfast.runtime.kafka_log.linger import COMPANY_MAX_S, Company, Linger
 from holdfast.runtime.kafka_log.sent_batches import SentBatch, SentBatches
@@ -87,7 +87,8 @@ class Sender:
         self._company = Company(self._company_max_s)
         self._sent = sent
         self.accumulator = RecordAccumulator(config.accumulator, sent, metrics)
-        self._is_flush_due = False
+        #: Ends the turn in which a flush became due; None: none is.
+        self._turn_end: asyncio.Handle | None = None
         self._is_closed = False
         #: Requests without an answer.
         self._in_flight = 0
@@ -108,8 +109,16 @@ class Sender:
         Raises:
             AppendRefused: it is too large, or too many wait.
         """
-        if self.accumulator.append(partition, key, value, header) and not self._is_flush_due:
+        if self.accumulator.append(partition, key, value, header) and self._turn_end is None:
             self._flush_soon()
+
+    def flush_if_enough(self) -> None:
+        """Send now what waits, if no more that is outstanding is worth waiting for: a turn of the loop is a part of an answer's time."""
+        end, is_adaptive = self._turn_end, self._config.append_linger_ms <= 0
+        if end is not None and is_adaptive and self._company.ends_with(self.accumulator.records):
+            end.cancel()
+            self._turn_end = None
+            self._flush()
 
     async def close(self, timeout_s: float) -> bool:
         """Send what waits and await what is in flight; returns whether all of it was answered in time."""
@@ -137,22 +146,21 @@ class Sender:
     # ---- when what is sent -----------------------------------------------------------------------------------------
 
     def _flush_soon(self) -> None:
-        self._is_flush_due = True
         if self._config.append_linger_ms > 0:
-            self._loop.call_later(self._config.append_linger_ms / 1_000, self._end_turn)
+            self._turn_end = self._loop.call_later(self._config.append_linger_ms / 1_000, self._end_turn)
         else:
-            self._loop.call_soon(self._end_turn)
+            self._turn_end = self._loop.call_soon(self._end_turn)
 
     def _end_turn(self) -> None:
         """Flush, or wait for another turn if that may bring company."""
         if self._config.append_linger_ms > 0 or self._company.is_complete(self.accumulator.records, self._now_s()):
-            self._is_flush_due = False
+            self._turn_end = None
             self._flush()
         else:
-            self._loop.call_soon(self._end_turn)
+            self._turn_end = self._loop.call_soon(self._end_turn)
 
     def _flush_ready_soon(self) -> None:
-        if self.accumulator.ready and not self._is_flush_due:
+        if self.accumulator.ready and self._turn_end is None:
             self._flush_soon()
 
     def _flush(self) -> None:
@@ -162,7 +170,7 @@ class Sender:
         by_broker: dict[int | None, list[int]] = {}
         leaders = self._brokers.leaders
         for partition in self.accumulator.ready:
-            by_broker.setdefault(_leader_id(leaders, partition), []).append(partition)
+            by_broker.setdefault(leader_id(leaders, partition), []).append(partition)
         now_s, next_s = self._now_s(), None
         for broker_id, partitions in by_broker.items():
             ready_s = self._ready_s(broker_id, partitions)
@@ -305,7 +313,7 @@ class Sender:
         self._free(request)
         if self._config.append_linger_ms > 0:
             self._flush_ready_soon()
-        elif not self._is_flush_due or self._company.is_enough(self.accumulator.records):
+        elif self._turn_end is None or self._company.is_enough(self.accumulator.records):
             self._flush()
         for batch in acknowledged:
             self._report_acknowledged(batch)
@@ -334,7 +342,7 @@ class Sender:
         try:
             self._on_acknowledged(batch.partition, batch.sent, batch.base_offset)
         except Exception as bug:  # its owner fails alone; the others of this answer get theirs, too
-            self._bugs.report(bug, _reporting_failed(batch.partition))
+            self._bugs.report_unheard(bug, batch.partition)
             self._report_failed(batch.partition, batch.sent.first_header, f"reporting where it lies failed: {bug!r}")
 
     def _settle_refused(self, open_batches: dict[int, PendingBatch], answer: list[requests.Produced]) -> None:
@@ -380,7 +388,7 @@ class Sender:
         for batch in batches:
             if batch.is_over or self._end_if_read_back(batch):
                 continue
-            by_broker.setdefault(_leader_id(self._brokers.leaders, batch.partition), []).append(batch)
+            by_broker.setdefault(leader_id(self._brokers.leaders, batch.partition), []).append(batch)
         for broker_id, led in by_broker.items():
             wait_s = 0.0 if broker_id is None else self._throttle.wait_s(broker_id)
             request = make_retry(broker_id, led)
@@ -418,7 +426,7 @@ class Sender:
         try:
             self._on_failed(partition, header, why)
         except Exception as bug:  # whatever one owner does of it, the queues of the others go on
-            self._bugs.report(bug, _reporting_failed(partition))
+            self._bugs.report_unheard(bug, partition)
 
     def _end_and_flush(self, partition: int) -> None:
         self.accumulator.end_batch(partition)
@@ -439,12 +447,3 @@ class Sender:
     def _note_progress(self) -> None:
         if self._progress is not None:
             self._progress.set()
-
-
-def _leader_id(leaders: dict[int, Leader], partition: int) -> int | None:
-    led = leaders.get(partition)
-    return None if led is None else led[0]
-
-
-def _reporting_failed(partition: int) -> str:
-    return f"reporting to partition {partition} what became of a batch failed"

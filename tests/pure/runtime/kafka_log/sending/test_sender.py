@@ -120,6 +120,40 @@ async def test_a_request_leaves_with_half_of_what_is_outstanding_or_when_a_turn_
     assert await sender.close(5)
 
 
+async def test_enough_leaves_within_the_turn_that_appends_it_and_less_waits_for_its_end(brokers: FakeBrokers) -> None:
+    sender = make_sender(brokers)
+    sender.append(0, b"k", b"1", b"h")
+    await _await_answers(sender, brokers, 1)
+    sender.append(0, b"k", b"2", b"h")
+    sender.flush_if_enough()
+    assert sender._in_flight == 1
+    sender.flush_if_enough()
+    await _await_answers(sender, brokers, 2)
+    assert batches_of(brokers.requests[1][2]) == {0: [b"2"]}
+    for _ in range(8):
+        sender.append(0, b"k", b"3", b"h")
+    sender.flush_if_enough()
+    await _await_answers(sender, brokers, 3)
+    sender.append(0, b"k", b"4", b"h")
+    sender.flush_if_enough()
+    assert sender._in_flight == 0, "seven more may come"
+    await _await_answers(sender, brokers, 4)
+    assert batches_of(brokers.requests[3][2]) == {0: [b"4"]}
+    assert await sender.close(5)
+    assert len(brokers.requests) == 4, "each record left once"
+
+
+async def test_where_a_linger_is_set_nothing_leaves_within_a_turn(brokers: FakeBrokers) -> None:
+    sender = make_sender(brokers, append_linger_ms=1)
+    sender.append(0, b"k", b"1", b"h")
+    await _await_answers(sender, brokers, 1)
+    sender.append(0, b"k", b"2", b"h")
+    sender.flush_if_enough()
+    assert sender._in_flight == 0
+    await _await_answers(sender, brokers, 2)
+    assert await sender.close(5)
+
+
 async def test_behind_an_answer_a_small_request_waits_until_it_is_large_or_time_is_up() -> None:
     brokers, loop = FakeBrokers({0: 1, 1: 2}), asyncio.get_running_loop()
     sender = make_sender(brokers)
