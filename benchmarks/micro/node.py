@@ -195,8 +195,9 @@ class Observer:
     def superseded(self, *_: object) -> None:
         """See `shell.Observer`."""
 
-    def ticked(self) -> None:
+    def ticked(self, late_ms: float) -> bool:
         """See `shell.Observer`."""
+        return False
 
 
 def make_log_reach_fake_brokers() -> None:

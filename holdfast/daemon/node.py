@@ -77,6 +77,8 @@ _log = structlog.get_logger(__name__)
 
 #: A setting is wrong, as only its use shows.
 _WRONG_USAGE: Final = (PropertyRefused, AclFileError, GuardRefused, CannotAdmit)
+#: The node cannot start where it is, or not now.
+_REFUSALS: Final = (StateTopicError, ConnectionFailed, CannotListen, CannotListenHttp, KafkaException)
 
 #: Adds a step of the shutdown: its name, what it does, and optionally how long it may take.
 _AtExit = Callable[..., None]
@@ -155,14 +157,7 @@ class Node:
             check_properties(self.settings.kafka.properties)
             async with self._started():
                 outcome = await self._exit
-        except (
-            *_WRONG_USAGE,
-            StateTopicError,
-            ConnectionFailed,
-            CannotListen,
-            CannotListenHttp,
-            KafkaException,
-        ) as refusal:
+        except (*_WRONG_USAGE, *_REFUSALS) as refusal:
             self.why_stopped = explain(refusal)
             _log.error("node_start_failed", why=self.why_stopped)
             return NodeExit.WRONG_USAGE if isinstance(refusal, _WRONG_USAGE) else NodeExit.REFUSED
@@ -361,9 +356,7 @@ class Node:
         if self._sockets:  # of whoever accepts there, clients expect to hear who serves what, or soon that nobody knows
             server.accept_shared_when(self._knows_work, settings.host.worker_accept_timeout_ms)
         at_exit("server", lambda: server.drain(0))
-        self._server_metrics = server_metrics = ServerMetrics(self.registry, server.connections)
-        server_metrics.start()
-        at_exit("server metrics", server_metrics.stop)
+        self._server_metrics = ServerMetrics(self.registry, server.connections)
         self.port = server.port
         _log.info("node_listening", host=settings.listener.listen_address[0], port=server.port)
         return server, find_this_node(), authorizer
@@ -437,6 +430,11 @@ class Node:
         """See `PartitionsHost.lost`."""
         address = f" at {winner.advertised_address}" if winner.advertised_address else ""
         self.stop(NodeExit.SUPERSEDED, f"node {winner.node_id}{address} took over")
+
+    def turned(self, late_ms: float) -> None:
+        """See `PartitionsHost.turned`."""
+        if self._server_metrics is not None:
+            self._server_metrics.ticked(late_ms)
 
     def _refused(self, why: str, is_setting_wrong: bool) -> None:
         """Stop, because another node serves this log and is not to be replaced."""

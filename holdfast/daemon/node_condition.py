@@ -13,7 +13,7 @@ from holdfast.service.condition import Condition
 #: States in which the first load of a log partition is over, whatever became of it.
 _LOADED: Final = (State.ACTIVE, State.FAILED)
 #: Steps of a stop that may take `shutdown_step_timeout_ms` each, those that may take several counted as such.
-_STOP_STEPS: Final = 16
+_STOP_STEPS: Final = 15
 
 
 @final

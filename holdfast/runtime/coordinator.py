@@ -7,25 +7,12 @@ The asyncio shell calls it on one loop; the simulation calls it one event at a t
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from holdfast.records.checkpoint import Checkpoint
-from holdfast.runtime.deadlines import Deadlines, Discards, Slices
-from holdfast.runtime.effects import (
-    ContinueLoad,
-    DeleteRecords,
-    FindRestorePoint,
-    Note,
-    Outbox,
-    PartitionEffect,
-    QueryLogStart,
-    QueryOwner,
-    RestorePointJudged,
-    StartReading,
-    StateChanged,
-    StopReading,
-    Superseded,
-)
+from holdfast.runtime.deadlines import Deadlines, Discards, Interval, Slices
+from holdfast.runtime.dispatch import Dispatcher
+from holdfast.runtime.effects import ContinueLoad, Note, Outbox
 from holdfast.runtime.errors import (
     Alarm,
     CoordinatorError,
@@ -42,12 +29,16 @@ from holdfast.runtime.partition.lifecycle import Partition
 from holdfast.runtime.partition.load import Load, Step
 from holdfast.runtime.partition.ownership import Owners
 from holdfast.runtime.partition.restore_point import RestorePoint, RestorePointFinder
+from holdfast.runtime.partition.serving import Serving
 from holdfast.runtime.partition.states import State
 from holdfast.runtime.read_index import ReadIndexes
 from holdfast.runtime.settings import LogTrust, PartitionConfig, Ports
 from holdfast.runtime.state_machine import Operation, StateMachine
 
 T = TypeVar("T")
+
+#: Between two looks at the partitions that serve: all that time brings about there is an append that stalls, and that takes minutes.
+_SERVING_LOOK_MS: Final = 1_000
 
 
 class CoordinatorRuntime:
@@ -77,8 +68,6 @@ class CoordinatorRuntime:
         self._host = host
         self._make_machine = make_machine
         self._clock_ms = clock_ms
-        self._restore_points = restore_points
-        self._owners = owners
         self._trust = LogTrust()
         self._read_indexes = ReadIndexes()
         slices = Slices(clock_ms, slice_ms, host.begin_load_turn)
@@ -98,8 +87,17 @@ class CoordinatorRuntime:
         self._outbox = Outbox()
         self._is_draining = False
         self._image: object = None
+        self._dispatcher = Dispatcher(log, host, owners, restore_points, self._continue_soon)
         #: Operations in order of arrival, which is the order of their deadlines.
         self._deadlines = Deadlines()
+        self._serving_looks = Interval(_SERVING_LOOK_MS)
+
+    @property
+    def is_at_rest(self) -> bool:
+        """Whether no operation waits, and no partition loads or is to be loaded again by itself."""
+        return not self._deadlines and not any(
+            isinstance(each.phase, Load) or each.retry_at_ms is not None for each in self.partitions.values()
+        )
 
     @property
     def log_alarm(self) -> Alarm | None:
@@ -176,12 +174,12 @@ class CoordinatorRuntime:
                     outbox.reply(operation, OutcomeUnknown(text))
             if not operation.is_done:
                 wait(operation)
+        if outbox.replies or outbox.effects or read_indexes.wanted:
+            self._drain()
         try:
             self._log.flush_if_enough()
         except Exception as bug:  # what was appended is not lost by it: an append that stalls fails its partition
             self._host.note("error", "flush_failed", {"error": repr(bug), "exc_info": bug})
-        if outbox.replies or outbox.effects or read_indexes.wanted:
-            self._drain()
 
     def read(self, index: int, query: Callable[[Any, int], T]) -> T | CoordinatorError:
         """Query a partition's state at its last committed position, at once."""
@@ -208,9 +206,11 @@ class CoordinatorRuntime:
         """Run what is due: deadlines, loads to try again, read indexes to request again."""
         now_ms = self._clock_ms()
         for operation in self._deadlines.take_due(now_ms):
-            operation.is_done = True
-            self._outbox.replies.append((operation, TimedOut(operation.overdue(self.write_timeout_ms))))
+            self._outbox.reply(operation, TimedOut(operation.overdue(self.write_timeout_ms)))
+        are_serving_due = self._serving_looks.has_passed(now_ms)
         for partition in list(self.partitions.values()):
+            if isinstance(partition.phase, Serving) and not are_serving_due:
+                continue
             try:
                 partition.tick(now_ms)
             except Exception as bug:  # a bug stays with its partition
@@ -414,35 +414,13 @@ class CoordinatorRuntime:
                 continue
             partition = self.partitions[effect.partition]
             try:
-                self._carry_out_one(effect, partition)
+                self._dispatcher.carry_out(effect, partition)
             except Exception as bug:  # the other effects are carried out all the same
                 self._fail_partition(partition, type(effect).__name__, bug)
 
-    def _carry_out_one(self, effect: PartitionEffect, partition: Partition) -> None:
-        match effect:
-            case QueryLogStart(index, instance):
-                self._log.query_log_start(index, instance)
-            case QueryOwner(index, instance, owner):
-                assert self._owners is not None
-                self._owners.query_owner(index, instance, owner)
-            case FindRestorePoint(index, instance, log_start):
-                assert self._restore_points is not None
-                self._restore_points.find_restore_point(index, instance, log_start)
-            case RestorePointJudged(index, offset, refusal):
-                assert self._restore_points is not None
-                self._restore_points.restore_point_judged(index, offset, refusal)
-            case StartReading(index, instance, from_offset):
-                self._log.start_reading(index, instance, from_offset)
-            case StopReading(index):
-                self._log.stop_reading(index)
-            case ContinueLoad(index, instance, is_claimed):
-                self._discards.continue_load(partial(self._continue_load, index, instance), is_claimed=is_claimed)
-            case DeleteRecords(index, before_offset):
-                self._log.delete_records(index, before_offset)
-            case StateChanged():
-                self._host.partition_changed(partition)
-            case Superseded(_, winner, offset):
-                self._host.superseded(partition, winner, offset)
+    def _continue_soon(self, effect: ContinueLoad) -> None:
+        index, instance, is_claimed = effect
+        self._discards.continue_load(partial(self._continue_load, index, instance), is_claimed=is_claimed)
 
     def _continue_load(self, index: int, instance: int) -> None:
         self._while_loading(index, instance, "load", lambda load, _: load.fold_slice(self._image))

@@ -1,4 +1,4 @@
-"""When time is up: for operations that have waited long enough, and for a slice of what takes long.
+"""When time is up: for operations that have waited long enough, for a slice of what takes long, and for what is looked at now and then.
 
 Operations that come with all of their time ahead are in order of deadline by themselves.
 What is completed is dropped as soon as all before it is: memory that is free again at once is still in the processor's cache.
@@ -8,8 +8,28 @@ from collections import deque
 from collections.abc import Callable
 from functools import partial
 from heapq import heappop, heappush
+from typing import final
 
 from holdfast.runtime.state_machine import Operation, StateMachine
+
+
+@final
+class Interval:
+    """Tells once each time that it has passed, to whoever looks now and then."""
+
+    __slots__ = ("_due_ms", "_length_ms")
+
+    def __init__(self, length_ms: int) -> None:
+        """Begin when it has just passed."""
+        self._length_ms = length_ms
+        self._due_ms = 0
+
+    def has_passed(self, now_ms: int) -> bool:
+        """Return whether it has; then the next one begins now."""
+        if now_ms < self._due_ms:
+            return False
+        self._due_ms = now_ms + self._length_ms
+        return True
 
 
 class Deadlines:
@@ -23,6 +43,10 @@ class Deadlines:
         #: Those that had waited elsewhere before: (deadline, number, operation), a heap.
         self._shortened: list[tuple[int, int, Operation]] = []
         self._count = 0
+
+    def __bool__(self) -> bool:
+        """Whether there may be any."""
+        return bool(self.in_order or self._shortened)
 
     def add_shortened(self, operation: Operation) -> None:
         """Take an operation whose deadline may lie before those of others."""

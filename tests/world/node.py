@@ -84,6 +84,8 @@ class PartitionsWorld:
         self.runtime_metrics = RuntimeMetrics(self.registry)
         self.readers = log_readers(self.settings, self.clock, ReaderReport(self.metrics))
         self.is_ready: list[bool] = []
+        #: Of each tick.
+        self.late_ms: list[float] = []
         #: The winner of each log partition that was lost.
         self.lost_to: list[str] = []
         #: Log partitions that another node is to take.
@@ -110,6 +112,9 @@ class PartitionsWorld:
 
     def lost(self, winner: Checkpoint) -> None:
         self.lost_to.append(winner.node_id)
+
+    def turned(self, late_ms: float) -> None:
+        self.late_ms.append(late_ms)
 
     def begin(self, image: Any = None) -> Partitions:
         """Make the partitions; nothing is connected or loaded yet."""
@@ -144,7 +149,7 @@ class PartitionsWorld:
         **given: Any,
     ) -> Shell:
         process = Process(self.topic, config, make_machine, clock=self.clock, observer=observer, **given)
-        process.at_tick.append(observer.ticked)
+        process.at_tick.append(lambda: observer.ticked(0))
         self.shell = Shell(process, log_config)
         return self.shell
 

@@ -100,7 +100,7 @@ class Process:
         self.changes: list[tuple[int, State]] = []
         #: Node ids of winners.
         self.superseded_by: list[str] = []
-        self.at_tick: list[Callable[[], None]] = []
+        self.at_tick: list[Callable[[], object]] = []
         self._observer = observer
         self.runtime = CoordinatorRuntime(
             config,

@@ -365,6 +365,11 @@ class NodeCoordinator:
             is_requested=self._rejoins.is_requested,
         )
 
+    @property
+    def is_at_rest(self) -> bool:
+        """Whether nothing is due soon: this member does all that it is assigned, and waits for nobody to take over what it had."""
+        return not (self.needs_rejoin or self._behind_until_ms is not None or self._holdings.released)
+
     def why_not_ready(self) -> str:
         """Return what keeps this member from working by an assignment; empty where it does, with or without work."""
         if self._assignment is None:

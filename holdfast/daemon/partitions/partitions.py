@@ -30,6 +30,7 @@ from holdfast.daemon.topics.state_topic import StateTopic
 from holdfast.kafka.connection_options import ConnectionOptions
 from holdfast.records.checkpoint import Checkpoint
 from holdfast.runtime.coordinator import CoordinatorRuntime
+from holdfast.runtime.deadlines import Interval
 from holdfast.runtime.kafka_log.shell import CoordinatorShell
 from holdfast.runtime.metrics import RuntimeMetrics
 from holdfast.runtime.partition.lifecycle import Partition
@@ -38,10 +39,9 @@ from holdfast.runtime.settings import LogIdentity
 
 #: States of a log partition that waits for no turn to load.
 _AT_WORK: Final = (State.LOADING, State.ACTIVE)
-#: A pruner that is between rounds has its turn once in so many ticks: an idle node costs whoever shares its processors.
-IDLE_PRUNER_TICKS: Final = 4
-
-
+#: The longest time between two looks at what changes slowly, pruners between rounds among it: an idle node costs whoever shares its
+#: processors, and each tick whoever waits for an answer meanwhile.
+LOOK_INTERVAL_MS: Final = 1_000
 #: What an admin may do about log partitions that were lost against all plans.
 _NEXT_STEPS: Final = {
     "static": "`holdfast partitions take` takes one back",
@@ -70,6 +70,9 @@ class PartitionsHost(Protocol):
 
     def lost(self, winner: Checkpoint) -> None:
         """Notify the node that another one took a log partition over, and that it is to stop because of it."""
+
+    def turned(self, late_ms: float) -> None:
+        """Notify the node at each tick of its loop how late that is."""
 
 
 class Partitions:
@@ -116,7 +119,8 @@ class Partitions:
         self._metrics = metrics
         self._runtime_metrics = runtime_metrics
         self._state_watch = StateWatch(self.totals, metrics)
-        self._clock = LoopClock(runtime_metrics, settings.load.tick_ms)
+        self._clock = LoopClock(runtime_metrics)
+        self._looks = Interval(min(LOOK_INTERVAL_MS, settings.pruning.pruning_check_interval_ms))
         self._lines = PartitionLines(
             settings.logging.partition_lines_per_minute_max,
             runtime_metrics.internal_errors,
@@ -350,25 +354,33 @@ class Partitions:
         if membership == "static" and self._settings.load.when_superseded == "exit":
             self._host.lost(winner)
 
-    def ticked(self) -> None:
-        """Let the snapshots and every pruner do their next step; a bug in one does not keep the others from theirs."""
+    def ticked(self, late_ms: float) -> bool:
+        """See `Observer.ticked`: let the snapshots and the pruners do their next step; a bug in one does not keep the others from it."""
         now_ms = self.runtime.now_ms()
-        if self._snapshots is not None:
-            try:
-                self._snapshots.tick()
-            except Exception as bug:
-                self.note("error", "snapshot_tick_failed", {"error": repr(bug), "exc_info": bug})
-        turn = self._clock.ticks
+        is_at_work = self._tick_snapshots()
+        is_look_due = self._looks.has_passed(now_ms)
         for index, pruner in self.pruners.items():
-            if pruner.phase is Phase.IDLE and (index + turn) % IDLE_PRUNER_TICKS:
+            if pruner.phase is Phase.IDLE and not is_look_due:
                 continue
             try:
                 pruner.tick(now_ms)
             except Exception as bug:
                 self.note("error", "pruning_failed", {"partition": index, "error": repr(bug), "exc_info": bug})
-        self._clock.tick()
+            is_at_work |= pruner.phase is not Phase.IDLE
+        self._clock.tick(late_ms)
+        self._host.turned(late_ms)
         self._lines.tick()
-        self._state_watch.tick()
+        if is_look_due:
+            self._state_watch.tick()
+        return is_at_work
+
+    def _tick_snapshots(self) -> bool:
+        """Let the snapshots do their next step; return whether there are more."""
+        try:
+            return self._snapshots is not None and self._snapshots.tick()
+        except Exception as bug:
+            self.note("error", "snapshot_tick_failed", {"error": repr(bug), "exc_info": bug})
+            return False
 
     def new_metadata_image(self, image: object) -> None:
         """Hand a metadata image to every shard; the one they have already costs nothing."""

@@ -2,26 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
-from typing import Final
-
 from holdfast.daemon.server.wire.connections import Connections
 from holdfast.metrics.registry import Registry
 
-#: Between two measurements of the loop. A turn that takes longer is seen whenever it comes.
-_BEAT_MS: Final = 50.0
-
 
 class ServerMetrics:
-    """The instruments of one server; `start` and `stop` belong to its loop."""
+    """The instruments of one server."""
 
     def __init__(self, registry: Registry, connections: Connections) -> None:
         self._connections = connections
-        self._beat: asyncio.TimerHandle | None = None
-        self._due_s = 0.0
         gauge, counter = registry.gauge, registry.counter
         self._turn = registry.histogram(
-            "loop_turn_ms", "Time of the longest turns of the event loop; the longest of each 50 ms."
+            "loop_turn_ms", "Time of the longest turns of the event loop; the longest between two ticks."
         )
         self._longest = gauge("loop_turn_longest_ms", "Longest turn of the event loop since the start.")
         gauge("connections", "Open connections of clients.", lambda: len(connections))
@@ -57,24 +49,9 @@ class ServerMetrics:
         """Longest turn of the event loop since the start."""
         return self._longest.value
 
-    def start(self) -> None:
-        """Begin to measure the turns of the loop."""
-        loop = asyncio.get_running_loop()
-        self._due_s = loop.time() + _BEAT_MS / 1_000
-        self._beat = loop.call_at(self._due_s, self._measure)
-
-    async def stop(self) -> None:
-        """Measure no more."""
-        if self._beat is not None:
-            self._beat.cancel()
-
-    def _measure(self) -> None:
-        late_ms = (asyncio.get_running_loop().time() - self._due_s) * 1_000
-        self.record(max(late_ms, self._connections.turns.take_longest_ms()))
-        self.start()
-
-    def record(self, turn_ms: float) -> None:
-        """Take in the time of a turn."""
+    def ticked(self, late_ms: float) -> None:
+        """Take in the longest turn since the last tick of the loop: a turn that takes longer than the time between two makes one late."""
+        turn_ms = max(late_ms, self._connections.turns.take_longest_ms())
         self._turn.record(turn_ms)
         if turn_ms > self._longest.value:
             self._longest.value = turn_ms

@@ -116,7 +116,9 @@ class LoadSettings(Component):
         "folding, and freeing what was given up, stop at about four fifths of it. Reading is bounded by slice_records_max, pruning by "
         "pruning_records_per_slice_max, clean-ups by deleted_topic_keys_per_slice_max.",
     )
-    tick_ms: int = time_ms(50, "How often deadlines and pauses are looked at.")
+    tick_ms: int = time_ms(
+        50, "How often deadlines and pauses are looked at; while none is due soon, every 250 ms if that is longer."
+    )
     retry_backoff_ms: int = time_ms(
         200, "First pause before a failed load or a lost partition is tried again; it doubles."
     )

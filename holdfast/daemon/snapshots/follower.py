@@ -131,8 +131,8 @@ class SnapshotFollower:
         if self._followed.pop(partition, None) is not None:
             self._topic.stop_reading(partition)
 
-    def tick(self, now_ms: int) -> None:
-        """Let no load wait too long, and let the owner of what serves here do its work."""
+    def tick(self, now_ms: int) -> bool:
+        """Let no load wait too long, and let the owner of what serves here do its work; return whether there is more of that."""
         for partition, followed in list(self._followed.items()):
             query = followed.query
             if query is not None and now_ms >= query.deadline_ms:
@@ -147,6 +147,7 @@ class SnapshotFollower:
         if at_end:
             first = now_ms % len(at_end)  # none of them is always the last
             self._verifier.tick((each.verifier, partitions[index]) for index, each in at_end[first:] + at_end[:first])
+        return any(each.verifier.has_work for each in self._followed.values())
 
     def _follow_what_serves(self) -> None:
         """Follow partitions whose topic could not be read when they were loaded."""

@@ -87,11 +87,12 @@ class Snapshots:
         if partition.state is State.CLOSED:
             self.follower.forget(partition.index)
 
-    def tick(self) -> None:
-        """Let the follower do what is due, and the producer report."""
-        self.follower.tick(now_ms())
+    def tick(self) -> bool:
+        """Let the follower do what is due, and the producer report; return whether there is more to be done soon."""
+        is_at_work = self.follower.tick(now_ms())
         if self._producer is not None:
             self._producer.poll(0)
+        return is_at_work
 
     # ---- for the follower and the verifier (SnapshotHost) ----------------------------------------------------------
 

@@ -122,6 +122,11 @@ class PartitionVerifier:
         #: Verifies the newest manifest, then removes what is dead; yields False where a removal has to wait.
         self._work: Generator[bool, None, None] | None = None
 
+    @property
+    def has_work(self) -> bool:
+        """Whether anything waits to be compared, verified or removed."""
+        return bool(self._arrived) or self._is_due or self._work is not None
+
     def record_read(self, about: EntryKey | ManifestKey | None, value: bytes | None) -> None:
         """Take in one record behind the end, which the set of entries has taken already."""
         if value is not None and about is not None:

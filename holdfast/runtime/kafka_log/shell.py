@@ -7,7 +7,7 @@ import random
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from holdfast.clock import make_wall_clock_ms
+from holdfast.clock import exact_now_ms, make_wall_clock_ms
 from holdfast.records.checkpoint import Checkpoint
 from holdfast.runtime.coordinator import CoordinatorRuntime
 from holdfast.runtime.kafka_log.log import KafkaLog, KafkaLogConfig
@@ -31,9 +31,12 @@ class Observer(Protocol):
     def superseded(self, partition: Partition, winner: Checkpoint, offset: int) -> None:
         """Learn that another node rightfully owns a partition."""
 
-    def ticked(self) -> None:
-        """Do what is due at each tick."""
+    def ticked(self, late_ms: float) -> bool:
+        """Do what is due at each tick, which came so much late; return whether there is more to do than to look now and then."""
 
+
+#: A node of which nothing is due soon ticks no more often than this: whoever shares its processors notices each tick.
+REST_TICK_MS: Final = 250
 
 #: New containers after which Python's collector looks at them, in turns of the loop in which loads work: a fifth of what `holdfast serve`
 #: sets. The collector is the process's, so one host at a time may do this, as a node has but one.
@@ -91,7 +94,7 @@ class CoordinatorShell:
         clock_ms = make_wall_clock_ms()
         self._log = KafkaLog(log_config, clock_ms, metrics)
         self._observer = observer
-        self._tick_s = tick_ms / 1_000
+        self._tick_ms = tick_ms
         self._ticker: asyncio.Task[None] | None = None
         self.runtime = CoordinatorRuntime(
             config,
@@ -131,10 +134,15 @@ class CoordinatorShell:
         return await self._log.close(timeout_s)
 
     async def _tick(self) -> None:
+        pause_ms = self._tick_ms
         while True:
-            await asyncio.sleep(self._tick_s)
+            began_ms = exact_now_ms()
+            await asyncio.sleep(pause_ms / 1_000)
+            late_ms, pause_ms = max(0.0, exact_now_ms() - began_ms - pause_ms), self._tick_ms
             try:
                 self.runtime.tick()
-                self._observer.ticked()
+                is_at_work = self._observer.ticked(late_ms)
+                if not is_at_work and self.runtime.is_at_rest:
+                    pause_ms = max(self._tick_ms, REST_TICK_MS)
             except Exception as bug:  # the clock must go on; the line names the bug
                 self._observer.note("error", "tick_failed", {"error": repr(bug), "exc_info": bug})

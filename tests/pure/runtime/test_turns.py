@@ -4,14 +4,16 @@ import gc
 import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 
 import pytest
 
-from holdfast.runtime.deadlines import Deadlines
+from holdfast.runtime.deadlines import Deadlines, Interval
+from holdfast.runtime.errors import LoadFailed
 from holdfast.runtime.partition.states import State
 from tests.pure.runtime.counter import Add, Counter
-from tests.pure.runtime.world import SLICE_MS, World
+from tests.pure.runtime.world import CONFIG, SLICE_MS, World
 
 
 def test_all_reads_of_a_turn_share_one_round_of_read_indexes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -53,6 +55,66 @@ def test_an_operation_that_is_answered_is_kept_no_longer() -> None:
     world.run("read")
     gc.collect()
     assert len(answered) == 0
+
+
+def test_what_operations_append_together_is_flushed_behind_all_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+    world.run("given serve")
+    seen: list[int] = []
+    monkeypatch.setattr(world, "flush_if_enough", lambda: seen.append(world.runtime.partitions[0].ownership.sequence))
+    before = world.runtime.partitions[0].ownership.sequence
+    operations = [Add(name, [number], "add", lambda _, __: None) for name, number in (("a", 1), ("b", 2), ("c", 3))]
+    world.runtime.write_many([(0, each) for each in operations])
+    assert seen == [before + 3]
+
+
+def test_a_bug_in_a_flush_is_told_and_is_no_callers(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+    world.run("given serve")
+
+    def fail() -> None:
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr(world, "flush_if_enough", fail)
+    assert world.run("write a +1")[-1].startswith("error: flush_failed")
+    world.run("land")
+    assert world.run("read")[-1] == "answer a: 1"
+
+
+def test_a_node_is_at_rest_while_nothing_is_due_by_time_alone() -> None:
+    world = World()
+    assert world.runtime.is_at_rest
+    world.run("load")
+    assert not world.runtime.is_at_rest, "it loads"
+    world = World()
+    world.run("given serve")
+    assert world.runtime.is_at_rest
+    world.run("write a +1")
+    assert not world.runtime.is_at_rest, "an operation has a deadline"
+    world.run("land")
+    world.run("read")
+    assert world.runtime.is_at_rest
+    world.runtime.partitions[0].fail(LoadFailed("broken"), world.now_ms)
+    assert not world.runtime.is_at_rest, "it is to be loaded again"
+    world.run("unload")
+    assert world.runtime.is_at_rest
+
+
+@pytest.mark.parametrize("tick_ms", [10, 50, 900])
+def test_an_append_that_stalls_is_found_within_two_looks_of_its_time_however_often_the_node_ticks(tick_ms: int) -> None:
+    world = World(replace(CONFIG, append_stall_ms=4_000))
+    world.run("given serve")
+    world.run("write a +1")
+    stalled_ms = 0
+    while world.runtime.partitions[0].state is State.ACTIVE:
+        world.run(f"wait {tick_ms}")
+        stalled_ms += tick_ms
+    assert 4_000 <= stalled_ms < 4_000 + 2 * (1_000 + tick_ms)
+
+
+def test_an_interval_passes_once_each_time() -> None:
+    interval = Interval(100)
+    assert [now_ms for now_ms in range(1_000, 1_401, 30) if interval.has_passed(now_ms)] == [1_000, 1_120, 1_240, 1_360]
 
 
 def test_one_that_is_not_done_keeps_its_deadline_and_those_behind_it() -> None:

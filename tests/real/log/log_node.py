@@ -103,9 +103,10 @@ class LogNode:
     def superseded(self, partition: Partition, winner: Checkpoint, offset: int) -> None:
         self.superseded_by.append(winner.node_id)
 
-    def ticked(self) -> None:
+    def ticked(self, late_ms: float) -> bool:
         for partition in self.runtime.partitions.values():
             partition.validate()
+        return True
 
     def _completed(self, operation: Add, outcome: object) -> None:
         assert operation.name not in self.outcomes, f"{operation.name} is answered twice"

@@ -163,6 +163,9 @@ class GroupNode(Node):
         """End, because another node has taken over."""
         self.end_soon("static node superseded")
 
+    def turned(self, late_ms: float) -> None:
+        """Ignore it: virtual time is never late."""
+
     # ---- queries to earlier owners -------------------------------------------------------------------------------------
 
     def status(self) -> Mapping[str, Any]:

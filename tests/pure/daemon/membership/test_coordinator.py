@@ -32,6 +32,7 @@ def mapped(member: Member) -> dict[int, tuple[int, ...]]:
 
 async def test_one_node_begins_everything(clock: Clock, group: Group) -> None:
     a = Member(1, clock)
+    assert not a.coordinator.is_at_rest
     assert (a.coordinator.needs_rejoin, a.coordinator.why_not_ready()) == (
         True,
         "the node has no assignment of its group yet",
@@ -68,12 +69,14 @@ async def test_only_what_moves_is_let_go_and_is_served_until_it_is_taken(clock: 
     assert a.done() == ["begin [0, 1] under 2"]
     assert b.done() == ["begin [2, 3] under 2"]
     assert (a.serving, a.holdings.released) == ({0, 1, 2, 3}, [2, 3])
+    assert (a.coordinator.is_at_rest, b.coordinator.is_at_rest) == (False, True)
     assert [a.view.owner(task) for task in range(4)] == [a.node] * 4
     assert not a.taken(2, 2), "it was not to keep it"
     assert [a.view.owner(task) for task in range(4)] == [a.node, a.node, b.node, a.node]
     clock.now_ms += HANDOVER_MS
     a.coordinator.tick()
     assert (a.done(), a.holdings.released) == (["end [3]"], [])
+    assert a.coordinator.is_at_rest
     a.coordinator.tick()
     assert a.done() == []
 
@@ -279,12 +282,14 @@ async def test_who_is_behind_keeps_what_it_serves_and_begins_the_rest_when_it_ha
     assigned = await other.rebalance(b, late)
     assert decode_assignment(assigned[late.id]).work.tasks == (2, 3)
     assert (late.done(), late.coordinator.why_not_ready()) == ([], "the node waits for the config topic")
+    assert not late.coordinator.is_at_rest
     late.coordinator.tick()
     assert late.done() == [], "not before it has read far enough"
     late.config.offset = 4
     late.coordinator.tick()
     assert late.done() == ["begin [2, 3] under 4"]
     assert late.coordinator.why_not_ready() == ""
+    assert late.coordinator.is_at_rest
 
 
 async def test_who_stays_behind_says_so_and_joins_again(clock: Clock, group: Group) -> None:

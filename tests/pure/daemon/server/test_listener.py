@@ -13,6 +13,7 @@ from structlog.testing import capture_logs
 
 from holdfast.daemon.internal_errors import InternalErrors
 from holdfast.daemon.server.listener import Server
+from holdfast.daemon.server.metrics import ServerMetrics
 from holdfast.daemon.server.sockets import CannotListen
 from holdfast.daemon.server.wire.connections import Connections
 from holdfast.daemon.server.wire.protocol import ClientProtocol
@@ -20,6 +21,7 @@ from holdfast.daemon.server.wire.requests import Body, Request
 from holdfast.daemon.settings.components.listener import LimitSettings
 from holdfast.kafka.protocol import frames
 from holdfast.metrics.instruments import Counter
+from holdfast.metrics.registry import Registry
 from tests.waiting import wait_until
 from tests.world.serving import (
     SUCCESS,
@@ -67,6 +69,19 @@ async def test_answers_of_one_turn_of_the_loop_leave_in_one_write() -> None:
         served.service.release()
         assert len(transport.written) == 2, "where nothing else is carried out, the end of the turn brings nothing"
         client.connection_lost(None)
+
+
+def test_the_longest_turn_of_the_loop_is_that_of_a_request_or_of_whatever_made_a_tick_late() -> None:
+    registry, bugs = Registry(), InternalErrors(Counter())
+    connections = Connections(lambda request, respond: None, {}, LimitSettings(), lambda *_: None, bugs)
+    metrics = ServerMetrics(registry, connections)
+    metrics.ticked(3.0)
+    assert metrics.longest_turn_ms == 3.0
+    connections.turns.note_work(connections.clock() - 0.5)
+    metrics.ticked(1.0)
+    assert metrics.longest_turn_ms >= 500
+    metrics.ticked(1.0)
+    assert dict(registry.numbers())["holdfast_loop_turn_seconds_count"] == 3
 
 
 async def test_too_many_requests_in_flight_pause_reading_until_half_are_answered() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from structlog.testing import capture_logs
 
+from holdfast.daemon.partitions.partitions import LOOK_INTERVAL_MS
 from holdfast.daemon.share.decisions import ShareShard
 from holdfast.kafka.protocol.error_codes import ErrorCode
 from holdfast.records.codecs.codec import Codec
@@ -12,9 +13,11 @@ from holdfast.records.keys import SharePartitionKey
 from tests.configs import shard_config
 from tests.simulated.memory_log import MemoryTopic
 from tests.world.node import PartitionsWorld
+from tests.world.process import TICK_MS
 from tests.world.samples import TOPIC, batch
 
 WHY_NOT = "allows no more"
+_TICKS_PER_LOOK = LOOK_INTERVAL_MS // TICK_MS + 1
 
 
 def key(number: int, group_id: str = "group") -> SharePartitionKey:
@@ -154,7 +157,7 @@ async def test_a_bound_that_comes_close_is_one_line_before_anybody_is_refused() 
     def warnings(count: int) -> list[dict[str, object]]:
         with capture_logs() as lines:
             initialize(world, *(key(number) for number in range(count)))
-            world.tick(3)
+            world.tick(_TICKS_PER_LOOK)
         return [dict(line) for line in lines if line["event"] == "state_bound_approached"]
 
     assert warnings(7) == []
@@ -167,11 +170,11 @@ async def test_a_bound_that_comes_close_is_one_line_before_anybody_is_refused() 
         "holdfast_state_refusals_total": 0,
     }
     initialize(world, key(9), key(10))
-    world.tick()
+    world.tick(_TICKS_PER_LOOK)
     assert world.series("state_refusals")["holdfast_state_refusals_total"] == 1
     for number in range(10):
         world.call(number % 2, lambda shard, _, number=number: shard.decide_delete(key(number)))  # type: ignore[misc]
-    world.tick()
+    world.tick(_TICKS_PER_LOOK)
     assert len(warnings(8)) == 1, "it came close again"
 
 

@@ -37,6 +37,17 @@ def test_a_manifest_is_verified_as_long_as_nothing_came_anew_that_it_rests_on(
     assert verifier.verified == still_verified
 
 
+def test_there_is_work_while_anything_waits_to_be_compared_or_verified() -> None:
+    for about in (EntryKey(LOG, KEY, 3), ManifestKey(LOG, 0, 9)):
+        verifier = verifier_of_nothing()
+        assert not verifier.has_work
+        verifier.record_read(about, b"whatever it says")
+        assert verifier.has_work
+    verifier = verifier_of_nothing()
+    verifier.end_reached()
+    assert verifier.has_work
+
+
 def test_a_removal_leaves_what_is_verified() -> None:
     verifier = verifier_of_nothing()
     verifier.verified = [9, 4]

@@ -4,6 +4,8 @@ import asyncio
 import gc
 from dataclasses import replace
 
+import pytest
+
 from holdfast.console.commands.serve import COLLECTOR_THRESHOLDS
 from holdfast.kafka.connection_options import ConnectionOptions
 from holdfast.runtime.kafka_log.shell import _LOADING_THRESHOLD, CoordinatorShell, _LoopHost
@@ -35,10 +37,12 @@ class StumblingObserver:
     def superseded(self, partition: object, winner: object, offset: int) -> None:
         raise AssertionError("nothing was loaded")
 
-    def ticked(self) -> None:
+    def ticked(self, late_ms: float) -> bool:
+        assert late_ms >= 0
         self.ticks += 1
         if self.ticks <= 2:
             raise RuntimeError("a bug in a tick")
+        return True
 
 
 async def test_clock_goes_on_after_a_tick_that_fails() -> None:
@@ -58,6 +62,34 @@ async def test_clock_goes_on_after_a_tick_that_fails() -> None:
     assert observer.notes == [("error", "tick_failed")] * 2
     assert await shell.stop(5)
     assert shell.runtime.is_closed
+
+
+@pytest.mark.virtual_time
+@pytest.mark.parametrize(("is_at_work", "tick_ms", "ticks"), [(True, 50, 20), (False, 50, 4), (False, 500, 2)])
+async def test_a_node_of_which_nothing_is_due_soon_ticks_less_often(is_at_work: bool, tick_ms: int, ticks: int) -> None:
+    ticked: list[float] = []
+
+    class Idler(StumblingObserver):
+        def ticked(self, late_ms: float) -> bool:
+            ticked.append(asyncio.get_running_loop().time())
+            return is_at_work
+
+    shell = CoordinatorShell(
+        CONFIG,
+        NOBODY,
+        lambda _: Counter("none", print, Bugs()),
+        Idler(),
+        metrics=make_metrics(),
+        tick_ms=tick_ms,
+        write_timeout_ms=5_000,
+        slice_ms=5,
+    )
+    shell._ticker = asyncio.create_task(shell._tick())
+    await wait_until(lambda: bool(ticked))
+    began_s = ticked.pop()
+    await asyncio.sleep(1.01)
+    assert len([moment for moment in ticked if moment <= began_s + 1.005]) == ticks
+    assert await shell.stop(5)
 
 
 async def test_a_topic_that_has_taken_the_name_is_the_log_from_then_on() -> None:
