@@ -20,7 +20,7 @@ class Interval:
     __slots__ = ("_due_ms", "_length_ms")
 
     def __init__(self, length_ms: int) -> None:
-        """Begin when it has just passed."""
+        """Begin so that the first look finds it passed."""
         self._length_ms = length_ms
         self._due_ms = 0
 

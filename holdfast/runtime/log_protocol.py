@@ -41,7 +41,7 @@ class Log(Protocol):
         """
 
     def flush_if_enough(self) -> None:
-        """Have what was appended leave now if that is worth a request, because no more is appended at once; else it leaves soon."""
+        """Have what was appended leave now if no more can be expected, because no more is appended at once; else it leaves soon."""
 
     def start_reading(self, partition: int, instance: int, from_offset: int = 0) -> None:
         """Read from an offset, or from the log's start where that is higher, and go on until `stop_reading`.

@@ -22,7 +22,7 @@ class RuntimeMetrics:
         )
         self.busy_poll_ms = registry.counter(
             "busy_poll_ms",
-            "Processor time for which the event loop polled for answers and requests in place of sleeping.",
+            "Time for which the event loop polled for answers and requests in place of sleeping, by the time of its turns.",
         )
         self.event_queue_time = histogram(
             "event_queue_time_ms",

@@ -367,7 +367,10 @@ class NodeCoordinator:
 
     @property
     def is_at_rest(self) -> bool:
-        """Whether nothing is due soon: this member does all that it is assigned, and waits for nobody to take over what it had."""
+        """Whether nothing is due within moments: this member does all that it is assigned, and nobody is to take over what it had.
+
+        The wait for an absent node goes on for minutes.
+        """
         return not (self.needs_rejoin or self._behind_until_ms is not None or self._holdings.released)
 
     def why_not_ready(self) -> str:

@@ -15,7 +15,7 @@ class ServerMetrics:
         self._turn = registry.histogram(
             "loop_turn_ms", "Time of the longest turns of the event loop; the longest between two ticks."
         )
-        self._longest = gauge("loop_turn_longest_ms", "Longest turn of the event loop since the start.")
+        self._longest = gauge("loop_turn_longest_ms", "Longest turn of the event loop since the log was reached.")
         gauge("connections", "Open connections of clients.", lambda: len(connections))
         gauge("connections_waiting", "Those whose requests wait for their turn.", lambda: connections.turns.waiting)
         counter(
@@ -46,7 +46,7 @@ class ServerMetrics:
 
     @property
     def longest_turn_ms(self) -> float:
-        """Longest turn of the event loop since the start."""
+        """Longest turn of the event loop since the log was reached."""
         return self._longest.value
 
     def ticked(self, late_ms: float) -> None:

@@ -32,8 +32,8 @@ _FORGOTTEN_S: Final = 1.0
 _QUIET_TURN_S: Final = 0.000_03
 #: One of no more than so many times the shortest of late had nothing else at all, so that nothing waits for what follows it.
 _IDLE_TURN: Final = 2
-#: How fast that is forgotten, with each quiet turn: how fast the processor is changes with what others do.
-_FORGOTTEN: Final = 1.1
+#: By so much that grows with each quiet turn, for how fast the processor is changes with what others do.
+_SHORTEST_GROWTH: Final = 1.01
 
 
 @final
@@ -59,7 +59,7 @@ class _Rest:
 
 @final
 class BusyPolling:
-    """The polling of one event loop: it begins with a request to a broker, and goes on while the next answer or request comes in time."""
+    """The polling of one event loop: it begins with a request to a broker or its answer, and goes on while the next one comes in time."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class BusyPolling:
         """Begin before the first request.
 
         Args:
-            max_us: how long to poll behind each request and each answer, in microseconds; 0: never.
+            max_us: how long to poll at most behind each request and each answer, in microseconds; 0: never.
             polled_ms: counts the time that polling takes.
             clock_s: in seconds; not the loop's clock, which counts in milliseconds, nor one of processor time, which takes a system call.
         """
@@ -125,7 +125,7 @@ class BusyPolling:
             self._try(now_s)
         elif self._in_flight == 1:
             self._requests += 1
-            self._late_requests += now_s - self._answered_s > self._max_s
+            self._late_requests += now_s - self._answered_s > self._window_s()
         self._ends_s, self._is_answered = now_s + self._window_s(), False
         if is_asleep:
             self._begin(loop)
@@ -150,8 +150,8 @@ class BusyPolling:
         if not sent_s:
             return
         now_s = self._clock_s()
-        took_s, usual_s = now_s - sent_s, self._usual_s
-        self._usual_s += (min(took_s, _TIMES_USUAL * usual_s) - usual_s) * _WEIGHT if usual_s else took_s
+        took_s = now_s - sent_s
+        self._usual_s += (min(took_s, self._max_s) - self._usual_s) * (_WEIGHT if self._usual_s else 1)
         self._in_flight -= 1
         is_resting, is_late = now_s < self._rest.until_s, took_s > self._max_s
         if not is_resting:
@@ -159,7 +159,7 @@ class BusyPolling:
             self._late_answers += is_late
         if not self._in_flight:
             self._answered_s, self._is_answered = now_s, True
-            loop = self._known_loop
+            loop, is_resting = self._known_loop, is_resting or now_s < self._answered_rest.until_s
             if self._loop is None and loop is not None and not (is_resting or is_late):
                 self._begin(loop)
 
@@ -175,7 +175,7 @@ class BusyPolling:
         self._now_s = now_s
         if turn_s < _QUIET_TURN_S:
             self._count(turn_s)
-            self._shortest_turn_s = min(_FORGOTTEN * self._shortest_turn_s, turn_s)
+            self._shortest_turn_s = min(_SHORTEST_GROWTH * self._shortest_turn_s, turn_s)
         if self._is_answered:
             # The client has its answer only now: what is done with a broker's answer took the time since it came.
             self._answered_s, self._is_answered = now_s, False

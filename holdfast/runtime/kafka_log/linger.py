@@ -108,8 +108,11 @@ class Company:
         return waiting >= self._usual * self._enough
 
     def ends_with(self, waiting: int) -> bool:
-        """Tell within a turn of the loop whether to flush at once; if not, `is_complete` tells at its end."""
-        if not waiting or not self.is_enough(waiting):
+        """Tell within a turn of the loop whether to flush at once, because all that is usually outstanding waits.
+
+        If not, `is_complete` tells at its end: with less, what comes later in this turn would wait for the answer to what came before.
+        """
+        if not waiting or waiting < self._usual:
             return False
         self._seen = 0
         return True

@@ -113,7 +113,7 @@ class Sender:
             self._flush_soon()
 
     def flush_if_enough(self) -> None:
-        """Send now what waits, if no more that is outstanding is worth waiting for: a turn of the loop is a part of an answer's time."""
+        """Send now what waits, if no more is outstanding as a rule: a turn of the loop is a part of an answer's time."""
         end, is_adaptive = self._turn_end, self._config.append_linger_ms <= 0
         if end is not None and is_adaptive and self._company.ends_with(self.accumulator.records):
             end.cancel()

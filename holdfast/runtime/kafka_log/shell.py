@@ -134,11 +134,12 @@ class CoordinatorShell:
         return await self._log.close(timeout_s)
 
     async def _tick(self) -> None:
-        pause_ms = self._tick_ms
+        pause_ms, woke_ms = self._tick_ms, exact_now_ms()
         while True:
-            began_ms = exact_now_ms()
             await asyncio.sleep(pause_ms / 1_000)
-            late_ms, pause_ms = max(0.0, exact_now_ms() - began_ms - pause_ms), self._tick_ms
+            before_ms, woke_ms = woke_ms, exact_now_ms()
+            # From one tick to the next, so that what a tick takes of the loop is a part of it.
+            late_ms, pause_ms = max(0.0, woke_ms - before_ms - pause_ms), self._tick_ms
             try:
                 self.runtime.tick()
                 is_at_work = self._observer.ticked(late_ms)

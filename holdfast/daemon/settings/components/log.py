@@ -121,10 +121,10 @@ class LogSettings(Component):
     )
     busy_poll_us: int = setting(
         1_000,
-        "How long, in microseconds, the event loop polls before it sleeps: after a request to a broker, until its answer comes, and after "
-        "the answer, until the next request does; waking a thread takes long on many machines. It lets other threads run first, and rests "
-        "where most come later or the loop would hardly sleep. Steady requests cost up to a whole processor. Set 0 where a container has "
-        "a quota of less than two: polling uses it up.",
+        "How long at most, in microseconds, the event loop polls before it sleeps: after a request to a broker, until its answer comes, "
+        "and after the answer, until the next request does; twice as long as answers usually take. Waking a thread takes long on many "
+        "machines. It lets other threads run first, and rests where most come later or the loop would hardly sleep. Steady requests cost "
+        "up to a whole processor. Set 0 where a container has a quota of less than two: polling uses it up.",
         ge=0,
         le=10_000,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from types import SimpleNamespace
 
 import pytest
 from structlog.testing import capture_logs
@@ -35,6 +36,14 @@ async def test_a_pruner_has_its_turn_at_each_tick_while_it_is_at_work_and_now_an
     }
     world.partitions.pruners[5].phase = Phase.IDLE
     assert not world.partitions.ticked(0)
+
+
+async def test_a_node_is_at_work_while_its_snapshots_have_more_to_do() -> None:
+    world = await PartitionsWorld(MemoryTopic(1)).serve()
+    assert not world.partitions.ticked(0)
+    for has_more in (True, False):
+        world.partitions._snapshots = SimpleNamespace(tick=lambda has_more=has_more: has_more)  # type: ignore[assignment]
+        assert world.partitions.ticked(0) is has_more
 
 
 async def test_the_node_learns_how_late_each_tick_is() -> None:

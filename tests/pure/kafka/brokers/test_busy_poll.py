@@ -95,7 +95,7 @@ def test_polling_ends_with_its_time(loop: Loop) -> None:
     assert not loop.due
 
 
-def test_an_answer_begins_no_polling(loop: Loop) -> None:
+def test_an_answer_that_comes_later_than_any_polling_begins_none(loop: Loop) -> None:
     sent_s = loop.send()
     loop.take_turns(0.01)
     loop.polling.on_answered(sent_s)
@@ -121,6 +121,17 @@ def test_it_ends_behind_twice_what_answers_usually_take_for_whoever_is_to_answer
     loop.send()
     assert loop.take_turns(60) in (20, 21)
     assert not loop.due
+
+
+def test_behind_answers_it_rests_where_requests_follow_later_than_it_polls_for_them(loop: Loop) -> None:
+    for _ in range(6):
+        share_awake(loop, 0.000_1, 0.000_4)
+    answered, followed = share_awake(loop, 0.000_1, 0.000_4)
+    assert answered == 1
+    assert followed == 0
+    turns = loop.turns
+    loop.exchange(0.000_1, 0.000_4)
+    assert loop.turns - turns <= 8, "for the answer alone"
 
 
 def test_it_begins_again_behind_an_answer_that_came_a_little_later(loop: Loop) -> None:
@@ -303,6 +314,10 @@ def test_nobody_goes_before_a_request_that_was_taken_off_its_socket(
     assert len(yields) == 19, "less than the time of a busy turn, and more than that of an idle one"
     assert loop.take_turns(0.000_004) == 1
     assert len(yields) == 20
+    for _ in range(10):
+        loop.work(0.000_007)
+        assert loop.take_turns(0.000_004) == 1
+    assert len(yields) == 20, "however many such turns follow each other"
 
 
 @pytest.mark.parametrize(

@@ -3,11 +3,13 @@
 import asyncio
 import gc
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
 from holdfast.console.commands.serve import COLLECTOR_THRESHOLDS
 from holdfast.kafka.connection_options import ConnectionOptions
+from holdfast.runtime.kafka_log import shell as shell_module
 from holdfast.runtime.kafka_log.shell import _LOADING_THRESHOLD, CoordinatorShell, _LoopHost
 from tests.configs import kafka_log_config
 from tests.pure.runtime.counter import Bugs, Counter
@@ -89,6 +91,45 @@ async def test_a_node_of_which_nothing_is_due_soon_ticks_less_often(is_at_work: 
     began_s = ticked.pop()
     await asyncio.sleep(1.01)
     assert len([moment for moment in ticked if moment <= began_s + 1.005]) == ticks
+    assert await shell.stop(5)
+
+
+async def test_a_tick_is_late_by_what_the_one_before_took_of_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    late: list[float] = []
+    now_ms = 0.0
+
+    async def sleep(pause_s: float) -> None:
+        nonlocal now_ms
+        now_ms += pause_s * 1_000
+        if len(late) == 4:
+            await real_sleep(60)
+        await real_sleep(0)
+
+    class Slow(StumblingObserver):
+        def ticked(self, late_ms: float) -> bool:
+            nonlocal now_ms
+            late.append(late_ms)
+            now_ms += (0.0, 800.0, 0.0, 0.0)[len(late) - 1]
+            return True
+
+    real_sleep = asyncio.sleep
+    shell = CoordinatorShell(
+        CONFIG,
+        NOBODY,
+        lambda _: Counter("none", print, Bugs()),
+        Slow(),
+        metrics=make_metrics(),
+        tick_ms=50,
+        write_timeout_ms=5_000,
+        slice_ms=5,
+    )
+    monkeypatch.setattr(shell_module, "exact_now_ms", lambda: now_ms)
+    monkeypatch.setattr(shell_module, "asyncio", SimpleNamespace(sleep=sleep))
+    ticker = asyncio.create_task(shell._tick())
+    await wait_until(lambda: len(late) == 4)
+    ticker.cancel()
+    assert late == [0, 0, 800, 0]
+    monkeypatch.undo()
     assert await shell.stop(5)
 
 

@@ -120,7 +120,7 @@ async def test_a_request_leaves_with_half_of_what_is_outstanding_or_when_a_turn_
     assert await sender.close(5)
 
 
-async def test_enough_leaves_within_the_turn_that_appends_it_and_less_waits_for_its_end(brokers: FakeBrokers) -> None:
+async def test_all_that_is_outstanding_leaves_within_its_turn_and_less_waits_for_the_end(brokers: FakeBrokers) -> None:
     sender = make_sender(brokers)
     sender.append(0, b"k", b"1", b"h")
     await _await_answers(sender, brokers, 1)
@@ -139,8 +139,13 @@ async def test_enough_leaves_within_the_turn_that_appends_it_and_less_waits_for_
     assert sender._in_flight == 0, "seven more may come"
     await _await_answers(sender, brokers, 4)
     assert batches_of(brokers.requests[3][2]) == {0: [b"4"]}
+    for _ in range(7):
+        sender.append(0, b"k", b"5", b"h")
+        sender.flush_if_enough()
+    await _await_answers(sender, brokers, 5)
+    assert batches_of(brokers.requests[4][2]) == {0: 7 * [b"5"]}, "a turn of several calls is one request"
     assert await sender.close(5)
-    assert len(brokers.requests) == 4, "each record left once"
+    assert len(brokers.requests) == 5, "each record left once"
 
 
 async def test_where_a_linger_is_set_nothing_leaves_within_a_turn(brokers: FakeBrokers) -> None:
