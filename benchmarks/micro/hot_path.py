@@ -84,7 +84,7 @@ class ListLog:
     def query_log_start(self, partition: int, instance: int) -> None:
         """Nothing is read."""
 
-    def flush_if_enough(self) -> None:
+    def flush_if_all_wait(self) -> None:
         """Nothing waits."""
 
     def query_latest_offsets(self, round_number: int, partitions: list[int]) -> None:

@@ -177,7 +177,7 @@ class CoordinatorRuntime:
         if outbox.replies or outbox.effects or read_indexes.wanted:
             self._drain()
         try:
-            self._log.flush_if_enough()
+            self._log.flush_if_all_wait()
         except Exception as bug:  # what was appended is not lost by it: an append that stalls fails its partition
             self._host.note("error", "flush_failed", {"error": repr(bug), "exc_info": bug})
 

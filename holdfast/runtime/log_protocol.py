@@ -40,7 +40,7 @@ class Log(Protocol):
             AppendRefused: the record was not taken; it will never be appended.
         """
 
-    def flush_if_enough(self) -> None:
+    def flush_if_all_wait(self) -> None:
         """Have what was appended leave now if no more can be expected, because no more is appended at once; else it leaves soon."""
 
     def start_reading(self, partition: int, instance: int, from_offset: int = 0) -> None:

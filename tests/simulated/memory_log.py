@@ -246,8 +246,8 @@ class MemoryLog:
         """See `Log.query_log_start`."""
         self._starts_asked.append((partition, instance))
 
-    def flush_if_enough(self) -> None:
-        """See `Log.flush_if_enough`: nothing waits."""
+    def flush_if_all_wait(self) -> None:
+        """See `Log.flush_if_all_wait`: nothing waits."""
 
     def query_latest_offsets(self, round_number: int, partitions: list[int]) -> None:
         """See `Log.query_latest_offsets`."""

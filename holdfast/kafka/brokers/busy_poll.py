@@ -119,14 +119,14 @@ class BusyPolling:
         self._in_flight += 1
         if now_s < self._rest.until_s:
             return now_s
-        is_asleep = self._loop is not loop
+        is_asleep, window_s = self._loop is not loop, self._window_s()
         if is_asleep and now_s - max(self._now_s, self._rest.until_s) > _FORGOTTEN_S:
             self._rest, self._answered_rest = _Rest(), _Rest()
             self._try(now_s)
         elif self._in_flight == 1:
             self._requests += 1
-            self._late_requests += now_s - self._answered_s > self._window_s()
-        self._ends_s, self._is_answered = now_s + self._window_s(), False
+            self._late_requests += now_s - self._answered_s > window_s
+        self._ends_s, self._is_answered = now_s + window_s, False
         if is_asleep:
             self._begin(loop)
         return now_s
@@ -138,7 +138,6 @@ class BusyPolling:
     def _begin(self, loop: asyncio.AbstractEventLoop) -> None:
         """Begin to poll, with the next whole turn of the loop."""
         self._loop = self._known_loop = loop
-        self._now_s = self._clock_s()
         loop.call_soon(self._begin_turns, loop)
 
     def on_answered(self, sent_s: float) -> None:
@@ -153,14 +152,14 @@ class BusyPolling:
         took_s = now_s - sent_s
         self._usual_s += (min(took_s, self._max_s) - self._usual_s) * (_WEIGHT if self._usual_s else 1)
         self._in_flight -= 1
-        is_resting, is_late = now_s < self._rest.until_s, took_s > self._max_s
-        if not is_resting:
+        is_late = took_s > self._max_s
+        if now_s >= self._rest.until_s:
             self._answers += 1
             self._late_answers += is_late
         if not self._in_flight:
             self._answered_s, self._is_answered = now_s, True
-            loop, is_resting = self._known_loop, is_resting or now_s < self._answered_rest.until_s
-            if self._loop is None and loop is not None and not (is_resting or is_late):
+            loop, rests_until_s = self._known_loop, max(self._rest.until_s, self._answered_rest.until_s)
+            if self._loop is None and loop is not None and now_s >= rests_until_s and not is_late:
                 self._begin(loop)
 
     def _begin_turns(self, loop: asyncio.AbstractEventLoop) -> None:

@@ -107,7 +107,7 @@ class Company:
         """Tell whether so many records are worth a flush."""
         return waiting >= self._usual * self._enough
 
-    def ends_with(self, waiting: int) -> bool:
+    def has_all(self, waiting: int) -> bool:
         """Tell within a turn of the loop whether to flush at once, because all that is usually outstanding waits.
 
         If not, `is_complete` tells at its end: with less, what comes later in this turn would wait for the answer to what came before.

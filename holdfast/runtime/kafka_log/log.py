@@ -122,7 +122,7 @@ class KafkaLog:
         self._tail = self._make_fetcher("tail")
         self._load = self._make_fetcher("load")
         self.append = self._sender.append
-        self.flush_if_enough = self._sender.flush_if_enough
+        self.flush_if_all_wait = self._sender.flush_if_all_wait
 
     async def start(self, listener: LogListener) -> None:
         """Find the brokers and begin to work for this listener.

@@ -112,10 +112,10 @@ class Sender:
         if self.accumulator.append(partition, key, value, header) and self._turn_end is None:
             self._flush_soon()
 
-    def flush_if_enough(self) -> None:
+    def flush_if_all_wait(self) -> None:
         """Send now what waits, if no more is outstanding as a rule: a turn of the loop is a part of an answer's time."""
         end, is_adaptive = self._turn_end, self._config.append_linger_ms <= 0
-        if end is not None and is_adaptive and self._company.ends_with(self.accumulator.records):
+        if end is not None and is_adaptive and self._company.has_all(self.accumulator.records):
             end.cancel()
             self._turn_end = None
             self._flush()

@@ -61,7 +61,7 @@ def test_what_operations_append_together_is_flushed_behind_all_of_them(monkeypat
     world = World()
     world.run("given serve")
     seen: list[int] = []
-    monkeypatch.setattr(world, "flush_if_enough", lambda: seen.append(world.runtime.partitions[0].ownership.sequence))
+    monkeypatch.setattr(world, "flush_if_all_wait", lambda: seen.append(world.runtime.partitions[0].ownership.sequence))
     before = world.runtime.partitions[0].ownership.sequence
     operations = [Add(name, [number], "add", lambda _, __: None) for name, number in (("a", 1), ("b", 2), ("c", 3))]
     world.runtime.write_many([(0, each) for each in operations])
@@ -75,7 +75,7 @@ def test_a_bug_in_a_flush_is_told_and_is_no_callers(monkeypatch: pytest.MonkeyPa
     def fail() -> None:
         raise RuntimeError("a bug")
 
-    monkeypatch.setattr(world, "flush_if_enough", fail)
+    monkeypatch.setattr(world, "flush_if_all_wait", fail)
     assert world.run("write a +1")[-1].startswith("error: flush_failed")
     world.run("land")
     assert world.run("read")[-1] == "answer a: 1"

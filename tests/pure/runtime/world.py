@@ -349,8 +349,8 @@ class World:
     def query_log_start(self, partition: int, instance: int) -> None:
         self.told.append("ask log start" + _on(partition))
 
-    def flush_if_enough(self) -> None:
-        """See `Log.flush_if_enough`: nothing waits."""
+    def flush_if_all_wait(self) -> None:
+        """See `Log.flush_if_all_wait`: nothing waits."""
 
     def query_latest_offsets(self, round_number: int, partitions: list[int]) -> None:
         self.told.append(f"ask read index, round {round_number}: {partitions}")

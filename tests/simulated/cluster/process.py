@@ -236,9 +236,9 @@ class ProcessLog(MemoryLog):
         """See `Log.query_log_start`."""
         self.kafka.query_log_start(partition, instance)
 
-    def flush_if_enough(self) -> None:
-        """See `Log.flush_if_enough`."""
-        self.kafka.flush_if_enough()
+    def flush_if_all_wait(self) -> None:
+        """See `Log.flush_if_all_wait`."""
+        self.kafka.flush_if_all_wait()
 
     def query_latest_offsets(self, round_number: int, partitions: list[int]) -> None:
         """See `Log.query_latest_offsets`."""

@@ -126,7 +126,7 @@ class WatchedLog:
         self.stop_reading = log.stop_reading
         self.query_log_start = log.query_log_start
         self.query_latest_offsets = log.query_latest_offsets
-        self.flush_if_enough = log.flush_if_enough
+        self.flush_if_all_wait = log.flush_if_all_wait
         self.delete_records = log.delete_records
 
     def append(self, partition: int, key: bytes, value: bytes | None, header: bytes) -> None:

@@ -10,7 +10,8 @@ import pytest
 from holdfast.console.commands.serve import COLLECTOR_THRESHOLDS
 from holdfast.kafka.connection_options import ConnectionOptions
 from holdfast.runtime.kafka_log import shell as shell_module
-from holdfast.runtime.kafka_log.shell import _LOADING_THRESHOLD, CoordinatorShell, _LoopHost
+from holdfast.runtime.kafka_log.log import KafkaLogConfig
+from holdfast.runtime.kafka_log.shell import _LOADING_THRESHOLD, CoordinatorShell, Observer, _LoopHost
 from tests.configs import kafka_log_config
 from tests.pure.runtime.counter import Bugs, Counter
 from tests.pure.runtime.kafka_log.fetcher_world import make_metrics
@@ -47,18 +48,23 @@ class StumblingObserver:
         return True
 
 
-async def test_clock_goes_on_after_a_tick_that_fails() -> None:
-    observer = StumblingObserver()
-    shell = CoordinatorShell(
+def make_shell(observer: Observer, *, tick_ms: int = 1, log_config: KafkaLogConfig = NOBODY) -> CoordinatorShell:
+    """Return one that has not started, and whose log reaches nobody."""
+    return CoordinatorShell(
         CONFIG,
-        NOBODY,
+        log_config,
         lambda _: Counter("none", print, Bugs()),
         observer,
         metrics=make_metrics(),
-        tick_ms=1,
+        tick_ms=tick_ms,
         write_timeout_ms=5_000,
         slice_ms=5,
     )
+
+
+async def test_clock_goes_on_after_a_tick_that_fails() -> None:
+    observer = StumblingObserver()
+    shell = make_shell(observer)
     shell._ticker = asyncio.create_task(shell._tick())
     await wait_until(lambda: observer.ticks >= 4)
     assert observer.notes == [("error", "tick_failed")] * 2
@@ -76,16 +82,7 @@ async def test_a_node_of_which_nothing_is_due_soon_ticks_less_often(is_at_work: 
             ticked.append(asyncio.get_running_loop().time())
             return is_at_work
 
-    shell = CoordinatorShell(
-        CONFIG,
-        NOBODY,
-        lambda _: Counter("none", print, Bugs()),
-        Idler(),
-        metrics=make_metrics(),
-        tick_ms=tick_ms,
-        write_timeout_ms=5_000,
-        slice_ms=5,
-    )
+    shell = make_shell(Idler(), tick_ms=tick_ms)
     shell._ticker = asyncio.create_task(shell._tick())
     await wait_until(lambda: bool(ticked))
     began_s = ticked.pop()
@@ -113,16 +110,7 @@ async def test_a_tick_is_late_by_what_the_one_before_took_of_the_loop(monkeypatc
             return True
 
     real_sleep = asyncio.sleep
-    shell = CoordinatorShell(
-        CONFIG,
-        NOBODY,
-        lambda _: Counter("none", print, Bugs()),
-        Slow(),
-        metrics=make_metrics(),
-        tick_ms=50,
-        write_timeout_ms=5_000,
-        slice_ms=5,
-    )
+    shell = make_shell(Slow(), tick_ms=50)
     monkeypatch.setattr(shell_module, "exact_now_ms", lambda: now_ms)
     monkeypatch.setattr(shell_module, "asyncio", SimpleNamespace(sleep=sleep))
     ticker = asyncio.create_task(shell._tick())
@@ -134,16 +122,7 @@ async def test_a_tick_is_late_by_what_the_one_before_took_of_the_loop(monkeypatc
 
 
 async def test_a_topic_that_has_taken_the_name_is_the_log_from_then_on() -> None:
-    shell = CoordinatorShell(
-        CONFIG,
-        replace(NOBODY, topic_id=bytes(15) + b"1"),
-        lambda _: Counter("none", print, Bugs()),
-        StumblingObserver(),
-        metrics=make_metrics(),
-        tick_ms=1,
-        write_timeout_ms=5_000,
-        slice_ms=5,
-    )
+    shell = make_shell(StumblingObserver(), log_config=replace(NOBODY, topic_id=bytes(15) + b"1"))
     assert shell._log._brokers.wanted_id == bytes(15) + b"1"
     shell.renew_log(bytes(15) + b"2")
     assert shell._log._brokers.wanted_id == shell.runtime.config.log.topic_id == bytes(15) + b"2"

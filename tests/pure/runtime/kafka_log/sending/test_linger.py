@@ -78,12 +78,12 @@ def test_a_flush_waits_for_half_of_what_is_outstanding_while_each_turn_brings_so
 def test_within_a_turn_only_all_that_is_outstanding_is_flushed_and_the_next_look_is_a_first_one() -> None:
     company = Company(0.005)
     _send(company, 64)
-    assert not company.ends_with(0)
+    assert not company.has_all(0)
     assert not company.is_complete(10, 0)
-    assert not company.ends_with(63), "what comes later in this turn would wait for an answer"
-    assert company.ends_with(64)
+    assert not company.has_all(63), "what comes later in this turn would wait for an answer"
+    assert company.has_all(64)
     assert not company.is_complete(10, 0), "as many as at the last look, but a flush was between"
-    assert not Company(0.005).ends_with(0), "nothing is not enough, though nothing was ever outstanding"
+    assert not Company(0.005).has_all(0), "nothing is not enough, though nothing was ever outstanding"
 
 
 def test_what_is_in_flight_is_outstanding_too() -> None:

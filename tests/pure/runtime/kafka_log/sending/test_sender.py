@@ -125,23 +125,23 @@ async def test_all_that_is_outstanding_leaves_within_its_turn_and_less_waits_for
     sender.append(0, b"k", b"1", b"h")
     await _await_answers(sender, brokers, 1)
     sender.append(0, b"k", b"2", b"h")
-    sender.flush_if_enough()
+    sender.flush_if_all_wait()
     assert sender._in_flight == 1
-    sender.flush_if_enough()
+    sender.flush_if_all_wait()
     await _await_answers(sender, brokers, 2)
     assert batches_of(brokers.requests[1][2]) == {0: [b"2"]}
     for _ in range(8):
         sender.append(0, b"k", b"3", b"h")
-    sender.flush_if_enough()
+    sender.flush_if_all_wait()
     await _await_answers(sender, brokers, 3)
     sender.append(0, b"k", b"4", b"h")
-    sender.flush_if_enough()
+    sender.flush_if_all_wait()
     assert sender._in_flight == 0, "seven more may come"
     await _await_answers(sender, brokers, 4)
     assert batches_of(brokers.requests[3][2]) == {0: [b"4"]}
     for _ in range(7):
         sender.append(0, b"k", b"5", b"h")
-        sender.flush_if_enough()
+        sender.flush_if_all_wait()
     await _await_answers(sender, brokers, 5)
     assert batches_of(brokers.requests[4][2]) == {0: 7 * [b"5"]}, "a turn of several calls is one request"
     assert await sender.close(5)
@@ -153,7 +153,7 @@ async def test_where_a_linger_is_set_nothing_leaves_within_a_turn(brokers: FakeB
     sender.append(0, b"k", b"1", b"h")
     await _await_answers(sender, brokers, 1)
     sender.append(0, b"k", b"2", b"h")
-    sender.flush_if_enough()
+    sender.flush_if_all_wait()
     assert sender._in_flight == 0
     await _await_answers(sender, brokers, 2)
     assert await sender.close(5)
