@@ -7,7 +7,15 @@ from pathlib import Path
 import pytest
 
 from benchmarks.generator import Measurement, Workload
-from benchmarks.node.compare import ComparedNode, NodeOptions, main, parse_node, parse_workload, table
+from benchmarks.node.compare import (
+    ComparedNode,
+    NodeOptions,
+    main,
+    parse_node,
+    parse_workload,
+    ratio_interval,
+    table,
+)
 
 RUN = Measurement(
     requests=1,
@@ -115,5 +123,16 @@ def test_a_row_has_medians_and_what_they_are_of_the_first_contenders() -> None:
         "| write · 1 key · 1 conn · spread | requests/s | p50 ms | p99 ms | errors |",
         "| --- | --: | --: | --: | --: |",
         "| kafka | 1,000 (1.00) | 2.000 (1.00) | 4.00 (1.00) | 0 |",
-        "| now | 1,500 (1.50) | 1.000 (0.50) | 4.00 (1.00) | 2 |",
+        "| now | 1,500 (1.50, 1.00 to 9.00) | 1.000 (0.50, 0.05 to 1.00) | 4.00 (1.00, 1.00 to 1.00) | 2 |",
     ]
+
+
+def test_what_slows_both_of_a_round_widens_no_interval() -> None:
+    bases = [1.0, 9.0, 2.0, 7.0, 3.0]
+    assert ratio_interval([2 * base for base in bases], bases) == (2.0, 2.0)
+
+
+def test_an_interval_narrows_with_the_rounds() -> None:
+    quick, slow = ratio_interval([1.0, 2.0] * 3, [1.0] * 6), ratio_interval([1.0, 1.5, 2.0] * 40, [1.0] * 120)
+    assert quick == (1.0, 2.0)
+    assert slow == (1.5, 1.5)
