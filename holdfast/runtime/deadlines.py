@@ -8,9 +8,17 @@ from collections import deque
 from collections.abc import Callable
 from functools import partial
 from heapq import heappop, heappush
-from typing import final
+from typing import Final, final
 
 from holdfast.runtime.state_machine import Operation, StateMachine
+
+#: A node of which nothing is due soon ticks no more often than this: whoever shares its processors notices each tick.
+_REST_TICK_MS: Final = 250
+
+
+def rest_tick_ms(tick_ms: int) -> int:
+    """Return how long a node that ticks every `tick_ms` pauses between two ticks while it is at rest."""
+    return max(tick_ms, _REST_TICK_MS)
 
 
 @final

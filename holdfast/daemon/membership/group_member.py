@@ -36,7 +36,7 @@ from holdfast.daemon.settings.models import Settings
 from holdfast.kafka.discovery.broker_links import broker_links
 from holdfast.kafka.discovery.groups import Groups
 from holdfast.metrics.registry import Registry
-from holdfast.runtime.kafka_log.shell import REST_TICK_MS
+from holdfast.runtime.deadlines import rest_tick_ms
 from holdfast.runtime.membership import MemberClosed, MembershipError, MembershipFailed, MembershipSettings
 from holdfast.runtime.membership.kafka_group import Member
 from holdfast.runtime.partition.states import State
@@ -282,7 +282,7 @@ class GroupMember:
                     self._member.request_rejoin(reason)
                 is_at_rest = self._coordinator.is_at_rest and not self._polling
                 tick_ms = self._settings.load.tick_ms
-                await self._member.poll(max(tick_ms, REST_TICK_MS) if is_at_rest else tick_ms)
+                await self._member.poll(rest_tick_ms(tick_ms) if is_at_rest else tick_ms)
             except MembershipFailed as failure:
                 why = str(failure)
                 _log.error("membership_refused", why=why)

@@ -10,6 +10,7 @@ from typing import Final, Protocol
 from holdfast.clock import exact_now_ms, make_wall_clock_ms
 from holdfast.records.checkpoint import Checkpoint
 from holdfast.runtime.coordinator import CoordinatorRuntime
+from holdfast.runtime.deadlines import rest_tick_ms
 from holdfast.runtime.kafka_log.log import KafkaLog, KafkaLogConfig
 from holdfast.runtime.metrics import RuntimeMetrics
 from holdfast.runtime.partition.lifecycle import Partition
@@ -34,9 +35,6 @@ class Observer(Protocol):
     def ticked(self, late_ms: float) -> bool:
         """Do what is due at each tick, which came so much late; return whether there is more to do than to look now and then."""
 
-
-#: A node of which nothing is due soon ticks no more often than this: whoever shares its processors notices each tick.
-REST_TICK_MS: Final = 250
 
 #: New containers after which Python's collector looks at them, in turns of the loop in which loads work: a fifth of what `holdfast serve`
 #: sets. The collector is the process's, so one host at a time may do this, as a node has but one.
@@ -144,6 +142,6 @@ class CoordinatorShell:
                 self.runtime.tick()
                 is_at_work = self._observer.ticked(late_ms)
                 if not is_at_work and self.runtime.is_at_rest:
-                    pause_ms = max(self._tick_ms, REST_TICK_MS)
+                    pause_ms = rest_tick_ms(self._tick_ms)
             except Exception as bug:  # the clock must go on; the line names the bug
                 self._observer.note("error", "tick_failed", {"error": repr(bug), "exc_info": bug})

@@ -1,11 +1,13 @@
-"""A node's membership from start to stop, on a real socket, where the broker is too old for members."""
+"""A node's membership: on a real socket, where the broker is too old for members, and how often it looks at what is due."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 from structlog.testing import capture_logs
 
 from holdfast.daemon.internal_errors import InternalErrors
@@ -20,32 +22,39 @@ from holdfast.daemon.topics.state_topic import StateTopic
 from holdfast.kafka.connection_options import ConnectionOptions
 from holdfast.metrics.instruments import Counter
 from holdfast.metrics.registry import Registry
+from holdfast.runtime.membership import MemberClosed
 from tests.pure.daemon.membership.world import Config
 from tests.waiting import in_patience
 from tests.world.old_broker import old_broker
 
 
+def make_member(broker_port: int, bugs: Counter, refused: Callable[[str, bool], None]) -> GroupMember:
+    nothing_is_served: Any = SimpleNamespace(find=lambda index: None, note_served_elsewhere=lambda indexes: None)
+    address = f"127.0.0.1:{broker_port}"
+    connection = ConnectionOptions(bootstrap=(("127.0.0.1", broker_port),))
+    return GroupMember(
+        load_settings(flags={"kafka.bootstrap.servers": address}).settings,
+        "nodes",
+        Node(1, "h", 9001),
+        LogPlace(StateTopic("state", bytes(16), 4, 1, 1_000_000), "cluster", connection, "h:9001"),
+        nothing_is_served,
+        Duties({}, InternalErrors(Counter())),
+        KnownMembers(),
+        Config(),
+        Registry(),
+        InternalErrors(bugs),
+        now_ms=lambda: 0,
+        refused=refused,
+        is_left_out=lambda partition: False,
+    )
+
+
 async def test_a_broker_that_is_too_old_for_members_ends_the_node_with_what_to_change() -> None:
     refusals: asyncio.Queue[tuple[str, bool]] = asyncio.Queue()
     bugs = Counter()
-    nothing_is_served: Any = SimpleNamespace(find=lambda index: None, note_served_elsewhere=lambda indexes: None)
     async with old_broker() as broker:
-        address = f"127.0.0.1:{broker.port}"
-        connection = ConnectionOptions(bootstrap=(("127.0.0.1", broker.port),))
-        member = GroupMember(
-            load_settings(flags={"kafka.bootstrap.servers": address}).settings,
-            "nodes",
-            Node(1, "h", 9001),
-            LogPlace(StateTopic("state", bytes(16), 4, 1, 1_000_000), "cluster", connection, "h:9001"),
-            nothing_is_served,
-            Duties({}, InternalErrors(Counter())),
-            KnownMembers(),
-            Config(),
-            Registry(),
-            InternalErrors(bugs),
-            now_ms=lambda: 0,
-            refused=lambda why, is_setting_wrong: refusals.put_nowait((why, is_setting_wrong)),
-            is_left_out=lambda partition: False,
+        member = make_member(
+            broker.port, bugs, lambda why, is_setting_wrong: refusals.put_nowait((why, is_setting_wrong))
         )
         with capture_logs() as lines:
             member.start()
@@ -70,3 +79,34 @@ async def test_a_broker_that_is_too_old_for_members_ends_the_node_with_what_to_c
         ("group_left", None, None),
     ]
     assert bugs.value == 1
+
+
+async def test_a_member_of_which_nothing_is_due_looks_less_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    member = make_member(1, Counter(), lambda why, is_setting_wrong: None)
+    at_rest = iter([False, True, True, False])
+    pauses_ms: list[int] = []
+
+    async def wait() -> None:
+        await blocked.wait()
+
+    async def poll(timeout_ms: int) -> None:
+        pauses_ms.append(timeout_ms)
+        if len(pauses_ms) == 2:
+            member._run_poll(wait())
+        if len(pauses_ms) == 4:
+            raise MemberClosed
+
+    class Coordinator:
+        is_at_rest = property(lambda _: next(at_rest))
+
+        def tick(self) -> None: ...
+
+        def take_rejoin(self) -> str:
+            return ""
+
+    blocked = asyncio.Event()
+    monkeypatch.setattr(member, "_coordinator", Coordinator())
+    monkeypatch.setattr(member, "_member", SimpleNamespace(poll=poll))
+    await in_patience(member._keep())
+    blocked.set()
+    assert pauses_ms == [50, 250, 50, 50], "and while it is waiting for the word of a former owner it is not at rest"
