@@ -3,8 +3,8 @@
 Each node has a state topic of its own in one cluster. All take turns in a random order, for whoever always comes behind Kafka's
 coordinator is measured too low, and in each mix a caller has what it has in the tables: with several brokers and *spread*, a connection
 to each coordinator of Kafka's.
-Beside each ratio stands in which interval it would lie in 95 of 100 such programs, as far as their runs tell: what a few runs say of p99
-is seldom within a tenth.
+Beside each ratio is its 95 % confidence interval. It tells how far the rounds of one program differ, not how far another hour or another
+start of the brokers would.
 """
 
 from __future__ import annotations
@@ -47,9 +47,11 @@ _EFFORT: Final = Effort(warm_up_rounds_max=6, warm_up_round_s=2.0)
 _RESERVED: Final = frozenset({"kafka.bootstrap.servers", "listen", "http.listen", "state_topic", "workers"})
 #: What of a run is shown.
 _SHOWN: Final = (("requests_per_s", "requests/s", ",.0f"), ("p50_ms", "p50 ms", ".3f"), ("p99_ms", "p99 ms", ".2f"))
-#: How often the rounds are drawn anew for an interval, and what of the ratios that come of it lies below it, and above it.
+#: Resamples of the rounds for an interval, and the share of their ratios below it, and above it.
 _RESAMPLES: Final = 1_000
 _TAIL: Final = 0.025
+#: With fewer, the least and the greatest value are no 95 % interval.
+_INTERVAL_ROUNDS_MIN: Final = 6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,9 +127,9 @@ def parse_workload(text: str) -> Workload:
 
 
 def ratio_interval(values: Sequence[float], bases: Sequence[float]) -> tuple[float, float]:
-    """Return between what the ratio of two medians lies in 95 of 100 cases, both inclusive; the same for the same values.
+    """Return the 95 % confidence interval of the ratio of two medians, both ends inclusive; the same for the same values.
 
-    It is found by drawing rounds anew, with a value and a base each, for what slows one contender of a round slows the other (a bootstrap).
+    A percentile bootstrap: rounds are resampled with the value and the base of each, because what slows one contender slows the other.
 
     Args:
         values: one for each round.
@@ -144,7 +146,7 @@ def ratio_interval(values: Sequence[float], bases: Sequence[float]) -> tuple[flo
 
 
 def table(workload: Workload, runs: Mapping[str, Sequence[Measurement]]) -> list[str]:
-    """Return the lines of a table: medians, their ratios to those of the first contender with their intervals, and all errors."""
+    """Return the lines of a table: medians, their ratios to the first contender's, the intervals of these, and all errors."""
     titles = " | ".join(title for _, title, _ in _SHOWN)
     lines = [f"| {workload.name} | {titles} | errors |", "| --- | --: | --: | --: | --: |"]
     first = next(iter(runs.values()))
@@ -154,7 +156,7 @@ def table(workload: Workload, runs: Mapping[str, Sequence[Measurement]]) -> list
             values, bases = ([getattr(run, what) for run in each] for each in (measured, first))
             value = median(values)
             said = f"{value / median(bases):.2f}"
-            if measured is not first:
+            if measured is not first and len(values) >= _INTERVAL_ROUNDS_MIN:
                 low, high = ratio_interval(values, bases)
                 said += f", {low:.2f} to {high:.2f}"
             cells.append(f"{value:{form}} ({said})")
@@ -206,7 +208,8 @@ def main(arguments: Sequence[str]) -> int:
     workloads: list[Workload] = options.workload or [parse_workload(text) for text in _DEFAULT_WORKLOADS]
     contenders: list[Contender] = [KafkaCoordinator(), *map(ComparedNode, nodes)]
     say_progress(
-        f"build {BUILD}; medians of {options.repeats} runs of {options.seconds:g} s behind {options.warm_up:g} s of the same load"
+        f"build {BUILD}; medians of {options.repeats} runs of {options.seconds:g} s behind {options.warm_up:g} s of the same load; "
+        "in parentheses the ratio to kafka's and, of six runs or more, its 95 % confidence interval"
     )
     with running_kafka(options.brokers) as kafka:
         topic_id = create_topic(kafka)

@@ -17,7 +17,7 @@ _REST_TICK_MS: Final = 250
 
 
 def rest_tick_ms(tick_ms: int) -> int:
-    """Return how long a node that ticks every `tick_ms` pauses between two ticks while it is at rest."""
+    """Return the pause between two looks at what is due, in ms, of a node at rest; it never looks more often than every `tick_ms`."""
     return max(tick_ms, _REST_TICK_MS)
 
 

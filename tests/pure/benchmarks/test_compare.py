@@ -123,8 +123,11 @@ def test_a_row_has_medians_and_what_they_are_of_the_first_contenders() -> None:
         "| write · 1 key · 1 conn · spread | requests/s | p50 ms | p99 ms | errors |",
         "| --- | --: | --: | --: | --: |",
         "| kafka | 1,000 (1.00) | 2.000 (1.00) | 4.00 (1.00) | 0 |",
-        "| now | 1,500 (1.50, 1.00 to 9.00) | 1.000 (0.50, 0.05 to 1.00) | 4.00 (1.00, 1.00 to 1.00) | 2 |",
-    ]
+        "| now | 1,500 (1.50) | 1.000 (0.50) | 4.00 (1.00) | 2 |",
+    ], "three runs are too few for an interval"
+    assert table(workload, {"kafka": [RUN] * 6, "now": [quick, RUN, quickest] * 2})[3] == (
+        "| now | 1,500 (1.50, 1.00 to 9.00) | 1.000 (0.50, 0.05 to 1.00) | 4.00 (1.00, 1.00 to 1.00) | 4 |"
+    )
 
 
 def test_what_slows_both_of_a_round_widens_no_interval() -> None:
@@ -132,7 +135,13 @@ def test_what_slows_both_of_a_round_widens_no_interval() -> None:
     assert ratio_interval([2 * base for base in bases], bases) == (2.0, 2.0)
 
 
+def test_an_interval_leaves_out_a_fortieth_on_either_side() -> None:
+    """The least of five values is the median of 6 % of their resamples, the least of seven of 1 % and the second of 10 %."""
+    assert ratio_interval([1.0, 2.0, 3.0, 4.0, 5.0], [1.0] * 5) == (1.0, 5.0)
+    assert ratio_interval([1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0], [1.0] * 7) == (2.0, 6.0)
+
+
 def test_an_interval_narrows_with_the_rounds() -> None:
-    quick, slow = ratio_interval([1.0, 2.0] * 3, [1.0] * 6), ratio_interval([1.0, 1.5, 2.0] * 40, [1.0] * 120)
-    assert quick == (1.0, 2.0)
-    assert slow == (1.5, 1.5)
+    few, many = (ratio_interval([1.0, 1.5, 2.0] * each, [1.0] * 3 * each) for each in (2, 40))
+    assert few == (1.0, 2.0)
+    assert many == (1.5, 1.5)
