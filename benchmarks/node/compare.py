@@ -209,7 +209,7 @@ def main(arguments: Sequence[str]) -> int:
     contenders: list[Contender] = [KafkaCoordinator(), *map(ComparedNode, nodes)]
     say_progress(
         f"build {BUILD}; medians of {options.repeats} runs of {options.seconds:g} s behind {options.warm_up:g} s of the same load; "
-        "in parentheses the ratio to kafka's and, of six runs or more, its 95 % confidence interval"
+        f"in parentheses the ratio to kafka's and, of {_INTERVAL_ROUNDS_MIN} runs or more, its 95 % confidence interval"
     )
     with running_kafka(options.brokers) as kafka:
         topic_id = create_topic(kafka)
