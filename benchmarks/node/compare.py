@@ -18,7 +18,6 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from random import Random
 from statistics import median
 from typing import Final
 
@@ -26,6 +25,7 @@ from benchmarks.client import BenchmarkError
 from benchmarks.cluster import broker_pids, create_topic, running_kafka
 from benchmarks.contenders import Contender, HoldfastNode, KafkaCoordinator
 from benchmarks.generator import Measurement, Workload, measure
+from benchmarks.node.ratios import INTERVAL_ROUNDS_MIN, ratio_text
 from benchmarks.share_state import KEYS_PER_CONNECTION, MIXES, check_all
 from benchmarks.suites import (
     CONNECTIONS,
@@ -47,11 +47,6 @@ _EFFORT: Final = Effort(warm_up_rounds_max=6, warm_up_round_s=2.0)
 _RESERVED: Final = frozenset({"kafka.bootstrap.servers", "listen", "http.listen", "state_topic", "workers"})
 #: What of a run is shown.
 _SHOWN: Final = (("requests_per_s", "requests/s", ",.0f"), ("p50_ms", "p50 ms", ".3f"), ("p99_ms", "p99 ms", ".2f"))
-#: Resamples of the rounds for an interval, and the share of their ratios below it, and above it.
-_RESAMPLES: Final = 1_000
-_TAIL: Final = 0.025
-#: With fewer, the least and the greatest value are no 95 % interval.
-_INTERVAL_ROUNDS_MIN: Final = 6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,25 +121,6 @@ def parse_workload(text: str) -> Workload:
     return workload
 
 
-def ratio_interval(values: Sequence[float], bases: Sequence[float]) -> tuple[float, float]:
-    """Return the 95 % confidence interval of the ratio of two medians, both ends inclusive; the same for the same values.
-
-    A percentile bootstrap: rounds are resampled with the value and the base of each, because what slows one contender slows the other.
-
-    Args:
-        values: one for each round.
-        bases: what they are compared with, of the same rounds in the same order; more than 0.
-    """
-    rounds, random = list(zip(values, bases, strict=True)), Random(0)
-    ratios = []
-    for _ in range(_RESAMPLES):
-        drawn = random.choices(rounds, k=len(rounds))
-        ratios.append(median(value for value, _ in drawn) / median(base for _, base in drawn))
-    ratios.sort()
-    beyond = int(_TAIL * _RESAMPLES)
-    return ratios[beyond], ratios[-1 - beyond]
-
-
 def table(workload: Workload, runs: Mapping[str, Sequence[Measurement]]) -> list[str]:
     """Return the lines of a table: medians, their ratios to the first contender's, the intervals of these, and all errors."""
     titles = " | ".join(title for _, title, _ in _SHOWN)
@@ -153,13 +129,9 @@ def table(workload: Workload, runs: Mapping[str, Sequence[Measurement]]) -> list
     for name, measured in runs.items():
         cells = []
         for what, _, form in _SHOWN:
-            values, bases = ([getattr(run, what) for run in each] for each in (measured, first))
-            value = median(values)
-            said = f"{value / median(bases):.2f}"
-            if measured is not first and len(values) >= _INTERVAL_ROUNDS_MIN:
-                low, high = ratio_interval(values, bases)
-                said += f", {low:.2f} to {high:.2f}"
-            cells.append(f"{value:{form}} ({said})")
+            bases = [getattr(run, what) for run in first]
+            values = bases if measured is first else [getattr(run, what) for run in measured]
+            cells.append(f"{median(values):{form}} ({ratio_text(values, bases)})")
         lines.append(f"| {name} | {' | '.join(cells)} | {sum(run.errors for run in measured)} |")
     return lines
 
@@ -209,7 +181,7 @@ def main(arguments: Sequence[str]) -> int:
     contenders: list[Contender] = [KafkaCoordinator(), *map(ComparedNode, nodes)]
     say_progress(
         f"build {BUILD}; medians of {options.repeats} runs of {options.seconds:g} s behind {options.warm_up:g} s of the same load; "
-        f"in parentheses the ratio to kafka's and, of {_INTERVAL_ROUNDS_MIN} runs or more, its 95 % confidence interval"
+        f"in parentheses the ratio to kafka's and, of {INTERVAL_ROUNDS_MIN} runs or more, its 95 % confidence interval"
     )
     with running_kafka(options.brokers) as kafka:
         topic_id = create_topic(kafka)

@@ -7,15 +7,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.generator import Measurement, Workload
-from benchmarks.node.compare import (
-    ComparedNode,
-    NodeOptions,
-    main,
-    parse_node,
-    parse_workload,
-    ratio_interval,
-    table,
-)
+from benchmarks.node.compare import ComparedNode, NodeOptions, main, parse_node, parse_workload, table
 
 RUN = Measurement(
     requests=1,
@@ -128,20 +120,3 @@ def test_a_row_has_medians_and_what_they_are_of_the_first_contenders() -> None:
     assert table(workload, {"kafka": [RUN] * 6, "now": [quick, RUN, quickest] * 2})[3] == (
         "| now | 1,500 (1.50, 1.00 to 9.00) | 1.000 (0.50, 0.05 to 1.00) | 4.00 (1.00, 1.00 to 1.00) | 4 |"
     )
-
-
-def test_what_slows_both_of_a_round_widens_no_interval() -> None:
-    bases = [1.0, 9.0, 2.0, 7.0, 3.0]
-    assert ratio_interval([2 * base for base in bases], bases) == (2.0, 2.0)
-
-
-def test_an_interval_leaves_out_a_fortieth_on_either_side() -> None:
-    """The least of five values is the median of 6 % of their resamples, the least of seven of 1 % and the second of 10 %."""
-    assert ratio_interval([1.0, 2.0, 3.0, 4.0, 5.0], [1.0] * 5) == (1.0, 5.0)
-    assert ratio_interval([1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0], [1.0] * 7) == (2.0, 6.0)
-
-
-def test_an_interval_narrows_with_the_rounds() -> None:
-    few, many = (ratio_interval([1.0, 1.5, 2.0] * each, [1.0] * 3 * each) for each in (2, 40))
-    assert few == (1.0, 2.0)
-    assert many == (1.5, 1.5)
