@@ -313,7 +313,7 @@ class Sender:
         self._free(request)
         if self._config.append_linger_ms > 0:
             self._flush_ready_soon()
-        elif self._turn_end is None or self._company.is_enough(self.accumulator.records):
+        elif self.accumulator.ready and (self._turn_end is None or self._company.is_enough(self.accumulator.records)):
             self._flush()
         for batch in acknowledged:
             self._report_acknowledged(batch)
