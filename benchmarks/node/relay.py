@@ -1,9 +1,11 @@
 """What one connection waits for where a node computes nothing: `python -m benchmarks.node.relay`.
 
 A relay stands where the node stands: for each request it sends the broker a Produce request that was made beforehand, and when that
-is answered an answer that was made beforehand. It blocks in four system calls a request and does nothing else but, where it is told
-so, be busy for some time on each way, or look for what comes for some time before it sleeps, as a node does (`busy_poll_us`). No
-coordinator that keeps its log in the broker, in whatever language, is quicker than the relay that polls as long.
+is answered an answer that was made beforehand. Its Produce requests are for as many log partitions as a connection has share partitions,
+one after the other, because a broker takes longer for a partition that it has not just written to.
+It blocks in four system calls a request and does nothing else but, where it is told so, be busy for some time on each way, or look for
+what comes for some time before it sleeps, as a node does (`busy_poll_us`). No coordinator that keeps its log in the broker, in whatever
+language, is quicker than the relay that polls as long.
 Kafka's own coordinator, the relays and a node take turns in a random order; each writes over one connection.
 """
 
@@ -15,7 +17,7 @@ import signal
 import socket
 import sys
 from collections.abc import Mapping, Sequence
-from itertools import product
+from itertools import cycle, product
 from multiprocessing import get_context
 from multiprocessing.connection import Connection as Pipe
 from os import sched_yield
@@ -30,7 +32,8 @@ from benchmarks.client import CLIENT_ID, Address, BenchmarkError, open_socket
 from benchmarks.cluster import create_topic, first_address, running_kafka
 from benchmarks.contenders import HoldfastNode, KafkaCoordinator
 from benchmarks.generator import Measurement, Workload, measure
-from benchmarks.share_state import MIXES, ConnectionKeys, find_keys
+from benchmarks.node.ratios import ratio_text
+from benchmarks.share_state import KEYS_PER_CONNECTION, MIXES, ConnectionKeys, find_keys
 from benchmarks.suites import in_random_order, say_progress
 from holdfast.api.results import WriteResult
 from holdfast.api.share_state import VERSIONS, WRITE
@@ -39,19 +42,22 @@ from holdfast.kafka.aiokafka_parts import make_batch_builder
 from holdfast.kafka.protocol.frames import encode_request
 from holdfast.kafka.protocol.frames import encode_response as frame_response
 from holdfast.kafka.protocol.requests import PRODUCE, encode_produce
+from holdfast.records.header import HEADER_NAME, encode_header
 from holdfast.runtime.build import BUILD
 
 _TOPIC: Final = "relay"
 _WARM_UP_S: Final = 20.0
 _TIMEOUT_S: Final = 30.0
 _RECEIVE_SIZE: Final = 64 * 1024
+_PARTITIONS: Final = KEYS_PER_CONNECTION
 #: About what a record of the node has.
 _KEY: Final = bytes(50)
 _VALUE: Final = bytes(80)
+_HEADERS: Final = [(HEADER_NAME, encode_header(1, 1))]
 
 
 def table(found: Mapping[str, Sequence[Measurement]]) -> list[str]:
-    """Return the lines of the table: medians, what they are of those of the first contender, and all errors."""
+    """Return the lines of the table: medians, their ratios to the first contender's, the intervals of these, and all errors."""
     lines = [
         "| one connection | p50 µs | of Kafka's | p99 µs | of Kafka's | errors |",
         "| --- | --: | --: | --: | --: | --: |",
@@ -60,8 +66,9 @@ def table(found: Mapping[str, Sequence[Measurement]]) -> list[str]:
     for name, runs in found.items():
         cells = []
         for what in ("p50_ms", "p99_ms"):
-            value, kafkas = (median(getattr(run, what) for run in each) for each in (runs, first))
-            cells.append(f"{value * 1_000:.0f} | {value / kafkas:.2f}")
+            kafkas = [getattr(run, what) for run in first]
+            values = kafkas if runs is first else [getattr(run, what) for run in runs]
+            cells.append(f"{median(values) * 1_000:.0f} | {ratio_text(values, kafkas)}")
         lines.append(f"| {name} | {' | '.join(cells)} | {sum(run.errors for run in runs)} |")
     return lines
 
@@ -99,7 +106,7 @@ def main(arguments: Sequence[str]) -> int:
     with running_kafka(1) as kafka:
         topic_id = create_topic(kafka)
         admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
-        admin.create_topics([NewTopic(_TOPIC, 1, 1)])[_TOPIC].result(_TIMEOUT_S)
+        admin.create_topics([NewTopic(_TOPIC, _PARTITIONS, 1)])[_TOPIC].result(_TIMEOUT_S)
         keys_of: dict[str, ConnectionKeys] = {}
         relays = []
         try:
@@ -139,9 +146,10 @@ def main(arguments: Sequence[str]) -> int:
 def _relay(pipe: Pipe, broker: Address, topic_id: bytes, work_us: int, poll_us: int) -> None:
     """Serve one connection after the other; says its port first."""
     builder = make_batch_builder(0, 1_000_000)
-    builder.append(0, None, _KEY, _VALUE, [])
-    body = encode_produce(_TOPIC, 30_000, [(0, bytes(builder.build()))])
-    produce = encode_request(*PRODUCE, 1, CLIENT_ID, body, has_tags=False)
+    builder.append(0, None, _KEY, _VALUE, _HEADERS)
+    batch = bytes(builder.build())
+    bodies = [encode_produce(_TOPIC, 30_000, [(partition, batch)]) for partition in range(_PARTITIONS)]
+    produces = cycle([encode_request(*PRODUCE, 1, CLIENT_ID, body, has_tags=False) for body in bodies])
     answer_body = encode_response(WRITE, VERSIONS[WRITE][1], [(topic_id, [(0, WriteResult())])])
     answer = bytearray(frame_response(0, answer_body, has_tags=True))
     log = open_socket(broker, _TIMEOUT_S)
@@ -153,7 +161,7 @@ def _relay(pipe: Pipe, broker: Address, topic_id: bytes, work_us: int, poll_us: 
             client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             while request := _receive(client, poll_us):
                 _work(work_us)
-                log.sendall(produce)
+                log.sendall(next(produces))
                 if not _is_success(_receive(log, poll_us)):
                     raise BenchmarkError("The broker refused a batch of the relay.")
                 _work(work_us)
