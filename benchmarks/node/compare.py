@@ -129,8 +129,7 @@ def table(workload: Workload, runs: Mapping[str, Sequence[Measurement]]) -> list
     for name, measured in runs.items():
         cells = []
         for what, _, form in _SHOWN:
-            bases = [getattr(run, what) for run in first]
-            values = bases if measured is first else [getattr(run, what) for run in measured]
+            values, bases = ([getattr(run, what) for run in each] for each in (measured, first))
             cells.append(f"{median(values):{form}} ({ratio_text(values, bases)})")
         lines.append(f"| {name} | {' | '.join(cells)} | {sum(run.errors for run in measured)} |")
     return lines

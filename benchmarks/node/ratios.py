@@ -1,4 +1,4 @@
-"""How a contender's runs compare with those of the first one, and within what."""
+"""Ratios of a contender's medians to the first one's, with 95 % confidence intervals."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ def ratio_text(values: Sequence[float], bases: Sequence[float]) -> str:
 
     Args:
         values: one for each round.
-        bases: as `ratio_interval` has them; the same object, where a contender is compared with itself, has no interval.
+        bases: as `ratio_interval` has them; those of the first contender beside itself, which are the same, have no interval.
     """
     said = f"{median(values) / median(bases):.2f}"
-    if values is not bases and len(values) >= INTERVAL_ROUNDS_MIN:
+    if values != bases and len(values) >= INTERVAL_ROUNDS_MIN:
         low, high = ratio_interval(values, bases)
         said += f", {low:.2f} to {high:.2f}"
     return said

@@ -1,8 +1,8 @@
 """What one connection waits for where a node computes nothing: `python -m benchmarks.node.relay`.
 
 A relay stands where the node stands: for each request it sends the broker a Produce request that was made beforehand, and when that
-is answered an answer that was made beforehand. Its Produce requests are for as many log partitions as a connection has share partitions,
-one after the other, because a broker takes longer for a partition that it has not just written to.
+is answered an answer that was made beforehand. Its Produce requests are for one log partition after the other, as many as a connection
+has share partitions (a node has some of them in the same one), because a broker takes longer where it has not just written.
 It blocks in four system calls a request and does nothing else but, where it is told so, be busy for some time on each way, or look for
 what comes for some time before it sleeps, as a node does (`busy_poll_us`). No coordinator that keeps its log in the broker, in whatever
 language, is quicker than the relay that polls as long.
@@ -32,7 +32,7 @@ from benchmarks.client import CLIENT_ID, Address, BenchmarkError, open_socket
 from benchmarks.cluster import create_topic, first_address, running_kafka
 from benchmarks.contenders import HoldfastNode, KafkaCoordinator
 from benchmarks.generator import Measurement, Workload, measure
-from benchmarks.node.ratios import ratio_text
+from benchmarks.node.ratios import INTERVAL_ROUNDS_MIN, ratio_text
 from benchmarks.share_state import KEYS_PER_CONNECTION, MIXES, ConnectionKeys, find_keys
 from benchmarks.suites import in_random_order, say_progress
 from holdfast.api.results import WriteResult
@@ -49,7 +49,6 @@ _TOPIC: Final = "relay"
 _WARM_UP_S: Final = 20.0
 _TIMEOUT_S: Final = 30.0
 _RECEIVE_SIZE: Final = 64 * 1024
-_PARTITIONS: Final = KEYS_PER_CONNECTION
 #: About what a record of the node has.
 _KEY: Final = bytes(50)
 _VALUE: Final = bytes(80)
@@ -66,8 +65,7 @@ def table(found: Mapping[str, Sequence[Measurement]]) -> list[str]:
     for name, runs in found.items():
         cells = []
         for what in ("p50_ms", "p99_ms"):
-            kafkas = [getattr(run, what) for run in first]
-            values = kafkas if runs is first else [getattr(run, what) for run in runs]
+            values, kafkas = ([getattr(run, what) for run in each] for each in (runs, first))
             cells.append(f"{median(values) * 1_000:.0f} | {ratio_text(values, kafkas)}")
         lines.append(f"| {name} | {' | '.join(cells)} | {sum(run.errors for run in runs)} |")
     return lines
@@ -106,7 +104,7 @@ def main(arguments: Sequence[str]) -> int:
     with running_kafka(1) as kafka:
         topic_id = create_topic(kafka)
         admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
-        admin.create_topics([NewTopic(_TOPIC, _PARTITIONS, 1)])[_TOPIC].result(_TIMEOUT_S)
+        admin.create_topics([NewTopic(_TOPIC, KEYS_PER_CONNECTION, 1)])[_TOPIC].result(_TIMEOUT_S)
         keys_of: dict[str, ConnectionKeys] = {}
         relays = []
         try:
@@ -138,7 +136,10 @@ def main(arguments: Sequence[str]) -> int:
                 relay.kill()
             node.stop()
             coordinator.stop()
-    print(f"build {BUILD}; medians of {options.repeats} runs of {options.seconds:g} s, mix {options.mix}")
+    print(
+        f"build {BUILD}; medians of {options.repeats} runs of {options.seconds:g} s, mix {options.mix}; behind each ratio, of "
+        f"{INTERVAL_ROUNDS_MIN} runs or more, its 95 % confidence interval"
+    )
     print("\n".join(table(found)))
     return 0
 
@@ -148,7 +149,7 @@ def _relay(pipe: Pipe, broker: Address, topic_id: bytes, work_us: int, poll_us: 
     builder = make_batch_builder(0, 1_000_000)
     builder.append(0, None, _KEY, _VALUE, _HEADERS)
     batch = bytes(builder.build())
-    bodies = [encode_produce(_TOPIC, 30_000, [(partition, batch)]) for partition in range(_PARTITIONS)]
+    bodies = [encode_produce(_TOPIC, 30_000, [(partition, batch)]) for partition in range(KEYS_PER_CONNECTION)]
     produces = cycle([encode_request(*PRODUCE, 1, CLIENT_ID, body, has_tags=False) for body in bodies])
     answer_body = encode_response(WRITE, VERSIONS[WRITE][1], [(topic_id, [(0, WriteResult())])])
     answer = bytearray(frame_response(0, answer_body, has_tags=True))

@@ -117,6 +117,7 @@ def test_a_row_has_medians_and_what_they_are_of_the_first_contenders() -> None:
         "| kafka | 1,000 (1.00) | 2.000 (1.00) | 4.00 (1.00) | 0 |",
         "| now | 1,500 (1.50) | 1.000 (0.50) | 4.00 (1.00) | 2 |",
     ], "three runs are too few for an interval"
-    assert table(workload, {"kafka": [RUN] * 6, "now": [quick, RUN, quickest] * 2})[3] == (
-        "| now | 1,500 (1.50, 1.00 to 9.00) | 1.000 (0.50, 0.05 to 1.00) | 4.00 (1.00, 1.00 to 1.00) | 4 |"
-    )
+    assert table(workload, {"kafka": [RUN] * 6, "now": [quick, RUN, quickest] * 2})[2:] == [
+        "| kafka | 1,000 (1.00) | 2.000 (1.00) | 4.00 (1.00) | 0 |",
+        "| now | 1,500 (1.50, 1.00 to 9.00) | 1.000 (0.50, 0.05 to 1.00) | 4.00 (1.00) | 4 |",
+    ]

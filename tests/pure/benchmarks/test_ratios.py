@@ -20,12 +20,12 @@ def test_an_interval_narrows_with_the_rounds() -> None:
     assert many == (1.5, 1.5)
 
 
-def test_a_ratio_has_an_interval_where_there_are_rounds_enough() -> None:
-    values, bases = [1.0, 2.0, 4.0], [2.0, 2.0, 2.0]
-    assert ratio_text(values, bases) == "1.00"
-    assert ratio_text(values * 2, bases * 2) == "1.00, 0.50 to 2.00"
+def test_a_ratio_has_an_interval_from_six_rounds_on() -> None:
+    values, bases = [1.0, 2.0, 2.0, 2.0, 4.0, 4.0], [2.0] * 6
+    assert ratio_text(values[:5], bases[:5]) == "1.00"
+    assert ratio_text(values, bases) == "1.00, 0.75 to 2.00"
 
 
-def test_what_others_are_compared_with_has_no_interval() -> None:
+def test_the_first_contender_has_no_interval() -> None:
     bases = [1.0, 2.0, 4.0] * 2
     assert ratio_text(bases, bases) == "1.00"
