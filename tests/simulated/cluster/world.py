@@ -116,8 +116,9 @@ class ClusterWorld(World):
         if partition.log_start_offset:
             self.ends_lost.add(index)
         before = self._truths[id(partition)]
-        lost_owners = {before.owner_at(offset) for offset in range(end_offset, before.next_offset)}
-        lost_owners -= {before.owner_at(end_offset - 1), None}
+        owners = {before.owner_at(offset) for offset in range(end_offset, before.next_offset)}
+        lost_owners = {owner for owner in owners if owner is not None and owner != before.owner_at(end_offset - 1)}
+        self.lost_attempts |= lost_owners
         partition.truncate(end_offset)
         self.cluster.elect(index, keeps_all=True)
         self.cluster.spread()

@@ -31,6 +31,7 @@ class Sent(NamedTuple):
     """What an append was meant to be."""
 
     topic_id: bytes  #: of the topic that its process knows
+    attempt_id: bytes | None  #: of the checkpoint that its writer owns the log by
     operation: WatchedOperation | None
     belief: Content | None  #: the state to which it leads, in the eyes of its writer; None: deleted
 
@@ -64,6 +65,7 @@ class World:
         self.generation = 0
         self.alarm_reasons: set[int] = set()  #: log partitions of which something asks for an alarm
         self.claims = 0  #: first checkpoints of an attempt
+        self.lost_attempts: set[bytes] = set()  #: attempts whose checkpoints counted and are in the log no more
         self.kept: list[MemoryPartition] = []  #: logs that were replaced, so that no other takes their id
         self._truths: dict[int, Truth] = {}
         self._starts: dict[int, int] = {}
@@ -209,15 +211,16 @@ class World:
         assert append.header is not None
         epoch, sequence = decode_header(append.header)
         topic_id = node.runtime.config.log.topic_id
+        attempt_id = node.runtime.partitions[append.partition].ownership.attempt_id
         if append.key == CHECKPOINT_KEY:
             self.claims += sequence == 0
-            self._sent[append] = Sent(topic_id, None, None)
+            self._sent[append] = Sent(topic_id, attempt_id, None, None)
         else:
             assert isinstance(machine, WatchedShard)
             key = self._keys.get(append.key)
             if key is None:
                 key = self._keys[append.key] = decode_key(append.key)
-            self._sent[append] = Sent(topic_id, operation, machine.newest(key))
+            self._sent[append] = Sent(topic_id, attempt_id, operation, machine.newest(key))
         if self.is_tracing:
             what = "a checkpoint" if append.key == CHECKPOINT_KEY else f"a record of {operation}"
             self.trace(f"  {node.name}/{append.partition} appends {what}, epoch {epoch}, sequence {sequence}")
@@ -252,6 +255,11 @@ class World:
             if sent is not None and sent.topic_id != self.topic.identity.topic_id:
                 # Only a producer that names the topic by its id could keep this out; our checkpoints make it an alarm at least.
                 truth.is_judged = False
+            if sent is not None and sent.attempt_id in self.lost_attempts and sent.attempt_id != truth.owner_at(offset):
+                # Where a log lost its newest checkpoint, the next claim may have the same owner epoch, and what the earlier owner
+                # still sends counts for it. Its writer knows nothing of what stands there, so not even its snapshots have the
+                # fences of those before them, on which a load rests that decodes only the newest.
+                truth.is_judged = truth.awaits_load = False
             if key is None or sent is None or not truth.is_judged:
                 continue
             state = truth.versions[key][-1][1]
