@@ -165,7 +165,7 @@ class Sender:
 
     def _flush(self) -> None:
         """Send to each broker that may get a request now what waits for it, and come back for the others."""
-        if self._is_closed:
+        if self._is_closed or not self.accumulator.ready:
             return
         by_broker: dict[int | None, list[int]] = {}
         leaders = self._brokers.leaders
@@ -313,7 +313,7 @@ class Sender:
         self._free(request)
         if self._config.append_linger_ms > 0:
             self._flush_ready_soon()
-        elif self.accumulator.ready and (self._turn_end is None or self._company.is_enough(self.accumulator.records)):
+        elif self._turn_end is None or self._company.is_enough(self.accumulator.records):
             self._flush()
         for batch in acknowledged:
             self._report_acknowledged(batch)
