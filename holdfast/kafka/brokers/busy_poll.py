@@ -84,37 +84,34 @@ class _Comparison:
     polls, which then waits for its turn for milliseconds.
     """
 
-    __slots__ = ("_answers", "_before_s", "_is_trial", "_ratio", "_trial_s", "is_polled")
+    __slots__ = ("_answers", "_before_s", "_is_trial", "_mean_s", "_ratio", "is_polled")
 
     def __init__(self) -> None:
         #: Whether the loop is to poll now.
         self.is_polled = True
         #: Whether that is a trial.
         self._is_trial = False
-        #: Since that was decided.
+        #: Since that was decided, and what the last of them took on average.
         self._answers = 0
-        #: What the last answers before a trial took on average, and what all in the trial took together.
+        self._mean_s = 0.0
+        #: The same of those before a trial.
         self._before_s = 0.0
-        self._trial_s = 0.0
         self._ratio = _RATIO_ASSUMED
 
     def record(self, took_s: float) -> None:
         """Take what an answer took, in seconds, and perhaps go over to the other way."""
-        took_s = min(took_s, _LATEST_S)
         self._answers += 1
+        self._mean_s += (min(took_s, _LATEST_S) - self._mean_s) / min(self._answers, _RECENT_ANSWERS)
         if not self._is_trial:
-            self._before_s += (took_s - self._before_s) / min(self._answers, _RECENT_ANSWERS)
             if self._answers >= _USUAL_ANSWERS:
-                self.is_polled, self._is_trial = not self.is_polled, True
-                self._answers, self._trial_s = 0, 0.0
-            return
-        self._trial_s += took_s
-        if self._answers >= (_TRIED_POLLING if self.is_polled else _TRIED_SLEEPING):
-            self._decide(self._trial_s / self._answers)
+                self._before_s, self._is_trial = self._mean_s, True
+                self.is_polled, self._answers = not self.is_polled, 0
+        elif self._answers >= (_TRIED_POLLING if self.is_polled else _TRIED_SLEEPING):
+            self._decide()
 
-    def _decide(self, tried_s: float) -> None:
-        """Choose what is in use from now on, behind a trial with such answers on average."""
-        polled_s, slept_s = (tried_s, self._before_s) if self.is_polled else (self._before_s, tried_s)
+    def _decide(self) -> None:
+        """Choose what is in use from now on, behind a trial."""
+        polled_s, slept_s = (self._mean_s, self._before_s) if self.is_polled else (self._before_s, self._mean_s)
         if slept_s > 0:
             ratio = max(_TRIAL_RATIO_MIN, min(polled_s / slept_s, _TRIAL_RATIO_MAX))
             self._ratio += (ratio - self._ratio) * _TRIAL_WEIGHT

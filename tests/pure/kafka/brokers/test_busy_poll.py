@@ -20,6 +20,7 @@ class Loop:
         self.turn_s = _TURN_S  #: of one in which it has nothing to do
         self.taken_s = 0.0  #: what others have of each turn
         self.wake_s = 0.0  #: what an answer takes longer where it sleeps
+        self.stalled_s = 0.0  #: what one in 61 takes longer where it polls, beside a busy process that is not preempted
         self.answers = 0
         self.turns = 0
         self.polled_ms = Counter()
@@ -57,8 +58,11 @@ class Loop:
         sent_s = self.send()
         self.take_turns(answered_s)
         is_awake = bool(self.due)
+        self.answers += 1
         if not is_awake:
-            self.now_s += self.wake_s
+            self.work(self.wake_s)
+        elif self.answers % 61 == 0:
+            self.work(self.stalled_s)
         self.polling.on_answered(sent_s)
         self.work(work_s)
         self.take_turns(followed_s)
@@ -297,18 +301,9 @@ _STALL_S = 0.003
 
 
 def awake_at_answers(loop: Loop, answers: int, stalled_s: float = 0.0, answered_s: float = 0.000_2) -> int:
-    """Return at how many of the answers the loop is awake; a busy process may hold up some of them, where it is not preempted."""
-    awake = 0
-    for _ in range(answers):
-        sent_s = loop.send()
-        loop.take_turns(answered_s)
-        is_awake = bool(loop.due)
-        awake += is_awake
-        loop.answers += 1
-        loop.work((stalled_s if loop.answers % 61 == 0 else 0.0) if is_awake else loop.wake_s)
-        loop.polling.on_answered(sent_s)
-        loop.take_turns(0.000_1)
-    return awake
+    """Return at how many of the answers the loop is awake."""
+    loop.stalled_s = stalled_s
+    return sum(loop.exchange(answered_s, 0.000_1)[0] for _ in range(answers))
 
 
 def test_where_a_busy_process_holds_up_a_loop_that_polls_it_sleeps_but_for_trials(loop: Loop) -> None:
