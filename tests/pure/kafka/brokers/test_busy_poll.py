@@ -1,72 +1,9 @@
 """Busy polling: the loop takes turns until an answer or a request comes or their time is over, and sleeps where that is worth nothing."""
 
-from collections.abc import Callable
-
 import pytest
 
 from holdfast.kafka.brokers import busy_poll
-from holdfast.kafka.brokers.busy_poll import BusyPolling
-from holdfast.metrics.instruments import Counter
-
-_MAX_US = 1_000
-_TURN_S = 0.000_02
-
-
-class Loop:
-    """Stands in for the event loop and its clock; a turn takes 20 µs, and longer where others want the processor."""
-
-    def __init__(self) -> None:
-        self.now_s = 100.0
-        self.turn_s = _TURN_S  #: of one in which it has nothing to do
-        self.taken_s = 0.0  #: what others have of each turn
-        self.wake_s = 0.0  #: what an answer takes longer where it sleeps
-        self.stalled_s = 0.0  #: what one in 61 takes longer where it polls, beside a busy process that is not preempted
-        self.answers = 0
-        self.turns = 0
-        self.polled_ms = Counter()
-        self.due: list[tuple[Callable[..., None], tuple[object, ...]]] = []
-        self.polling = self.make_polling(_MAX_US)
-
-    def make_polling(self, max_us: int) -> BusyPolling:
-        return BusyPolling(max_us, self.polled_ms, lambda: self.now_s)
-
-    def call_soon(self, call: Callable[..., None], *arguments: object) -> None:
-        self.due.append((call, arguments))
-
-    def work(self, took_s: float) -> None:
-        """Take a turn in which it has other work to do."""
-        self.now_s += took_s
-
-    def take_turns(self, for_s: float) -> int:
-        """Take turns for a time or until the loop would sleep, which it then does for the rest; returns how many."""
-        until_s, turns = self.now_s + for_s, 0
-        while self.due and self.now_s < until_s:
-            due, self.due = self.due, []
-            for call, arguments in due:
-                call(*arguments)
-            self.now_s += self.turn_s + self.taken_s
-            turns += 1
-        self.turns += turns
-        self.now_s = max(self.now_s, until_s)
-        return turns
-
-    def send(self) -> float:
-        return self.polling.on_sent(self)  # type: ignore[arg-type]
-
-    def exchange(self, answered_s: float, followed_s: float, work_s: float = 0.0) -> tuple[bool, bool]:
-        """Send a request that is answered after a time, and wait for the next one; returns whether it is awake at either end."""
-        sent_s = self.send()
-        self.take_turns(answered_s)
-        is_awake = bool(self.due)
-        self.answers += 1
-        if not is_awake:
-            self.work(self.wake_s)
-        elif self.answers % 61 == 0:
-            self.work(self.stalled_s)
-        self.polling.on_answered(sent_s)
-        self.work(work_s)
-        self.take_turns(followed_s)
-        return is_awake, bool(self.due)
+from tests.pure.kafka.brokers.polled_loop import TURN_S, Loop
 
 
 @pytest.fixture
@@ -155,7 +92,7 @@ def test_what_answers_usually_take_follows_them_whether_they_become_slower_or_qu
         for _ in range(100):
             loop.exchange(answered_s, 0.000_01)
         loop.send()
-        turns = 2 * round(answered_s / _TURN_S)
+        turns = 2 * round(answered_s / TURN_S)
         assert turns <= loop.take_turns(60) <= 1.5 * turns + 2, answered_s
         loop.polling.on_answered(loop.now_s - 60)
 
@@ -286,105 +223,15 @@ def test_where_the_loop_has_work_it_polls_for_a_part_of_the_time(loop: Loop) -> 
 
 def test_where_others_want_the_processor_it_polls_for_a_part_of_the_time(loop: Loop) -> None:
     loop.wake_s = 0.000_1
-    loop.taken_s = _TURN_S / 4
+    loop.taken_s = TURN_S / 4
     assert share_awake(loop, 0.000_2, 0.000_1)[0] == 1
-    loop.taken_s = 5 * _TURN_S
+    loop.taken_s = 5 * TURN_S
     share_awake(loop, 0.000_2, 0.000_1)
     assert 0.05 < share_awake(loop, 0.000_2, 0.000_1)[0] < 0.25
     loop.taken_s = 0
     for _ in range(6):
         share_awake(loop, 0.000_2, 0.000_1)
     assert min(share_awake(loop, 0.000_2, 0.000_1)) > 0.95
-
-
-_STALL_S = 0.003
-
-
-def awake_at_answers(loop: Loop, answers: int, stalled_s: float = 0.0, answered_s: float = 0.000_2) -> int:
-    """Return at how many of the answers the loop is awake."""
-    loop.stalled_s = stalled_s
-    return sum(loop.exchange(answered_s, 0.000_1)[0] for _ in range(answers))
-
-
-def test_where_a_busy_process_holds_up_a_loop_that_polls_it_sleeps_but_for_trials(loop: Loop) -> None:
-    loop.wake_s = 0.000_02
-    awake_at_answers(loop, 40_000, _STALL_S)
-    assert 590 <= awake_at_answers(loop, 24_600, _STALL_S) < 800
-
-
-def test_it_does_not_poll_behind_answers_either_where_it_sleeps(loop: Loop) -> None:
-    loop.wake_s = 0.000_02
-    awake_at_answers(loop, 40_000, _STALL_S)
-    while awake_at_answers(loop, 1, _STALL_S):
-        pass
-    turns = loop.turns
-    awake_at_answers(loop, 4_000, _STALL_S)
-    assert loop.turns - turns <= 200 * 20, "but for a trial"
-
-
-@pytest.mark.parametrize("stalled_s", [_STALL_S, 1.0])
-def test_once_the_busy_process_is_gone_it_polls_again(loop: Loop, stalled_s: float) -> None:
-    loop.wake_s = 0.000_03
-    awake_at_answers(loop, 60_000, stalled_s)
-    assert awake_at_answers(loop, 8_000, stalled_s) < 800
-    awake_at_answers(loop, 50_000)
-    assert awake_at_answers(loop, 10_000) > 9_800
-
-
-@pytest.mark.parametrize(("first_s", "then_s"), [(0.000_8, 0.000_2), (0.000_2, 0.000_8)])
-def test_it_goes_on_to_poll_where_answers_become_quicker_or_slower(loop: Loop, first_s: float, then_s: float) -> None:
-    loop.wake_s = 0.000_05
-    for _ in range(5):
-        assert awake_at_answers(loop, 4_000, answered_s=first_s) > 3_900
-        assert awake_at_answers(loop, 4_064, answered_s=then_s) > 3_900
-
-
-def test_where_answers_come_a_little_sooner_for_it_it_goes_on_to_poll_and_does_not_begin_to(loop: Loop) -> None:
-    loop.wake_s = 0.000_015
-    awake_at_answers(loop, 40_000)
-    assert awake_at_answers(loop, 16_200) > 16_000
-    awake_at_answers(loop, 60_000, _STALL_S)
-    loop.wake_s = 0.000_01
-    awake_at_answers(loop, 40_000)
-    assert awake_at_answers(loop, 16_400) < 500
-
-
-def test_what_a_broker_answers_late_now_and_then_does_not_make_it_sleep(loop: Loop) -> None:
-    loop.wake_s = 0.000_05
-    for _ in range(50):
-        assert awake_at_answers(loop, 997) > 900
-        loop.exchange(0.1, 0.000_1)
-
-
-def test_a_trial_to_sleep_is_a_short_one(loop: Loop) -> None:
-    loop.wake_s = 0.000_05
-    assert 60 <= 16_400 - awake_at_answers(loop, 16_400) <= 2 * 64
-
-
-def wait_for_answers_of_an_outage(loop: Loop) -> None:
-    sent = [loop.send() for _ in range(10)]
-    loop.take_turns(30)
-    for sent_s in sent:
-        loop.polling.on_answered(sent_s)
-
-
-def test_an_outage_does_not_make_it_sleep(loop: Loop) -> None:
-    loop.wake_s = 0.000_05
-    awake_at_answers(loop, 7_980)
-    wait_for_answers_of_an_outage(loop)
-    assert awake_at_answers(loop, 200) < 200, "a trial"
-    assert awake_at_answers(loop, 2_000) == 2_000
-
-
-def test_an_outage_does_not_make_it_poll_beside_a_busy_process(loop: Loop) -> None:
-    loop.wake_s = 0.000_02
-    awake_at_answers(loop, 60_000, _STALL_S)
-    while not awake_at_answers(loop, 1, _STALL_S):
-        pass
-    awake_at_answers(loop, 8_150, _STALL_S)
-    wait_for_answers_of_an_outage(loop)
-    assert awake_at_answers(loop, 500, _STALL_S) > 150, "a trial"
-    assert awake_at_answers(loop, 4_000, _STALL_S) == 0
 
 
 @pytest.mark.pure_build("it stands in for the system call")
