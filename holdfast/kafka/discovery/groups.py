@@ -62,7 +62,8 @@ class Groups:
         """Use connections that may have other users, too; `timeout_ms` bounds each call, with all its tries."""
         self._links = links
         self._timeout_s = timeout_ms / 1_000
-        self._calls = ByCoordinator(links, Coordinators(links))
+        self._coordinators = Coordinators(links)
+        self._calls = ByCoordinator(links, self._coordinators)
 
     async def list_all(self) -> AllGroups:
         """Return all groups, each broker queried for those that it coordinates.
@@ -98,22 +99,28 @@ class Groups:
         return described
 
     async def describe_or_name(self, groups: Sequence[str]) -> dict[str, Described]:
-        """Return what `describe` does, and of groups that no call knows and a broker lists all the same type, state and an error.
+        """Return what `describe` does, and of groups that no call knows and their coordinator lists all the same type, state and an error.
 
-        A group that is in no list is missing only where every broker gave its list, for which each has the whole time-out.
+        A group that is in no list is missing only where its coordinator gave one, for which it has the whole time-out once more.
+
+        Raises:
+            ConnectionFailed: no server says who coordinates a group.
         """
         described = await self.describe(groups)
-        unknown = {group for group, each in described.items() if each.error_code == ErrorCode.GROUP_ID_NOT_FOUND}
+        unknown = [group for group, each in described.items() if each.error_code == ErrorCode.GROUP_ID_NOT_FOUND]
         if not unknown:
             return described
-        found = await self.list_all()
-        listed = {each.group: _named(each) for each in found.groups if each.group in unknown}
-        described |= listed
-        if found.failures:
-            why = "; ".join(f"{format_address(*address)}: {why}" for address, why in found.failures.items())
-            reason = f"not every broker lists its groups ({why})"
-            doubted = Described(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE, reason=reason)
-            described |= dict.fromkeys(unknown - listed.keys(), doubted)
+        coordinators = await self._coordinators.find_all([_key_of(group) for group in unknown])
+        addresses = dict.fromkeys(each.address for each in coordinators)
+        listings = dict(zip(addresses, await asyncio.gather(*map(self._list, addresses)), strict=True))
+        for group, coordinator in zip(unknown, coordinators, strict=True):
+            listing = listings[coordinator.address]
+            listed = next((each for each in listing.groups if each.group == group), None)
+            if listed is not None:
+                described[group] = _named(listed)
+            elif listing.error_code:
+                reason = f"its coordinator does not list its groups: {listing.reason or error_name(listing.error_code)}"
+                described[group] = Described(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE, reason=reason)
         return described
 
     async def offsets(self, groups: Sequence[str]) -> dict[str, Offsets]:

@@ -93,6 +93,8 @@ class Server:
     listed: dict[str, str] = field(default_factory=dict)
     #: The state of each of them.
     listed_state: str = "Stable"
+    #: The error of its list.
+    list_error: ErrorCode = NONE
     #: Whether classic groups have a member.
     has_members: bool = True
     #: Answers of an API, in the place of the usual one.
@@ -237,7 +239,7 @@ class Server:
             for group, group_type in {self.host: "classic", **self.listed}.items()
         )
         make = schema(16, version, "response", "ListGroupsResponse")
-        return make(throttle_time=self.throttle(), error_code=NONE, groups=groups)
+        return make(throttle_time=self.throttle(), error_code=self.list_error, groups=groups)
 
     def _named(self, key_type: int, key: str) -> dict[str, Any]:
         host = self.coordinator(key_type, key)

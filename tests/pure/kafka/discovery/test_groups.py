@@ -219,18 +219,29 @@ async def test_a_group_that_no_call_describes_and_a_broker_lists_is_named(
         assert late.reason == "it is a share group, and was not described; try again"
 
 
-async def test_a_group_that_is_not_listed_is_missing_only_where_every_broker_gave_its_list() -> None:
+async def test_a_group_that_is_not_listed_is_missing_only_where_its_coordinator_gave_a_list() -> None:
     cluster = cluster_of_three()
-    cluster.servers["b"].group_type = lambda _: ""
+    for host in "bc":
+        cluster.servers[host].group_type = lambda _: ""
     cluster.servers["b"].listed = {"b2": "streams"}
-    cluster.servers["c"].is_gone = True
-    described = await groups_of(cluster).describe_or_name(["a1", "b2", "b3"])
+    cluster.servers["c"].list_error = ErrorCode.coordinator_load_in_progress
+    described = await groups_of(cluster).describe_or_name(["a1", "b2", "b3", "c1"])
     assert [each.error_code for each in described.values()] == [
         0,
         ErrorCode.unsupported_version,
+        ErrorCode.group_id_not_found,
         ErrorCode.coordinator_not_available,
     ]
-    assert described["b3"].reason == "not every broker lists its groups (c:9092: c cannot be reached)"
+    assert described["c1"].reason == "its coordinator does not list its groups: COORDINATOR_LOAD_IN_PROGRESS"
+
+
+async def test_of_a_group_that_is_missing_no_broker_is_asked_that_does_not_coordinate_it() -> None:
+    cluster = cluster_of_three()
+    cluster.servers["b"].group_type = lambda _: ""
+    cluster.servers["c"].is_silent = True
+    described = await groups_of(cluster).describe_or_name(["a1", "b3"])
+    assert [each.error_code for each in described.values()] == [0, ErrorCode.group_id_not_found]
+    assert [asked.host for asked in cluster.requests("ListGroups")] == ["b"]
 
 
 @pytest.mark.parametrize("version", [3, 4, 5])
