@@ -49,6 +49,9 @@ PAUSED: Final = Wait.PAUSED
 NEED_MEMORY: Final = Wait.NEED_MEMORY
 NEED_QUOTA: Final = Wait.NEED_QUOTA
 
+#: While a connection holds more bytes than this of requests that are not begun, it is not read from.
+_READ_AHEAD_BYTES: Final = 65_536
+
 #: What `Connection.next_event` returns.
 Event = Request | Violation | Wait
 
@@ -115,6 +118,11 @@ class Connection:
     def has_unread_chunk(self) -> bool:
         """Whether bytes wait that `next_event` has not looked at."""
         return self._frames.has_unread_chunk
+
+    @property
+    def is_ahead(self) -> bool:
+        """Whether it has so much of requests that are not begun that no more is to be read."""
+        return self.has_unread_chunk and (self.is_paused or self.buffered_bytes > _READ_AHEAD_BYTES)
 
     @property
     def has_output(self) -> bool:

@@ -43,7 +43,7 @@ class OpenConnection(Worker):
         raise NotImplementedError
 
     def flush(self) -> None:
-        """Write the answers that may leave."""
+        """Write the answers that may leave; it must not raise, for others are flushed behind it."""
         raise NotImplementedError
 
     def drain(self) -> None:

@@ -20,8 +20,6 @@ from holdfast.daemon.server.wire.requests import SMALL_FRAME_BYTES, Body, Reques
 from holdfast.kafka.addresses import format_address
 from holdfast.kafka.protocol.primitives import MalformedBody
 
-#: While a connection holds more bytes than this of whole requests, it is not read from.
-_READ_AHEAD_BYTES: Final = 65_536
 #: Answers of one turn are copied into one piece up to this size; larger ones go to the socket as they are.
 _JOINED_BYTES_MAX: Final = 65_536
 
@@ -179,6 +177,12 @@ class ClientProtocol(OpenConnection):
 
     def flush(self) -> None:
         """Write the answers that may leave, and work on if that made room."""
+        try:
+            self._flush()
+        except Exception as bug:
+            self._fail(None, bug)
+
+    def _flush(self) -> None:
         self._is_flush_due = False
         connection, transport = self._connection, self._transport
         if connection is None or transport is None:
@@ -244,9 +248,13 @@ class ClientProtocol(OpenConnection):
 
     def work(self, ends_s: float) -> bool:
         """See `turns.Worker`: encode, go on with a request, or begin the next one."""
-        is_unfinished = self._work(ends_s)
-        self._report_buffered()
-        self._update_reading()
+        try:
+            is_unfinished = self._work(ends_s)
+            self._report_buffered()
+            self._update_reading()
+        except Exception as bug:
+            self._fail(None, bug)
+            return False
         return is_unfinished
 
     def _work(self, ends_s: float) -> bool:
@@ -273,9 +281,9 @@ class ClientProtocol(OpenConnection):
         """Begin the next request, a small one together with those of other connections; returns whether there was one."""
         connections = self._connections
         if self._is_writing_paused or self._is_ending or connections.is_draining:
-            connections.share_free_memory()
+            connections.share_free_memory()  # what made it work again is for others
             return False
-        if connection.principal is not self._joined_as:
+        if connection.principal != self._joined_as:
             self._join_account(connection)
         now_ms = connections.now_ms()
         request = connection.next_event(now_ms)
@@ -343,23 +351,18 @@ class ClientProtocol(OpenConnection):
 
     def _step(self, stepwise: StepwiseRequest) -> bool:
         """Do one step of a request; returns whether the next one can be done."""
-        request, is_done = stepwise.request, True
-        stepwise.is_running = True
+        failure: Exception | None = None
         try:
-            stepwise.is_waiting = not next(stepwise.steps)
-            is_done = False
-        except StopIteration:
-            pass
-        except MalformedBody as error:
-            self._refuse(request, error)
-        except Exception as bug:
-            self._fail(request, bug)
-        stepwise.is_running = False
-        if is_done:
+            stepwise.step()
+        except Exception as error:
+            failure = error
+        if stepwise.is_done:
             self._stepwise = None
-            request.frame = b""
-            request.wake = None
-        return not is_done and not stepwise.is_waiting
+        if isinstance(failure, MalformedBody):
+            self._refuse(stepwise.request, failure)
+        elif failure is not None:
+            self._fail(stepwise.request, failure)
+        return not stepwise.is_done and not stepwise.is_waiting
 
     def _encode(self, connection: Connection) -> None:
         try:
@@ -403,10 +406,9 @@ class ClientProtocol(OpenConnection):
 
     def _fail(self, request: Request | None, bug: Exception) -> None:
         """Close a connection that cannot be answered; so a bug of ours costs this one alone, and its client notices."""
-        name = "an answer"
+        name = "a request or its answer" if request is None else self._connections.apis[request.api_key].name
         if request is not None:
             request.release()
-            name = self._connections.apis[request.api_key].name
         self._connections.internal_errors.note_bug("request_failure_traced", bug, client=self.address, call=name)
         self.close(Violation("request_failed", f"{name} failed by a bug of ours: {bug!r}"))
 
@@ -414,10 +416,7 @@ class ClientProtocol(OpenConnection):
         connection, transport = self._connection, self._transport
         if connection is None or transport is None:
             return
-        is_ahead = connection.has_unread_chunk and (
-            connection.is_paused or connection.buffered_bytes > _READ_AHEAD_BYTES
-        )
-        is_paused = is_ahead or self._is_writing_paused
+        is_paused = connection.is_ahead or self._is_writing_paused
         if is_paused != self._is_reading_paused:
             self._is_reading_paused = is_paused
             if is_paused:

@@ -199,8 +199,28 @@ class StepwiseRequest:
 
     def __init__(self, request: Request, steps: Steps) -> None:
         self.request = request
-        self.steps = steps
+        self._steps = steps
         #: Whether a step is being done; it may end the connection.
         self.is_running = False
         #: Whether the next step has to wait for `Request.wake`.
         self.is_waiting = False
+        #: Whether no step is left; one that raises is the last.
+        self.is_done = False
+
+    def step(self) -> None:
+        """Do the next step.
+
+        Raises:
+            MalformedBody: the body does not follow its API.
+        """
+        request, self.is_running, self.is_done = self.request, True, True
+        try:
+            self.is_waiting = not next(self._steps)
+            self.is_done = False
+        except StopIteration:
+            pass
+        finally:
+            self.is_running = False
+            if self.is_done:
+                request.frame = b""
+                request.wake = None

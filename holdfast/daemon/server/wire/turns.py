@@ -66,7 +66,10 @@ class Worker:
         self.used_s = 0.0
 
     def work(self, ends_s: float) -> bool:
-        """Do one step, and more while the clock is below `ends_s`; return whether more is to be done now."""
+        """Do one step, and more while the clock is below `ends_s`; return whether more is to be done now.
+
+        It must not raise, for others wait for their turn behind it.
+        """
         raise NotImplementedError
 
 
@@ -79,7 +82,7 @@ class Turns:
         #: Longest time in seconds that one worker, or several together, had at once, since `take_longest_ms` was last called.
         self._longest_s = 0.0
         self.set_slice(slice_ms)
-        #: (time used, number, payer) of those with workers that wait.
+        #: (time used, number, payer) of those with workers that wait; the number keeps payers from being compared.
         self._waiting: list[tuple[float, int, Payer]] = []
         self._number = 0
         #: Workers that wait.
@@ -175,6 +178,8 @@ class Turns:
         if not payer.is_queued:
             payer.is_queued = True
             payer.used_s = max(payer.used_s, self._floor_s - self._turn_s)
+            # A number of its own: one and the same payer may come in without a worker that has come.
+            self._number += 1
             heappush(self._waiting, (payer.used_s, self._number, payer))
 
     def _resume(self, worker: Worker) -> None:

@@ -206,3 +206,43 @@ async def test_a_client_that_takes_no_answers_is_idle_after_a_time_though_reques
         served.server.connections.close_overdue()
         assert [transport.is_closed for transport in transports] == [True, False]
         assert served.reports.kinds == []
+
+
+class FailingTransport(CountingTransport):
+    """Raises when it is used."""
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        raise RuntimeError("a bug")
+
+    def pause_reading(self) -> None:
+        raise RuntimeError("a bug")
+
+
+async def test_a_connection_that_cannot_write_its_answer_costs_the_others_nothing() -> None:
+    async with serve() as served:
+        served.service.is_holding = True
+        transports = [CountingTransport(), FailingTransport(), CountingTransport()]
+        for number, transport in enumerate(transports):
+            client = await open_connection(served, transport)
+            client.data_received(write_frame(number))
+        await wait_until(lambda: len(served.service.held) == 3)
+        for _ in transports:
+            served.service.release()
+        await wait_until(lambda: all(transport.written or transport.is_closed for transport in transports))
+        assert [len(transport.written) for transport in transports] == [1, 0, 1]
+        assert [transport.is_closed for transport in transports] == [False, True, False]
+        assert (served.reports.kinds, served.bugs.value) == (["request_failed"], 1)
+
+
+async def test_a_connection_that_fails_in_its_turn_costs_the_others_of_its_client_nothing() -> None:
+    async with serve(LimitSettings(requests_in_flight_max=4)) as served:
+        served.service.is_holding = True
+        transports = [FailingTransport(), CountingTransport()]
+        failing, other = [await open_connection(served, transport) for transport in transports]
+        failing.data_received(b"".join(write_frame(number) for number in range(10)))
+        await wait_until(lambda: transports[0].is_closed)
+        assert (served.reports.kinds, served.bugs.value) == (["request_failed"], 1)
+        served.service.release()
+        served.service.is_holding = False
+        other.data_received(write_frame(1))
+        await wait_until(lambda: bool(transports[1].written))

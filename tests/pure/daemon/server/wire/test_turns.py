@@ -270,3 +270,14 @@ async def test_whoever_waits_is_worked_for_whatever_its_client_did_meanwhile() -
     await wait_until(lambda: not any(client.is_waiting for client in clients))
     assert [client.name for client in clients if client.steps] == []
     assert not any(payer.waiting or payer.is_queued for payer in payers)
+
+
+async def test_clients_that_used_the_same_time_are_worked_for_in_the_order_in_which_they_came() -> None:
+    clock, diary = Clock(), list[str]()
+    turns = Turns(5, clock)
+    payers = Payer(), Payer()
+    for number in "12":
+        for name, payer in zip("ab", payers, strict=True):
+            turns.wait(Client(name + number, clock, diary, steps=1, step_ms=0, payer=payer))
+    await until_done(turns)
+    assert diary == ["a1", "b1", "a2", "b2"]
