@@ -8,6 +8,7 @@ Which state may follow which is the table in `runtime.partition.states`.
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from holdfast.backoff import Backoff
 from holdfast.records.checkpoint import Checkpoint
 from holdfast.runtime.effects import (
     DeleteRecords,
@@ -59,8 +60,8 @@ class Partition:
         self._ports = ports
         self._make_machine = make_machine
         self._outbox = outbox
-        #: Doubles with each failure until a load succeeds.
-        self._backoff_ms = config.retry_backoff_ms
+        #: Between loads that fail or lose, but for alarms.
+        self._backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms, ports.jitter)
         self._too_large = RepeatedLine()
 
     def list_unloaded(self, why: str | None) -> None:
@@ -150,11 +151,12 @@ class Partition:
 
     def fail(self, error: Exception, now_ms: int) -> None:
         """Enter FAILED: memory and log may disagree; load again from scratch after a back-off."""
-        self.is_alarmed = isinstance(error, Alarm)
+        self.is_alarmed = is_alarm = isinstance(error, Alarm)
         if error is not self._ports.trust.alarm:  # which has one line of its own, for all partitions
-            self._note("error", "log_partition_failed", error=str(error), is_alarm=self.is_alarmed)
+            self._note("error", "log_partition_failed", error=str(error), is_alarm=is_alarm)
         outcome = NotCoordinator(f"the log partition failed here: {error}")
-        self._stop(State.FAILED, Failed(self._next_retry_ms(now_ms)), str(error), outcome)
+        pause_ms = self._alarm_pause_ms() if is_alarm else self._backoff.fail(now_ms)
+        self._stop(State.FAILED, Failed(now_ms + pause_ms), str(error), outcome)
 
     # ---- the log ---------------------------------------------------------------------------------------------------
 
@@ -322,7 +324,7 @@ class Partition:
         if reading.restored_from_offset >= 0:
             restored["restored_from_offset"] = reading.restored_from_offset
             self._outbox.effects.append(RestorePointJudged(self.index, reading.restored_from_offset, ""))
-        self._backoff_ms = tenancy.config.retry_backoff_ms
+        self._backoff.reset()
         self._note(
             "debug",
             "log_partition_loaded",
@@ -354,7 +356,8 @@ class Partition:
         # A node that is superseded for good writes one line about all of its log partitions together.
         level = "warning" if is_ours_to_take else "debug"
         self._note(level, "ownership_lost", winner=winner.node_id, owner_epoch=winner.owner_epoch, offset=offset)
-        self._close(text, NotCoordinator(text), self._next_retry_ms(now_ms) if is_ours_to_take else None)
+        retry_at_ms = now_ms + self._backoff.fail(now_ms) if is_ours_to_take else None
+        self._close(text, NotCoordinator(text), retry_at_ms)
         if not is_ours_to_take:
             self._outbox.effects.append(Superseded(self.index, winner, offset))
 
@@ -382,11 +385,8 @@ class Partition:
             self._note("error", "unload_hook_failed", error=repr(bug), exc_info=bug)
         self._ports.discard(self.tenancy.index, machine)
 
-    def _next_retry_ms(self, now_ms: int) -> int:
-        config = self.tenancy.config
-        backoff_ms = config.alarm_backoff_ms if self.is_alarmed else self._backoff_ms
-        self._backoff_ms = min(self._backoff_ms * 2, config.retry_backoff_max_ms)
-        return now_ms + int(backoff_ms * (0.5 + self._ports.jitter() / 2))
+    def _alarm_pause_ms(self) -> int:
+        return int(self.tenancy.config.alarm_backoff_ms * (0.5 + self._ports.jitter() / 2))
 
     def _enter(self, state: State) -> None:
         check_transition(self.index, self.state, state)
