@@ -24,6 +24,7 @@ COMPILED = {
         "runtime",
         "runtime/partition",
         "runtime/kafka_log",
+        "runtime/kafka_log/sending",
         "daemon/server",
         "daemon/server/wire",
         "daemon/share",

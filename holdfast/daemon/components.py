@@ -16,8 +16,8 @@ from holdfast.daemon.snapshots.follower import Bounds
 from holdfast.daemon.topics.state_topic import StateTopic
 from holdfast.kafka.connection_options import ConnectionOptions
 from holdfast.records.codecs.codec import Codec
-from holdfast.runtime.kafka_log.accumulator import RECORD_OVERHEAD_BYTES
 from holdfast.runtime.kafka_log.log import KafkaLogConfig
+from holdfast.runtime.kafka_log.sending.accumulator import RECORD_OVERHEAD_BYTES
 from holdfast.runtime.settings import LogIdentity, PartitionConfig
 
 #: What a snapshot takes beside its state batches, with the longest group id; then each batch, for offsets that are not

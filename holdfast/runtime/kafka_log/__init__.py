@@ -1,7 +1,6 @@
 """A real Kafka topic as the log of the runtime: batching, sending, fetching, and the event loop around it.
 
-Out: `log` (the log as the runtime sees it) hands a record to `accumulator`, which keeps one queue for each partition and makes batches.
-`sender` sends them, one Produce for all partitions of a broker, as often as `linger` says.
+Out: `log` (the log as the runtime sees it) hands a record to `sending`, which makes batches and sends them, as often as `linger` says.
 `sent_batches` keeps what was sent until it is read back.
 
 In: `fetcher` follows partitions and says what was read; `fetch_loop` fetches from one broker, in a session that `fetch_session` keeps;

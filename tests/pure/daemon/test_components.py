@@ -22,10 +22,10 @@ from holdfast.daemon.share.config import ShardConfig
 from holdfast.daemon.share.state_bounds import StateBounds, StateTotals
 from holdfast.daemon.topics.state_topic import StateTopic
 from holdfast.kafka.connection_options import ConnectionOptions
-from holdfast.runtime.kafka_log.accumulator import AccumulatorConfig
 from holdfast.runtime.kafka_log.fetch_loop import FetcherConfig
 from holdfast.runtime.kafka_log.log import KafkaLogConfig
-from holdfast.runtime.kafka_log.sender import SenderConfig
+from holdfast.runtime.kafka_log.sending.accumulator import AccumulatorConfig
+from holdfast.runtime.kafka_log.sending.sender import SenderConfig
 from holdfast.runtime.settings import LogIdentity, PartitionConfig
 
 TOPIC = StateTopic("state", b"t" * 16, 3, 1, 1_048_588)

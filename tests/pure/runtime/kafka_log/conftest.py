@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from holdfast.runtime.kafka_log.fetcher import Fetcher
-from holdfast.runtime.kafka_log.sender import Sender
+from holdfast.runtime.kafka_log.sending.sender import Sender
 from holdfast.runtime.kafka_log.sent_batches import SentBatch, SentBatches
 from tests.pure.kafka.brokers.fake_brokers import FakeBrokers, fetched
 from tests.pure.runtime.kafka_log.fetcher_world import CONFIG as FETCHER_CONFIG

@@ -13,7 +13,7 @@ from holdfast.metrics.registry import Registry
 from holdfast.runtime.kafka_log.bug_reports import BugReports
 from holdfast.runtime.kafka_log.fetcher import Fetcher
 from holdfast.runtime.kafka_log.list_offsets import OffsetQueries
-from holdfast.runtime.kafka_log.sender import Sender
+from holdfast.runtime.kafka_log.sending.sender import Sender
 from holdfast.runtime.kafka_log.sent_batches import SentBatches
 from holdfast.runtime.metrics import RuntimeMetrics
 from tests.configs import accumulator_config, fetcher_config, offset_query_bounds, sender_config
@@ -241,6 +241,55 @@ async def test_before_a_batch_is_sent_again(
     assert logged == [("looking up leaders failed", "TypeError('a bug')")]
     assert metrics.internal_errors.value == 1
     assert await sender.close(5)
+
+
+@pytest.mark.parametrize("where", ["open_connection", "send", "send it all the same"])
+async def test_where_a_request_is_sent(
+    brokers: FakeBrokers,
+    metrics: RuntimeMetrics,
+    logged: list[tuple[str, str]],
+    monkeypatch: pytest.MonkeyPatch,
+    where: str,
+) -> None:
+    landed: list[int] = []
+    failed: list[tuple[int, bytes]] = []
+    config = sender_config(
+        accumulator=accumulator_config(), message_timeout_ms=PATIENCE_MS, produce_requests_in_flight_max=1
+    )
+    sender = Sender(
+        config,
+        brokers,  # type: ignore[arg-type]
+        SentBatches(),
+        lambda partition, *_: landed.append(partition),
+        lambda partition, header, _: failed.append((partition, header)),
+        lambda: 1_000,
+        metrics,
+    )
+    brokers.always = produced
+    changed: Any = brokers if where == "open_connection" else FakeConnection
+    name = where.partition(" ")[0]
+    called = getattr(changed, name)
+
+    def raise_once(*arguments: Any) -> None:
+        monkeypatch.setattr(changed, name, called)
+        if where == "send it all the same":
+            called(*arguments)
+        raise TypeError("a bug")
+
+    monkeypatch.setattr(changed, name, raise_once)
+    for partition in (0, 1):
+        sender.append(partition, b"k", b"1", b"first")
+    await wait_until(lambda: len(failed) == 2)
+    assert failed == [(0, b"first"), (1, b"first")]
+    assert logged == [("sending to broker 1 failed", "TypeError('a bug')")]
+    assert metrics.internal_errors.value == 1
+    for partition in (0, 1):
+        sender.append(partition, b"k", b"2", b"second")
+    await wait_until(lambda: len(landed) == 2)
+    assert (sorted(landed), len(failed)) == ([0, 1], 2)
+    assert await sender.close(5)
+    assert sender._in_flight == 0
+    assert [len(slot.free) for slot in sender._slots.values()] == [1]
 
 
 async def test_in_a_task_that_nobody_awaits(logged: list[tuple[str, str]]) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 from aiokafka.record.memory_records import MemoryRecords  # type: ignore[import-untyped]
 
-from holdfast.runtime.kafka_log.sender import Sender
+from holdfast.runtime.kafka_log.sending.sender import Sender
 from holdfast.runtime.kafka_log.sent_batches import SentBatch, SentBatches
 from tests.configs import accumulator_config, sender_config
 from tests.pure.kafka.brokers.fake_brokers import FakeBrokers, produced

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from holdfast.runtime.errors import AppendRefused
-from holdfast.runtime.kafka_log.sender import Sender
+from holdfast.runtime.kafka_log.sending.sender import Sender
 from holdfast.runtime.kafka_log.sent_batches import SentBatches
 from tests.configs import accumulator_config
 from tests.pure.kafka.brokers.fake_brokers import FakeBrokers

@@ -6,7 +6,7 @@ import uvloop
 
 from holdfast.kafka.protocol import requests
 from holdfast.runtime.kafka_log.linger import Company
-from holdfast.runtime.kafka_log.sender import Sender
+from holdfast.runtime.kafka_log.sending.sender import Sender
 from holdfast.runtime.kafka_log.sent_batches import SentBatch, SentBatches
 from tests.pure.kafka.brokers.fake_brokers import FakeBrokers
 from tests.pure.runtime.kafka_log.fetcher_world import make_metrics

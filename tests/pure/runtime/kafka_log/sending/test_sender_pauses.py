@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from holdfast.runtime.kafka_log.sender import Sender
+from holdfast.runtime.kafka_log.sending.sender import Sender
 from tests.pure.kafka.brokers.fake_brokers import FakeBrokers, FakeConnection, produced
 from tests.pure.runtime.kafka_log.sending.sender_world import (
     Failures,

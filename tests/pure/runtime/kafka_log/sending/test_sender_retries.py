@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from holdfast.kafka.errors import ConnectionFailed
-from holdfast.runtime.kafka_log.sender import Sender
+from holdfast.runtime.kafka_log.sending.sender import Sender
 from holdfast.runtime.kafka_log.sent_batches import SentBatches
 from tests.pure.kafka.brokers.fake_brokers import FakeBrokers, FakeConnection, produced
 from tests.pure.runtime.kafka_log.fetcher_world import make_metrics

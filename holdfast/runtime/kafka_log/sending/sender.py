@@ -2,11 +2,11 @@
 
 Records wait in `accumulator`, which keeps those of a partition in order.
 A batch may be appended twice when its answer is lost: the second copy has old sequences and is void for every reader.
-So a batch is sent again until its time is up; then it is ambiguous, and the partition's owner is notified.
+So a batch is sent again until its time is up (`retries`); then it is ambiguous, and the partition's owner is notified.
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
@@ -18,10 +18,11 @@ from holdfast.kafka.leaders import Brokers
 from holdfast.kafka.protocol import requests
 from holdfast.kafka.protocol.denials import acl_remedy
 from holdfast.kafka.protocol.error_codes import PRODUCE_RETRIABLE
-from holdfast.runtime.kafka_log.accumulator import AccumulatorConfig, RecordAccumulator
-from holdfast.runtime.kafka_log.broker_slot import BrokerSlot, PendingBatch, ProduceRequest, leader_id, make_retry
 from holdfast.runtime.kafka_log.bug_reports import BugReports
 from holdfast.runtime.kafka_log.linger import COMPANY_MAX_S, Company, Linger
+from holdfast.runtime.kafka_log.sending.accumulator import AccumulatorConfig, RecordAccumulator
+from holdfast.runtime.kafka_log.sending.broker_slot import BrokerSlot, PendingBatch, ProduceRequest, leader_id
+from holdfast.runtime.kafka_log.sending.retries import Retries
 from holdfast.runtime.kafka_log.sent_batches import SentBatch, SentBatches
 from holdfast.runtime.metrics import RuntimeMetrics
 
@@ -101,6 +102,17 @@ class Sender:
         #: Runs when records have waited long enough for the first of the brokers that have not answered.
         self._linger_timer: asyncio.Handle | None = None
         self._linger_end_s = 0.0
+        self._retries = Retries(
+            config.retry_backoff_ms,
+            config.message_timeout_ms,
+            brokers,
+            self._throttle,
+            self._bugs,
+            run=self._run,
+            send=self._send,
+            end_read_back=self._end_read_back,
+            give_up=self._give_up,
+        )
         brokers.on_change(self._flush_ready_soon)
 
     def append(self, partition: int, key: bytes, value: bytes | None, header: bytes) -> None:
@@ -134,6 +146,7 @@ class Sender:
         except TimeoutError:
             pass
         self._is_closed = True
+        self._retries.close()
         if self._linger_timer is not None:
             self._linger_timer.cancel()
         for task in self._tasks:
@@ -235,21 +248,18 @@ class Sender:
 
     def _send(self, request: ProduceRequest) -> None:
         """Send batches on a connection, which is free again when they are answered."""
-        connection = self._open_connection(request)
+        try:
+            connection = self._find_open(request)
+        except Exception as bug:
+            self._end_unsent(request, bug)
+            return
         if connection is None:
             self._run(self._open_and_send(request))
         else:
             self._send_on(connection, request)
 
-    def _open_connection(self, request: ProduceRequest) -> BrokerConnection | None:
-        kept = request.connection
-        connection = kept.opened
-        if connection is not None and connection.is_open:
-            return connection
-        if request.broker_id is None:
-            return None
-        kept.opened = connection = self._brokers.open_connection(request.broker_id, kept.purpose)
-        return connection
+    def _find_open(self, request: ProduceRequest) -> BrokerConnection | None:
+        return request.connection.find_open(self._brokers, request.broker_id)
 
     async def _open_and_send(self, request: ProduceRequest) -> None:
         try:
@@ -260,7 +270,7 @@ class Sender:
             self._free(request)
             self._flush_ready_soon()
             why = self._bugs.explain(failure, f"connecting to broker {request.broker_id} to send to it failed")
-            self._retry(request.batches, why)
+            self._retries.retry(request.batches, why)
             return
         # What was given up while the connection was opened is its owner's no more.
         request.batches = [batch for batch in request.batches if not batch.is_over]
@@ -271,18 +281,37 @@ class Sender:
             self._flush_ready_soon()
 
     def _send_on(self, connection: BrokerConnection, request: ProduceRequest) -> None:
-        body = requests.encode_produce(
-            self._topic,
-            self._config.message_timeout_ms,
-            [(batch.partition, batch.sent.data) for batch in request.batches],
-        )
-        self._in_flight += 1
-        connection.send(_PRODUCE, _PRODUCE_VERSION, body, partial(self._on_answered, request, self._now_s()))
+        try:
+            body = requests.encode_produce(
+                self._topic,
+                self._config.message_timeout_ms,
+                [(batch.partition, batch.sent.data) for batch in request.batches],
+            )
+            self._in_flight += 1
+            request.is_in_flight = True
+            connection.send(_PRODUCE, _PRODUCE_VERSION, body, partial(self._on_answered, request, self._now_s()))
+        except Exception as bug:
+            self._end_unsent(request, bug)
+
+    def _end_unsent(self, request: ProduceRequest, bug: Exception) -> None:
+        """End a request that could not be sent: its owners are notified when all others are, and may find it in the log all the same."""
+        self._bugs.report(bug, f"sending to broker {request.broker_id} failed")
+        self._end_flight(request)
+        self._free(request)
+        self._loop.call_soon(self._give_up_all, request.batches, f"it could not be sent: {bug!r}")
+
+    def _end_flight(self, request: ProduceRequest) -> None:
+        if request.is_in_flight:
+            request.is_in_flight = False
+            self._in_flight -= 1
+        self._note_progress()
 
     def _free(self, request: ProduceRequest) -> None:
-        if request.slot is not None:
-            request.slot.free.append(request.connection)
-            request.slot.linger.on_ended(self._now_s())
+        """Give the connection of a request back; again is harmless."""
+        slot, request.slot = request.slot, None
+        if slot is not None:
+            slot.free.append(request.connection)
+            slot.linger.on_ended(self._now_s())
             self._company.on_ended(request.records)
 
     def _on_answered(self, request: ProduceRequest, began_s: float, outcome: bytes | ConnectionFailed) -> None:
@@ -290,8 +319,7 @@ class Sender:
 
         So the broker is at work again while those that wait for this answer get theirs.
         """
-        self._in_flight -= 1
-        self._note_progress()
+        self._end_flight(request)
         answer: list[requests.Produced] = []
         failure: str | None = None
         if isinstance(outcome, ConnectionFailed):
@@ -318,7 +346,7 @@ class Sender:
         for batch in acknowledged:
             self._report_acknowledged(batch)
         if failure is not None:
-            self._retry(request.batches, failure)
+            self._retries.retry(request.batches, failure)
         elif len(acknowledged) < len(request.batches):
             self._settle_refused({batch.partition: batch for batch in request.batches if not batch.is_over}, answer)
 
@@ -334,7 +362,7 @@ class Sender:
             request.slot.linger.on_answered(took_s)
         if request.broker_id is not None:
             throttle_ms = self._throttle.on_answer(request.broker_id, throttle_ms)
-            if throttle_ms and (connection := self._open_connection(request)) is not None:
+            if throttle_ms and (connection := self._find_open(request)) is not None:
                 connection.wait_longer(throttle_ms)  # for what was sent behind it already
         return answer
 
@@ -358,62 +386,24 @@ class Sender:
                 remedy = acl_remedy(error_code, "Write", f"topic {self._topic}", self._brokers.who())
                 self._give_up(batch, f"the broker answered error {error_code}{' ' * bool(message)}{message}{remedy}")
         for error_code, refused in again.items():
-            self._retry(refused, f"the broker answered error {error_code}")
+            self._retries.retry(refused, f"the broker answered error {error_code}")
         if open_batches:
-            self._retry(open_batches.values(), "the broker's answer leaves it out")
+            self._retries.retry(open_batches.values(), "the broker's answer leaves it out")
 
-    # ---- another try -----------------------------------------------------------------------------------------------
+    # ---- a batch ends ----------------------------------------------------------------------------------------------
 
-    def _retry(self, batches: Iterable[PendingBatch], why: str) -> None:
-        """Send batches again, until the time of each is over: then it is given up, whatever it waits for."""
-        if self._is_closed:
-            return
-        again = [batch for batch in batches if not batch.is_over]
-        for batch in again:
-            batch.failure = why
-            if batch.end is None:
-                batch.end = self._loop.call_at(batch.expires_s, self._expire, batch)
-        if again:
-            self._run(self._send_again(again))
-
-    async def _send_again(self, batches: list[PendingBatch]) -> None:
-        """Send batches again where they are led now, after a pause."""
-        await asyncio.sleep(self._config.retry_backoff_ms / 1_000)
-        try:
-            await self._brokers.refresh()
-        except Exception as failure:
-            self._retry(batches, self._bugs.explain(failure, "looking up leaders failed"))
-            return
-        by_broker: dict[int | None, list[PendingBatch]] = {}
-        for batch in batches:
-            if batch.is_over or self._end_if_read_back(batch):
-                continue
-            by_broker.setdefault(leader_id(self._brokers.leaders, batch.partition), []).append(batch)
-        for broker_id, led in by_broker.items():
-            wait_s = 0.0 if broker_id is None else self._throttle.wait_s(broker_id)
-            request = make_retry(broker_id, led)
-            if wait_s > 0:
-                self._run(self._send_later(wait_s, request))
-            else:
-                self._send(request)
-
-    async def _send_later(self, wait_s: float, request: ProduceRequest) -> None:
-        await asyncio.sleep(wait_s)
-        request.batches = [batch for batch in request.batches if not batch.is_over]
-        if request.batches:
-            self._send(request)
-
-    def _expire(self, batch: PendingBatch) -> None:
-        if not self._is_closed and not self._end_if_read_back(batch):
-            self._give_up(batch, f"{batch.failure}; tried for {self._config.message_timeout_ms} ms")
-
-    def _end_if_read_back(self, batch: PendingBatch) -> bool:
+    def _end_read_back(self, batch: PendingBatch) -> bool:
         """End a batch that the tail has found while its answer was lost; returns whether it is one."""
         if not self._sent.is_read_back(batch.partition, batch.sent):
             return False
         batch.finish()
         self._end_and_flush(batch.partition)
         return True
+
+    def _give_up_all(self, batches: list[PendingBatch], why: str) -> None:
+        for batch in batches:
+            if not batch.is_over:
+                self._give_up(batch, why)
 
     def _give_up(self, batch: PendingBatch, why: str) -> None:
         batch.finish()

@@ -4,9 +4,9 @@ import asyncio
 from typing import Final, final
 
 from holdfast.kafka.brokers.broker_connection import BrokerConnection
-from holdfast.kafka.leaders import Leader
-from holdfast.runtime.kafka_log.accumulator import RecordAccumulator
+from holdfast.kafka.leaders import Brokers, Leader
 from holdfast.runtime.kafka_log.linger import Linger
+from holdfast.runtime.kafka_log.sending.accumulator import RecordAccumulator
 from holdfast.runtime.kafka_log.sent_batches import SentBatch
 
 #: Names the connection for batches that are sent again, which are never kept waiting for another request.
@@ -17,13 +17,23 @@ _RETRIES: Final = "produce-again"
 class ProduceConnection:
     """One of the connections to one broker; a request has it for itself, but for those that are sent again."""
 
-    __slots__ = ("opened", "purpose")
+    __slots__ = ("_opened", "purpose")
 
     def __init__(self, purpose: str) -> None:
         """Begin before it is opened; `purpose` names it."""
         self.purpose = purpose
         #: The one that was found open last; it may be closed since.
-        self.opened: BrokerConnection | None = None
+        self._opened: BrokerConnection | None = None
+
+    def find_open(self, brokers: Brokers, broker_id: int | None) -> BrokerConnection | None:
+        """Return the connection to a broker if it is open; None stands for no broker that is known."""
+        connection = self._opened
+        if connection is not None and connection.is_open:
+            return connection
+        if broker_id is None:
+            return None
+        self._opened = connection = brokers.open_connection(broker_id, self.purpose)
+        return connection
 
 
 @final
@@ -78,7 +88,7 @@ class PendingBatch:
 class ProduceRequest:
     """Batches on their way to one broker."""
 
-    __slots__ = ("batches", "broker_id", "connection", "records", "slot")
+    __slots__ = ("batches", "broker_id", "connection", "is_in_flight", "records", "slot")
 
     def __init__(
         self,
@@ -92,8 +102,10 @@ class ProduceRequest:
         #: None: no broker is known to lead them.
         self.broker_id = broker_id
         self.connection = connection
-        #: Gets the connection back; None: they are sent again, on a connection that all retries share.
+        #: Gets the connection back; None: it has, or they are sent again, on a connection that all retries share.
         self.slot = slot
+        #: It was sent and has no answer.
+        self.is_in_flight = False
         self.batches = batches
         #: The number of records when it was made, of batches that were given up since, too.
         self.records = records

@@ -1,0 +1,98 @@
+"""Batches that are sent again: where they are led by then, after a pause, until the time of each is over."""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterable
+from typing import Any
+
+from holdfast.kafka.brokers.throttle import Throttle
+from holdfast.kafka.leaders import Brokers
+from holdfast.runtime.kafka_log.bug_reports import BugReports
+from holdfast.runtime.kafka_log.sending.broker_slot import PendingBatch, ProduceRequest, leader_id, make_retry
+
+
+class Retries:
+    """The batches of one sender that were not acknowledged when they were sent last."""
+
+    def __init__(
+        self,
+        backoff_ms: int,
+        message_timeout_ms: int,
+        brokers: Brokers,
+        throttle: Throttle[int],
+        bugs: BugReports,
+        *,
+        run: Callable[[Coroutine[Any, Any, None]], None],
+        send: Callable[[ProduceRequest], None],
+        end_read_back: Callable[[PendingBatch], bool],
+        give_up: Callable[[PendingBatch, str], None],
+    ) -> None:
+        """Begin without any.
+
+        Args:
+            backoff_ms: the pause before each try.
+            message_timeout_ms: for how long a batch is tried, as errors say.
+            brokers: who leads what.
+            throttle: for how long each broker is to be left alone.
+            bugs: where bugs of ours go.
+            run: runs a task, whose end the sender waits for when it closes.
+            send: sends a request.
+            end_read_back: ends a batch that the tail has found meanwhile; returns whether it is one.
+            give_up: ends a batch that may be in the log or not; takes it and why.
+        """
+        self._backoff_s = backoff_ms / 1_000
+        self._message_timeout_ms = message_timeout_ms
+        self._brokers = brokers
+        self._throttle = throttle
+        self._bugs = bugs
+        self._run_task = run
+        self._send = send
+        self._end_read_back = end_read_back
+        self._give_up = give_up
+        self._loop = asyncio.get_running_loop()
+        self._is_closed = False
+
+    def close(self) -> None:
+        """Send nothing again from now on, and give nothing up."""
+        self._is_closed = True
+
+    def retry(self, batches: Iterable[PendingBatch], why: str) -> None:
+        """Send batches again, until the time of each is over: then it is given up, whatever it waits for."""
+        if self._is_closed:
+            return
+        again = [batch for batch in batches if not batch.is_over]
+        for batch in again:
+            batch.failure = why
+            if batch.end is None:
+                batch.end = self._loop.call_at(batch.expires_s, self._expire, batch)
+        if again:
+            self._run_task(self._send_again(again))
+
+    async def _send_again(self, batches: list[PendingBatch]) -> None:
+        await asyncio.sleep(self._backoff_s)
+        try:
+            await self._brokers.refresh()
+        except Exception as failure:
+            self.retry(batches, self._bugs.explain(failure, "looking up leaders failed"))
+            return
+        by_broker: dict[int | None, list[PendingBatch]] = {}
+        for batch in batches:
+            if batch.is_over or self._end_read_back(batch):
+                continue
+            by_broker.setdefault(leader_id(self._brokers.leaders, batch.partition), []).append(batch)
+        for broker_id, led in by_broker.items():
+            wait_s = 0.0 if broker_id is None else self._throttle.wait_s(broker_id)
+            request = make_retry(broker_id, led)
+            if wait_s > 0:
+                self._run_task(self._send_later(wait_s, request))
+            else:
+                self._send(request)
+
+    async def _send_later(self, wait_s: float, request: ProduceRequest) -> None:
+        await asyncio.sleep(wait_s)
+        request.batches = [batch for batch in request.batches if not batch.is_over]
+        if request.batches:
+            self._send(request)
+
+    def _expire(self, batch: PendingBatch) -> None:
+        if not self._is_closed and not self._end_read_back(batch):
+            self._give_up(batch, f"{batch.failure}; tried for {self._message_timeout_ms} ms")
