@@ -87,6 +87,8 @@ class Load:
         #: Our own checkpoint was read.
         self._is_ours = False
         self._progress_ms = now_ms
+        #: For people.
+        self._waiting_for = ""
         #: The attempt of an owner that does not serve, as far as it could be queried.
         self._silent_attempt_id: bytes | None = None
 
@@ -95,6 +97,7 @@ class Load:
     def begin(self) -> Step:
         """Look for a restore point, or read the log as a whole."""
         if self._may_restore():
+            self._waiting_for = "where the log starts"
             return QueryLogStart(self._tenancy.index, self._reading.instance)
         return self.read_from(None)
 
@@ -111,6 +114,7 @@ class Load:
         if log_start is None:
             return self.read_from(None)
         self._reading.log_start = log_start
+        self._waiting_for = "a restore point"
         return FindRestorePoint(self._tenancy.index, self._reading.instance, log_start)
 
     def restore_point_found(self, point: RestorePoint | None, now_ms: int) -> Step | None:
@@ -124,6 +128,7 @@ class Load:
         """Read the log from a restore point, or from where a whole one begins."""
         self._restore_point = point
         self._is_reading = True
+        self._waiting_for = "where the log starts and ends"
         from_offset = self._begins_at if point is None else point.offset
         self._is_at_checkpoint = point is not None and point.reads_checkpoint(self._reading.log_start)
         if point is not None and self._is_at_checkpoint:
@@ -135,6 +140,7 @@ class Load:
         reading, tenancy, point = self._reading, self._tenancy, self._restore_point
         reading.log_start = reading.position = max(start_offset, self._begins_at)
         self._end_offset = end_offset
+        self._waiting_for = "the next record"
         if point is None:
             reading.ownership.beginning = Beginning(reading.log_start)
         self._progress_ms = now_ms
@@ -295,6 +301,7 @@ class Load:
         if finding is not None and tenancy.accept_reason is None:
             return Fail(finding)
         if winner is not None and self._queries_first(winner):
+            self._waiting_for = f"the answer of its owner, node {winner.node_id}"
             return QueryOwner(tenancy.index, reading.instance, winner)
         # The generations of another log say nothing here, which an admin has accepted as it is.
         is_of_this_log = winner is None or tenancy.accept_reason is None or check.is_of_this_log(winner)
@@ -326,6 +333,7 @@ class Load:
             ports.metrics.appends_refused.value += 1
             return Fail(LoadFailed(f"the log refused our checkpoint: {refused.reason}"))
         ports.metrics.checkpoints_appended.value += 1
+        self._waiting_for = "our own checkpoint"
         return None
 
     def _queries_first(self, owner: Checkpoint) -> bool:
@@ -389,5 +397,4 @@ class Load:
         if now_ms - self._progress_ms < config.load_stall_ms or self._is_folding:
             return None
         self._progress_ms = now_ms
-        waiting_for = "our own checkpoint" if reading.ownership.attempt_id else "the next record"
-        return Note("warning", "load_stalled", {"where": where, "waiting_for": waiting_for})
+        return Note("warning", "load_stalled", {"where": where, "waiting_for": self._waiting_for})

@@ -108,7 +108,7 @@ async def test_forgotten_partition_is_left_out_and_reported_no_more(
             found(b"", is_diverging=True),
             "0 instance 3: alarm, the log was truncated below offset 5",
         ),
-        (found(b"", error_code=-1), "0 instance 3: failed, the broker answered error -1"),
+        (found(b"", error_code=-1), "0 instance 3: failed, the broker answered UNKNOWN_SERVER_ERROR (-1)"),
     ],
 )
 async def test_reading_ends_with_an_error(

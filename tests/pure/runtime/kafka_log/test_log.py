@@ -302,7 +302,7 @@ async def test_a_batch_that_is_given_up_is_reported_to_its_owner(cluster: FakeCl
     cluster.error_code = 7
     log.append(0, b"k", b"v", b"h1")
     await wait_until(lambda: bool(reports.lines))
-    assert reports.lines[0].startswith("0: append failed, the broker answered error 7")
+    assert reports.lines[0].startswith("0: append failed, the broker answered REQUEST_TIMED_OUT (7)")
     await log.close(1)
 
 
@@ -377,7 +377,7 @@ async def test_a_cut_that_is_refused_or_that_nobody_takes_is_reported_with_its_r
     cluster.error_code = 42
     log.delete_records(0, 30)
     await wait_until(lambda: bool(reports.lines))
-    assert reports.lines.pop() == "0: log starts at None, the broker answered error 42"
+    assert reports.lines.pop() == "0: log starts at None, the broker answered INVALID_REQUEST (42)"
     log.delete_records(9, 30)
     await wait_until(lambda: bool(reports.lines))
     line = reports.lines.pop()

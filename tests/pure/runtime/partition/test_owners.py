@@ -11,6 +11,7 @@ from holdfast.runtime.partition.lifecycle import Partition
 from holdfast.runtime.partition.states import State
 from tests.configs import partition_config
 from tests.pure.runtime.counter import Bugs, Counter
+from tests.pure.runtime.stalling import stalled
 from tests.simulated.memory_log import MemoryTopic
 from tests.world.process import Process
 
@@ -66,6 +67,11 @@ def test_nothing_is_claimed_before_the_owner_was_queried_and_is_silent() -> None
     assert (world.partition.state, world.claims()) == (State.LOADING, ["b"])
     world.answer(is_serving=False)
     assert (world.partition.state, world.claims()) == (State.ACTIVE, ["b", "a"])
+
+
+def test_a_load_that_stalls_says_that_it_waits_for_the_owner() -> None:
+    world = World(OWNER)
+    assert stalled(world.partition)["waiting_for"] == "the answer of its owner, node b"
 
 
 def test_an_owner_that_serves_keeps_its_log_partition_and_is_queried_again_by_the_next_load() -> None:

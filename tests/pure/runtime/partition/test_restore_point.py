@@ -13,6 +13,7 @@ from holdfast.runtime.partition.restore_point import RestorePoint
 from holdfast.runtime.partition.states import State
 from tests.configs import partition_config
 from tests.pure.runtime.counter import Bugs, Counter
+from tests.pure.runtime.stalling import stalled
 from tests.simulated.memory_log import MemoryTopic
 from tests.world.process import Process
 
@@ -82,6 +83,12 @@ class World:
 
     def restore_point_judged(self, partition: int, offset: int, refusal: str) -> None:
         self.judged.append((offset, refusal))
+
+
+def test_a_load_that_stalls_says_that_it_waits_for_a_restore_point(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(RESTORE_POINT)
+    monkeypatch.setattr(world, "find_restore_point", lambda *_: None)
+    assert stalled(world.load())["waiting_for"] == "a restore point"
 
 
 def value_of(partition: Partition) -> int:
