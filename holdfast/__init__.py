@@ -3,13 +3,14 @@
 The rooms, top down; imports point downwards only, and `lint-imports` checks it:
 
 - `cli`, `console`: the command line tool.
-- `daemon`: one node, from its sockets to its periodic work.
+- `workers`: several nodes of one host. `daemon`: one node, from its sockets to its periodic work.
 - `client`: an asyncio client of a node. `broker`: an embedded Kafka for development.
 - `compaction`: the Spark job. `runtime`: the pure core of the coordinator, and the log on Kafka.
 - `api`: the calls, as values and as bytes.
 - `records`: what is in the log, and the rule which records count.
 - `kafka`: Apache Kafka from a client's side. `jars`: Java and its jars.
-- `metrics`, `distribution`: instruments; name and version.
+- `metrics`, `distribution`: instruments; name and version. `clock`, `backoff`: the clock of waits, and pauses between tries.
+- `children`: child processes. `service`: what a service manager is notified of.
 
 README.md draws them as a tree, docs/glossary.md has the words.
 """

@@ -7,7 +7,7 @@ Only `job` and the modules it imports need PySpark; `config`, `report`, `progres
 - `sink`: what is written of a batch, and when the group's offsets are committed;
 - `topics`, `group`: the topics and the consumer group, as the driver uses them;
 - `batch_sizer`: how many records a batch takes in;
-- `report`, `progress`: what a batch came to, and a run;
+- `report`, `progress`: what a batch came to, and a run; `errors`: what ends one;
 - `child_lines`: log lines of the job's processes, for the process that starts it;
 - `spark/`: the session, the stream, the fold on its workers, files, failures;
 - `history/`: the Parquet files of every change, and what they cover.

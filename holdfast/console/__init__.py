@@ -6,7 +6,9 @@
 - `job_process`, `job_output`: the compaction job in this process, and what it shows; `node_process`: a node of `holdfast dev`;
 - `options`, `confirmation`, `open_history`: what several commands share: options, a call to a node, consent before data is lost,
   a history and the log behind it;
-- `outcomes`, `interrupts`: exit codes and failures; signals.
+- `doctor/`: what `holdfast doctor` looks at;
+- `outcomes`, `interrupts`: exit codes and failures; signals; `node_session`: the connections of a command to nodes;
+- `lazy_commands`, `importing`: what makes a command start sooner.
 
 A command parses, calls one function, and prints: data to standard output, everything else to standard error.
 """

@@ -1,7 +1,15 @@
 """One node: what it listens on, what it serves, and what it does by the clock.
 
 Read in this order: `node` (every part, started and stopped top to bottom), `server` (a client connection, its requests and answers),
-`share` (one operation per share partition: decide, replay), `partitions` (which log partitions load and serve here).
+`share` (one operation per share partition: decide, replay), `partitions` (which log partitions load and serve here),
+`membership` (which of several nodes has what).
 `maintenance` has the periodic work; `pruning`, `topics`, `snapshots` and `brokers` are what it works on.
-`admin` is what an admin may request of a running node, `settings` every setting and the form of the log lines.
+`admin` is what an admin may request of a running node; `login` and `access` say who a client is and what it may do.
+`http` has health, metrics and queries, and `group_metrics` the numbers of share groups.
+`settings` has every setting and the form of the log lines, `config_topic` the settings of all nodes.
+
+Around `node`: `components` (from settings to what each part is given), `starting` (what is answered before the parts exist), `steps` (of a
+start and a stop), `node_exit` (how it ends), `node_condition` (as seen by whoever looks after the process), `worker_place` (as one of
+several on a host), `internal_errors` (bugs of ours), and the files that it reads again (`file_watch`) and commands keep
+(`file_replacement`).
 """

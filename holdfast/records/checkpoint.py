@@ -26,7 +26,7 @@ class Checkpoint(NamedTuple):
     #: 16 random bytes, by which a node knows its own checkpoint.
     attempt_id: bytes
     node_id: str
-    #: Membership generation of the node.
+    #: Ownership generation of the node: it takes a partition only from a lower one.
     generation: int
     cluster_id: str
     #: 16 bytes, of the state topic.

@@ -8,10 +8,13 @@ Read in this order:
 - `partition.ownership`: which records count, and who may take a partition; `partition.ends`: how a load or a serving ends
 - `partition.log_check`: whether the log is ours and whole; `partition.restore_point`: what a load may begin with
 - `partition.parking`: what waits for the log; `timeline`: state that can be undone
-- `machine`: what a state machine and an operation have to do; `log`: the log and its listener; `host`: the node around
-- `coordinator`: all partitions of a node, with their `deadlines` and the `read_index` of each; `effects`: what they want done
+- `state_machine`: what a state machine and an operation have to do; `log_protocol`: the log and its listener; `host`: the node around
+- `coordinator`: all partitions of a node, with their `deadlines` and the `read_index` of each; `effects`: what they want done, and
+  `dispatch`: who does it
 - `settings`, `metrics`, `errors`; `build`: whether this is the compiled one
 - `kafka_log`: the log on Kafka, and the asyncio shell around the core
+- `membership`: a group of nodes, or of any other programs; a library of its own
 
-The core (everything but `kafka_log`) is synchronous and free of I/O, clock and randomness: time, random bytes and the log are arguments.
+The core (everything but `kafka_log` and `membership.kafka_group`) is synchronous and free of I/O, clock and randomness: time, random bytes
+and the log are arguments.
 """

@@ -8,7 +8,7 @@ Read in this order:
 - `states`: what a member can be; `lifecycle`: one member, events in and effects out
 - `requests`, `effects`: what it sends and wants done, as values; `errors`: what it does about each error code, one table
 - `session`, `rejoin`: when heartbeats are due, whether and why to join again; `holdfast.backoff`: when the next try may be made
-- `checks`: what a program hands in; `metrics`
+- `checks`: what a program hands in; `callbacks`: what runs one at a time; `metrics`
 - `kafka_group`: the member on a real group coordinator
 
 All but `kafka_group` is synchronous and free of I/O, clock and randomness.

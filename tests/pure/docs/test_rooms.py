@@ -52,6 +52,21 @@ def test_the_tree_is_the_folders_of_the_package_with_a_line_for_each(page: str) 
     assert [room for room in rooms if not (ROOT / room).exists()] == []
 
 
+@pytest.mark.parametrize(
+    "path", sorted(PACKAGE.rglob("__init__.py")), ids=lambda path: str(path.parent.relative_to(ROOT))
+)
+def test_a_room_that_says_what_is_in_it_says_all_and_nothing_else(path: Path) -> None:
+    """One that names three of its modules or more lists them; what begins a line of a list is one of them."""
+    described = ast.get_docstring(ast.parse(path.read_text())) or ""
+    modules = {each.stem for each in path.parent.glob("*.py")} - {"__init__", "__main__"}
+    held = modules | {each.parent.name for each in path.parent.glob("*/__init__.py")}
+    named = {name.split(".")[0].rstrip("/") for name in re.findall(r"`([a-z_][a-z_0-9./]*)`", described)}
+    if len(named & held) >= 3:
+        assert held - named == set(), "left out"
+        firsts = re.findall(r"^(?:- |\| )`([a-z_][a-z_0-9./]*)`", described, re.MULTILINE)
+        assert {name.split(".")[0].rstrip("/") for name in firsts} - held == set(), "gone"
+
+
 def test_both_pages_show_the_same_tree() -> None:
     readme = (ROOT / "README.md").read_text()
     assert code_behind(readme, "rooms") == code_behind(ARCHITECTURE, "rooms")
