@@ -243,7 +243,7 @@ class Node:
             await stack.enter_async_context(self.node_settings.followed(self._steps.unless_stopped, self._steps.do))
             settings = self.settings
             step_ms, drain_ms = settings.shutdown.shutdown_step_timeout_ms, settings.shutdown.drain_timeout_ms
-            server.connections.obey(settings.limits, ClientLines(settings.logging.client_lines_per_minute_max))
+            server.connections.reconfigure(settings.limits, ClientLines(settings.logging.client_lines_per_minute_max))
 
             # What it serves: the topic that is the log, in the cluster that the brokers say they are.
             cluster = make_cluster_queries(settings, options, now_ms)

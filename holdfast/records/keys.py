@@ -13,11 +13,14 @@ import re
 import sys
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from operator import mul
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from holdfast.records.errors import InvalidKey
 
 TOPIC_ID_SIZE = 16
+#: Bytes that a group id may take in UTF-8, as many as Kafka's record keys can carry; in any codec, so that a log can be moved to the other.
+GROUP_ID_BYTES_MAX: Final = 0x7FFF
+_UTF_8_BYTES_MAX: Final = 4
 
 # The last of 22 characters carries two bits; what its other four bits say is ignored, as Java does.
 _TOPIC_ID = re.compile(r"([A-Za-z0-9_-]{22})(?:==)?")
@@ -30,6 +33,11 @@ _TRIMMED = "".join(map(chr, range(0x21)))
 _HASH_CHUNK = 256
 _POWERS = tuple(pow(31, exponent, 1 << 32) for exponent in range(_HASH_CHUNK + 1))
 _UTF_16 = "utf-16-le" if sys.byteorder == "little" else "utf-16-be"
+
+
+def is_group_id_too_long(group_id: str) -> bool:
+    """Tell whether a group id takes more than `GROUP_ID_BYTES_MAX`; most are so short that they need not be encoded for that."""
+    return len(group_id) * _UTF_8_BYTES_MAX > GROUP_ID_BYTES_MAX and len(group_id.encode()) > GROUP_ID_BYTES_MAX
 
 
 class SharePartitionKey(NamedTuple):

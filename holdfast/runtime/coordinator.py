@@ -113,10 +113,10 @@ class CoordinatorRuntime:
         partition = self._find_or_add(index)
         self._handle(partition, "load", partition.load, generation)
 
-    def list_unloaded(self, index: int, why: str | None) -> None:
+    def set_unloaded_reason(self, index: int, why: str | None) -> None:
         """List a log partition that is not to be loaded yet, and say why; None: it may be loaded now."""
         partition = self._find_or_add(index)
-        partition.list_unloaded(why)
+        partition.set_unloaded_reason(why)
 
     def _find_or_add(self, index: int) -> Partition:
         partition = self.partitions.get(index)

@@ -90,7 +90,7 @@ class Deadlines:
 class Slices:
     """The time that loads have in one turn of the loop: all that begins in a turn shares one slice.
 
-    Work that can stop ends at four fifths of it. The last fifth is for what cannot: the records that were read, by so many at a time.
+    Folding stops at four fifths of it; the last fifth is for records that were read, which are filed so many at a time.
     """
 
     __slots__ = ("_begin_turn", "_clock_ms", "_ends_ms", "_work_ms")

@@ -32,9 +32,9 @@ class Authorizer:
         #: (API key, principal, group id, host) of what is allowed.
         self._allowed: set[tuple[int, str, str, str]] = set()
         self.is_open = is_open
-        self.obey(rules)
+        self.reconfigure(rules)
 
-    def obey(self, rules: Rules) -> None:
+    def reconfigure(self, rules: Rules) -> None:
         """Decide by other rules from now on."""
         self.rules = rules
         self._has_hosts = rules.has_hosts

@@ -66,7 +66,7 @@ def _reload(path: Path, authorizer: Authorizer) -> bool:
         _log.error("access_rules_reload_failed", why=str(error))
         return False
     if rules.acls != before.acls:
-        authorizer.obey(rules)
+        authorizer.reconfigure(rules)
         added, removed = _show(rules.acls - before.acls), _show(before.acls - rules.acls)
         _log.info("access_rules_reloaded", rules=len(rules.acls), added=added, removed=removed)
     return True

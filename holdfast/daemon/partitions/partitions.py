@@ -175,7 +175,7 @@ class Partitions:
     def list_all_unloaded(self, why: str | None) -> None:
         """List every log partition with why none is loaded yet; None: there is no reason any more."""
         for index in range(self._topic.partition_count):
-            self.runtime.list_unloaded(index, why)
+            self.runtime.set_unloaded_reason(index, why)
 
     def renew_log(self, topic_id: bytes) -> None:
         """Expect the log in another topic, because it was recreated under its name."""

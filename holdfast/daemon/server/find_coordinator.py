@@ -19,7 +19,7 @@ from holdfast.kafka.protocol.body import BodyReader
 from holdfast.kafka.protocol.error_codes import ErrorCode
 from holdfast.kafka.protocol.primitives import MalformedBody, encode_legacy_string, encode_string, encode_varint
 from holdfast.records.errors import InvalidKey
-from holdfast.records.keys import SharePartitionKey, parse_key
+from holdfast.records.keys import GROUP_ID_BYTES_MAX, SharePartitionKey, is_group_id_too_long, parse_key
 from holdfast.runtime.errors import NotAvailable
 
 MAX_VERSION: Final = 6
@@ -42,11 +42,8 @@ _NO_NODE: Final = Node(-1, "", -1)
 #: Keys that one step of a large request answers, and about so many bytes of them.
 _KEYS_PER_STEP: Final = 100
 _KEY_BYTES_PER_STEP: Final = 32_768
-#: What Kafka's record keys can carry.
-_GROUP_ID_BYTES_MAX: Final = 0x7FFF
-_UTF_8_BYTES_MAX: Final = 4
 #: A group id, a topic id with its padding, a partition, and what separates and ends them.
-_KEY_CHARS_MAX: Final = _GROUP_ID_BYTES_MAX + 64
+_KEY_CHARS_MAX: Final = GROUP_ID_BYTES_MAX + 64
 
 
 class Answer(NamedTuple):
@@ -161,11 +158,11 @@ class Finder:
         """
         try:
             if len(text) > _KEY_CHARS_MAX:
-                raise InvalidKey("", f"the group id has more than {_GROUP_ID_BYTES_MAX} bytes")
+                raise InvalidKey("", f"the group id has more than {GROUP_ID_BYTES_MAX} bytes")
             key = parse_key(text)
             group_id = key.group_id
-            if len(group_id) * _UTF_8_BYTES_MAX > _GROUP_ID_BYTES_MAX < len(group_id.encode()):
-                raise InvalidKey("", f"the group id has more than {_GROUP_ID_BYTES_MAX} bytes")
+            if is_group_id_too_long(group_id):
+                raise InvalidKey("", f"the group id has more than {GROUP_ID_BYTES_MAX} bytes")
             if not self._may_look_up(group_id):
                 return Answer(_NO_NODE, ErrorCode.CLUSTER_AUTHORIZATION_FAILED, self._denied)
             partition = self._partition_for(key)

@@ -30,13 +30,12 @@ from holdfast.kafka.protocol.error_codes import ErrorCode
 from holdfast.records.batches import StateBatch
 from holdfast.records.codecs.sizes import (
     BATCH_BYTES_MAX,
-    GROUP_ID_BYTES_MAX,
     batches_bytes,
     room_bytes,
     widest_batch_bytes,
 )
 from holdfast.records.combining import combine
-from holdfast.records.keys import SharePartitionKey
+from holdfast.records.keys import GROUP_ID_BYTES_MAX, SharePartitionKey
 from holdfast.records.native import maker
 from holdfast.records.replay import ShareState
 from holdfast.records.values import Snapshot, Update
@@ -74,7 +73,7 @@ class ShareShard(StateMachine):
         self._image: MetadataImage | None = None
         #: Forgets what is held, step by step; None: it is not to be forgotten yet.
         self._discarding: Iterator[None] | None = None
-        #: So many batches fit into a snapshot whatever their numbers and the group id are; only beyond is looked at them.
+        #: So many batches fit into a snapshot whatever their numbers and the group id are; only above this are they measured.
         self._batches_that_fit = min(
             config.state_batches_max,
             (config.snapshot_bytes_max - room_bytes(config.codec, GROUP_ID_BYTES_MAX)) // BATCH_BYTES_MAX[config.codec],

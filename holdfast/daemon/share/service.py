@@ -27,7 +27,13 @@ from holdfast.daemon.share.operations import (
     WriteOperation,
 )
 from holdfast.kafka.protocol.error_codes import ErrorCode
-from holdfast.records.keys import SharePartitionKey, group_hash, log_partition
+from holdfast.records.keys import (
+    GROUP_ID_BYTES_MAX,
+    SharePartitionKey,
+    group_hash,
+    is_group_id_too_long,
+    log_partition,
+)
 from holdfast.runtime.errors import NotAvailable
 from holdfast.runtime.state_machine import Operation
 
@@ -48,10 +54,6 @@ _OPERATIONS: Final[dict[int, _OperationType]] = {
     SUMMARY: SummaryOperation,
     PREVIEW: PreviewOperation,
 }
-
-#: What Kafka's record keys can carry; in any codec, so that a log can be moved from one to the other.
-_GROUP_ID_BYTES_MAX: Final = 0x7FFF
-_UTF_8_BYTES_MAX: Final = 4
 
 #: Keys with longer group ids are not remembered, so that what is remembered has a bound in bytes.
 _CACHED_GROUP_ID_MAX: Final = 256
@@ -197,17 +199,14 @@ class ShareService:
             respond([])
             return
         operation_type = _OPERATIONS[api_key]
-        if api_key == WRITE:
+        clock_ms = self._clock_ms if api_key == WRITE else None  # writes are timed, and counted
+        if clock_ms is not None:
             self._metrics.write_recorded(count)
-            pending = PendingRequest(
-                topics, count, respond, self._metrics, self._internal_errors, self._clock_ms, caller
-            )
-        else:
-            pending = PendingRequest(topics, count, respond, self._metrics, self._internal_errors, None, caller)
+        pending = PendingRequest(topics, count, respond, self._metrics, self._internal_errors, clock_ms, caller)
         if not self.is_active:
             pending.refuse(operation_type.failure(NotAvailable(_NOT_ACTIVE)))
-        elif len(group_id) * _UTF_8_BYTES_MAX > _GROUP_ID_BYTES_MAX < len(group_id.encode()):
-            text = f"The group id has {len(group_id.encode())} bytes; it may have {_GROUP_ID_BYTES_MAX}."
+        elif is_group_id_too_long(group_id):
+            text = f"The group id has {len(group_id.encode())} bytes; it may have {GROUP_ID_BYTES_MAX}."
             pending.refuse(operation_type.result_type(ErrorCode.INVALID_REQUEST, text))
         else:
             self._split(request, operation_type, pending, operations)

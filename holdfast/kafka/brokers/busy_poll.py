@@ -14,26 +14,26 @@ from typing import Final, final
 from holdfast.kafka.brokers.polling_trials import PollingTrials
 from holdfast.metrics.instruments import Counter
 
-#: It is judged whether polling is worth while after so many times as long as it lasts.
+#: Whether polling is worth while is judged when turns have taken so many times as long as it lasts at most.
 _JUDGED_AFTER: Final = 100
-#: It is while it takes at least so much of the time: where the loop works, or others have the processor, it would sleep little.
+#: The least part of that time which polling takes where it is: where the loop works, or others have the processor, it would sleep little.
 _POLLED_MIN: Final = 1 / 5
-#: It is not where more of the answers, or of the requests behind them, come later than it lasts.
+#: The greatest part of the answers, or of the requests behind them, that may come later than it lasts.
 _LATE_MAX: Final = 1 / 2
-#: What is not worth while rests for as long as it was tried, each time in a row for twice as long, and so many seconds at most.
+#: The longest rest: it is as long as the trial before it at first, and each time in a row twice as long.
 _REST_MAX_S: Final = 5.0
-#: It ends behind so many times what answers usually take: whoever is to answer may wait for this very processor. `sched_yield` does not
-#: always let it go first, for the kernel looks at what each thread has had; only one that sleeps does.
+#: Polling ends after so many times what answers usually take, because whoever is to answer may wait for this very processor:
+#: `sched_yield` does not always let it go first, for the kernel looks at what each thread has had; only a thread that sleeps does.
 _TIMES_USUAL: Final = 2
-#: Of each answer's time in the usual one.
+#: The weight of each answer's time in the usual one.
 _WEIGHT: Final = 1 / 8
-#: Behind a pause of this, what was seen before it says nothing any more.
+#: After a pause of this, what was seen before it says nothing any more.
 _FORGOTTEN_S: Final = 1.0
 #: A turn of the loop that took no longer than this had next to nothing to do but to poll.
 _QUIET_TURN_S: Final = 0.000_03
 #: One of no more than so many times the shortest of late had nothing else at all, so that nothing waits for what follows it.
 _IDLE_TURN: Final = 2
-#: By so much that grows with each quiet turn, for how fast the processor is changes with what others do.
+#: The growth of the shortest turn with each quiet one, so that it follows a processor that becomes slower.
 _SHORTEST_GROWTH: Final = 1.01
 
 

@@ -2,23 +2,23 @@
 
 from typing import Final, final
 
-#: Behind so many answers in the way in use comes a trial of the other one.
+#: After so many answers in the way in use comes a trial of the other one.
 _USUAL_ANSWERS: Final = 8_000
 #: A trial to sleep makes answers later where polling is good; one to poll has to be long enough for what comes rarely.
 _TRIED_SLEEPING: Final = 64
 _TRIED_POLLING: Final = 200
 #: A trial is compared with about so many answers that came just before it, for what answers take changes with the load.
 _RECENT_ANSWERS: Final = 200
-#: Of each trial in what is known of polling: the time of answers with it, as a part of their time without.
+#: The weight of each trial in the ratio: the time of answers with polling to their time without.
 _TRIAL_WEIGHT: Final = 1 / 3
-#: Before the first one.
+#: The ratio before the first trial.
 _RATIO_ASSUMED: Final = 0.75
-#: Of a single trial at least and at most, whatever came late in it.
+#: The least and the greatest ratio of a single trial, whatever came late in it.
 _TRIAL_RATIO_MIN: Final = 0.6
 _TRIAL_RATIO_MAX: Final = 1.4
 #: A single answer counts for so much at most: one that a broker gives late now and then says nothing of polling.
 _LATEST_S: Final = 0.01
-#: It is left off above the first and taken up again below the second, so that a machine between them does not go to and fro.
+#: Polling is left off from the first on and taken up again below the second; between them nothing changes.
 _RATIO_MAX: Final = 1.0
 _RATIO_MIN: Final = 0.9
 
@@ -39,10 +39,11 @@ class PollingTrials:
         self.is_polled = True
         #: Whether that is a trial.
         self._is_trial = False
-        #: Since that was decided, and what the last of them took on average.
+        #: Answers since that was decided.
         self._answers = 0
+        #: What the last of them took on average.
         self._mean_s = 0.0
-        #: The same of those before a trial.
+        #: What the last answers before the trial took on average.
         self._before_s = 0.0
         self._ratio = _RATIO_ASSUMED
 

@@ -38,7 +38,7 @@ from holdfast.kafka.protocol.primitives import (
 )
 from holdfast.records.batches import StateBatch, make_batch
 from holdfast.records.errors import InvalidKey, Undecodable, UnknownRecordType, UnknownVersion
-from holdfast.records.keys import TOPIC_ID_SIZE, SharePartitionKey
+from holdfast.records.keys import GROUP_ID_BYTES_MAX, TOPIC_ID_SIZE, SharePartitionKey
 from holdfast.records.native import twins
 from holdfast.records.values import Snapshot, Update, make_snapshot, make_update
 
@@ -103,8 +103,8 @@ def encode_key(key: SharePartitionKey, record_type: int) -> bytes:
         InvalidKey: the group id is too long for this codec.
     """
     group_id = key.group_id.encode()
-    if len(group_id) > 0x7FFF:
-        raise InvalidKey(key.group_id, "the group id has more than 32767 bytes in UTF-8")
+    if len(group_id) > GROUP_ID_BYTES_MAX:
+        raise InvalidKey(key.group_id, f"the group id has more than {GROUP_ID_BYTES_MAX} bytes in UTF-8")
     return _KEY_HEAD.pack(record_type, len(group_id)) + group_id + _KEY_TAIL.pack(key.topic_id, key.partition)
 
 

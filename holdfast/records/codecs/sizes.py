@@ -19,9 +19,6 @@ _ROOM_BYTES: Final = {Codec.AVRO: 34 + 81, Codec.KAFKA: 24 + 63}
 #: One batch at most: in Avro two longs of 10, a state of 2 and a count of 3; in Kafka's codec always the same.
 BATCH_BYTES_MAX: Final = {Codec.AVRO: 25, Codec.KAFKA: 20}
 
-#: A group id has so many bytes at most.
-GROUP_ID_BYTES_MAX: Final = 32_767
-
 
 def room_bytes(codec: Codec, group_id_bytes: int) -> int:
     """Return what key and value of a snapshot take beside its batches, at most."""

@@ -64,7 +64,7 @@ class Partition:
         self._backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms, ports.jitter)
         self._too_large = RepeatedLine()
 
-    def list_unloaded(self, why: str | None) -> None:
+    def set_unloaded_reason(self, why: str | None) -> None:
         """Say why the partition is not to be loaded yet, unless it was loaded before; None: it may be loaded now."""
         if self.state is State.INITIAL:
             self.failure = why

@@ -19,7 +19,7 @@ class LogCheck:
         self._lost_end: Alarm | None = None
         #: The newest for which an admin accepted this log, as its checkpoints say.
         self.accepted_reason: str | None = None
-        #: A checkpoint below it was there before the loss, and does not accept it.
+        #: Where the lost end begins; an accepting checkpoint below it is older than the loss.
         self._accepted_from = 0
 
     @property
@@ -69,7 +69,7 @@ class LogCheck:
     def judge_checkpoint(self, checkpoint: Checkpoint, offset: int) -> bool:
         """Judge a checkpoint that counts; returns whether it accepts what was found before it."""
         if self.is_of_this_log(checkpoint):
-            # A checkpoint of before the mark was repeated has none, and takes none back.
+            # Older checkpoints carry no `accepted_reason`; that withdraws nothing.
             self.accepted_reason = checkpoint.reason or checkpoint.accepted_reason or self.accepted_reason
         if checkpoint.reason is not None and self.is_of_this_log(checkpoint):
             self._found = None

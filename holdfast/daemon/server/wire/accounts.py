@@ -23,9 +23,9 @@ class Account:
         self.connections = 0
         #: Those whose next request is over the quota, in the order in which they came.
         self.waiting: dict[Worker, None] = {}
-        self.obey(limits)
+        self.reconfigure(limits)
 
-    def obey(self, limits: LimitSettings) -> None:
+    def reconfigure(self, limits: LimitSettings) -> None:
         """Keep to another quota from now on."""
         self._requests_max = limits.requests_in_flight_per_principal_max
         self._bytes_max = limits.requests_in_flight_bytes_per_principal_max
@@ -56,11 +56,11 @@ class Accounts:
         #: Those with connections that wait, or without any and with requests that have not ended.
         self._watched: dict[Account, None] = {}
 
-    def obey(self, limits: LimitSettings) -> None:
+    def reconfigure(self, limits: LimitSettings) -> None:
         """Keep to another quota from now on."""
         self._limits = limits
         for account in self._open.values():
-            account.obey(limits)
+            account.reconfigure(limits)
 
     def enter(self, principal: str, host: str) -> Account:
         """Return the account of a client, with one more connection."""

@@ -36,9 +36,9 @@ class Buffers:
         self.buffered_bytes = 0
         #: Answers given to sockets, in bytes; more than what is left there, until it is counted again.
         self._written_bytes = 0
-        self.obey(limits)
+        self.reconfigure(limits)
 
-    def obey(self, limits: LimitSettings) -> None:
+    def reconfigure(self, limits: LimitSettings) -> None:
         """Keep to other bounds from now on."""
         self._buffered_bytes_max = limits.buffered_bytes_max
         self._unsent_bytes_max = limits.unsent_bytes_max

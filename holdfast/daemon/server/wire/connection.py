@@ -171,7 +171,7 @@ class Connection:
         frames = self._frames
         if not frames.has_unread_chunk:
             return NEED_DATA
-        if self.is_paused and not self._may_resume(now_ms):
+        if self.is_paused and not self._try_resume(now_ms):
             return PAUSED
         answers = self._answers
         if (
@@ -240,7 +240,7 @@ class Connection:
             self._last_active_ms = now_ms
         return now_ms - self._last_active_ms > self._limits.connections_max_idle_ms
 
-    def _may_resume(self, now_ms: float) -> bool:
+    def _try_resume(self, now_ms: float) -> bool:
         """End a pause if enough has left: half of each limit, so that reading is not paused and resumed for each request."""
         answers = self._answers
         if (

@@ -88,12 +88,12 @@ class Connections:
         self.violations = 0
         self.requests = 0
 
-    def obey(self, limits: LimitSettings, report: ClientReport) -> None:
+    def reconfigure(self, limits: LimitSettings, report: ClientReport) -> None:
         """Keep other limits from now on, and report elsewhere; an open connection keeps what it came with that is about it alone."""
         self.report = report
         self.limits = self._admission.limits = limits
-        self.buffers.obey(limits)
-        self.accounts.obey(limits)
+        self.buffers.reconfigure(limits)
+        self.accounts.reconfigure(limits)
         self.turns.set_slice(limits.request_slice_ms)
 
     def __len__(self) -> int:

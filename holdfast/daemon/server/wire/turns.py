@@ -5,10 +5,10 @@ that has used least; one that was silent comes in just before the others, so tha
 one that sends them without end, over however many connections. After a slice of time the loop sees to its sockets and to
 the log.
 
-A connection that took much longer than a slice for one step, because that could not be divided, pauses for as long,
-with all others that did so: then the loop is free for the rest. Whatever those others do, it pauses for no more than
-some times its own step, which may have been long because the machine was busy. While no connection waits and little was
-done, work is begun in the turn of the loop in which it arrived.
+A connection whose step took much longer than a slice, because it could not be divided, pauses until the last such step of
+any connection has been followed by as much time for the rest; but for no more than some times its own step, which may have
+been long because the machine was busy. While no connection waits and little was done, work is begun in the turn of the
+loop in which it arrived.
 
 Small requests of several connections that came in one turn are one step, which cannot be divided and makes nobody pause
 (`request_batch`); each pays for its part.

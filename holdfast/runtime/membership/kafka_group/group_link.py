@@ -65,7 +65,7 @@ class GroupLink:
         self._options = options
         self._settings = settings
         self._protocol_type = protocol_type
-        # Of two lost heartbeats in a row the session outlives both.
+        # A part of the session, so that two lost heartbeats in a row do not end it.
         self._short_ms = min(settings.request_timeout_ms, settings.session_timeout_ms // HEARTBEATS_PER_SESSION)
         self._held = _Channel(settings.rebalance_timeout_ms + settings.request_timeout_ms)
         self._prompt = _Channel(self._short_ms)

@@ -53,7 +53,7 @@ def test_what_is_allowed_is_decided_once_until_the_rules_change() -> None:
     assert len(authorizer._allowed) == 1
     assert authorizer.may_call(Client(), share_state.READ, "g" * 1_000)
     assert len(authorizer._allowed) == 1
-    authorizer.obey(Rules())
+    authorizer.reconfigure(Rules())
     assert not authorizer.may_call(Client(), share_state.READ, "g")
 
 

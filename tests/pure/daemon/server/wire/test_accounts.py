@@ -84,7 +84,7 @@ def test_a_running_node_keeps_to_another_quota_at_once() -> None:
     account = accounts.enter("User:a", "h")
     account.memory.requests = 4
     assert not account.has_room(is_large=False)
-    accounts.obey(LIMITS.model_copy(update={"requests_in_flight_per_principal_max": 5}))
+    accounts.reconfigure(LIMITS.model_copy(update={"requests_in_flight_per_principal_max": 5}))
     assert account.has_room(is_large=False)
     account.memory.work_bytes = 100_000
     assert account.has_room(is_large=False)
