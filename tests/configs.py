@@ -43,6 +43,7 @@ def partition_config(node_id: str, log: LogIdentity, **given: Any) -> PartitionC
         "load_timeout_ms": 600_000,
         "load_stall_ms": 30_000,
         "append_stall_ms": 60_000,
+        "loads_max": 64,
         "retry_backoff_ms": 200,
         "retry_backoff_max_ms": 30_000,
         "alarm_backoff_ms": 300_000,

@@ -81,6 +81,7 @@ class CoordinatorRuntime:
             jitter,
             self._trust,
             metrics,
+            self._has_room_to_load,
             has_restore_points=restore_points is not None,
             queries_owners=owners is not None,
         )
@@ -117,6 +118,9 @@ class CoordinatorRuntime:
         """List a log partition that is not to be loaded yet, and say why; None: it may be loaded now."""
         partition = self._find_or_add(index)
         partition.set_unloaded_reason(why)
+
+    def _has_room_to_load(self) -> bool:
+        return sum(isinstance(each.phase, Load) for each in self.partitions.values()) < self.config.loads_max
 
     def _find_or_add(self, index: int) -> Partition:
         partition = self.partitions.get(index)
@@ -335,10 +339,11 @@ class CoordinatorRuntime:
         """See `LogListener.latest_offsets`."""
         self._read_indexes.end(offsets)
         for index, offset in offsets.items():
-            if offset is None:
-                self._read_indexes.not_answered(index)
-                continue
             partition = self.partitions[index]
+            if offset is None:
+                if partition.parking.answers:  # what it was for may have been given up meanwhile
+                    self._read_indexes.not_answered(index)
+                continue
             try:
                 partition.read_index_found(round_number, offset)
             except Exception as bug:

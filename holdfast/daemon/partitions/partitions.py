@@ -203,6 +203,7 @@ class Partitions:
         """Serve log partitions until another node takes them over, and miss none of them then."""
         for index in indexes:
             self.wanted.pop(index, None)
+            self._queue.remove(index)
         self._report_loaded()
 
     def note_served_elsewhere(self, indexes: Collection[int]) -> None:

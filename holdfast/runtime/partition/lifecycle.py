@@ -60,8 +60,9 @@ class Partition:
         self._ports = ports
         self._make_machine = make_machine
         self._outbox = outbox
-        #: Between loads that fail or lose, but for alarms.
+        #: Between loads that fail or lose, and between those that end with an alarm.
         self._backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms, ports.jitter)
+        self._alarm_backoff = Backoff(config.alarm_backoff_ms, config.alarm_backoff_ms, ports.jitter)
         self._too_large = RepeatedLine()
 
     def set_unloaded_reason(self, why: str | None) -> None:
@@ -131,8 +132,11 @@ class Partition:
             self._follow(phase.tick(now_ms), now_ms)
         elif isinstance(phase, Serving):
             self._end(phase.tick(now_ms), now_ms)
-        elif self.retry_at_ms is not None and now_ms >= self.retry_at_ms and self.tenancy.log_alarm() is None:
+        elif self.retry_at_ms is not None and now_ms >= self.retry_at_ms and self._may_retry():
             self._start_load(now_ms)
+
+    def _may_retry(self) -> bool:
+        return self.tenancy.log_alarm() is None and self._ports.has_room_to_load()
 
     def log_trust_changed(self, alarm: Alarm | None, now_ms: int) -> None:
         """Learn what is wrong with the log as a whole; None: nothing any more, and the next tick looks at it again."""
@@ -155,7 +159,7 @@ class Partition:
         if error is not self._ports.trust.alarm:  # which has one line of its own, for all partitions
             self._note("error", "log_partition_failed", error=str(error), is_alarm=is_alarm)
         outcome = NotCoordinator(f"the log partition failed here: {error}")
-        pause_ms = self._alarm_pause_ms() if is_alarm else self._backoff.fail(now_ms)
+        pause_ms = (self._alarm_backoff if is_alarm else self._backoff).fail(now_ms)
         self._stop(State.FAILED, Failed(now_ms + pause_ms), str(error), outcome)
 
     # ---- the log ---------------------------------------------------------------------------------------------------
@@ -384,9 +388,6 @@ class Partition:
         except Exception as bug:
             self._note("error", "unload_hook_failed", error=repr(bug), exc_info=bug)
         self._ports.discard(self.tenancy.index, machine)
-
-    def _alarm_pause_ms(self) -> int:
-        return int(self.tenancy.config.alarm_backoff_ms * (0.5 + self._ports.jitter() / 2))
 
     def _enter(self, state: State) -> None:
         check_transition(self.index, self.state, state)

@@ -79,6 +79,7 @@ def own_values() -> Settings:
         "alarm_backoff_ms": 18,
         "load_stall_ms": 1_001,
         "load_timeout_ms": 1_002,
+        "loads_max": 65,
         "retry_backoff_max_ms": 202,
         "retry_backoff_ms": 201,
     }

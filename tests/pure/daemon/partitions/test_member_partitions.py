@@ -62,14 +62,15 @@ async def test_what_is_given_up_answers_at_once_what_was_parked_and_is_not_misse
     assert world.partition(1).state is State.ACTIVE
 
 
-async def test_what_waits_for_its_turn_and_is_given_up_is_not_loaded() -> None:
+@pytest.mark.parametrize("how", ["unload", "release"])
+async def test_what_waits_for_its_turn_and_is_given_up_is_not_loaded(how: str) -> None:
     world = PartitionsWorld(MemoryTopic(2), membership="group", loads_max=1)
     world.begin()
     await world.partitions.start()
     world.partitions.load((0, 1), 1)
-    world.partitions.unload((1,))
+    getattr(world.partitions, how)((1,))
     world.settle()
-    assert [each.index for each in world.partitions] == [0]
+    assert [(each.index, each.state) for each in world.partitions] == [(0, State.ACTIVE)]
     assert world.is_ready[-1] is True
 
 

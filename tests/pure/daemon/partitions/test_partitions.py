@@ -48,6 +48,21 @@ async def test_only_so_many_partitions_load_at_a_time() -> None:
     assert world.is_ready[-1]
 
 
+async def test_only_so_many_partitions_load_again_at_a_time() -> None:
+    world = await PartitionsWorld(MemoryTopic(9), loads_max=2).serve()
+    for index, held in world.runtime.partitions.items():
+        world.runtime.read_failed(index, held.reading.instance, ReadError("a broker is away", is_alarm=False))
+    world.partitions.load_again_soon()
+    changes = len(world.process.changes)
+    world.tick(50)
+    assert [state for _, state in world.process.changes[changes:]].count(State.LOADING) == 9
+    states = dict.fromkeys(range(9), State.FAILED)
+    for index, state in world.process.changes[changes:]:
+        states[index] = state
+        assert list(states.values()).count(State.LOADING) <= 2
+    assert set(states.values()) == {State.ACTIVE}
+
+
 async def test_partitions_that_wait_for_their_turn_to_load_are_described_as_waiting() -> None:
     world = PartitionsWorld(MemoryTopic(3), loads_max=1)
     await world.begin().start()
