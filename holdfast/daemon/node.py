@@ -268,7 +268,7 @@ class Node:
             # All its parts.
             address = format_address(this_node.host, this_node.port)
             log = LogPlace(topic, image.cluster_id, options, address)
-            partitions = self._make_partitions(log, image, at_exit)
+            partitions = self._make_partitions(log, metadata, at_exit)
             config, known = self.node_settings, self._known_members
             refused, left_out, bugs = self._refused, self._is_left_out, self.internal_errors
             counted = self.registry, bugs
@@ -371,7 +371,7 @@ class Node:
         self._metrics.state_topic_partitions.value = topic.partition_count
         return topic
 
-    def _make_partitions(self, log: LogPlace, image: object, at_exit: _AtExit) -> Partitions:
+    def _make_partitions(self, log: LogPlace, metadata: ClusterMetadata, at_exit: _AtExit) -> Partitions:
         settings, step_ms = self.settings, self.settings.shutdown.shutdown_step_timeout_ms
 
         def make_owners(partitions: Partitions) -> Owners:
@@ -388,9 +388,8 @@ class Node:
 
         def make_snapshots(partitions: Partitions) -> Snapshots:
             config, bounds = snapshot_log_config(settings, log.connection), snapshot_bounds(settings)
-            return Snapshots(
-                settings, self.node_settings.kafka, config, bounds, self.registry, self._is_left_out, partitions
-            )
+            kafka, registry, is_left_out = self.node_settings.kafka, self.registry, self._is_left_out
+            return Snapshots(settings, kafka, config, bounds, registry, is_left_out, partitions, metadata)
 
         partitions = Partitions(
             settings,
@@ -399,7 +398,7 @@ class Node:
             self,
             self._metrics,
             self._runtime_metrics,
-            image=image,
+            image=metadata.image,
             make_owners=make_owners,
             make_snapshots=make_snapshots if settings.snapshots.topic else None,
             is_left_out=self._is_left_out,

@@ -1,8 +1,9 @@
 """The snapshot topic as a node uses it: a log of its own, followed for the partitions that load or serve here."""
 
 import asyncio
-from collections.abc import Callable, Mapping
-from typing import Protocol
+from collections.abc import Callable, Collection, Mapping
+from functools import partial
+from typing import Final, Protocol
 
 import structlog
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
@@ -14,10 +15,13 @@ from holdfast.daemon.settings.models import Settings
 from holdfast.daemon.snapshots.follower import Bounds, SnapshotFollower
 from holdfast.daemon.snapshots.metrics import SnapshotMetrics
 from holdfast.daemon.snapshots.verifier import RemovalRefused, SnapshotVerifier
+from holdfast.daemon.topics.look_ups import Then
+from holdfast.daemon.topics.metadata_image import MetadataImage
 from holdfast.kafka.connection_options import LiveProperties
 from holdfast.kafka.librdkafka import KafkaClients
 from holdfast.kafka.protocol.denials import acl_remedy
 from holdfast.metrics.registry import Registry
+from holdfast.records.keys import format_topic_id
 from holdfast.runtime.coordinator import CoordinatorRuntime
 from holdfast.runtime.kafka_log.log import KafkaLog, KafkaLogConfig
 from holdfast.runtime.metrics import RuntimeMetrics
@@ -28,12 +32,25 @@ from holdfast.runtime.settings import LogIdentity
 
 _log = structlog.get_logger(__name__)
 
+#: Other state topics that are looked up; the snapshots of more stay.
+_OTHER_TOPICS_MAX: Final = 1_000
+
 
 class RuntimeHolder(Protocol):
     """The log partitions that restore from snapshots, and whose owner verifies them."""
 
     #: Not before all of the node is made.
     runtime: CoordinatorRuntime
+
+
+class Topics(Protocol):
+    """What is known of the topics of the cluster, as `MetadataCache` knows it."""
+
+    #: None: nothing yet.
+    image: MetadataImage | None
+
+    def look_up(self, topic_ids: Collection[bytes], caller: str, then: Then, timeout_ms: int) -> None:
+        """See `MetadataCache.look_up`."""
 
 
 class Snapshots:
@@ -48,9 +65,25 @@ class Snapshots:
         registry: Registry,
         is_left_out: IsLeftOut,
         partitions: RuntimeHolder,
+        topics: Topics,
     ) -> None:
-        """Prepare; `start` connects. Needs a running event loop."""
+        """Prepare; `start` connects. Needs a running event loop.
+
+        Args:
+            settings: of the node.
+            kafka: how producers reach the brokers.
+            log_config: of the snapshot topic.
+            bounds: of the follower.
+            registry: where its metrics go.
+            is_left_out: see `IsLeftOut`.
+            partitions: what restores from the snapshots.
+            topics: what is known of the topics of the cluster.
+        """
         snapshots = settings.snapshots
+        self._topics = topics
+        self._look_up_timeout_ms = settings.share.write_timeout_ms
+        #: By id, of other state topics whose snapshots were found; None: it is being looked up.
+        self._is_gone: dict[bytes, bool | None] = {}
         self._holder = partitions
         # Only the log of the state topic has metrics.
         self._log = KafkaLog(log_config, now_ms, RuntimeMetrics(Registry()))
@@ -121,6 +154,26 @@ class Snapshots:
     def restore_point_found(self, partition: int, instance: int, point: RestorePoint | None) -> None:
         """See `SnapshotHost.restore_point_found`."""
         self._holder.runtime.restore_point_found(partition, instance, point)
+
+    def is_gone(self, topic_id: bytes) -> bool | None:
+        """See `SnapshotHost.is_gone`; it is looked up once, and again where no broker answered."""
+        if topic_id not in self._is_gone:
+            if len(self._is_gone) >= _OTHER_TOPICS_MAX:
+                return False
+            self._is_gone[topic_id] = None
+            then = partial(self._looked_up, topic_id)
+            self._topics.look_up((topic_id,), self._topic, then, self._look_up_timeout_ms)
+        return self._is_gone.get(topic_id)
+
+    def _looked_up(self, topic_id: bytes, left: Collection[bytes]) -> None:
+        image = self._topics.image
+        if left or image is None:
+            del self._is_gone[topic_id]
+            return
+        self._is_gone[topic_id] = is_gone = image.partition_count(topic_id) is None
+        if not is_gone:
+            fields: dict[str, object] = {"topic": self._topic, "state_topic_id": format_topic_id(topic_id)}
+            self.note("warning", "snapshot_topic_shared", fields)
 
     def remove(self, partition: int, key: bytes) -> bool:
         """See `SnapshotHost.remove`."""

@@ -14,7 +14,7 @@ from holdfast.daemon.share.decisions import ShareShard
 from holdfast.daemon.snapshots.metrics import SnapshotMetrics
 from holdfast.records.errors import RecordError
 from holdfast.records.keys import format_key
-from holdfast.records.snapshot_store.entries import EntryKey, ManifestKey, decode_entry
+from holdfast.records.snapshot_store.entries import EntryKey, ManifestKey, decode_entry, decode_key
 from holdfast.records.snapshot_store.snapshot_set import Disagreement, SnapshotSet
 from holdfast.runtime.partition.lifecycle import Partition
 from holdfast.runtime.partition.restore_point import RestorePoint
@@ -55,6 +55,9 @@ class SnapshotHost(Protocol):
 
     def restore_point_found(self, partition: int, instance: int, point: RestorePoint | None) -> None:
         """Give a load what it restores from, or None; see `CoordinatorRuntime.restore_point_found`."""
+
+    def is_gone(self, topic_id: bytes) -> bool | None:
+        """Tell whether no topic of the cluster has an id any more; None: that is not known yet."""
 
     def remove(self, partition: int, key: bytes) -> bool:
         """Remove a message of the snapshot topic; returns False if it cannot take more now.
@@ -110,7 +113,7 @@ class PartitionVerifier:
         self._metrics = metrics
         self._rate = rate
         self._arrived: deque[EntryKey] = deque(maxlen=_ARRIVED_MAX)
-        #: Keys of messages about other state topics that were there before this one was loaded.
+        #: Keys of messages about other state topics that were there before this one was loaded; dead if their topic is gone.
         #: What comes later may be about a recreated topic that this node does not know yet.
         self._foreign: deque[bytes] = deque(maxlen=_FOREIGN_MAX)
         #: Covered offsets of the two newest manifests that agreed, newest first.
@@ -243,7 +246,11 @@ class PartitionVerifier:
         entries = self._entries
         while self._foreign:
             key = self._foreign[0]
-            while not self._remove(partition, key):
+            topic_id = decode_key(key).state_topic_id
+            is_dead: bool | None = topic_id == entries.state_topic_id  # of a log with other partitions
+            while not is_dead and (is_dead := self._host.is_gone(topic_id)) is None:
+                yield False
+            while is_dead and not self._remove(partition, key):
                 yield False
             self._foreign.popleft()
         for dead in entries.removable(log_start, self.verified):

@@ -86,7 +86,8 @@ def find_snapshot_problems(
     if topic.partition_count != state.partition_count:
         yield Finding(
             f"topic {topic.name} has {topic.partition_count} partitions and the state topic {state.partition_count}: "
-            "snapshots would be looked for in others; delete it, for it is recreated, or name another with snapshots.topic",
+            "snapshots would be looked for in others; name another with snapshots.topic, or delete it, for it is recreated, "
+            "if it is no other state topic's",
             "",
             is_fatal=True,
         )

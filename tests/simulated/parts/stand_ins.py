@@ -97,6 +97,10 @@ class FollowerHost:
         """Return the log partitions of the node."""
         return self._node.runtime.partitions
 
+    def is_gone(self, topic_id: bytes) -> bool:
+        """Tell that of another state topic, for there is one, made anew."""
+        return topic_id != self.log_identity.topic_id
+
     def restore_point_found(self, partition: int, instance: int, point: RestorePoint | None) -> None:
         """Give a load what it restores from."""
         self._node.runtime.restore_point_found(partition, instance, point)

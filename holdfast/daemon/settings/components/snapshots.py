@@ -23,7 +23,7 @@ class SnapshotSettings(Component):
 
     topic: str = setting(
         "holdfast-share-snapshots",
-        "Topic that holds the snapshots, with as many partitions and copies as the state topic. "
+        "Topic that holds the snapshots, with as many partitions and copies as the state topic; each state topic needs one of its own. "
         "Where it exists, nodes load from it; empty: they never look.",
         max_length=249,
         pattern=r"^[a-zA-Z0-9._-]*$",

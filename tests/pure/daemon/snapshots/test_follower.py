@@ -71,6 +71,9 @@ class World:
         self.lines: list[tuple[str, str, dict[str, object]]] = []
         self.answers: list[tuple[int, int, RestorePoint | None]] = []
         self.removed: list[bytes] = []
+        #: By id, of other state topics.
+        self.gone: dict[bytes, bool] = {}
+        self.is_gone = self.gone.get
         self.is_known = True
         self.refuses = False
         self.partitions: dict[int, Owned] = {}
@@ -360,15 +363,17 @@ def test_a_removal_that_is_refused_is_reported_once_and_begun_again_with_the_nex
     assert kinds(world.removed)[ManifestKey] == 2
 
 
-def test_messages_about_a_former_state_topic_are_removed() -> None:
+@pytest.mark.parametrize("is_gone", [True, False])
+def test_messages_about_another_state_topic_are_removed_once_it_is_known_to_be_gone(is_gone: bool) -> None:
     world, log = World(), some_log()
-    keys = Job(world, log).run()
-    former = [key[:10] + b"f" * 16 + key[26:] for key in keys]
-    for key in former:
+    others = [key[:10] + b"f" * 16 + key[26:] for key in Job(world, log).run()]
+    for key in (*others, b"of a later version"):
         world.write(key, b"whatever")
-    world.write(b"of a later version", b"whatever")
     followed(world, log)
-    assert world.removed == former
+    assert world.removed == [], "nobody knows yet"
+    world.gone[b"f" * 16] = is_gone
+    world.pass_time(1_000)
+    assert world.removed == (others if is_gone else [])
 
 
 def write_with_another_state_epoch(world: World, entry_key: bytes) -> None:
