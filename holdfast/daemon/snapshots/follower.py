@@ -17,8 +17,8 @@ from holdfast.runtime.partition.restore_point import RestorePoint
 from holdfast.runtime.partition.states import State
 
 _RETRY_MS: Final = 30_000
-#: The log level of a refusal that needs no action; of the others it is warning.
-_LEVELS: Final = {Refusal.MISSING: "debug", Refusal.EMPTY: "info"}
+#: Refusals that need no action; there is one for each load where no job has run yet.
+_USUAL: Final = frozenset({Refusal.MISSING, Refusal.EMPTY})
 
 
 class SnapshotTopic(Protocol):
@@ -267,5 +267,5 @@ class SnapshotFollower:
     def _refuse(self, partition: int, query: _Query, refusal: Refusal, text: str) -> None:
         self._metrics.refusals[refusal].value += 1
         fields: dict[str, object] = {"partition": partition, "reason": refusal.value, "why": text}
-        self._host.note(_LEVELS.get(refusal, "warning"), "restore_refused", fields)
+        self._host.note("debug" if refusal in _USUAL else "warning", "restore_refused", fields)
         self._host.restore_point_found(partition, query.instance, None)

@@ -271,7 +271,7 @@ def test_a_recreated_topic_is_read_anew() -> None:
     world.ask()
     world.settle()
     assert world.answers[-1][2] is None
-    assert world.refused() == {Refusal.EMPTY: 1}
+    assert (world.refused(), world.lines[-1][0]) == ({Refusal.EMPTY: 1}, "debug")
 
 
 # ---- the owner -----------------------------------------------------------------------------------------------------
