@@ -81,7 +81,7 @@ def _extensions() -> list[Extension]:
 
     libraries = compiled_sources()
     sources = [path for paths in libraries.values() for path in paths]
-    # The second level takes the compiler two fifths more time, and makes 5 to 8 % more writes a second (benchmarks/README.md).
+    # The second level takes the compiler two fifths more time, and makes 5 to 8 % more writes a second (benchmarks/findings/hot-path.md).
     extensions = mypycify(sources, opt_level="2", separate=[(paths, name) for name, paths in libraries.items()])
     for extension in extensions:
         # Python's own flags ask for debug information; nobody steps through generated C, and symbols stay for profilers.

@@ -1,7 +1,7 @@
 """Microseconds per operation of what each record of the log passes through.
 
-    python benchmarks/micro/records.py                 a table
-    python benchmarks/micro/records.py --json FILE     and the numbers with versions and machine, to compare two commits
+    python -m benchmarks.micro.records                 a table
+    python -m benchmarks.micro.records --json FILE     and the numbers with versions and machine, to compare two commits
 
 Each number is the best of several rounds, each after a garbage collection and with the collector off: the least disturbed
 run says most about the code. Before an operation is timed its answer is checked.

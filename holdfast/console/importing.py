@@ -9,7 +9,7 @@ from contextlib import contextmanager
 def importing() -> Iterator[None]:
     """Switch the collector off, and then have it leave out what there is by then, for as long as the process lives.
 
-    Without this an eighth of the time that a node takes for its imports is the collector's (benchmarks/README.md, "Start").
+    Without this an eighth of the time that a node takes for its imports is the collector's (benchmarks/findings/node.md, "Start").
     """
     is_on = gc.isenabled()
     gc.disable()

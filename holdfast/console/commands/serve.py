@@ -38,7 +38,7 @@ _Watch = Callable[[Callable[[], Condition]], AbstractAsyncContextManager[Watcher
 
 #: When Python looks for garbage in cycles, which a node hardly makes: after so many new containers, in every second look among
 #: those that survived one, and hardly ever in the whole state. With its usual 700 it would look several times in each turn of
-#: the loop and take a seventh of the time of a write (benchmarks/README.md, "Hot path"). A look holds the loop: one through
+#: the loop and take a seventh of the time of a write (benchmarks/findings/hot-path.md). A look holds the loop: one through
 #: 300,000 containers that a load has made took five times `slice_ms` ("How long a load holds the loop"). In turns in which loads work
 #: the first number is a fifth, so the last one, which counts looks, is five times what 130 million containers would want.
 COLLECTOR_THRESHOLDS: Final = (10_000, 0, 32_500)

@@ -2,7 +2,7 @@
 
 A request goes through more code than a processor's first cache holds: done one after the other, each fetches nearly all of it again, and
 waits for that. So all are taken off their connections, then all are decoded, then all are decided: each part finds its code at hand
-but for the first request (benchmarks/README.md, *What a processor waits for*).
+but for the first request (benchmarks/findings/hot-path.md, *What a processor waits for*).
 """
 
 from __future__ import annotations
