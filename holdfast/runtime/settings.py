@@ -41,8 +41,6 @@ class PartitionConfig:
     retry_backoff_max_ms: int
     #: The wait after an alarm, for each load reads the whole log.
     alarm_backoff_ms: int
-    #: A line that any caller can cause is written at most so often.
-    repeated_line_ms: int = 60_000
 
 
 class LogTrust:

@@ -14,6 +14,7 @@ from typing import Final, NamedTuple, Protocol
 
 import structlog
 
+from holdfast.backoff import Backoff
 from holdfast.daemon.brokers.silence import IsLeftOut, none_left_out
 from holdfast.daemon.internal_errors import InternalErrors
 from holdfast.daemon.settings.models import MetadataSettings
@@ -163,7 +164,7 @@ class ClusterMetadata:
     async def run(self) -> None:
         """Send queries for ever; ends by being cancelled, and then closes the connection."""
         settings, loop = self._settings, asyncio.get_running_loop()
-        backoff_ms = _BACKOFF_FIRST_MS
+        backoff = Backoff(_BACKOFF_FIRST_MS, settings.metadata_reconnect_backoff_max_ms, self._random.random)
         try:
             while True:
                 if self._round is None and loop.time() >= self._full_refresh_s:
@@ -183,12 +184,11 @@ class ClusterMetadata:
                         self._internal_errors.note_bug("metadata_refresh_crashed", error)
                     self._report_problem(str(error) or repr(error))
                     if isinstance(error, RequestRefused):
-                        backoff_ms = _BACKOFF_FIRST_MS  # the broker is there, and the next query is a smaller one
-                    await asyncio.sleep(backoff_ms * (1 + self._random.random()) / 2_000)
-                    backoff_ms = min(2 * backoff_ms, settings.metadata_reconnect_backoff_max_ms)
+                        backoff.reset()  # the broker is there, and the next query is a smaller one
+                    await asyncio.sleep(backoff.fail(round(loop.time() * 1_000)) / 1_000)
                     continue
                 self._report_problem("")
-                backoff_ms = _BACKOFF_FIRST_MS
+                backoff.reset()
                 if self._round is None:
                     await asyncio.sleep(settings.metadata_refresh_backoff_ms / 1_000)
         finally:

@@ -72,8 +72,8 @@ class Partition:
 
     # ---- ownership -------------------------------------------------------------------------------------------------
 
-    def load(self, generation: int | None, now_ms: int) -> bool:
-        """Begin to load under a generation; None means static. Returns whether a load began.
+    def load(self, generation: int | None, now_ms: int) -> None:
+        """Begin to load under a generation; None means static.
 
         An equal or older generation is ignored; a newer one while LOADING or ACTIVE is only remembered.
         """
@@ -82,31 +82,29 @@ class Partition:
         if generation is not None:
             if before is not None and not tenancy.is_static and generation <= before:
                 self._note("info", "load_ignored", event_generation=generation)
-                return False
+                return
             tenancy.assign(generation)
         if self.state in (State.LOADING, State.ACTIVE):
             self._note("debug", "load_remembered", event_generation=generation)
-            return False
+            return
         self._note("debug", "load_accepted", generation_before=before, owner_epoch=self.ownership.position.owner_epoch)
         self._start_load(now_ms)
-        return True
 
-    def unload(self, generation: int | None) -> bool:
-        """Stop serving; None unloads whatever the generation. Returns whether anything was stopped."""
+    def unload(self, generation: int | None) -> None:
+        """Stop serving; None unloads whatever the generation."""
         tenancy, before = self.tenancy, self.tenancy.generation
         if generation is not None and before is not None and generation <= before:
             self._note("info", "unload_ignored", event_generation=generation)
-            return False
+            return
         if generation is not None:
             tenancy.assign(generation)  # a load of an older one that comes late is ignored
         tenancy.forget_acceptance()
         if self.state is State.CLOSED:
             self.phase = Closed(None)
-            return False
+            return
         owner_epoch = self.ownership.position.owner_epoch
         self._note("debug", "unload_accepted", generation_before=before, owner_epoch=owner_epoch)
         self._close("unloaded", NotCoordinator("the log partition was unloaded here"), None)
-        return True
 
     def take(self, now_ms: int) -> None:
         """Load again over the owner that won, because an admin says so (static nodes only)."""

@@ -7,7 +7,7 @@ The rules (docs/architecture.md): a write is answered when the tail has read bac
 An answer without records waits for every earlier write and for a read index that was requested after the operation came.
 """
 
-from typing import Any, final
+from typing import Any, Final, final
 
 from holdfast.records.checkpoint import CHECKPOINT_KEY
 from holdfast.records.fencing import make_position
@@ -28,6 +28,9 @@ from holdfast.runtime.partition.reading import Reading
 from holdfast.runtime.partition.tenancy import Tenancy
 from holdfast.runtime.settings import Ports
 from holdfast.runtime.state_machine import Operation, StateMachine
+
+#: A line that any caller can cause is written at most so often.
+_REPEATED_LINE_MS: Final = 60_000
 
 
 @final
@@ -263,7 +266,7 @@ class Serving:
             return NotAvailable(f"the log takes no more now: {refused.reason}")
         size = len(key_bytes) + len(value or b"")
         # Clients may send it again at once, and so does pruning: one line counts those since the one before.
-        left_out = self._too_large.admit(now_ms, self._tenancy.config.repeated_line_ms)
+        left_out = self._too_large.admit(now_ms, _REPEATED_LINE_MS)
         if left_out is not None:
             fields: dict[str, object] = {"key": str(key), "size_bytes": size, "reason": refused.reason}
             self._note("record_refused", fields | left_out)
