@@ -242,6 +242,19 @@ def test_a_share_partition_that_comes_back_behind_what_was_left_out_still_holds_
     assert list(shard.state.offsets.below(10)) == [OTHER_KEY, KEY]
 
 
+def test_a_snapshot_that_comes_while_its_tombstone_waits_to_be_folded_still_holds_pruning_back() -> None:
+    shard = ShareShard(shard_config())
+    assert shard.fold_loaded(lambda: True)  # from here on tombstones are folded, too
+    shard.load_record(*encode_record(Codec.AVRO, KEY, snapshot()), 1)
+    shard.load_record(*encode_record(Codec.AVRO, OTHER_KEY, snapshot()), 2)
+    shard.load_record(*encode_record(Codec.AVRO, OTHER_KEY, None), 3)
+    assert not shard.fold_loaded(lambda: True)
+    shard.load_record(*encode_record(Codec.AVRO, OTHER_KEY, snapshot(start_offset=5)), 4)
+    assert shard.fold_loaded(lambda: False)
+    assert states(shard)[OTHER_KEY] == ShareState(*snapshot(start_offset=5), 0)
+    assert shard.state.offsets.newest_snapshot_offset(OTHER_KEY) == 4
+
+
 _KEYS = [KEY, OTHER_KEY, KEY._replace(partition=3)]
 _VALUES: list[Value] = [snapshot(), update((100, 109, 0, 1)), update((105, 120, 2, 2), leader_epoch=7), None]
 

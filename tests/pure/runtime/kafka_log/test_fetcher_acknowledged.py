@@ -1,6 +1,7 @@
 """Batches of ours that their leader acknowledged: read back without a fetch, and confirmed where the leader changed."""
 
 import asyncio
+from collections.abc import AsyncIterator
 
 import pytest
 
@@ -9,7 +10,7 @@ from holdfast.runtime.kafka_log.sent_batches import SentBatch
 from tests.configs import fetcher_config
 from tests.pure.kafka.brokers.fake_brokers import FakeBrokers, batch, fetched, last_epochs_of, targets_of, wait_ms_of
 from tests.pure.runtime.kafka_log.fetcher_world import Reports, Sent, answer, found, make_metrics
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE_MS, wait_until
 
 
 async def test_batch_that_was_appended_where_the_tail_is_counts_as_read_without_a_fetch(
@@ -112,6 +113,19 @@ async def test_what_was_appended_is_looked_at_when_another_leader_was_elected_an
     assert reports.lines == ["0 instance 3: 2 own from 5"]
     tail.on_acknowledged(0, sent.oldest, 7)
     assert reports.lines[1:] == ["0 instance 3: 1 own from 7"]
+
+
+async def test_what_was_appended_when_its_leader_was_elected_again_is_not_read_back_without_a_fetch(
+    tail: Fetcher, silent_brokers: FakeBrokers, reports: Reports, sent: Sent
+) -> None:
+    """What the tail has read was checked with the leader before, and the log may have lost it since."""
+    tail.follow(0, 3, 5)
+    await silent_brokers.wait_requests(1)
+    sent.append(SentBatch(batch(5, [b"a"]), 1, b"h0", b"h0", None))
+    silent_brokers.elected[1] = {0: (1, 4)}
+    await silent_brokers.refresh()
+    tail.on_acknowledged(0, sent.oldest, 5)
+    assert reports.lines == []
 
 
 @pytest.mark.parametrize(
@@ -222,26 +236,50 @@ async def test_while_batches_are_appended_a_fetch_waits_for_its_time_and_no_brok
     assert [wait_ms_of(body) for _, _, body in silent_brokers.requests] == [10, 0, 10]
 
 
-async def test_while_batches_are_appended_what_an_answer_rests_on_is_fetched_at_once(
-    silent_brokers: FakeBrokers, reports: Reports, sent: Sent
-) -> None:
-    config = fetcher_config(fetch_wait_ms=60_000, retry_backoff_ms=50)
-    tail = Fetcher("tail", config, silent_brokers, lambda: reports, sent.batches, make_metrics(), reports.ended)  # type: ignore[arg-type,return-value]
-    tail.follow(0, 3, 5)
-    await silent_brokers.wait_requests(1)
-    land(tail, sent, 5)
-    silent_brokers.answer_one()
-    for offset in (5, 6):
-        tail.reach(0, offset)
-    sent.append(SentBatch(b"on its way", 1, b"h", b"h", None))
-    tail.reach(0, 7)
+@pytest.fixture
+async def patient(silent_brokers: FakeBrokers, reports: Reports, sent: Sent) -> AsyncIterator[Fetcher]:
+    """Give a tail that fetches nothing for longer than a test lasts, while batches are appended and nothing else is to be read."""
+    config = fetcher_config(fetch_wait_ms=10 * PATIENCE_MS, retry_backoff_ms=50)
+    patient = Fetcher("tail", config, silent_brokers, lambda: reports, sent.batches, make_metrics(), reports.ended)  # type: ignore[arg-type,return-value]
+    yield patient
+    await patient.close()
+
+
+async def let_the_loop_turn() -> None:
+    """Let everything happen that waits for no answer and no timer."""
     for _ in range(100):
         await asyncio.sleep(0)
+
+
+async def test_while_batches_are_appended_what_an_answer_rests_on_is_fetched_at_once(
+    patient: Fetcher, silent_brokers: FakeBrokers, sent: Sent
+) -> None:
+    patient.follow(0, 3, 5)
+    await silent_brokers.wait_requests(1)
+    land(patient, sent, 5)
+    silent_brokers.answer_one()
+    for offset in (5, 6):
+        patient.reach(0, offset)
+    sent.append(SentBatch(b"on its way", 1, b"h", b"h", None))
+    patient.reach(0, 7)
+    await let_the_loop_turn()
     assert len(silent_brokers.requests) == 1
     sent.clear()
-    tail.reach(0, 7)
-    await silent_brokers.wait_requests(2)
-    await tail.close()
+    patient.reach(0, 7)
+    await let_the_loop_turn()
+    assert len(silent_brokers.requests) == 2
+
+
+async def test_what_an_answer_rests_on_is_fetched_next_when_it_was_wanted_while_a_fetch_had_no_answer(
+    patient: Fetcher, silent_brokers: FakeBrokers, sent: Sent
+) -> None:
+    patient.follow(0, 3, 5)
+    await silent_brokers.wait_requests(1)
+    land(patient, sent, 5)
+    patient.reach(0, 7)
+    silent_brokers.answer_one()
+    await let_the_loop_turn()
+    assert len(silent_brokers.requests) == 2
 
 
 def land(tail: Fetcher, sent: Sent, offset: int) -> None:

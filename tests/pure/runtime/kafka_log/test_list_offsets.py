@@ -130,6 +130,17 @@ async def test_a_broker_that_leads_no_more_is_not_waited_for(
     assert reports[1] == (1, {1: 5})
 
 
+async def test_no_broker_that_leads_no_more_is_waited_for_where_one_look_up_shows_that_of_several(
+    offsets: OffsetQueries, brokers: FakeBrokers, reports: Reports
+) -> None:
+    offsets.want_latest(1, [0, 1])
+    await brokers.wait_requests(2)
+    brokers.elected[1] = {0: (3, 1), 1: (3, 1)}
+    await brokers.refresh()
+    await wait_until(lambda: len(reports) == 2)
+    assert reports == [(1, {0: None}), (1, {1: None})]
+
+
 async def test_a_partition_without_an_answer_does_not_hold_up_those_with_one(
     offsets: OffsetQueries, brokers: FakeBrokers, reports: Reports
 ) -> None:
@@ -305,6 +316,21 @@ async def test_of_a_silence_it_counts_when_the_last_answered_request_left_and_no
     offsets.on_heard(1, now_s - 1.5)
     assert not offsets._doubted_s
     offsets._alive_s[1] = now_s - 1.5
+    offsets.on_heard(1, now_s)
+    assert list(offsets._doubted_s) == [1]
+    offsets.close()
+
+
+async def test_the_first_silence_is_measured_from_when_the_request_left_too(brokers: FakeBrokers) -> None:
+    offsets = OffsetQueries(
+        brokers,  # type: ignore[arg-type]
+        lambda *_: None,
+        RuntimeMetrics(Registry()),
+        **offset_query_bounds(leader_silence_max_ms=1_000),
+    )
+    now_s = asyncio.get_running_loop().time()
+    offsets.on_heard(1, now_s - 1.5)
+    offsets._doubted_s.clear()
     offsets.on_heard(1, now_s)
     assert list(offsets._doubted_s) == [1]
     offsets.close()

@@ -48,6 +48,16 @@ def batches_of(body: bytes) -> dict[int, list[bytes]]:
     return found
 
 
+def refused(error_codes: dict[int, int]) -> bytes:
+    """Return the answer to a Produce that names these partitions only, each with its error code."""
+    head = (1).to_bytes(4, "big") + b"\x00\x05topic" + len(error_codes).to_bytes(4, "big")
+    entries = [
+        partition.to_bytes(4, "big") + code.to_bytes(2, "big") + bytes(8 + 16 + 4) + b"\xff\xff"
+        for partition, code in error_codes.items()
+    ]
+    return head + b"".join(entries) + bytes(4)
+
+
 def throttled(body: bytes, throttle_ms: int, error_code: int = 0) -> bytes:
     """Return the answer of a broker that reads nothing for a while, because of a quota."""
     return produced(body, error_code)[:-4] + throttle_ms.to_bytes(4, "big")

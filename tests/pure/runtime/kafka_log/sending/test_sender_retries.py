@@ -17,6 +17,7 @@ from tests.pure.runtime.kafka_log.sending.sender_world import (
     Landings,
     batches_of,
     make_sender,
+    refused,
     sent_of,
 )
 from tests.waiting import wait_until
@@ -56,6 +57,18 @@ async def test_retriable_error_sends_the_same_batch_again(
     assert brokers.requests[0][2] == brokers.requests[1][2]
     await wait_until(lambda: not sender.accumulator._queues[0].is_in_flight)
     assert failures == []
+
+
+@pytest.mark.parametrize("error_codes", [{0: 6, 1: 7}, {0: 7}], ids=["for two reasons", "and one left out"])
+async def test_every_batch_that_one_answer_does_not_acknowledge_is_sent_again(
+    sender: Sender, brokers: FakeBrokers, landings: Landings, error_codes: dict[int, int]
+) -> None:
+    brokers.answers.append(lambda _: refused(error_codes))
+    sender.append(0, b"k", b"1", b"h1")
+    sender.append(1, b"k", b"2", b"h2")
+    await wait_until(lambda: len(landings) == 2)
+    assert batches_of(brokers.requests[0][2]) == {0: [b"1"], 1: [b"2"]}
+    assert sorted(landings) == [(0, b"h1", 0), (1, b"h2", 0)]
 
 
 async def test_connection_that_breaks_is_tried_again_where_the_partition_is_led_now(
@@ -100,6 +113,32 @@ async def test_batch_whose_time_is_up_is_reported_as_failed(
     sender.append(0, b"k", b"2", b"h2")
     await wait_until(lambda: bool(failures))
     assert failures == [(0, b"h1")]
+
+
+@pytest.mark.virtual_time
+async def test_the_time_of_a_batch_runs_from_when_it_was_sent_first_and_not_from_when_that_failed(
+    brokers: FakeBrokers,
+) -> None:
+    loop = asyncio.get_running_loop()
+    failed_s: list[float] = []
+    sender = Sender(
+        replace(CONFIG, message_timeout_ms=10_000),
+        brokers,  # type: ignore[arg-type]
+        SentBatches(),
+        lambda *_: None,
+        lambda *_: failed_s.append(loop.time()),
+        lambda: 1_000,
+        make_metrics(),
+    )
+    brokers.withhold_answers()
+    brokers.always = lambda body: produced(body, 7)
+    began_s = loop.time()
+    sender.append(0, b"k", b"1", b"h1")
+    await brokers.wait_requests(1)
+    loop.call_at(began_s + 6, brokers.release_answers)
+    await wait_until(lambda: bool(failed_s))
+    assert 10 <= failed_s[0] - began_s < 11
+    await sender.close(5)
 
 
 async def test_final_error_is_reported_at_once(sender: Sender, brokers: FakeBrokers, failures: Failures) -> None:
