@@ -27,7 +27,7 @@ from holdfast.client.connection import Address, NodeConnection, open_connection
 from holdfast.kafka.protocol import frames
 from holdfast.kafka.protocol.primitives import encode_string
 from tests.pure.client.client_world import world
-from tests.waiting import wait_until
+from tests.waiting import in_patience, wait_until
 from tests.world.samples import TOPIC
 from tests.world.serving import CountingTransport, serve
 
@@ -170,6 +170,18 @@ async def test_answers_in_pieces_and_all_at_once(piece_size: int) -> None:
     assert transport.is_closed
     with pytest.raises(Disconnected, match="is closed"):
         await connection.request(85, 1, b"ask")
+
+
+async def test_a_connection_that_ends_fails_every_request_in_flight() -> None:
+    connection = NodeConnection(Address("node", 1), ClientSettings())
+    transport = CountingTransport()
+    connection.connection_made(transport)
+    calls = [asyncio.create_task(connection.request(85, 1, b"ask")) for _ in range(2)]
+    await wait_until(lambda: len(transport.written) == 2)
+    connection.connection_lost(None)
+    for call in calls:
+        with pytest.raises(Disconnected, match="The server at node:1 closed the connection"):
+            await in_patience(call)
 
 
 async def test_a_share_partition_that_the_answer_leaves_out_is_an_error() -> None:

@@ -11,6 +11,7 @@ import pytest
 from holdfast.api.results import (
     ReadPartition,
     ReadResult,
+    WritePartition,
     WriteResult,
 )
 from holdfast.client import (
@@ -73,6 +74,15 @@ async def test_a_node_that_names_itself_and_does_not_serve_is_passed_over() -> N
         w.served[0].service.answer = lambda api_key, key, asked: WriteResult(16, "another node took it")
         assert await write(w) == WriteResult()
         assert (w.asked(0), w.asked(1), len(w.waits)) == ([[1]], [[1]], 1)
+
+
+async def test_every_share_partition_of_a_call_that_moved_is_looked_up_again() -> None:
+    async with two_nodes(attempts_max=2) as w:
+        w.served[0].cluster.nodes = [Node(0, "127.0.0.1", w.served[0].server.port)]
+        w.served[0].service.answer = lambda api_key, key, asked: WriteResult(16, "another node took it")
+        requested = [(TOPIC, WritePartition(number, 1, 1, -1, -1, ())) for number in (1, 2)]
+        assert await w.client.write_many("g", requested) == [WriteResult()] * 2
+        assert (w.asked(0), w.asked(1)) == ([[1, 2]], [[1, 2]])
 
 
 async def test_a_node_that_loads_is_tried_again_and_not_looked_up_again() -> None:

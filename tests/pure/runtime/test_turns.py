@@ -41,6 +41,20 @@ def test_a_read_after_the_round_left_waits_for_the_next_one(monkeypatch: pytest.
     assert world.run("index") == ["answer b: 0"]
 
 
+def test_a_round_that_could_not_be_requested_is_requested_with_the_next_tick(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+    world.run("given serve")
+
+    def fail(*_: object) -> None:
+        raise RuntimeError("a bug")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(world, "query_latest_offsets", fail)
+        assert world.run("write a") == ["error: read_index_request_failed (error=RuntimeError('a bug'))"]
+    assert world.run("wait 1") == ["ask read index, round 2: [0]"]
+    assert world.run("index") == ["answer a: 0"]
+
+
 def test_an_operation_that_is_answered_is_kept_no_longer() -> None:
     world = World()
     world.run("given serve")

@@ -203,6 +203,20 @@ async def test_a_broker_that_reads_nothing_for_a_while_is_waited_for_that_much_l
     assert reports == [b"late"]
 
 
+async def test_everything_in_flight_is_waited_for_that_much_longer(socket: Socket) -> None:
+    connection = make_connection(socket, 20)
+    reports: list[Outcome] = []
+    for _ in range(2):
+        ask(connection, reports)
+    connection.wait_longer(60_000)
+    connection.data_received(answer(1, b"late"))
+    begun = connection._watch
+    await wait_until(lambda: connection._watch is not begun)
+    assert connection.is_open
+    connection.data_received(answer(2, b"later"))
+    assert reports == [b"late", b"later"]
+
+
 async def test_each_answer_is_noted_with_its_time_and_the_beginning_of_one_is_not(socket: Socket) -> None:
     answers = AnswerTimes()
     connection = BrokerConnection(socket, socket.close, ("host", 9092), "me", {0: (3, 11)}, 10_000, answers)  # type: ignore[arg-type]

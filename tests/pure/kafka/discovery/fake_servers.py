@@ -79,6 +79,8 @@ class Server:
     versions: dict[int, tuple[int, int]]
     #: Answers nothing.
     is_silent: bool = False
+    #: All its answers wait for this; None: for nothing.
+    gate: asyncio.Event | None = None
     #: Cannot be connected to, and ends its connections when it is queried.
     is_gone: bool = False
     #: Of the next answers, each once.
@@ -275,6 +277,8 @@ class Connection:
             if server.is_silent:
                 await asyncio.Event().wait()
             await cluster.gate.wait()
+            if server.gate is not None:
+                await server.gate.wait()
         finally:
             cluster.in_flight -= 1
         return to_bytes(server.answer(api_key, version, request))

@@ -133,11 +133,30 @@ async def test_what_was_forgotten_is_looked_up_at_another_server_than_the_one_th
     cluster = FakeCluster("ab")
     coordinators = cluster.coordinators("ab")
     await hosts(coordinators, "x")
-    coordinators.forget([Key(GROUP, "x"), Key(GROUP, "never looked up")])
+    coordinators.forget([Key(GROUP, "never looked up"), Key(GROUP, "x")])
     assert coordinators.addresses() == set()
     await hosts(coordinators, "x")
     assert [asked.host for asked in cluster.requests()] == ["a", "b"]
     assert coordinators.addresses() == {("a", 9092)}
+
+
+@pytest.mark.virtual_time
+async def test_what_one_server_names_is_kept_where_a_slower_one_refuses_it() -> None:
+    cluster = FakeCluster("ab")
+    none = ErrorCode.coordinator_not_available
+    cluster.servers["a"].coordinator = lambda _, key: "a" if key == "x" else none
+    cluster.servers["b"].coordinator = lambda _, key: "b" if key == "y" else none
+    gates = {host: asyncio.Event() for host in "ab"}
+    for host, gate in gates.items():
+        cluster.servers[host].gate = gate
+    coordinators = cluster.coordinators("ab", other_server_after_ms=10)
+    finding = asyncio.create_task(hosts(coordinators, "x", "y"))
+    await wait_until(lambda: cluster.requests())
+    gates["a"].set()
+    await wait_until(lambda: coordinators._named_by)
+    gates["b"].set()
+    assert await finding == ["a", "b"]
+    assert [asked.request.coordinator_keys for asked in cluster.requests()] == [("x", "y"), ("x", "y")]
 
 
 async def test_what_is_remembered_is_bounded() -> None:

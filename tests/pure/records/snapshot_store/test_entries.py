@@ -172,6 +172,11 @@ def test_an_entry_that_cannot_be_decoded_is_a_disagreement() -> None:
         set_of((NEW[0], b"\xc3\x01"), BESIDE, manifest_of(12, NEW, BESIDE)).verify(12, 0)
 
 
+def test_an_entry_that_a_null_removed_counts_for_no_memory() -> None:
+    assert set_of(OLD).size_bytes > 0
+    assert set_of(OLD, (OLD[0], None)).size_bytes == 0
+
+
 def test_a_null_removes_an_entry_or_a_manifest_and_says_nothing_of_the_share_partition() -> None:
     manifest = manifest_of(11, OLD, BESIDE)
     found = set_of(OLD, NEW, BESIDE, manifest, (NEW[0], None), (NEW[0], None))

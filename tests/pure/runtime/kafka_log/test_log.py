@@ -10,7 +10,7 @@ from holdfast.runtime.kafka_log.log import KafkaLog
 from tests.pure.kafka.brokers.fake_brokers import batch
 from tests.pure.runtime.kafka_log.fake_cluster import FakeCluster
 from tests.pure.runtime.kafka_log.log_world import Listener, in_epoch, make_log, turns
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE_MS, wait_until
 
 
 @pytest.fixture
@@ -237,7 +237,7 @@ async def test_a_partition_is_there_while_somebody_leads_it(log: KafkaLog, clust
 
 async def test_a_read_index_beyond_the_tail_has_it_fetch_at_once(cluster: FakeCluster, reports: Listener) -> None:
     log = make_log(cluster)
-    log._tail._config = log._tail._config._replace(fetch_wait_ms=60_000)
+    log._tail._config = log._tail._config._replace(fetch_wait_ms=10 * PATIENCE_MS)
     await log.start(reports)
     log.start_reading(0, 1)
     await wait_until(lambda: "0 instance 1: caught up at 0" in reports.lines)
@@ -254,8 +254,9 @@ async def test_a_read_index_beyond_the_tail_has_it_fetch_at_once(cluster: FakeCl
     cluster.offsets = {(1, 0): (0, 2)}
     cluster.records[1, 0] = [(2, batch(1, [b"theirs"]))]
     log.query_latest_offsets(1, [0])
-    await wait_until(lambda: "0 instance 1: 1 theirs" in reports.lines)
-    assert "round 1: {0: 2}" in reports.lines
+    await wait_until(lambda: "round 1: {0: 2}" in reports.lines)
+    await turns()
+    assert "0 instance 1: 1 theirs" in reports.lines
     await log.close(1)
 
 
