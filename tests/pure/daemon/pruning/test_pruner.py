@@ -174,6 +174,18 @@ def test_a_refresh_that_is_not_read_back_is_given_up(node: PrunedNode) -> None:
     assert node.log_start == node.partition.reading.checkpoint_offset
 
 
+def test_a_round_that_wrote_no_snapshot_is_begun_again_without_new_bytes(node: PrunedNode) -> None:
+    node.tick_until(REFRESHING)
+    for _ in range(TIMEOUT_TICKS - 1):
+        node.tick_only()
+    node.settle()  # the checkpoint is read back in the last moment
+    node.tick_only()
+    assert (node.pruner.phase, node.refreshes) == (IDLE, 1)
+    assert node.partition.reading.checkpoint_bytes > 0
+    tick_a_round(node)
+    assert node.log_start == node.partition.reading.checkpoint_offset
+
+
 def test_a_cut_that_fails_is_requested_again(node: PrunedNode) -> None:
     node.tick_until(DELETING)
     node.settle()

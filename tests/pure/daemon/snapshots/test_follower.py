@@ -252,14 +252,16 @@ def test_damage_behind_what_was_read_stops_the_following_and_no_log_partition() 
     assert world.log.reads(LOG_PARTITION) is not None, "it is tried again"
 
 
-def test_memory_is_bounded() -> None:
+def test_memory_is_bounded_and_a_topic_that_took_too_much_is_not_followed_again() -> None:
     world, log = World(bytes_max=1_000), some_log()
     Job(world, log).run()
     world.ask()
     world.settle()
     assert world.answers == [(LOG_PARTITION, 7, None)]
     assert world.refused() == {Refusal.TOO_LARGE: 1}
-    assert world.log.reads(LOG_PARTITION) is None
+    world.partitions[LOG_PARTITION] = Owned(log)
+    world.follower.tick(30_000)
+    assert not world.follower._followed
 
 
 def test_a_recreated_topic_is_read_anew() -> None:

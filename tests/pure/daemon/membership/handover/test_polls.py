@@ -26,6 +26,8 @@ class World:
 
     def __init__(self) -> None:
         self.now_ms = 0
+        #: How long each query takes.
+        self.query_ms = 0
         self.says: dict[Node, Mapping[int, int] | None] = {}
         self.queried: list[int] = []
         self.forgotten: list[int] = []
@@ -42,6 +44,7 @@ class World:
 
     async def query(self, node: Node) -> Mapping[int, int] | None:
         self.queried.append(node.node_id)
+        self.now_ms += self.query_ms
         return self.says.get(node)
 
     def forget(self, node: Node) -> None:
@@ -74,6 +77,19 @@ def test_a_former_owner_is_polled_at_once_and_until_it_serves_no_more() -> None:
     assert (world.step(), world.polls_run, world.forgotten) == ([], [], [3, 2])
     world.polls.begin()
     assert world.polls_run == []
+
+
+def test_a_word_is_as_old_as_the_query_that_it_answers() -> None:
+    world = World()
+    world.query_ms, world.says[OLD] = 600, {0: 5}
+    world.polls.begin()
+    world.step()
+    world.now_ms = 1_000
+    assert world.former.owner(0) == OLD
+    world.now_ms = 1_001
+    assert world.former.owner(0) is None
+    for poll in world.polls_run:
+        poll.close()
 
 
 def test_who_was_polled_before_is_polled_again_for_a_new_division() -> None:
