@@ -142,6 +142,27 @@ async def test_what_has_no_answer_in_time_is_an_error_of_its_group() -> None:
     assert not described["a1"].error_code
 
 
+@pytest.mark.virtual_time
+async def test_all_tries_to_describe_a_group_as_something_have_one_time_out_together() -> None:
+    cluster = cluster_of_three()
+    server = cluster.servers["a"]
+
+    def answer_nothing_more(_: str) -> str:
+        server.is_silent = True
+        return "consumer"
+
+    server.group_type = answer_nothing_more
+    groups = groups_of(cluster, timeout_ms=1_000)
+    loop = asyncio.get_running_loop()
+    server.gate = asyncio.Event()
+    began_s = loop.time()
+    loop.call_at(began_s + 0.6, server.gate.set)
+    described = await groups.describe(["a1"])
+    assert described["a1"].error_code == ErrorCode.request_timed_out
+    assert [asked.api for asked in cluster.asked][-1] == "ConsumerGroupDescribe"
+    assert loop.time() - began_s < 1.1
+
+
 @pytest.mark.parametrize("version", [5, 6])
 async def test_a_group_that_does_not_exist_is_an_error_in_each_version(version: int) -> None:
     cluster = cluster_of_three()

@@ -107,6 +107,22 @@ async def test_bounds_that_a_leader_of_the_past_returns_late_are_not_believed(
     await wait_until(lambda: "0 instance 2: from 2 to 9" in reports.lines)
 
 
+async def test_a_log_that_is_cut_and_grows_between_its_two_bounds_does_not_end_below_its_start(
+    log: KafkaLog, cluster: FakeCluster, reports: Listener
+) -> None:
+    cluster.offsets = {(1, 0): (0, 5)}
+    cluster.held.add((1, LIST_OFFSETS))
+    log.start_reading(0, 1)
+    await cluster.wait_asked(1, LIST_OFFSETS)
+    cluster.release_answers(1, LIST_OFFSETS)
+    cluster.held.add((1, LIST_OFFSETS))
+    await cluster.wait_asked(1, LIST_OFFSETS, 2)
+    cluster.offsets = {(1, 0): (9, 9)}
+    cluster.release_answers(1, LIST_OFFSETS)
+    await wait_until(lambda: bool(reports.lines))
+    assert reports.lines == ["0 instance 1: from 0 to 9"]
+
+
 async def test_a_log_that_loses_what_a_load_read_is_noticed_by_the_first_fetch_of_the_tail(
     log: KafkaLog, cluster: FakeCluster, reports: Listener
 ) -> None:

@@ -123,6 +123,20 @@ def test_a_load_starts_over_without_a_restore_point_that_the_log_does_not_confir
     assert world.judged == [(point.offset, refusal)]
 
 
+def test_the_time_of_a_load_that_starts_over_counts_from_its_first_beginning(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(RESTORE_POINT._replace(position=Position(3, ATTEMPT, 6)))
+    find = world.find_restore_point
+
+    def find_late(partition: int, instance: int, log_start: int) -> None:
+        world.process.clock.now_ms += 500
+        find(partition, instance, log_start)
+
+    monkeypatch.setattr(world, "find_restore_point", find_late)
+    reading = world.load().reading
+    assert [offset for offset, refusal in world.judged if refusal] == [4]
+    assert reading.load_ended_ms - reading.load_began_ms == 500
+
+
 def test_a_hole_at_the_offset_of_a_restore_point_refuses_it() -> None:
     world = World(RESTORE_POINT._replace(offset=8, position=Position(3, ATTEMPT, 9)))
     world.topic.write_hole(0)
