@@ -7,6 +7,8 @@ import pytest
 from holdfast.daemon.snapshots.verifier import PartitionVerifier
 from holdfast.records.keys import SharePartitionKey
 from holdfast.records.snapshot_store.entries import EntryKey, ManifestKey
+from tests.pure.daemon.snapshots.test_follower import Owned, World, followed, some_log
+from tests.pure.records.logs import LOG_PARTITION
 
 LOG, KEY = b"l" * 16, SharePartitionKey("workers", b"t" * 16, 0)
 
@@ -46,6 +48,33 @@ def test_there_is_work_while_anything_waits_to_be_compared_or_verified() -> None
     verifier = verifier_of_nothing()
     verifier.end_reached()
     assert verifier.has_work
+
+
+class FullWorld(World):
+    """One that takes no removal while it is full."""
+
+    is_full = False
+
+    def remove(self, partition: int, key: bytes) -> bool:
+        return not self.is_full and super().remove(partition, key)
+
+
+def test_a_removal_that_could_not_be_taken_counts_for_no_rate() -> None:
+    world, log = FullWorld(removals_per_second_max=2), some_log()
+    job = followed(world, log)
+    for _ in range(8):
+        log.do("write")
+    job.run()
+    world.settle()
+    world.partitions[LOG_PARTITION] = Owned(log)
+    log.log_start = world.partitions[LOG_PARTITION].log_start = len(log.records)
+    world.is_full = True
+    for ms in (1_000, 0, 0):
+        world.pass_time(ms)
+    world.is_full = False
+    assert world.removed == []
+    world.pass_time(0)
+    assert len(world.removed) == 2
 
 
 def test_a_removal_leaves_what_is_verified() -> None:
