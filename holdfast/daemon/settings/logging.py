@@ -26,6 +26,7 @@ from holdfast.daemon.settings.declarations import REDACTED, is_secret
 from holdfast.daemon.settings.log_line_limits import TracebackLimit, bound_text
 from holdfast.daemon.settings.models import LoggingSettings
 from holdfast.daemon.settings.secrets import HiddenTexts
+from holdfast.metrics.instruments import Counter
 from holdfast.metrics.line_limit import LineLimit
 
 _log = structlog.get_logger(__name__)
@@ -71,6 +72,8 @@ class LastLines:
 #: As the logging itself, these are of the process.
 LAST_LINES: Final = LastLines()
 HIDDEN_TEXTS: Final = HiddenTexts()
+#: Lines of the audit log that its file did not take.
+AUDIT_UNWRITTEN: Final = Counter()
 
 
 def configure_logging(
@@ -138,7 +141,7 @@ def open_audit_file(path: str) -> None:
     Raises:
         OSError: it cannot be written.
     """
-    handler = _PrivateFile(path, encoding="utf-8")
+    handler = _AuditFile(path, encoding="utf-8")
     to_json = structlog.processors.JSONRenderer(ensure_ascii=False)
     processors: list[Any] = [structlog.stdlib.ProcessorFormatter.remove_processors_meta, _put_first, to_json]
     handler.setFormatter(structlog.stdlib.ProcessorFormatter(processors=processors))
@@ -147,8 +150,29 @@ def open_audit_file(path: str) -> None:
     audit.addHandler(handler)
 
 
-class _PrivateFile(logging.handlers.WatchedFileHandler):
-    """A file that may be moved away; each that is made is its owner's alone, whatever the umask, and one that is there keeps its mode."""
+class _AuditFile(logging.handlers.WatchedFileHandler):
+    """A file that may be moved away; each that is made is its owner's alone, whatever the umask, and one that is there keeps its mode.
+
+    A line that it does not take is counted, and told once a minute.
+    """
+
+    def __init__(self, path: str, *, encoding: str) -> None:
+        super().__init__(path, encoding=encoding)
+        self._limit = LineLimit(1)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write a line; never raises, for what it tells of has happened."""
+        try:
+            super().emit(record)
+        except OSError:  # the file was moved away, and no other one can be made
+            self.handleError(record)
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 # logging's name and form
+        """Take note of the error that is being handled; for `logging`, which would write a traceback each time."""
+        AUDIT_UNWRITTEN.value += 1
+        left_out = self._limit.admit("")
+        if left_out is not None:
+            _log.error("audit_write_failed", file=self.baseFilename, why=str(sys.exception()), **left_out)
 
     def _open(self) -> TextIOWrapper:
         try:

@@ -6,6 +6,7 @@ import logging
 import os
 import re
 import warnings
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from holdfast.daemon.settings.declarations import REDACTED
 from holdfast.daemon.settings.file_env_flags import describe, load_settings
 from holdfast.daemon.settings.logging import (
     AUDIT_LOGGER,
+    AUDIT_UNWRITTEN,
     LAST_LINES,
     ClientLines,
     configure_logging,
@@ -204,7 +206,8 @@ def forget_audit_files() -> None:
     audit = logging.getLogger(AUDIT_LOGGER)
     for handler in audit.handlers[:]:
         audit.removeHandler(handler)
-        handler.close()
+        with suppress(OSError):  # what a full disk has not taken
+            handler.close()
     audit.propagate = True
 
 
@@ -250,6 +253,28 @@ def test_the_audit_log_is_written_whatever_the_level_and_may_have_a_file_of_its_
         forget_audit_files()
     with pytest.raises(OSError, match="No such file"):
         open_audit_file(str(tmp_path / "missing" / "audit"))
+
+
+@pytest.mark.parametrize("is_full", [True, False], ids=["no space", "no directory"])
+def test_what_an_audit_file_does_not_take_is_told_once_and_counted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], is_full: bool
+) -> None:
+    path = Path("/dev/full") if is_full else tmp_path / "logs" / "audit.jsonl"
+    path.parent.mkdir(exist_ok=True)
+    stream, before = configured(), AUDIT_UNWRITTEN.value
+    try:
+        open_audit_file(str(path))
+        if not is_full:
+            path.parent.rename(tmp_path / "moved")
+        for number in range(3):
+            structlog.get_logger(AUDIT_LOGGER).info("access_rules_loaded", rules=number)
+    finally:
+        forget_audit_files()
+    (line,) = lines_of(stream)
+    assert (line["event"], line["level"], line["file"]) == ("audit_write_failed", "error", str(path))
+    assert ("No space left" if is_full else "No such file") in str(line["why"])
+    assert AUDIT_UNWRITTEN.value - before == 3
+    assert capsys.readouterr().err == ""
 
 
 def test_secrets_of_the_settings_stand_in_no_text_whoever_writes_it() -> None:
