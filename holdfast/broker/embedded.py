@@ -16,7 +16,7 @@ from typing import Self, TypeAlias
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from holdfast.broker.errors import BrokerError
+from holdfast.broker.errors import BrokerError, in_directory
 from holdfast.broker.kafka_broker import BrokerNode, nodes_in
 from holdfast.broker.properties import HOST, NodePorts, choose_ports, is_free, new_kafka_uuid, node_properties
 from holdfast.kafka.librdkafka import KafkaClients
@@ -78,7 +78,8 @@ class EmbeddedKafka:
             outlives_us: see `BrokerNode.launch`.
 
         Raises:
-            BrokerError: `brokers` is below 1, or more than one is to have the same port, or `data_dir` holds a cluster of another size.
+            BrokerError: `brokers` is below 1, or more than one is to have the same port, or `data_dir` holds a cluster of another size,
+                or cannot be read.
         """
         if brokers < 1:
             raise BrokerError(f"brokers is {brokers}; an embedded cluster needs 1 or more.")
@@ -86,7 +87,8 @@ class EmbeddedKafka:
             raise BrokerError(f"port is {port} and brokers {brokers}; a port can be chosen for one broker only.")
         self._port = port
         self._is_temporary = data_dir is None
-        self.data_dir = Path(data_dir or tempfile.mkdtemp(prefix="holdfast-kafka-")).absolute()
+        with in_directory("A temporary directory"):
+            self.data_dir = Path(data_dir or tempfile.mkdtemp(prefix="holdfast-kafka-")).absolute()
         self.properties = dict(properties or {})
         self._jvm_options = (f"-Xmx{heap_mib}m", "-Xshare:auto", *jvm_options)
         self._start_timeout_s = start_timeout_s
@@ -109,7 +111,7 @@ class EmbeddedKafka:
             on_step: called with each step of each broker.
 
         Raises:
-            BrokerError: they run already, a broker ended while starting, or the time is over.
+            BrokerError: they run already, a broker ended while starting, the time is over, or the directory cannot be written.
         """
         for attempt in range(1, self._start_attempts + 1):
             if not all(is_free(port) for ports in self._ports for port in (ports.broker, ports.controller)):
@@ -197,9 +199,10 @@ class EmbeddedKafka:
     def _recall(self, brokers: int) -> tuple[str, list[NodePorts]]:
         """Return cluster id and ports as the directory remembers them, or new ones."""
         remembered = self.data_dir / "cluster.json"
-        if not remembered.exists():
-            return new_kafka_uuid(), choose_ports(brokers)
-        saved = json.loads(remembered.read_text())
+        with in_directory(self.data_dir):
+            if not remembered.exists():
+                return new_kafka_uuid(), choose_ports(brokers)
+            saved = json.loads(remembered.read_text())
         ports = [NodePorts(**ports) for ports in saved["ports"]]
         if len(ports) != brokers:
             raise BrokerError(
@@ -214,9 +217,13 @@ class EmbeddedKafka:
     def _remember(self) -> None:
         ports = [{"broker": ports.broker, "controller": ports.controller} for ports in self._ports]
         saved = {"cluster_id": self.cluster_id, "ports": ports, "bootstrap_servers": self.bootstrap_servers}
-        self.data_dir.mkdir(parents=True, exist_ok=True)
-        (self.data_dir / "cluster.json").write_text(json.dumps(saved, indent=1) + "\n")
-        (self.data_dir / "bootstrap").write_text(self.bootstrap_servers + "\n")
+        with in_directory(self.data_dir):
+            self.data_dir.mkdir(parents=True, exist_ok=True)
+            # In one step: a full disk must not leave a cluster without its id.
+            unfinished = self.data_dir / "cluster.json.new"
+            unfinished.write_text(json.dumps(saved, indent=1) + "\n")
+            unfinished.replace(self.data_dir / "cluster.json")
+            (self.data_dir / "bootstrap").write_text(self.bootstrap_servers + "\n")
 
     def _refuse_if_running(self) -> None:
         for node in self.nodes:
@@ -229,8 +236,9 @@ class EmbeddedKafka:
         try:
             for node in nodes:
                 settings = node_properties(node.node_id, self._ports, node.data_dir, self.properties)
-                node.format(self.cluster_id)
-                node.launch(settings, self._jvm_options, outlives_us=self._outlives_us)
+                with in_directory(node.directory):
+                    node.format(self.cluster_id)
+                    node.launch(settings, self._jvm_options, outlives_us=self._outlives_us)
                 launched.append(node)
                 on_step(node.node_id, StartStep.LAUNCHED)
             self._wait_ready(nodes, on_step)
@@ -326,6 +334,9 @@ def stop_detached(data_dir: Path | str, *, stop_timeout_s: float = 20.0) -> bool
 
     Returns:
         whether one was running.
+
+    Raises:
+        BrokerError: it belongs to another user, or does not end.
     """
     nodes = [node for node in nodes_in(Path(data_dir)) if node.pid() is not None]
     for node in nodes:
@@ -336,10 +347,15 @@ def stop_detached(data_dir: Path | str, *, stop_timeout_s: float = 20.0) -> bool
 
 
 def detached_bootstrap_servers(data_dir: Path | str) -> str | None:
-    """Return the bootstrap servers of the cluster that lives in this directory, or None if no broker of it runs."""
+    """Return the bootstrap servers of the cluster that lives in this directory, or None if no broker of it runs.
+
+    Raises:
+        BrokerError: the directory cannot be read.
+    """
     if all(node.pid() is None for node in nodes_in(Path(data_dir))):
         return None
-    return (Path(data_dir) / "bootstrap").read_text().strip()
+    with in_directory(data_dir):
+        return (Path(data_dir) / "bootstrap").read_text().strip()
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from contextlib import suppress
 from importlib import resources
 from pathlib import Path
 
-from holdfast.broker.errors import BrokerError
+from holdfast.broker.errors import BrokerError, in_directory
 from holdfast.broker.processes import ending_with_us
 from holdfast.broker.properties import new_kafka_uuid, to_properties_text
 from holdfast.jars.cache import BOOTSTRAP_CHECKPOINT, kafka_home
@@ -71,6 +71,7 @@ class BrokerNode:
         Raises:
             BrokerError: the broker runs already.
             JarsUnavailable: there is no Java, or no Kafka for it.
+            OSError: the directory cannot be written.
         """
         if pid := self.pid():
             raise BrokerError(f"A broker runs in {self.directory} already (process {pid}); stop it first.")
@@ -89,7 +90,12 @@ class BrokerNode:
             str(self._settings_file),
         ]
         process = _LAUNCHER.submit(self._spawn, command if outlives_us else ending_with_us(command)).result()
-        self._pid_file.write_text(str(process.pid))
+        try:
+            self._pid_file.write_text(str(process.pid))
+        except OSError:
+            process.kill()  # nobody would find it again
+            process.wait()
+            raise
         if outlives_us:
             self._wait_recognizable(process)
             process.returncode = 0  # Else Popen warns that it is forgotten while it runs, which is intended here.
@@ -115,14 +121,17 @@ class BrokerNode:
             )
 
     def pid(self) -> int | None:
-        """Return the id of the JVM's process while it runs, also if another process started it."""
+        """Return the id of the JVM's process while it runs, also if another process started it.
+
+        Raises:
+            BrokerError: the directory cannot be read.
+        """
         if self._process is not None:
             return self._process.pid if self._process.poll() is None else None
-        try:
+        pid = None
+        with in_directory(self.directory), suppress(FileNotFoundError, ValueError):
             pid = int(self._pid_file.read_text())
-        except (FileNotFoundError, ValueError):
-            return None
-        return pid if self._is_ours(pid) else None
+        return pid if pid is not None and self._is_ours(pid) else None
 
     def _is_ours(self, pid: int) -> bool:
         """Tell whether a process is our JVM, and not another one that has its id after its end."""
@@ -232,6 +241,11 @@ def _is_halted(pid: int) -> bool:
 
 
 def nodes_in(data_dir: Path) -> list[BrokerNode]:
-    """Return the nodes of the cluster in this directory, in order of their ids; none if there is no cluster."""
-    found = [(int(path.name.removeprefix("node-")), path) for path in data_dir.absolute().glob("node-*")]
+    """Return the nodes of the cluster in this directory, in order of their ids; none if there is no cluster.
+
+    Raises:
+        BrokerError: the directory cannot be read.
+    """
+    with in_directory(data_dir):
+        found = [(int(path.name.removeprefix("node-")), path) for path in data_dir.absolute().glob("node-*")]
     return [BrokerNode(node_id, path) for node_id, path in sorted(found)]

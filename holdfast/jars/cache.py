@@ -14,7 +14,7 @@ from pathlib import Path
 
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_exponential_jitter
 
-from holdfast.jars.errors import JarsUnavailable, LockHeld
+from holdfast.jars.errors import JarsUnavailable, LockHeld, refusing
 from holdfast.jars.fetching import FetchFailed, JarSet, fetch
 from holdfast.jars.java import find_java
 from holdfast.jars.locks import file_lock
@@ -22,6 +22,8 @@ from holdfast.jars.locks import file_lock
 KAFKA_VERSION = "4.3.1"
 LOG4J_VERSION = "2.25.4"
 BOOTSTRAP_CHECKPOINT = "bootstrap.checkpoint"
+
+_REMEDY = "make room there, or name a directory that this user may write by HOLDFAST_CACHE"
 
 #: The connector, and the jars of its that Spark 4.0 does not bring.
 SPARK_KAFKA_VERSION = "4.0.0"
@@ -48,12 +50,21 @@ _SPARK_KAFKA = JarSet(
 
 
 def cache_dir() -> Path:
-    """Return the cache's directory: `$HOLDFAST_CACHE`, else `$XDG_CACHE_HOME/holdfast`, else `~/.cache/holdfast`."""
+    """Return the cache's directory: `$HOLDFAST_CACHE`, else `$XDG_CACHE_HOME/holdfast`, else `~/.cache/holdfast`.
+
+    Raises:
+        JarsUnavailable: none is named, and this user has no home.
+    """
     if chosen := os.environ.get("HOLDFAST_CACHE"):
         return Path(chosen)
     if shared := os.environ.get("XDG_CACHE_HOME"):
         return Path(shared) / "holdfast"
-    return Path.home() / ".cache" / "holdfast"
+    try:
+        return Path.home() / ".cache" / "holdfast"
+    except RuntimeError:
+        raise JarsUnavailable(
+            "This user has no home directory to keep jars in; name a directory that it may write by HOLDFAST_CACHE."
+        ) from None
 
 
 def kafka_jars(*, fetch_timeout_s: float = 900.0, fetch_attempts: int = 3) -> list[Path]:
@@ -84,7 +95,7 @@ def kafka_home(unpacked: Path | None = None, *, fetch_timeout_s: float = 900.0, 
 
     Raises:
         JarsUnavailable: there is no Java, nothing to fetch with, or no Kafka in `unpacked`, or every attempt failed, or
-            another process makes the same directory and does not end.
+            another process makes the same directory and does not end, or the cache cannot be written.
     """
     if unpacked is not None:
         found = _jars_in(unpacked)
@@ -134,16 +145,17 @@ def _cached_directory(name: str, fill: Callable[[Path, float], None], timeout_s:
     """Return a directory of the cache; `fill` creates it if it is missing."""
     cache = cache_dir()
     home = cache / name
-    if home.is_dir():
+    with refusing(cache, _REMEDY, JarsUnavailable):
+        if home.is_dir():
+            return home
+        cache.mkdir(parents=True, exist_ok=True)
+        try:
+            with file_lock(cache / f"{name}.lock", timeout_s=timeout_s):
+                if not home.is_dir():
+                    _create(home, fill, timeout_s, attempts)
+        except LockHeld as held:
+            raise JarsUnavailable(str(held)) from None
         return home
-    cache.mkdir(parents=True, exist_ok=True)
-    try:
-        with file_lock(cache / f"{name}.lock", timeout_s=timeout_s):
-            if not home.is_dir():
-                _create(home, fill, timeout_s, attempts)
-    except LockHeld as held:
-        raise JarsUnavailable(str(held)) from None
-    return home
 
 
 def _create(home: Path, fill: Callable[[Path, float], None], timeout_s: float, attempts: int) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from holdfast.jars.cache import cache_dir
+from holdfast.jars.errors import JarsUnavailable
 
 #: `conf` is where somebody may have put settings; PySpark brings none.
 _LINKED: Final = ("bin", "conf", "jars", "sbin")
@@ -30,16 +31,16 @@ def use_home_without_zips(home: Path | None = None) -> None:
     if "SPARK_HOME" in os.environ or spec is None or spec.origin is None or find_spec("py4j") is None:
         return
     package = Path(spec.origin).parent
-    if home is None:
-        home = cache_dir() / f"spark-home-{sha256(os.fsencode(package)).hexdigest()[:16]}"
     try:
+        if home is None:
+            home = cache_dir() / f"spark-home-{sha256(os.fsencode(package)).hexdigest()[:16]}"
         home.mkdir(parents=True, exist_ok=True)
         for name in _LINKED:
             if (package / name).exists():
                 _link(home / name, package / name)
             else:
                 (home / name).unlink(missing_ok=True)
-    except OSError:
+    except (OSError, JarsUnavailable):
         return
     os.environ["SPARK_HOME"] = str(home)
 

@@ -1,6 +1,7 @@
 """`holdfast broker`: an Apache Kafka to try things out on."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import click
@@ -30,6 +31,15 @@ kafka_home_option = click.option(
     type=click.Path(exists=True, file_okay=False, path_type=Path),
     help="Where a release of Kafka is unpacked; otherwise its jars (55 MB) are fetched once, by the extra `broker` or by mvn.",
 )
+
+
+@contextmanager
+def broker_failures() -> Iterator[None]:
+    """Raise what is wrong with a broker, its directory or its jars as a `Failure`."""
+    try:
+        yield
+    except (BrokerError, JarsUnavailable) as error:
+        raise Failure(str(error)) from None
 
 
 def start_timeout_option(default_s: float, help_text: str) -> Callable[[F], F]:
@@ -66,12 +76,12 @@ def start(data_dir: Path | None, brokers: int, kafka_home: Path | None, start_ti
 
     Example: holdfast broker start
     """
-    data_dir = data_dir or _default_dir()
-    if (running := detached_bootstrap_servers(data_dir)) is not None:
-        say(f"A Kafka runs in {data_dir} already.")
-        _tell(running, as_json)
-        return
-    try:
+    with broker_failures():
+        data_dir = data_dir or _default_dir()
+        if (running := detached_bootstrap_servers(data_dir)) is not None:
+            say(f"A Kafka runs in {data_dir} already.")
+            _tell(running, as_json)
+            return
         with showing_start(brokers) as on_step:
             servers = start_detached(
                 data_dir,
@@ -80,8 +90,6 @@ def start(data_dir: Path | None, brokers: int, kafka_home: Path | None, start_ti
                 start_timeout_s=start_timeout_s,
                 on_step=on_step,
             )
-    except (BrokerError, JarsUnavailable) as error:
-        raise Failure(str(error)) from None
     _tell(servers, as_json)
 
 
@@ -92,11 +100,9 @@ def stop(data_dir: Path | None) -> None:
 
     Example: holdfast broker stop
     """
-    data_dir = data_dir or _default_dir()
-    try:
+    with broker_failures():
+        data_dir = data_dir or _default_dir()
         was_running = stop_detached(data_dir)
-    except BrokerError as error:
-        raise Failure(str(error)) from None
     say("Stopped." if was_running else f"No Kafka runs in {data_dir}.")
 
 
@@ -108,8 +114,9 @@ def status(data_dir: Path | None, as_json: bool) -> None:
 
     Example: holdfast broker status
     """
-    data_dir = data_dir or _default_dir()
-    running = detached_bootstrap_servers(data_dir)
+    with broker_failures():
+        data_dir = data_dir or _default_dir()
+        running = detached_bootstrap_servers(data_dir)
     if running is None:
         raise Failure(f"No Kafka runs in {data_dir}; `holdfast broker start` starts one.", Exit.NOT_FOUND)
     _tell(running, as_json)

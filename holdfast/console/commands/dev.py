@@ -11,10 +11,11 @@ from typing import Final
 
 import click
 
-from holdfast.broker import FAST_START, BrokerError, EmbeddedKafka, JarsUnavailable, find_java
+from holdfast.broker import FAST_START, EmbeddedKafka, find_java
+from holdfast.broker.errors import in_directory
 from holdfast.broker.properties import HOST, is_free
 from holdfast.client.client import parse_address
-from holdfast.console.commands.broker import kafka_home_option, start_timeout_option
+from holdfast.console.commands.broker import broker_failures, kafka_home_option, start_timeout_option
 from holdfast.console.commands.topics import CLUSTERS_DEFAULT, TOPIC_NAMES, make_topic
 from holdfast.console.interrupts import one_interrupt
 from holdfast.console.node_process import NodeProcess
@@ -86,20 +87,15 @@ def dev(
     Example: holdfast dev
     """
     _check(topics, listen, kafka_port, workers)
-    try:
-        with one_interrupt(SIGINT, SIGTERM, SIGHUP), ExitStack() as running:
-            try:
-                kafka, node = _start(running, data_dir, listen, kafka_port, workers, kafka_home, start_timeout_s)
-                made = [
-                    make_topic(_clients(kafka), name, 1, CLUSTERS_DEFAULT, start_timeout_s).topic for name in topics
-                ]
-                node.wait_ready(start_timeout_s)
-                _tell(kafka, node, [topic.name for topic in made], data_dir is not None, as_json)
-                _wait_for_an_end(kafka, node)
-            except KeyboardInterrupt:
-                say("Ending.")
-    except (BrokerError, JarsUnavailable) as error:
-        raise Failure(str(error)) from None
+    with broker_failures(), one_interrupt(SIGINT, SIGTERM, SIGHUP), ExitStack() as running:
+        try:
+            kafka, node = _start(running, data_dir, listen, kafka_port, workers, kafka_home, start_timeout_s)
+            made = [make_topic(_clients(kafka), name, 1, CLUSTERS_DEFAULT, start_timeout_s).topic for name in topics]
+            node.wait_ready(start_timeout_s)
+            _tell(kafka, node, [topic.name for topic in made], data_dir is not None, as_json)
+            _wait_for_an_end(kafka, node)
+        except KeyboardInterrupt:
+            say("Ending.")
 
 
 def _check(topics: Sequence[str], listen: str, kafka_port: int, workers: int) -> None:
@@ -136,7 +132,8 @@ def _start(
     cached_kafka(kafka_home)  # what is fetched now is not waited for below
     directory = running.enter_context(_directory(data_dir))
     try:
-        running.enter_context(file_lock(directory / "dev.lock", timeout_s=0))
+        with in_directory(directory):
+            running.enter_context(file_lock(directory / "dev.lock", timeout_s=0))
     except LockHeld:
         raise Failure(
             f"Another `holdfast dev` runs in {directory}; end it, or name another directory by --data-dir."
@@ -155,7 +152,8 @@ def _start(
     say("Starting the node …")
     node = NodeProcess(listen, kafka.bootstrap_servers, directory / "node.log", workers)
     running.callback(node.stop, _STOP_TIMEOUT_S)
-    node.start()
+    with in_directory(directory):
+        node.start()
     return kafka, node
 
 
@@ -163,10 +161,12 @@ def _start(
 def _directory(kept: Path | None) -> Iterator[Path]:
     """Give the directory for all of it; a temporary one stays where something failed, for it holds the reason."""
     if kept is not None:
-        kept.mkdir(parents=True, exist_ok=True)
+        with in_directory(kept):
+            kept.mkdir(parents=True, exist_ok=True)
         yield kept.absolute()
         return
-    temporary = Path(tempfile.mkdtemp(prefix="holdfast-dev-"))
+    with in_directory("A temporary directory"):
+        temporary = Path(tempfile.mkdtemp(prefix="holdfast-dev-"))
     yield temporary
     shutil.rmtree(temporary, ignore_errors=True)
 

@@ -88,6 +88,31 @@ def test_failed_fetch_says_why_and_leaves_nothing(java_home: Path) -> None:
     assert [path.name for path in cache_dir().iterdir()] == [f"kafka-{KAFKA_VERSION}.lock"]
 
 
+def test_a_cache_that_cannot_be_made_is_named_with_the_fix(
+    java_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install_java(java_home)
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("HOLDFAST_CACHE", str(tmp_path / "file" / "cache"))
+    with pytest.raises(JarsUnavailable) as refused:
+        kafka_jars()
+    assert str(refused.value) == (
+        f"{tmp_path}/file/cache cannot be made, read or written (Not a directory); "
+        "make room there, or name a directory that this user may write by HOLDFAST_CACHE."
+    )
+
+
+def test_who_has_no_home_is_told_to_name_a_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_home() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("HOLDFAST_CACHE", raising=False)
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setattr(Path, "home", no_home)
+    with pytest.raises(JarsUnavailable, match=r"This user has no home directory .* by HOLDFAST_CACHE\."):
+        cache_dir()
+
+
 def test_two_processes_fetch_once(java_home: Path) -> None:
     install_java(java_home)
     script = "from holdfast.broker import kafka_jars; print(len(kafka_jars()))"

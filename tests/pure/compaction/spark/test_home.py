@@ -82,3 +82,15 @@ def test_where_no_links_can_be_made_spark_starts_from_its_own_home(tmp_path: Pat
     (tmp_path / "cache").write_text("no directory")
     use_home_without_zips()
     assert "SPARK_HOME" not in os.environ
+
+
+@pytest.mark.usefixtures("package")
+def test_who_has_no_home_directory_has_sparks_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_home() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("HOLDFAST_CACHE")
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setattr(Path, "home", no_home)
+    use_home_without_zips()
+    assert "SPARK_HOME" not in os.environ
