@@ -150,10 +150,10 @@ class BrokerNode:
         """Halt the JVM by SIGSTOP and wait until each of its threads is halted, which on a busy machine is later than the signal.
 
         Raises:
-            BrokerError: it does not run, or a thread is not halted after `timeout_s`.
+            BrokerError: it does not run or belongs to another user, or a thread is not halted after `timeout_s`.
         """
         pid = self._running_pid()
-        os.kill(pid, signal.SIGSTOP)
+        self._signal(pid, signal.SIGSTOP)
         deadline = time.monotonic() + timeout_s
         while not _is_halted(pid):
             if time.monotonic() > deadline:
@@ -166,9 +166,9 @@ class BrokerNode:
         """Let the JVM go on by SIGCONT.
 
         Raises:
-            BrokerError: it does not run.
+            BrokerError: it does not run, or belongs to another user.
         """
-        os.kill(self._running_pid(), signal.SIGCONT)
+        self._signal(self._running_pid(), signal.SIGCONT)
 
     def _running_pid(self) -> int:
         pid = self.pid()
@@ -183,7 +183,11 @@ class BrokerNode:
             self.kill()
 
     def terminate(self) -> None:
-        """Ask the JVM to end, thawing it if it was frozen; returns at once."""
+        """Ask the JVM to end, thawing it if it was frozen; returns at once.
+
+        Raises:
+            BrokerError: it belongs to another user.
+        """
         self._signal_if_running(signal.SIGTERM)
         self._signal_if_running(signal.SIGCONT)
 
@@ -191,7 +195,7 @@ class BrokerNode:
         """End the JVM by SIGKILL and wait until it is gone; nothing if it does not run.
 
         Raises:
-            BrokerError: it is still there after `timeout_s`.
+            BrokerError: it belongs to another user, or is still there after `timeout_s`.
         """
         self._signal_if_running(signal.SIGKILL)
         if not self._wait_for_end(timeout_s):
@@ -201,7 +205,15 @@ class BrokerNode:
         pid = self.pid()
         if pid is not None:
             with suppress(ProcessLookupError):
-                os.kill(pid, number)
+                self._signal(pid, number)
+
+    def _signal(self, pid: int, number: signal.Signals) -> None:
+        try:
+            os.kill(pid, number)
+        except PermissionError:
+            raise BrokerError(
+                f"The broker in {self.directory} (process {pid}) belongs to another user; do this as that user."
+            ) from None
 
     def _wait_for_end(self, timeout_s: float) -> bool:
         deadline = time.monotonic() + timeout_s

@@ -1,7 +1,10 @@
-"""`holdfast broker` and `holdfast dev` where the file system is in the way."""
+"""`holdfast broker` and `holdfast dev` where the file system, or whom a broker belongs to, is in the way."""
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -53,4 +56,26 @@ def test_a_directory_that_cannot_be_read_is_named(tmp_path: Path, command: str) 
     assert (too_long.exit_code, "(File name too long); make room" in too_long.stderr) == (Exit.FAILED, True)
     assert result.stderr.startswith(
         f"Error: {tmp_path}/node-1/kafka.pid cannot be made, read or written (Is a directory)"
+    )
+
+
+def test_the_broker_of_another_user_is_left_to_that_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(pid: int, number: int) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    node = tmp_path / "node-1"
+    node.mkdir()
+    command = [sys.executable, "-c", "import sys; print(flush=True); sys.stdin.read()", str(node / "server.properties")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as broker:
+        assert broker.stdin is not None
+        assert broker.stdout is not None
+        broker.stdout.readline()  # from when on it has its arguments
+        (node / "kafka.pid").write_text(str(broker.pid))
+        with monkeypatch.context() as patched:
+            patched.setattr(os, "kill", refuse)
+            result = run("broker", "stop", "--data-dir", str(tmp_path))
+        broker.stdin.close()
+    assert (result.exit_code, result.stderr) == (
+        Exit.FAILED,
+        f"Error: The broker in {node} (process {broker.pid}) belongs to another user; do this as that user.\n",
     )
