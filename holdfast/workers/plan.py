@@ -46,8 +46,8 @@ def plan_workers(settings: Settings, choose_ports: Callable[[str, int], Sequence
     host, port = settings.listener.listen_address
     advertised = settings.listener.advertised_address if settings.listener.advertised_listener else None
     instance, count = settings.members.group_instance_id, settings.host.workers
-    ports = _ports_after("listen", port, count) if port else choose_ports(host, count)
-    advertised_ports = _ports_after("advertised_listener", advertised[1], count) if advertised else ()
+    ports = ports_after("listen", port, count) if port else choose_ports(host, count)
+    advertised_ports = ports_after("advertised_listener", advertised[1], count) if advertised else ()
     workers = []
     for number, own_port in enumerate(ports):
         node_id = settings.node_id + number
@@ -72,10 +72,20 @@ def plan_workers(settings: Settings, choose_ports: Callable[[str, int], Sequence
 def _http_address(http: HttpSettings, number: int) -> str:
     """Return where the worker of this number, from 0 on, listens for HTTP."""
     host, port = parse_address(http.listen)
-    return format_address(host, _ports_after("http.listen", port, number + 1)[number] if port else 0)
+    return format_address(host, ports_after("http.listen", port, number + 1)[number] if port else 0)
 
 
-def _ports_after(setting: str, port: int, count: int) -> Sequence[int]:
+def ports_after(setting: str, port: int, count: int) -> range:
+    """Return the ports of so many workers, the next ones after `port`.
+
+    Args:
+        setting: has that port; for the error.
+        port: of all workers.
+        count: number of workers.
+
+    Raises:
+        PlanRefused: there are not so many.
+    """
     if port + count > _PORT_MAX:
         raise PlanRefused(
             f"{setting} has port {port}, and {count} workers have the ports after it up to {port + count}; "

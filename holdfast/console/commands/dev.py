@@ -111,11 +111,21 @@ def _check(topics: Sequence[str], listen: str, kafka_port: int, workers: int) ->
         address = parse_address(listen)
     except ValueError as error:
         raise Failure(str(error), Exit.WRONG_USAGE) from None
-    of_workers = range(address.port + 1, address.port + 1 + workers) if workers > 1 else ()
+    of_workers = _ports_of_workers(address.port, workers) if workers > 1 else ()
     ports = ((kafka_port, "--kafka-port"), *((port, "--listen") for port in (address.port, *of_workers)))
     for port, option in ports:
         if not is_free(port):
             raise Failure(f"Something listens on port {port} already; end it, or name another port by {option}.")
+
+
+def _ports_of_workers(port: int, workers: int) -> Sequence[int]:
+    # The settings of a node take half a second to import.
+    from holdfast.workers.plan import PlanRefused, ports_after
+
+    try:
+        return ports_after("--listen", port, workers)
+    except PlanRefused as error:
+        raise Failure(str(error), Exit.WRONG_USAGE) from None
 
 
 def _start(

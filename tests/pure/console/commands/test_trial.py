@@ -100,6 +100,14 @@ def test_dev_looks_at_the_ports_of_its_workers_too() -> None:
     assert (result.exit_code, "already; end it, or name another port by --listen." in result.stderr) == (1, True)
 
 
+def test_dev_refuses_ports_of_workers_that_do_not_exist() -> None:
+    result = run("dev", "--listen", "127.0.0.1:65535", "--workers", "2")
+    assert (result.exit_code, result.stderr) == (
+        Exit.WRONG_USAGE,
+        "Error: --listen has port 65535, and 2 workers have the ports after it up to 65537; give it one of at most 65533.\n",
+    )
+
+
 @pytest.fixture
 def _default_signals() -> Iterator[None]:
     """Heed an interrupt, which whoever runs the tests in the background may have had ignored."""
