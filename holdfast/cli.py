@@ -82,7 +82,7 @@ def main(address: str | None, command_config: Path | None) -> None:
 @click.option("--take-over", is_flag=True, help="Replace a node that serves this log; else that node keeps it.")
 @click.option(
     "--workers",
-    type=click.IntRange(min=1),
+    type=click.IntRange(1, 256),
     metavar="N",
     help="Run so many nodes on this host, as members of one group.",
 )

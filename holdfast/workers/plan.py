@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from holdfast.daemon.settings.components.http import HttpSettings
-from holdfast.daemon.settings.models import Settings
+from holdfast.daemon.settings.models import NODE_ID_MAX, Settings
 from holdfast.kafka.addresses import format_address, parse_address
 
 _PORT_MAX: Final = 65_535
@@ -41,11 +41,17 @@ def plan_workers(settings: Settings, choose_ports: Callable[[str, int], Sequence
         choose_ports: returns so many free ports of a host, where `listen` has port 0.
 
     Raises:
-        PlanRefused: there are not so many ports.
+        PlanRefused: there are not so many ports or node ids.
     """
     host, port = settings.listener.listen_address
     advertised = settings.listener.advertised_address if settings.listener.advertised_listener else None
     instance, count = settings.members.group_instance_id, settings.host.workers
+    last_id = settings.node_id + count - 1
+    if last_id > NODE_ID_MAX:
+        raise PlanRefused(
+            f"node_id is {settings.node_id}, and {count} workers have the ids from it on up to {last_id}; "
+            f"give it one of at most {NODE_ID_MAX - count + 1}."
+        )
     ports = ports_after("listen", port, count) if port else choose_ports(host, count)
     advertised_ports = ports_after("advertised_listener", advertised[1], count) if advertised else ()
     workers = []

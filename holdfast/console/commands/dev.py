@@ -62,7 +62,7 @@ _POLL_S: Final = 0.1
 )
 @click.option(
     "--workers",
-    type=click.IntRange(min=1),
+    type=click.IntRange(1, 256),
     default=1,
     metavar="N",
     help="Run so many nodes behind that address, each at a port of its own, the next ones after it.",

@@ -37,6 +37,8 @@ from holdfast.daemon.settings.declarations import (
     time_ms,
 )
 
+NODE_ID_MAX = 2**31 - 1
+
 #: Two answers of a broker that holds fetches lie two waits apart, and that must fit twice into what counts as silence.
 _FETCHES_PER_SILENCE = 4
 
@@ -337,7 +339,7 @@ class KafkaSettings(Properties):
 class Settings(Component):
     """All settings of a node."""
 
-    node_id: int = setting(1, "Number of this node, its own among all nodes of one state topic.", ge=0, le=2**31 - 1)
+    node_id: int = setting(1, "Number of this node, its own among all nodes of one state topic.", ge=0, le=NODE_ID_MAX)
     host: HostSettings = HostSettings()
     listener: ListenerSettings = ListenerSettings()
     security: SecuritySettings = SecuritySettings()

@@ -76,6 +76,14 @@ def test_ports_that_do_not_exist_are_refused_by_the_setting(port: int) -> None:
         plan_workers(settings(listen="127.0.0.1:1", advertised_listener=f"a:{port}", workers=3), no_ports)
 
 
+def test_node_ids_that_do_not_exist_are_refused_by_the_setting() -> None:
+    with pytest.raises(
+        PlanRefused, match=r"node_id is 2147483647, .* up to 2147483648; give it one of at most 2147483646"
+    ):
+        plan_workers(settings(node_id=2**31 - 1), no_ports)
+    assert plan_workers(settings(node_id=2**31 - 2), no_ports)[-1].node_id == 2**31 - 1
+
+
 def test_workers_divide_the_log_and_are_no_static_nodes() -> None:
     with pytest.raises(
         ConfigError, match=r"workers is 2 and membership static, .* set membership to group, .* or workers to 1"

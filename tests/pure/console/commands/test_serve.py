@@ -17,10 +17,14 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
+from pydantic import ValidationError
 from structlog.testing import capture_logs
 
+from holdfast.cli import main
 from holdfast.console.commands.serve import _open_audit_file
 from holdfast.console.outcomes import Exit, Failure
+from holdfast.daemon.settings.components.host import HostSettings
 from holdfast.daemon.settings.file_env_flags import Loaded, load_settings
 from holdfast.daemon.settings.logging import configure_logging
 from holdfast.daemon.settings.models import LoggingSettings, Settings
@@ -151,6 +155,15 @@ def test_a_second_supervisor_at_one_address_is_one_line() -> None:
     [line] = map(json.loads, ended.stderr.splitlines())
     assert line["event"] == "workers_start_failed"
     assert line["why"].startswith(f"Cannot listen on 127.0.0.1:{port} (Address already in use)")
+
+
+@pytest.mark.parametrize("command", ["serve", "dev"])
+def test_a_host_has_as_many_workers_as_the_setting_says_and_no_more(command: str) -> None:
+    assert HostSettings(workers=256).workers == 256
+    with pytest.raises(ValidationError):
+        HostSettings(workers=257)
+    result = CliRunner().invoke(main, [command, "--workers", "257"])
+    assert (result.exit_code, "257 is not in the range 1<=x<=256." in result.stderr) == (Exit.WRONG_USAGE, True)
 
 
 def test_no_worker_outlives_a_supervisor_that_is_killed() -> None:
