@@ -41,7 +41,7 @@ class Machine:
         """Run a shell command there that succeeds, and return what it says."""
         become = ["runuser", "-u", user, "--"] if user != "root" else []
         whole = [*self._enter, "chroot", str(self.root), *become, "bash", "-euc", f"cd {directory}; {command}"]
-        # In a session without a terminal a prompt reads the standard input.
+        # In a session without a terminal a password is read from the standard input.
         ran = subprocess.run(
             whole,
             input=typed,

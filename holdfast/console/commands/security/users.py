@@ -1,8 +1,11 @@
 """`holdfast users`: who can log in at a node, in a file that holds no password."""
 
+import sys
 from collections.abc import Sequence
+from getpass import GetPassWarning
 from pathlib import Path
 from typing import Any, Final
+from warnings import catch_warnings
 
 import click
 
@@ -157,12 +160,29 @@ def _write(path: Path, kept: KeptUsers, *, is_dry_run: bool) -> None:
 
 
 def _read_password(password_file: str | None) -> str:
-    if password_file is None:
-        password: str = click.prompt("Password", hide_input=True, confirmation_prompt=True, err=True)
-        return password
+    if password_file is not None:
+        return _first_lines(password_file, 1)[0]
     try:
-        with click.open_file(password_file, encoding="utf-8") as file:
-            return str(file.readline()).removesuffix("\n").removesuffix("\r")
+        with catch_warnings(action="error", category=GetPassWarning):
+            return str(click.prompt("Password", hide_input=True, confirmation_prompt=True, err=True))
+    except GetPassWarning:  # there is no terminal
+        password, again = _first_lines(_STDIN, 2)
+    if not password or password != again:
+        raise Failure(
+            "There is no terminal, and no password was entered twice on the standard input; name a file that has it by "
+            "--password-file, or - for the standard input.",
+            Exit.WRONG_USAGE,
+        )
+    return password
+
+
+def _first_lines(name: str, count: int) -> list[str]:
+    """Return so many lines of a file, or of the standard input; those that it lacks are empty."""
+    if name == _STDIN and sys.stdin is None:  # it is closed
+        return [""] * count
+    try:
+        with click.open_file(name, encoding="utf-8") as file:
+            return [str(file.readline()).removesuffix("\n").removesuffix("\r") for _ in range(count)]
     except (OSError, UnicodeDecodeError) as error:
-        where = "the standard input" if password_file == _STDIN else password_file
+        where = "the standard input" if name == _STDIN else name
         raise Failure(f"The password cannot be read from {where} ({error}).", Exit.WRONG_USAGE) from None

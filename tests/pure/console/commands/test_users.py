@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -83,6 +85,26 @@ def test_what_cannot_be_done_is_one_sentence(
     result = run(tmp_path / "users", *arguments, said=said)
     assert (result.exit_code, why in result.stderr) == (code, True), result.stderr
     assert result.stderr.startswith("Error: ")
+
+
+@pytest.mark.parametrize("said", ["", "x\n", "x\ny\n"])
+def test_without_a_terminal_the_option_for_a_password_is_named(tmp_path: Path, said: str) -> None:
+    ended = add_without_terminal(tmp_path / "users", said)
+    assert (ended.returncode, ended.stderr) == (
+        Exit.WRONG_USAGE,
+        "Error: There is no terminal, and no password was entered twice on the standard input; name a file that has it by "
+        "--password-file, or - for the standard input.\n",
+    )
+
+
+def test_without_a_terminal_a_password_may_be_entered_on_the_standard_input(tmp_path: Path) -> None:
+    ended = add_without_terminal(tmp_path / "users", "x\nx\n")
+    assert (ended.returncode, ended.stderr) == (Exit.DONE, "alice is added, with SCRAM-SHA-256, SCRAM-SHA-512.\n")
+
+
+def add_without_terminal(path: Path, said: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "holdfast", "users", "add", "alice", "--iterations", "4096", "--file", str(path)]
+    return subprocess.run(command, input=said, capture_output=True, text=True, check=False, start_new_session=True)
 
 
 def test_who_is_not_in_the_file_cannot_be_removed_and_a_wrong_file_is_left_alone(tmp_path: Path) -> None:
