@@ -26,7 +26,10 @@ class Exit(IntEnum):
     REFUSED_TO_START = 3, "The state topic or the cluster is not fit to be used."
     SUPERSEDED = 4, "Another node took over what this daemon owned, or serves it and was not to be replaced."
     UNREACHABLE = 5, "Nothing answers at the address."
-    NOT_FOUND = 6, "There is no such topic, partition, share partition, group, setting or metric."
+    NOT_FOUND = (
+        6,
+        "There is no such topic, partition, share partition, group, setting, metric, user, access rule or file of those.",
+    )
     DIFFERENT = 7, "What was compared differs."
     DENIED = 8, "The principal may not do this; see `holdfast acls`."
 

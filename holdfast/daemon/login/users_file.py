@@ -36,6 +36,10 @@ class UsersFileWrong(Exception):
     """A file of users cannot be used; the text names the file, the line and the field."""
 
 
+class UsersFileMissing(UsersFileWrong):
+    """There is no such file."""
+
+
 def why_no_name(name: str) -> str:
     """Return what keeps a text from being the name of a user; empty if nothing does."""
     if not 0 < len(name) <= NAME_CHARACTERS_MAX:
@@ -69,6 +73,7 @@ def read_kept(path: Path, *, may_be_missing: bool = False) -> KeptUsers:
     """Return what a file holds; of one that is missing, where it may be, nothing.
 
     Raises:
+        UsersFileMissing: there is none.
         UsersFileWrong: it cannot be read, or a line is wrong.
     """
     try:
@@ -77,7 +82,7 @@ def read_kept(path: Path, *, may_be_missing: bool = False) -> KeptUsers:
         if may_be_missing:
             return KeptUsers({})
         fix = "`holdfast users add` makes one"
-        raise UsersFileWrong(f"The users file {path} cannot be read ({error.strerror}); {fix}.") from None
+        raise UsersFileMissing(f"The users file {path} cannot be read ({error.strerror}); {fix}.") from None
     except OSError as error:
         raise UsersFileWrong(f"The users file {path} cannot be read ({error.strerror}).") from None
     except UnicodeDecodeError:

@@ -20,7 +20,7 @@ from holdfast.daemon.login.credentials import (
     PasswordRefused,
     derive,
 )
-from holdfast.daemon.login.users_file import UsersFileWrong, read_kept, why_no_name, write_kept
+from holdfast.daemon.login.users_file import UsersFileMissing, UsersFileWrong, read_kept, why_no_name, write_kept
 from holdfast.kafka.protocol.scram import KEY_BYTES
 
 _STDIN: Final = "-"
@@ -146,8 +146,10 @@ def list_users(path: Path, as_json: bool) -> None:
 def _read(path: Path, *, may_be_missing: bool = False) -> KeptUsers:
     try:
         return read_kept(path, may_be_missing=may_be_missing)
+    except UsersFileMissing as error:
+        raise Failure(str(error), Exit.NOT_FOUND) from None
     except UsersFileWrong as error:
-        raise Failure(str(error)) from None
+        raise Failure(str(error), Exit.WRONG_USAGE) from None
 
 
 def _write(path: Path, kept: KeptUsers, *, is_dry_run: bool) -> None:
