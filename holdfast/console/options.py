@@ -120,8 +120,17 @@ def kafka_properties(bootstrap_server: str, properties: Sequence[str]) -> dict[s
 
     Raises:
         BadParameter: one is not NAME=VALUE.
+        Failure: one is unknown, or a value is wrong.
     """
-    return dict(split_assignment(text, "--kafka") for text in properties) | {"bootstrap.servers": bootstrap_server}
+    # Commands that query nodes alone need not wait for librdkafka.
+    from holdfast.kafka.librdkafka import check_properties
+
+    found = dict(split_assignment(text, "--kafka") for text in properties) | {"bootstrap.servers": bootstrap_server}
+    try:
+        check_properties(found)
+    except PropertyRefused as error:
+        raise Failure(f"{str(error).rstrip('.')}; see --kafka.", Exit.WRONG_USAGE) from None
+    return found
 
 
 state_topic_option = click.option(

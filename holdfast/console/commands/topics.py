@@ -70,6 +70,7 @@ def create_topic(
 
     Example: holdfast topics create orders --partitions 3
     """
+    clients = KafkaClients(kafka_properties(bootstrap_server, properties))
     copies = "as many copies as the cluster is set to" if replication_factor is None else f"{replication_factor} copies"
     if dry_run:
         say(
@@ -77,7 +78,6 @@ def create_topic(
         )
         say("Nothing was changed (--dry-run).")
         return
-    clients = KafkaClients(kafka_properties(bootstrap_server, properties))
     with waiting_for(bootstrap_server):
         topic, is_new = make_topic(clients, name, partitions or 1, replication_factor or CLUSTERS_DEFAULT, timeout_s)
     if as_json:
