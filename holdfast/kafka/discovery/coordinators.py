@@ -149,6 +149,8 @@ class Coordinators:
         finally:
             for query in queries:
                 query.cancel()
+            # Awaited, for how one ends that nobody looks at would be reported as lost.
+            await asyncio.gather(*queries, return_exceptions=True)
         if not found:
             raise ConnectionFailed(" ".join(failures))
         return found

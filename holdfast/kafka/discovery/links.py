@@ -132,7 +132,9 @@ class Links(Generic[C]):
             # Shielded, because others may wait for it too.
             return await asyncio.shield(opening)
         except asyncio.CancelledError:
-            if opening.cancelled() and self._is_closed:
+            # Who is cancelled itself ends so, also where the opening was cancelled with it.
+            caller = asyncio.current_task()
+            if opening.cancelled() and self._is_closed and not (caller and caller.cancelling()):
                 raise ConnectionFailed("The client is closed.") from None
             raise
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import NoReturn
 
 import pytest
 from kio.schema.errors import ErrorCode
@@ -106,6 +107,29 @@ async def test_a_client_goes_on_when_all_servers_that_it_began_with_are_gone() -
     coordinators.forget([Key(GROUP, "x")])
     assert await hosts(coordinators, "x") == ["a"]
     assert cluster.requests()[-1].host == "c"
+
+
+async def test_a_look_up_that_is_cancelled_looks_at_how_its_queries_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    querying: asyncio.Queue[asyncio.Task[NoReturn] | None] = asyncio.Queue()
+
+    async def fail_when_cancelled(*_: object) -> NoReturn:
+        try:
+            querying.put_nowait(asyncio.current_task())
+            await asyncio.Event().wait()
+        finally:
+            raise ConnectionFailed("a cannot be reached")
+
+    coordinators = FakeCluster().coordinators()
+    monkeypatch.setattr(coordinators, "_query", fail_when_cancelled)
+    finding = asyncio.create_task(coordinators.find(GROUP, "x"))
+    query = await querying.get()
+    assert query is not None
+    for look_up in coordinators._under_way.values():
+        look_up.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await finding
+    assert query.done()
+    assert not query._log_traceback, "asyncio would report that nobody looked"
 
 
 async def test_where_nobody_answers_each_says_why() -> None:

@@ -113,3 +113,19 @@ async def test_after_closing_nothing_is_opened_and_who_waits_is_answered() -> No
     with pytest.raises(ConnectionFailed, match="The client is closed"):
         await links.to(B)
     assert cluster.opened == []
+
+
+async def test_who_is_cancelled_while_the_links_close_is_not_told_of_it() -> None:
+    """Nobody would look at that failure, and the loop would print it with a traceback."""
+
+    async def open_never(_: object) -> Connection:
+        await asyncio.Event().wait()
+        raise AssertionError("it waits for ever")
+
+    links = Links([A], open_never, Sender())
+    waiting = asyncio.create_task(links.to(A))
+    await wait_until(lambda: links._opening)
+    links.close()
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
