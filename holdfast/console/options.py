@@ -19,6 +19,7 @@ from holdfast.client import (
 from holdfast.console.node_session import node_session
 from holdfast.console.outcomes import Exit, Failure
 from holdfast.console.show.output import STATE_NAMES, say
+from holdfast.console.show.waiting import waiting_for
 from holdfast.kafka.brokers.broker_connection import BrokerConnection
 from holdfast.kafka.connection_options import ConnectionOptions, connection_options
 from holdfast.kafka.discovery.broker_links import broker_links
@@ -254,7 +255,9 @@ def ask_brokers(properties: Mapping[str, str], question: Callable[[Links[BrokerC
             links.close()
 
     try:
-        return asyncio.run(connected(connection_options(properties)))
+        options = connection_options(properties)
+        with waiting_for(properties["bootstrap.servers"]):
+            return asyncio.run(connected(options))
     except PropertyRefused as error:
         raise Failure(str(error), Exit.WRONG_USAGE) from None
     except ConnectionFailed as failure:

@@ -1,5 +1,6 @@
 """`holdfast group`: the groups that any Kafka coordinates; `holdfast groups` has the share groups whose state we hold."""
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -67,9 +68,10 @@ def describe(
     """
 
     async def look(groups: Groups) -> tuple[dict[str, Described], dict[str, Offsets]]:
-        described = await groups.describe_or_name(group_ids)
-        committing = [each for each, found in described.items() if found.group_type != SHARE]
-        return described, await groups.offsets(committing) if has_offsets and committing else {}
+        if not has_offsets:
+            return await groups.describe_or_name(group_ids), {}
+        described, offsets = await _with_offsets(groups, group_ids)
+        return described, {each: found for each, found in offsets.items() if described[each].group_type != SHARE}
 
     described, offsets = _ask(bootstrap_server, properties, look)
     rows = [_described_row(each, found, offsets.get(each)) for each, found in described.items()]
@@ -110,11 +112,7 @@ def delete(
 
     Example: holdfast group delete orders-readers --dry-run
     """
-
-    async def look(groups: Groups) -> tuple[dict[str, Described], dict[str, Offsets]]:
-        return await groups.describe_or_name(group_ids), await groups.offsets(group_ids)
-
-    described, committed = _ask(bootstrap_server, properties, look)
+    described, committed = _ask(bootstrap_server, properties, lambda groups: _with_offsets(groups, group_ids))
     losses = _losses(described, committed)
     if dry_run:
         say_losses(losses)
@@ -137,6 +135,11 @@ def _ask(bootstrap_server: str, properties: Sequence[str], question: Callable[[G
     return ask_brokers(
         kafka_properties(bootstrap_server, properties), lambda links: question(Groups(links, timeout_ms))
     )
+
+
+async def _with_offsets(groups: Groups, group_ids: Sequence[str]) -> tuple[dict[str, Described], dict[str, Offsets]]:
+    """Return what groups are and what they committed, requested together, so that one time-out bounds both."""
+    return await asyncio.gather(groups.describe_or_name(group_ids), groups.offsets(group_ids))
 
 
 def _error(found: Described | Deleted) -> str | None:

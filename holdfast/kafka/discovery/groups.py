@@ -101,11 +101,13 @@ class Groups:
     async def describe_or_name(self, groups: Sequence[str]) -> dict[str, Described]:
         """Return what `describe` does, and of groups that no call knows and their coordinator lists all the same type, state and an error.
 
+        Where no server says who coordinates a group, it ends at once; so a cluster that is gone is not waited for.
         A group that is in no list is missing only where its coordinator gave one, for which it has the whole time-out once more.
 
         Raises:
             ConnectionFailed: no server says who coordinates a group.
         """
+        await self._coordinators.find_all([_key_of(group) for group in groups])
         described = await self.describe(groups)
         unknown = [group for group, each in described.items() if each.error_code == ErrorCode.GROUP_ID_NOT_FOUND]
         if not unknown:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -61,10 +63,34 @@ def test_a_key_without_a_coordinator_is_exit_code_1_and_the_others_are_shown(clu
 def test_no_broker_that_answers_is_an_exit_code_of_its_own(cluster: FakeCluster) -> None:
     for server in cluster.servers.values():
         server.is_gone = True
-    for arguments in (("find", "--type", "group", "x"), ("group", "list")):
+    for arguments in (
+        ("find", "--type", "group", "x"),
+        ("group", "list"),
+        ("group", "describe", "x"),
+        ("group", "describe", "x", "--offsets"),
+        ("group", "delete", "x", "--force"),
+        ("group", "delete", "x", "--dry-run"),
+    ):
         failed = run(*arguments)
         assert failed.exit_code == Exit.UNREACHABLE
         assert failed.stderr == "Error: Kafka does not answer (a cannot be reached); see --bootstrap-server.\n"
+
+
+@pytest.mark.parametrize("arguments", [("describe", "a1", "--offsets"), ("delete", "a1", "--dry-run")], ids=" ".join)
+def test_what_groups_are_and_have_is_waited_for_once_and_a_person_is_told_for_whom(
+    monkeypatch: pytest.MonkeyPatch, cluster: FakeCluster, arguments: tuple[str, ...]
+) -> None:
+    waited_for: list[str] = []
+
+    @contextmanager
+    def noted(bootstrap_servers: str) -> Iterator[None]:
+        waited_for.append(bootstrap_servers)
+        yield
+
+    monkeypatch.setattr(options, "waiting_for", noted)
+    run("group", *arguments, "--bootstrap-server", "a:9092,b:9092")
+    assert waited_for == ["a:9092,b:9092"]
+    assert cluster.in_flight_max == 2, "so one time-out bounds both"
 
 
 def test_groups_are_listed(cluster: FakeCluster) -> None:
