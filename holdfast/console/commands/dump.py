@@ -14,6 +14,7 @@ from holdfast.console.interrupts import set_by
 from holdfast.console.options import INT64_MAX, OFFSET, PARTITION, json_option, kafka_options, kafka_properties
 from holdfast.console.show.output import batch_data, batch_text, print_json, print_table, say, time_text
 from holdfast.console.show.tables import Column
+from holdfast.console.sources.kafka_reader import Stopped
 from holdfast.console.sources.log_reader import LogEntry, LogReader, LogSelection
 from holdfast.console.sources.topic_names import TopicNameCache
 from holdfast.records.checkpoint import Checkpoint
@@ -170,9 +171,12 @@ class _Counted:
 
 def _entries(reader: LogReader, wanted: LogSelection, until: Event | None) -> Iterator[LogEntry]:
     """Yield what is in the log, and then what is appended, until an interrupt ends the following."""
-    yield from reader.read(wanted)
-    while until is not None and not until.wait(_FOLLOW_EVERY_S):
+    try:
         yield from reader.read(wanted)
+        while until is not None and not until.wait(_FOLLOW_EVERY_S):
+            yield from reader.read(wanted)
+    except Stopped:
+        return
 
 
 def _row(entry: LogEntry, names: TopicNameCache) -> tuple[object, ...]:

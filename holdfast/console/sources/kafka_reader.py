@@ -1,11 +1,11 @@
 """Topics read partition by partition as they are now, by a consumer that joins no group and commits nothing."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import wait as wait_futures
 from threading import Event
 from time import monotonic
 from types import TracebackType
-from typing import Any, Final, NamedTuple, Self
+from typing import Any, Final, NamedTuple, Self, TypeVar
 
 from confluent_kafka import (
     OFFSET_BEGINNING,
@@ -27,12 +27,19 @@ from holdfast.kafka.protocol.denials import acl_remedy
 from holdfast.records.errors import InvalidKey
 from holdfast.records.keys import parse_topic_id
 
+T = TypeVar("T")
+
 #: How long a broker may be silent before reading is given up.
 READ_TIMEOUT_S: Final = 30.0
 
 #: What a consumer reports of an offset that the log does not have any more, for it may not choose another one.
 _CUT: Final = (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE)
 _POLL_S: Final = 0.1
+#: Errors of requests for which librdkafka found no broker, or had no answer, in the time of one try.
+_UNANSWERED: Final = (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._TIMED_OUT)
+#: How long one try may take, at first and at most: no signal is heard meanwhile.
+_TRY_FIRST_S: Final = 0.25
+_TRY_MAX_S: Final = 5.0
 _MESSAGES_PER_POLL: Final = 1_000
 
 
@@ -45,6 +52,10 @@ class OffsetRange(NamedTuple):
 
 class LogCut(Failure):
     """The log lost its start while it was read, as pruning has it do."""
+
+
+class Stopped(Failure):
+    """The caller wanted no more, and brokers had not answered yet."""
 
 
 class KafkaReader:
@@ -126,7 +137,8 @@ class KafkaReader:
         self.partitions(topic)
         try:
             with self._clients.admin() as admin:
-                described = admin.describe_topics(TopicCollection([topic]))[topic].result(READ_TIMEOUT_S)
+                named = TopicCollection([topic])
+                described = admin.describe_topics(named, request_timeout=READ_TIMEOUT_S)[topic].result()
         except KafkaException as error:
             raise self._unreachable(error) from None
         return topic_id_bytes(described.topic_id)
@@ -178,12 +190,8 @@ class KafkaReader:
         Raises:
             Failure: no broker answers.
         """
-        try:
-            return OffsetRange(
-                *self._consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=READ_TIMEOUT_S)
-            )
-        except KafkaException as error:
-            raise self._unreachable(error) from None
+        place = TopicPartition(topic, partition)
+        return OffsetRange(*self._answer(lambda try_s: self._consumer.get_watermark_offsets(place, timeout=try_s)))
 
     def read(
         self, topic: str, partition: int, end: int, from_offset: int = OFFSET_BEGINNING
@@ -242,12 +250,25 @@ class KafkaReader:
 
     def _list_topics(self, topic: str | None = None) -> Mapping[str, Any]:
         """Return one topic by its name; None: all."""
-        try:
-            with waiting_for(self._clients.bootstrap_servers):
-                topics: Mapping[str, Any] = self._consumer.list_topics(topic, timeout=READ_TIMEOUT_S).topics
-        except KafkaException as error:
-            raise self._unreachable(error) from None
+        topics: Mapping[str, Any] = self._answer(lambda try_s: self._consumer.list_topics(topic, timeout=try_s)).topics
         return topics
+
+    def _answer(self, request: Callable[[float], T]) -> T:
+        """Return the answer to a request, which is given the time of one try in s and made again until all time is over."""
+        ends_s, try_s = monotonic() + READ_TIMEOUT_S, _TRY_FIRST_S
+        with waiting_for(self._clients.bootstrap_servers):
+            while not self._is_stopped.is_set():
+                left_s = ends_s - monotonic()
+                try:
+                    return request(max(0.0, min(try_s, left_s)))
+                except KafkaException as error:
+                    code = error.args[0].code()
+                    if code not in _UNANSWERED or left_s <= try_s:
+                        raise self._unreachable(error) from None
+                    if code == KafkaError._TIMED_OUT:
+                        # A broker has the request, and may be slower than a try is long.
+                        try_s = min(2 * try_s, _TRY_MAX_S)
+        raise Stopped(f"Kafka at {self._clients.bootstrap_servers} did not answer until this was interrupted.")
 
     def _unreachable(self, error: KafkaException) -> Failure:
         cause: KafkaError = error.args[0]

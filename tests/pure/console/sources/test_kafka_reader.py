@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import signal
+from collections.abc import Callable
 from threading import Event
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
-from confluent_kafka import KafkaError, Message
+from confluent_kafka import KafkaError, KafkaException, Message
 
 from holdfast.console.outcomes import Exit, Failure
-from holdfast.console.sources.kafka_reader import KafkaReader
+from holdfast.console.sources.kafka_reader import READ_TIMEOUT_S, KafkaReader, Stopped
 from holdfast.kafka.librdkafka import DAMAGE
 
 
@@ -145,3 +147,82 @@ def test_no_more_records_are_requested_of_a_consumer_than_there_are(monkeypatch:
     with KafkaReader({"bootstrap.servers": "b:1"}) as reader:
         assert len(list(reader.read("t", 2, end=6))) == 6
     assert asked == [6, 4, 2]
+
+
+class SilentConsumer(FakeConsumer):
+    """Has no answer, for reasons that are given, and lets a clock go on by as long as it is waited for."""
+
+    now_s = 0.0
+    tries_s: ClassVar[list[float]] = []
+    code: Callable[[int], int] = lambda _: KafkaError._TRANSPORT
+    on_try: Callable[[int], object] = lambda _: None
+
+    def list_topics(self, topic: str | None, timeout: float) -> object:
+        self.tries_s.append(timeout)
+        type(self).now_s += timeout
+        type(self).on_try(len(self.tries_s))
+        raise KafkaException(KafkaError(type(self).code(len(self.tries_s)), "nothing came"))
+
+    def get_watermark_offsets(self, place: object, timeout: float) -> object:
+        return self.list_topics(None, timeout)
+
+
+@pytest.fixture
+def silent(monkeypatch: pytest.MonkeyPatch) -> type[SilentConsumer]:
+    """Give the consumer of a Kafka that does not answer; time goes on by its waits alone."""
+    monkeypatch.setattr("holdfast.kafka.librdkafka.Consumer", SilentConsumer)
+    monkeypatch.setattr("holdfast.console.sources.kafka_reader.monotonic", lambda: SilentConsumer.now_s)
+    for name, value in (
+        ("now_s", 0.0),
+        ("tries_s", []),
+        ("code", SilentConsumer.code),
+        ("on_try", SilentConsumer.on_try),
+    ):
+        monkeypatch.setattr(SilentConsumer, name, value)
+    return SilentConsumer
+
+
+ASK = {
+    "partitions": lambda reader: reader.partitions("t"),
+    "bounds": lambda reader: reader.bounds("t", 0),
+}
+
+
+@pytest.mark.parametrize("ask", ASK.values(), ids=ASK)
+def test_brokers_are_waited_for_in_short_tries_between_which_a_signal_is_heard(
+    silent: type[SilentConsumer], ask: Callable[[KafkaReader], object]
+) -> None:
+    with KafkaReader({"bootstrap.servers": "b:1"}) as reader, pytest.raises(Failure, match="Kafka at b:1") as caught:
+        ask(reader)
+    assert caught.value.exit_code == Exit.UNREACHABLE
+    assert (silent.now_s, max(silent.tries_s)) == (READ_TIMEOUT_S, 0.25)
+
+    silent.on_try = lambda _: signal.raise_signal(signal.SIGINT)
+    silent.tries_s.clear()
+    with KafkaReader({"bootstrap.servers": "b:1"}) as reader, pytest.raises(KeyboardInterrupt):
+        ask(reader)
+    assert silent.tries_s == [0.25]
+
+
+def test_a_broker_that_is_slow_to_answer_is_given_longer_tries(silent: type[SilentConsumer]) -> None:
+    """Else one that always needs half a second would never be heard."""
+    silent.code = lambda _: KafkaError._TIMED_OUT
+    with KafkaReader({"bootstrap.servers": "b:1"}) as reader, pytest.raises(Failure):
+        reader.partitions("t")
+    assert silent.tries_s[:7] == [0.25, 0.5, 1, 2, 4, 5, 5]
+    assert silent.now_s == READ_TIMEOUT_S
+
+
+def test_what_another_try_would_not_mend_ends_the_wait(silent: type[SilentConsumer]) -> None:
+    silent.code = lambda _: KafkaError._AUTHENTICATION
+    with KafkaReader({"bootstrap.servers": "b:1"}) as reader, pytest.raises(Failure, match="nothing came"):
+        reader.partitions("t")
+    assert silent.tries_s == [0.25]
+
+
+def test_who_wants_no_more_waits_no_longer(silent: type[SilentConsumer]) -> None:
+    is_stopped = Event()
+    silent.on_try = lambda _: is_stopped.set()
+    with KafkaReader({"bootstrap.servers": "b:1"}, is_stopped) as reader, pytest.raises(Stopped):
+        reader.partitions("t")
+    assert silent.tries_s == [0.25]
