@@ -20,6 +20,7 @@ from holdfast.console.node_session import node_session
 from holdfast.console.outcomes import Exit, Failure
 from holdfast.console.show.output import STATE_NAMES, say
 from holdfast.console.show.waiting import waiting_for
+from holdfast.kafka.addresses import parse_address
 from holdfast.kafka.brokers.broker_connection import BrokerConnection
 from holdfast.kafka.connection_options import ConnectionOptions, connection_options
 from holdfast.kafka.discovery.broker_links import broker_links
@@ -81,6 +82,24 @@ def nearest_address(context: click.Context, parameter: click.Parameter, value: s
     return value
 
 
+def named_servers(context: click.Context, parameter: click.Parameter, value: str) -> str:
+    """Return the brokers that the command line names as they are, each with its port.
+
+    Raises:
+        BadParameter: one is not HOST:PORT.
+    """
+    # A variable may be that of a node's setting, which leaves a port out at will.
+    if context.get_parameter_source("bootstrap_server") is ParameterSource.COMMANDLINE:
+        for server in filter(None, map(str.strip, value.split(","))):
+            try:
+                parse_address(server.rpartition("://")[2])
+            except ValueError:
+                raise click.BadParameter(
+                    f"{server!r} is not HOST:PORT, as in 127.0.0.1:9092; the largest port is 65535"
+                ) from None
+    return value
+
+
 address_option = click.option(
     "--address",
     callback=nearest_address,
@@ -99,6 +118,7 @@ def kafka_options(command: F) -> F:
     """Add the options that name a Kafka cluster; the command gets `bootstrap_server` and `properties`."""
     bootstrap = click.option(
         "--bootstrap-server",
+        callback=named_servers,
         envvar=["HOLDFAST_BOOTSTRAP", "HOLDFAST_KAFKA_BOOTSTRAP_SERVERS"],
         show_envvar=True,
         default="127.0.0.1:9092",
@@ -130,7 +150,7 @@ def kafka_properties(bootstrap_server: str, properties: Sequence[str]) -> dict[s
     try:
         check_properties(found)
     except PropertyRefused as error:
-        raise Failure(f"{str(error).rstrip('.')}; see --kafka.", Exit.WRONG_USAGE) from None
+        raise Failure(f"{str(error).rstrip('.')}; see --bootstrap-server and --kafka.", Exit.WRONG_USAGE) from None
     return found
 
 

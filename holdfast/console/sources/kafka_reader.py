@@ -1,5 +1,6 @@
 """Topics read partition by partition as they are now, by a consumer that joins no group and commits nothing."""
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import wait as wait_futures
 from threading import Event
@@ -37,6 +38,10 @@ _CUT: Final = (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE)
 _POLL_S: Final = 0.1
 #: Errors of requests for which librdkafka found no broker, or had no answer, in the time of one try.
 _UNANSWERED: Final = (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._TIMED_OUT)
+#: Around the reason stand the thread, the broker's address, a guess at its version, the state of the connection, and how often it was said.
+_FAILED_CONNECTION: Final = re.compile(
+    r"\[thrd:.*?\]: (?:\S+: )?(.+?)(?:: probably due to .+?)?(?: \(after \d+ms in state \w+.*)?", re.DOTALL
+)
 #: How long one try may take, at first and at most: no signal is heard meanwhile.
 _TRY_FIRST_S: Final = 0.25
 _TRY_MAX_S: Final = 5.0
@@ -70,7 +75,10 @@ class KafkaReader:
         """
         self._is_stopped = is_stopped or Event()
         self._properties = dict(properties)
-        self._clients = KafkaClients(properties)
+        self._clients = KafkaClients(properties, self._note)
+        #: What librdkafka said last of a connection that failed.
+        self._connection_failure = ""
+        self._has_read = False
         wait = {} if "fetch.wait.max.ms" in properties else {"fetch.wait.max.ms": 20}
         self._consumer = self._clients.consumer(
             "holdfast-console",
@@ -202,6 +210,7 @@ class KafkaReader:
             LogCut: the brokers do not have it any more.
             Failure: they are silent, or a record batch of theirs is damaged.
         """
+        self._has_read = True
         self._consumer.assign([TopicPartition(topic, partition, from_offset)])
         silent_since_s = monotonic()
         missing = end - max(from_offset, 0)
@@ -270,9 +279,19 @@ class KafkaReader:
                         try_s = min(2 * try_s, _TRY_MAX_S)
         raise Stopped(f"Kafka at {self._clients.bootstrap_servers} did not answer until this was interrupted.")
 
+    def _note(self, level: int, kind: str, client: str, text: str) -> None:
+        """Keep what a line of librdkafka says of a connection that failed, without its threads and states."""
+        if kind == "FAIL" and (found := _FAILED_CONNECTION.fullmatch(text)):
+            self._connection_failure = found[1]
+
     def _unreachable(self, error: KafkaException) -> Failure:
         cause: KafkaError = error.args[0]
+        if not self._has_read:
+            # It has its lines given out. Later it might take a record that is to be read, and then they came with those before.
+            self._consumer.poll(0)
+        # The error of a request that found no broker says nothing of the reason.
+        why = self._connection_failure if cause.code() in _UNANSWERED else ""
         return Failure(
-            f"Kafka at {self._clients.bootstrap_servers} cannot be read ({cause.str()}); see --bootstrap-server.",
+            f"Kafka at {self._clients.bootstrap_servers} cannot be read ({why or cause.str()}); see --bootstrap-server.",
             Exit.UNREACHABLE,
         )

@@ -27,8 +27,14 @@ COMMANDS = (
 @pytest.mark.parametrize(
     ("assignment", "problem"),
     [
-        ("secruity.protocol=SSL", 'No such configuration property: "secruity.protocol"; see --kafka.'),
-        ("linger.ms=abc", 'Invalid value for configuration property "queue.buffering.max.ms"; see --kafka.'),
+        (
+            "secruity.protocol=SSL",
+            'No such configuration property: "secruity.protocol"; see --bootstrap-server and --kafka.',
+        ),
+        (
+            "linger.ms=abc",
+            'Invalid value for configuration property "queue.buffering.max.ms"; see --bootstrap-server and --kafka.',
+        ),
         ("security.protocol=sasl_plaintext", "kafka.sasl.mechanism"),
     ],
 )
@@ -41,3 +47,19 @@ def test_a_wrong_property_is_one_sentence(
     assert (result.exit_code, result.stdout) == (Exit.WRONG_USAGE, "")
     assert result.stderr.count("\n") == 1
     assert problem in result.stderr
+
+
+@pytest.mark.parametrize("server", ["127.0.0.1", "b:1,127.0.0.1:99999", "127.0.0.1:port", ":9092"])
+def test_a_broker_is_named_with_a_port_that_can_be(server: str) -> None:
+    result = CliRunner().invoke(main, ("group", "list", "--bootstrap-server", server))
+    assert (result.exit_code, result.stdout) == (Exit.WRONG_USAGE, "")
+    assert f"{server.rpartition(',')[2]!r} is not HOST:PORT, as in 127.0.0.1:9092" in result.stderr
+
+
+def test_the_variable_of_a_node_may_leave_a_port_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOLDFAST_KAFKA_BOOTSTRAP_SERVERS", "127.0.0.1, [::1]:9093")
+    assert CliRunner().invoke(main, ("topics", "create", "t", "--dry-run")).exit_code == Exit.DONE
+    monkeypatch.setenv("HOLDFAST_KAFKA_BOOTSTRAP_SERVERS", "127.0.0.1:99999")
+    result = CliRunner().invoke(main, ("topics", "create", "t", "--dry-run"))
+    assert result.exit_code == Exit.WRONG_USAGE
+    assert "kafka.bootstrap.servers is '127.0.0.1:99999'" in result.stderr

@@ -20,7 +20,8 @@ class FakeConsumer:
 
     problem: KafkaError
 
-    def __init__(self, properties: dict[str, Any], **_: Any) -> None:
+    def __init__(self, properties: dict[str, Any], logger: Any) -> None:
+        self.logger = logger
         assert properties["auto.offset.reset"] == "error"
         assert properties["check.crcs"] is True
 
@@ -29,6 +30,9 @@ class FakeConsumer:
 
     def consume(self, count: int, timeout: float) -> list[Message]:
         return [Message("t", 2, 7, b"key", b"value"), Message("t", 2, 8, error=self.problem)]
+
+    def poll(self, timeout: float) -> None:
+        """Give out the lines that there are."""
 
     def close(self) -> None:
         pass
@@ -226,3 +230,53 @@ def test_who_wants_no_more_waits_no_longer(silent: type[SilentConsumer]) -> None
     with KafkaReader({"bootstrap.servers": "b:1"}, is_stopped) as reader, pytest.raises(Stopped):
         reader.partitions("t")
     assert silent.tries_s == [0.25]
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        (
+            "[thrd:b:1/bootstrap]: b:1/bootstrap: Connect to ipv4#10.0.0.1:1 failed: Connection refused "
+            "(after 0ms in state CONNECT, 29 identical error(s) suppressed)",
+            "Connect to ipv4#10.0.0.1:1 failed: Connection refused",
+        ),
+        (
+            "[thrd:b:1/bootstrap]: b:1/bootstrap: Failed to resolve 'b:1': Name or service not known "
+            "(after 6ms in state CONNECT)",
+            "Failed to resolve 'b:1': Name or service not known",
+        ),
+        (
+            "[thrd:b:1/bootstrap]: b:1/bootstrap: ApiVersionRequest failed: Local: Timed out: probably due to broker version < "
+            "0.10 (see api.version.request configuration) (after 10001ms in state APIVERSION_QUERY)",
+            "ApiVersionRequest failed: Local: Timed out",
+        ),
+        (
+            "[thrd:ssl://[::1]:1/bootstrap]: ssl://[::1]:1/bootstrap: SSL handshake failed: Disconnected: connecting to a "
+            "PLAINTEXT broker listener? (after 3ms in state SSL_HANDSHAKE)",
+            "SSL handshake failed: Disconnected: connecting to a PLAINTEXT broker listener?",
+        ),
+    ],
+)
+def test_why_no_broker_can_be_reached_is_what_librdkafka_said_last(
+    monkeypatch: pytest.MonkeyPatch, silent: type[SilentConsumer], line: str, reason: str
+) -> None:
+    def give_out(self: SilentConsumer, timeout: float) -> None:
+        for kind, text in (("FAIL", "[thrd:b:1/1]: b:1/1: Disconnected"), ("FAIL", line), ("ERROR", "1/1 are down")):
+            self.logger.log(40, "%s [%s] %s", kind, "rdkafka#consumer-1", text)
+
+    monkeypatch.setattr(SilentConsumer, "poll", give_out)
+    with KafkaReader({"bootstrap.servers": "b:1"}) as reader, pytest.raises(Failure) as caught:
+        reader.partitions("t")
+    assert caught.value.message == f"Kafka at b:1 cannot be read ({reason}); see --bootstrap-server."
+
+
+def test_no_record_is_taken_from_those_to_be_read_to_learn_why_a_broker_is_silent(
+    monkeypatch: pytest.MonkeyPatch, silent: type[SilentConsumer]
+) -> None:
+    """A name of a topic may be looked up between two records, and is done without where that fails."""
+    monkeypatch.setattr(SilentConsumer, "poll", lambda *_: pytest.fail("a record is lost"))
+    monkeypatch.setattr(SilentConsumer, "problem", KafkaError(KafkaError._PARTITION_EOF, "end"), raising=False)
+    with KafkaReader({"bootstrap.servers": "b:1"}) as reader:
+        assert next(reader.read("t", 2, end=100, from_offset=7))[0] == 7
+        with pytest.raises(Failure, match="nothing came"):
+            reader.partitions("t")
