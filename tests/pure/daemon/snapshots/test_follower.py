@@ -71,8 +71,7 @@ class World:
         self.lines: list[tuple[str, str, dict[str, object]]] = []
         self.answers: list[tuple[int, int, RestorePoint | None]] = []
         self.removed: list[bytes] = []
-        #: By id, of other state topics.
-        self.gone: dict[bytes, bool] = {}
+        self.gone: dict[bytes, bool] = {}  #: of other state topics, by id
         self.is_gone = self.gone.get
         self.is_known = True
         self.refuses = False
@@ -257,8 +256,7 @@ def test_memory_is_bounded_and_a_topic_that_took_too_much_is_not_followed_again(
     Job(world, log).run()
     world.ask()
     world.settle()
-    assert world.answers == [(LOG_PARTITION, 7, None)]
-    assert world.refused() == {Refusal.TOO_LARGE: 1}
+    assert (world.answers, world.refused()) == ([(LOG_PARTITION, 7, None)], {Refusal.TOO_LARGE: 1})
     world.partitions[LOG_PARTITION] = Owned(log)
     world.follower.tick(30_000)
     assert not world.follower._followed
