@@ -8,6 +8,7 @@ import click
 
 from holdfast.console.importing import importing
 from holdfast.console.lazy_commands import LazyCommands, shape_help
+from holdfast.console.standard_output import CommandLine
 from holdfast.distribution import VERSION
 
 #: Where the commands are; see `LazyCommands`.
@@ -49,6 +50,7 @@ def _show_version(context: click.Context, _: click.Parameter, is_wanted: bool) -
 
 
 @click.group(
+    cls=CommandLine,
     commands=LazyCommands(_COMMANDS),
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
 )
@@ -68,11 +70,15 @@ def _show_version(context: click.Context, _: click.Parameter, is_wanted: bool) -
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="Properties by which nodes are reached: security.protocol, sasl.username, ssl.ca.location and so on.",
 )
-def main(address: str | None, command_config: Path | None) -> None:
+@click.pass_context
+def main(context: click.Context, address: str | None, command_config: Path | None) -> None:
     """Keep the delivery state of Kafka share groups outside the broker.
 
     Example: holdfast serve --set kafka.bootstrap.servers=127.0.0.1:9092
     """
+    # The daemon prints nothing there. All others end before they change what they could not tell of.
+    if sys.stdout is None and context.invoked_subcommand != "serve":
+        raise click.ClickException("Standard output is closed; name a file or a pipe, or /dev/null.")
 
 
 @main.command()

@@ -7,7 +7,8 @@
 - `options`, `confirmation`, `open_history`: what several commands share: options, a call to a node, consent before data is lost,
   a history and the log behind it;
 - `doctor/`: what `holdfast doctor` looks at;
-- `outcomes`, `interrupts`: exit codes and failures; signals; `node_session`: the connections of a command to nodes;
+- `outcomes`, `interrupts`, `standard_output`: exit codes and failures; signals; output that nothing takes;
+- `node_session`: the connections of a command to nodes;
 - `lazy_commands`, `importing`: what makes a command start sooner.
 
 A command parses, calls one function, and prints: data to standard output, everything else to standard error.

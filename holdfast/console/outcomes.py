@@ -21,7 +21,7 @@ class Exit(IntEnum):
         return member
 
     DONE = 0, "All went well; a daemon was asked to stop, and did so cleanly."
-    FAILED = 1, "The node or the cluster refused, or something did not end in time."
+    FAILED = 1, "The node or the cluster refused, something did not end in time, or standard output takes nothing."
     WRONG_USAGE = 2, "An argument or a setting is wrong."
     REFUSED_TO_START = 3, "The state topic or the cluster is not fit to be used."
     SUPERSEDED = 4, "Another node took over what this daemon owned, or serves it and was not to be replaced."

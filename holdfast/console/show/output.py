@@ -33,7 +33,7 @@ def say(text: str) -> None:
 
 def print_json(data: Any, *, is_line: bool = False) -> None:  # noqa: ANN401
     """Print one JSON document, over several lines or on one."""
-    text = json.dumps(data, indent=None if is_line else 2, ensure_ascii=False)
+    text = json.dumps(data, indent=None if is_line else 2, ensure_ascii=not _is_unicode())
     click.echo(text if text.isprintable() else _UNPRINTABLE.sub(lambda found: f"\\u{ord(found[0]):04x}", text))
 
 
@@ -117,6 +117,11 @@ def counted(count: int, thing: str) -> str:
 def time_text(timestamp_ms: int) -> str:
     """Return a time in ISO 8601, in UTC and to the millisecond."""
     return datetime.fromtimestamp(timestamp_ms / 1_000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _is_unicode() -> bool:
+    """Tell whether standard output has all characters; the escapes of JSON are others than those that it would put in."""
+    return (sys.stdout.encoding or "").lower().startswith("utf")
 
 
 def _width() -> int | None:

@@ -1,0 +1,40 @@
+"""Standard output that does not take what a command prints: it is closed, or full, or its encoding lacks a character."""
+
+import io
+import os
+import sys
+from traceback import walk_tb
+from typing import Any
+
+import click
+
+
+class CommandLine(click.Group):
+    """All commands, each of which ends with one sentence where standard output cannot be written."""
+
+    def main(self, *args: Any, **extra: Any) -> Any:  # noqa: ANN401
+        """Run a command and end the process with its exit code."""
+        if isinstance(sys.stdout, io.TextIOWrapper):
+            sys.stdout.reconfigure(errors="backslashreplace")
+        try:
+            return super().main(*args, **extra)
+        except OSError as error:
+            if not _is_of_printing(error):
+                raise
+            _leave()
+            failure = click.ClickException(f"Standard output cannot be written ({error.strerror}); see where it goes.")
+            failure.show()
+            sys.exit(failure.exit_code)
+
+
+def _is_of_printing(error: OSError) -> bool:
+    """Tell whether an error comes from printing, which all commands and helps do by `click.echo`, and from nothing else."""
+    *_, (innermost, _) = walk_tb(error.__traceback__)
+    return innermost.f_code is click.echo.__code__
+
+
+def _leave() -> None:
+    """Give what is left to nobody; else the interpreter tries it again at its end, and prints a traceback."""
+    nobody = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nobody, sys.stdout.fileno())
+    os.close(nobody)

@@ -1,0 +1,60 @@
+"""Standard output that cannot take what a command prints: one sentence, or escapes, and no traceback."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from holdfast.cli import main
+from holdfast.console.outcomes import Exit
+from tests.pure.console.conftest import Node
+
+FULL = "Error: Standard output cannot be written (No space left on device); see where it goes.\n"
+CLOSED = "Error: Standard output is closed; name a file or a pipe, or /dev/null.\n"
+
+
+def redirected(redirection: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run a command with its standard output as a shell has it."""
+    command = f'exec "$0" -m holdfast "$@" {redirection}'
+    shell = ("sh", "-c", command, sys.executable, *arguments)
+    return subprocess.run(shell, capture_output=True, text=True, check=False, env=os.environ | environment)
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize("arguments", [("--help",), ("status",), ("metrics", "--json")], ids=" ".join)
+def test_a_full_disk_is_one_sentence(node: Node, arguments: tuple[str, ...], unbuffered: str) -> None:
+    if not Path("/dev/full").exists():
+        pytest.skip("this system has no /dev/full")
+    failed = redirected(">/dev/full", *arguments, HOLDFAST_ADDRESS=node.address, PYTHONUNBUFFERED=unbuffered)
+    assert (failed.returncode, failed.stderr) == (Exit.FAILED, FULL)
+
+
+def test_another_error_of_the_system_is_not_taken_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_: object) -> None:
+        raise PermissionError(13, "no")
+
+    monkeypatch.setattr("holdfast.console.commands.group._ask", lambda *_: refuse(None))
+    assert isinstance(CliRunner().invoke(main, ("group", "list")).exception, PermissionError)
+
+
+def test_nothing_is_done_that_could_not_be_told_of(node: Node) -> None:
+    for arguments in (("status",), ("metrics", "--json"), ("partitions", "take", "1", "--force")):
+        failed = redirected(">&-", *arguments, HOLDFAST_ADDRESS=node.address)
+        assert (failed.returncode, failed.stderr) == (Exit.FAILED, CLOSED)
+    assert node.asked == []
+    assert redirected(">&-", "serve", "--set", "listen").returncode == Exit.WRONG_USAGE
+
+
+def test_characters_that_the_encoding_lacks_are_shown_by_their_escapes(node: Node) -> None:
+    node.answers["settings"] = lambda _: {"name": "w\u00f6rkers\u20ac\U0001f600"}
+    runner = CliRunner(charset="latin1", env={"HOLDFAST_ADDRESS": node.address})
+    shown = runner.invoke(main, ("settings",))
+    assert (shown.exit_code, shown.stdout.split()[2:]) == (Exit.DONE, ["name", "w\u00f6rkers\\u20ac\\U0001f600"])
+    shown = runner.invoke(main, ("settings", "--json"))
+    assert (shown.exit_code, json.loads(shown.stdout)) == (Exit.DONE, {"name": "w\u00f6rkers\u20ac\U0001f600"})
