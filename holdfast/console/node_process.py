@@ -70,19 +70,24 @@ class NodeProcess:
         deadline = time.monotonic() + timeout_s
         while not asyncio.run(self._is_ready()):
             if (end := self.end()) is not None:
-                raise Failure(end)
+                raise Failure(end, log_lines=self.last_lines())
             if time.monotonic() > deadline:
-                raise Failure(f"The node is not ready in {timeout_s:.0f} s; {self._last_lines()}")
+                raise Failure(f"The node is not ready in {timeout_s:.0f} s.", log_lines=self.last_lines())
             time.sleep(_POLL_S)
 
     def end(self) -> str | None:
-        """Return how it ended, with the end of its log; None while it runs."""
+        """Return how it ended, in one sentence; None while it runs."""
         code = None if self._process is None else self._process.poll()
         if code is None:
             return None
         by_signal = f"by signal {-code}" if code < 0 else f"with exit code {code}"
         meaning = "".join(f" ({known.meaning.rstrip('.')})" for known in Exit if known == code)
-        return f"The node ended {by_signal}{meaning}; {self._last_lines()}"
+        return f"The node ended {by_signal}{meaning}."
+
+    def last_lines(self) -> list[str]:
+        """Return the end of its log, below a line that says so."""
+        lines = self.log_file.read_text(errors="replace").splitlines()[-_LAST_LINES:]
+        return [f"The end of {self.log_file}:", *lines]
 
     def stop(self, timeout_s: float) -> None:
         """End it: SIGTERM, and SIGKILL if it is still there after `timeout_s`; nothing if it does not run."""
@@ -100,7 +105,3 @@ class NodeProcess:
                 return bool((await client.admin("status"))["is_ready"])
         except ClientError:
             return False
-
-    def _last_lines(self) -> str:
-        lines = self.log_file.read_text(errors="replace").splitlines()[-_LAST_LINES:]
-        return "\n".join((f"the end of {self.log_file}:", *lines))

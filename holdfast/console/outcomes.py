@@ -1,11 +1,12 @@
 """How a command ends: its exit code, and the failures that have a sentence of their own."""
 
+from collections.abc import Sequence
 from enum import IntEnum
 from typing import IO, Any, Self
 
 import click
 
-from holdfast.console.show.tables import printable
+from holdfast.console.show.tables import escaped
 
 
 class Exit(IntEnum):
@@ -35,12 +36,20 @@ class Exit(IntEnum):
 
 
 class Failure(click.ClickException):
-    """A known failure: one plain sentence that names the next step, and an exit code. No traceback."""
+    """A known failure: one plain sentence that names the next step, and an exit code. No traceback.
 
-    def __init__(self, message: str, code: Exit = Exit.FAILED) -> None:
+    Args:
+        message: the sentence.
+        code: the exit code.
+        log_lines: what a process logged that has to do with it; they follow the sentence.
+    """
+
+    def __init__(self, message: str, code: Exit = Exit.FAILED, log_lines: Sequence[str] = ()) -> None:
         super().__init__(message)
+        self.log_lines = log_lines
         self.exit_code = code  # type: ignore[misc] # click asks the instance
 
     def show(self, file: IO[Any] | None = None) -> None:
-        """Write the sentence to standard error."""
-        click.echo(printable(f"Error: {self.message}"), err=True, file=file)
+        """Write the sentence to standard error, and the lines behind it."""
+        for line in (f"Error: {self.message}", *self.log_lines):
+            click.echo(escaped(line), err=True, file=file)

@@ -12,7 +12,7 @@ import click
 from holdfast.console.options import dry_run_option, json_option
 from holdfast.console.outcomes import Exit, Failure
 from holdfast.console.show.output import counted, print_json, print_rows, say
-from holdfast.console.show.tables import Column
+from holdfast.console.show.tables import Column, escaped
 from holdfast.daemon.access.acl import ANY, ANYBODY, CLUSTER_NAME, Acl, Operation, PatternType, Permission, ResourceType
 from holdfast.daemon.access.acl_file import AclFileError, Line, line_of, read_lines, write_lines
 from holdfast.daemon.access.rules import Rules
@@ -214,7 +214,8 @@ def check(
         row = {"resource": resource.value, "name": name, "is_allowed": decision.is_allowed, "why": decision.why}
         rows.append(row | {"rule": None if decision.rule is None else _row(decision.rule)})
         if not as_json:
-            click.echo(f"{resource.value} {name}: {'allowed' if decision.is_allowed else 'denied'}, for {decision.why}")
+            verdict = "allowed" if decision.is_allowed else "denied"
+            click.echo(escaped(f"{resource.value} {name}: {verdict}, for {decision.why}"))
     if as_json:
         print_json(rows)
     if not all(row["is_allowed"] for row in rows):

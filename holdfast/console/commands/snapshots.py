@@ -19,7 +19,7 @@ from holdfast.console.options import (
 )
 from holdfast.console.outcomes import Exit, Failure
 from holdfast.console.show.output import print_facts, print_json, print_rows, state_data, state_facts
-from holdfast.console.show.tables import Column
+from holdfast.console.show.tables import Column, escaped
 from holdfast.console.sources.kafka_reader import KafkaReader
 from holdfast.console.sources.snapshot_reader import PartitionSnapshots, SnapshotReader
 from holdfast.records.errors import RecordError
@@ -204,7 +204,7 @@ def verify(only: Sequence[int], as_json: bool, topics: OpenTopics) -> None:
     else:
         print_rows(_VERIFY_COLUMNS, rows)
         for difference in differences:
-            click.echo(f"\nPartition {difference['partition']}, {difference['subject']}:")
+            click.echo(f"\nPartition {difference['partition']}, {escaped(difference['subject'])}:")
             click.echo(f"  in the topic: {difference['in_topic']}\n  from the log: {difference['from_log']}")
     if differences:
         raise Failure(

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import click
 
-from holdfast.console.show.tables import Column, facts_lines, printable, table_lines
+from holdfast.console.show.tables import Column, escaped, facts_lines, table_lines
 from holdfast.records.batches import ACKNOWLEDGED, ARCHIVED, AVAILABLE, StateBatch
 from holdfast.records.replay import ShareState
 from holdfast.records.values import Snapshot
@@ -27,8 +27,8 @@ _UNPRINTABLE: Final = re.compile("[\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u20
 
 
 def say(text: str) -> None:
-    """Print a message, which is no data, to standard error."""
-    click.echo(printable(text), err=True)
+    """Print a message of one line, which is no data, to standard error."""
+    click.echo(escaped(text), err=True)
 
 
 def print_json(data: Any, *, is_line: bool = False) -> None:  # noqa: ANN401

@@ -98,11 +98,6 @@ def escaped(text: str) -> str:
     return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
 
 
-def printable(text: str) -> str:
-    """Return a text of several lines in which nothing but their ends acts on a terminal."""
-    return "\n".join(map(escaped, text.split("\n")))
-
-
 class _Layout:
     """Where each column is, by their places in a row, and how wide they are."""
 

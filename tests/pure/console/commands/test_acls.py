@@ -160,6 +160,8 @@ def test_check_says_what_decides(desk: Desk) -> None:
     denied = desk.run(*who, "write", "--group", "orders-eu", "--group", "orders-old")
     assert denied.exit_code == Exit.DENIED
     assert denied.stdout.splitlines()[1] == "GROUP orders-old: denied, for User:orders may not WRITE GROUP 'orders-old'"
+    odd = desk.run(*who, "WRITE", "--group", "two\nlines")
+    assert odd.stdout.startswith("GROUP two\\nlines: denied")
     (row,) = json.loads(desk.run(*who, "ALTER", "--cluster", "--json").stdout)
     assert (row["is_allowed"], row["rule"], row["why"]) == (False, None, "no rule allows it")
     supers = desk.run(*who, "ALTER", "--cluster", environment={"HOLDFAST_SUPER_USERS": "User:x; User:orders"})

@@ -158,6 +158,13 @@ def test_a_state_is_made_and_in_json_it_is_null_before(holder: Holder, state: Ru
     }
 
 
+def test_a_name_begins_no_line_of_its_own(state: Run) -> None:
+    """Else whoever names a group would write lines that look like ours."""
+    made = state("init", "--start-offset", "0", "--group", "x\nDone.")
+    assert made.exit_code == Exit.DONE
+    assert made.stderr.startswith(f"Share partition x\\nDone.:{TOPIC_TEXT}:0 (orders):\n")
+
+
 def test_a_dry_run_in_json_changed_nothing(holder: Holder, state: Run) -> None:
     holder.begin()
     answer = json.loads(state("delete", "--dry-run", "--json").stdout)
