@@ -1,6 +1,7 @@
 """`holdfast find`: who coordinates share partitions, groups and transactions."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
 
 import click
 from click.core import ParameterSource
@@ -16,17 +17,20 @@ from holdfast.console.options import (
     query_node,
     split_key,
 )
-from holdfast.console.outcomes import Failure
+from holdfast.console.outcomes import Exit, Failure
 from holdfast.console.show.output import print_json, print_table
 from holdfast.console.show.tables import Column
 from holdfast.console.sources.kafka_reader import READ_TIMEOUT_S, KafkaReader
 from holdfast.kafka.addresses import format_address
 from holdfast.kafka.discovery.coordinators import Coordinators
 from holdfast.kafka.discovery.find_coordinator import Found, Key, KeyType
-from holdfast.kafka.protocol.error_codes import error_name
+from holdfast.kafka.protocol.error_codes import ErrorCode, error_name
 from holdfast.records.keys import SharePartitionKey, format_key, log_partition
 
 Row = dict[str, object]
+
+#: How the error of a key begins whose topic there is not.
+_NO_TOPIC: Final = f"{error_name(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)}: "
 
 
 @click.command()
@@ -55,7 +59,7 @@ def find(
     """Show which node or broker coordinates share partitions, groups or transactions. TOPIC is a name or an id.
 
     Share partitions are looked up at a node, or with --bootstrap-server at the brokers of a Kafka; all else at the brokers.
-    Its exit code is 1 where a key has no coordinator; the table says why.
+    Its exit code is 6 where there is no such topic, and 1 where a key has no coordinator otherwise; the table says why.
 
     Example: holdfast find orders-workers:orders:0 orders-workers:orders:1
     """
@@ -63,12 +67,7 @@ def find(
     if key_type == KeyType.SHARE.name.lower() and not is_kafka:
         rows = query_node(address, lambda client: _find_at_node(client, keys))
     else:
-        found_type = KeyType[key_type.upper()]
-        client_properties = kafka_properties(bootstrap_server, properties)
-        texts = _canonical(keys, client_properties) if found_type is KeyType.SHARE else keys
-        wanted = [Key(found_type, text) for text in texts]
-        found = ask_brokers(client_properties, lambda links: Coordinators(links).find_within(wanted, READ_TIMEOUT_S))
-        rows = [_row(key, each) for key, each in zip(wanted, found, strict=True)]
+        rows = _find_at_brokers(KeyType[key_type.upper()], keys, kafka_properties(bootstrap_server, properties))
     if as_json:
         print_json(rows)
     else:
@@ -82,17 +81,27 @@ def find(
             ),
             [(key, *list(row.values())[1:]) for key, row in zip(keys, rows, strict=True)],
         )
-    if any(row["error"] for row in rows):
+    if errors := [str(row["error"]) for row in rows if row["error"]]:
         what = "share partition" if key_type == KeyType.SHARE.name.lower() else key_type
+        if all(error.startswith(_NO_TOPIC) for error in errors):
+            raise Failure("There is no such topic; name topics of this cluster, or their ids.", Exit.NOT_FOUND)
         hint = "; `holdfast partitions` shows why" if what == "share partition" and not is_kafka else ""
         raise Failure(f"Not every {what} has a coordinator{hint}.")
 
 
 async def _find_at_node(client: Client, keys: Sequence[str]) -> list[Row]:
-    parsed = [await _parse_key(client, key) for key in keys]
+    async def find_topic(topic: str) -> bytes | Failure:
+        try:
+            return await find_topic_id(client, topic)
+        except Failure as failure:
+            return _missing(failure)
+
+    parsed = [split_key(key) for key in keys]
+    topics = {topic: await find_topic(topic) for topic in dict.fromkeys(topic for _, topic, _ in parsed)}
+    known = _known(keys, topics)
     partition_count = (await client.admin("status"))["log_partitions"]
     rows: list[Row] = []
-    for key, answer in zip(parsed, await client.find(parsed), strict=True):
+    for key, answer in zip(known, await client.find(known), strict=True):
         is_found = isinstance(answer[0], str)
         rows.append(
             {
@@ -102,24 +111,55 @@ async def _find_at_node(client: Client, keys: Sequence[str]) -> list[Row]:
                 "error": None if is_found else f"{error_name(int(answer[0]))}: {answer[1]}",
             }
         )
-    return rows
+    return _with_missing(keys, topics, rows)
 
 
-async def _parse_key(client: Client, text: str) -> SharePartitionKey:
-    group, topic, partition = split_key(text)
-    return SharePartitionKey(group, await find_topic_id(client, topic), partition)
+def _find_at_brokers(key_type: KeyType, keys: Sequence[str], properties: dict[str, str]) -> list[Row]:
+    topics = _topics_at_brokers(keys, properties) if key_type is KeyType.SHARE else None
+    texts = keys if topics is None else map(format_key, _known(keys, topics))
+    wanted = [Key(key_type, text) for text in texts]
+    found = ask_brokers(properties, lambda links: Coordinators(links).find_within(wanted, READ_TIMEOUT_S))
+    rows = [_row(key, each) for key, each in zip(wanted, found, strict=True)]
+    return rows if topics is None else _with_missing(keys, topics, rows)
 
 
-def _canonical(keys: Sequence[str], properties: dict[str, str]) -> list[str]:
-    """Return share keys with the ids of their topics, as the brokers know them.
-
-    Raises:
-        Failure: a key is none, the cluster knows no such topic, or no broker answers.
-    """
+def _topics_at_brokers(keys: Sequence[str], properties: dict[str, str]) -> dict[str, bytes | Failure]:
     parsed = [split_key(key) for key in keys]
+    topics: dict[str, bytes | Failure] = {}
     with KafkaReader(properties) as reader:
-        topic_ids = {topic: reader.find_topic_id(topic) for _, topic, _ in parsed}
-    return [format_key(SharePartitionKey(group, topic_ids[topic], partition)) for group, topic, partition in parsed]
+        for topic in dict.fromkeys(topic for _, topic, _ in parsed):
+            try:
+                topics[topic] = reader.find_topic_id(topic)
+            except Failure as failure:
+                topics[topic] = _missing(failure)
+    return topics
+
+
+def _missing(failure: Failure) -> Failure:
+    """Return a failure if it says that there is no such topic, and raise it if it says anything else."""
+    if failure.exit_code != Exit.NOT_FOUND:
+        raise failure
+    return failure
+
+
+def _known(keys: Sequence[str], topics: Mapping[str, bytes | Failure]) -> list[SharePartitionKey]:
+    """Return the share partitions whose topics there are."""
+    parsed = [(group, topics[topic], partition) for group, topic, partition in map(split_key, keys)]
+    return [SharePartitionKey(group, topic, index) for group, topic, index in parsed if isinstance(topic, bytes)]
+
+
+def _with_missing(keys: Sequence[str], topics: Mapping[str, bytes | Failure], found: Iterable[Row]) -> list[Row]:
+    """Return a row for each key: of those whose topics there are what was found, in their order, of the others why not."""
+    remaining = iter(found)
+    rows: list[Row] = []
+    for key in keys:
+        topic = topics[split_key(key)[1]]
+        if isinstance(topic, Failure):
+            error = f"{_NO_TOPIC}{topic.message}"
+            rows.append({"key": key, "coordinator": None, "log_partition": None, "error": error})
+        else:
+            rows.append(next(remaining))
+    return rows
 
 
 def _row(key: Key, found: Found) -> Row:

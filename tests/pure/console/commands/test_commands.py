@@ -169,7 +169,16 @@ def test_coordinators_are_found_for_many_keys_at_once(node: Node, run: Run) -> N
     assert [row["coordinator"] for row in rows] == [node.address] * 2
     assert [row["key"] for row in rows] == [f"g:1:{format_topic_id(TOPIC_ID)}:{partition}" for partition in (0, 1)]
     assert all(0 <= row["log_partition"] < 3 for row in rows)
+    some = run("find", "g:orders:0", "g:payments:0", "g:orders:1")
+    assert (some.exit_code, some.stderr.startswith("Error: There is no such topic;")) == (Exit.NOT_FOUND, True)
+    assert [line.split()[:2] for line in some.stdout.splitlines()[1:]] == [
+        ["g:orders:0", node.address],
+        ["g:payments:0", "-"],
+        ["g:orders:1", node.address],
+    ]
+    assert "UNKNOWN_TOPIC_OR_PARTITION: The cluster knows no topic 'payments'" in some.stdout
     node.service.partition_count = 0
+    assert run("find", "g:orders:0", "g:payments:0").exit_code == Exit.FAILED
     nobody = run("find", "g:1:orders:0")
     assert nobody.exit_code == Exit.FAILED
     assert "COORDINATOR_NOT_AVAILABLE" in nobody.stdout

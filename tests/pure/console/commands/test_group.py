@@ -13,7 +13,8 @@ from kio.schema.errors import ErrorCode
 
 from holdfast.cli import main
 from holdfast.console import options
-from holdfast.console.outcomes import Exit
+from holdfast.console.outcomes import Exit, Failure
+from holdfast.console.sources.kafka_reader import KafkaReader
 from tests.pure.kafka.discovery.fake_servers import NONE, FakeCluster
 
 
@@ -58,6 +59,27 @@ def test_a_key_without_a_coordinator_is_exit_code_1_and_the_others_are_shown(clu
         {"key": "b1", "coordinator": None, "log_partition": None, "error": "GROUP_AUTHORIZATION_FAILED: no"},
         {"key": "c1", "coordinator": "c:9092", "log_partition": None, "error": None},
     ]
+
+
+def test_a_topic_that_there_is_not_leaves_the_others_found(
+    monkeypatch: pytest.MonkeyPatch, cluster: FakeCluster
+) -> None:
+    def find_topic_id(_: KafkaReader, name: str) -> bytes:
+        if name != "orders":
+            raise Failure(f"The topic {name} cannot be read.", Exit.NOT_FOUND)
+        return bytes(16)
+
+    monkeypatch.setattr(KafkaReader, "find_topic_id", find_topic_id)
+    keys = ("a1:nope:0", "b1:orders:0", "c1:orders:1")
+    found = run("find", *keys, "--bootstrap-server", "a:9092")
+    assert found.exit_code == Exit.NOT_FOUND
+    assert [line.split()[:2] for line in found.stdout.splitlines()[1:]] == [
+        ["a1:nope:0", "-"],
+        ["b1:orders:0", "b:9092"],
+        ["c1:orders:1", "c:9092"],
+    ]
+    assert "UNKNOWN_TOPIC_OR_PARTITION: The topic nope cannot be read." in found.stdout
+    assert run("find", *keys[1:], "--bootstrap-server", "a:9092").exit_code == Exit.DONE
 
 
 def test_no_broker_that_answers_is_an_exit_code_of_its_own(cluster: FakeCluster) -> None:
