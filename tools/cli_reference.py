@@ -18,7 +18,7 @@ With `--json` it is JSON (`holdfast dump` prints one object a line).
 `HOLDFAST_ADDRESS` names the node for all commands that query one.
 Commands that read Kafka or the history themselves learn of brokers, topics and places from the variables of a node's settings,
 as in `HOLDFAST_KAFKA_BOOTSTRAP_SERVERS`. Of two variables the first that is set counts, and an option counts more than either.
-Those that read topics or make one name the brokers on standard error where these have not given the first answer for two seconds.
+Those that query brokers name them on standard error where these have not answered for two seconds.
 
 A table fits the terminal it is printed on.
 Where there is little room, long cells go to a line of their own, and then some columns are left out.
