@@ -403,12 +403,15 @@ def _place(detail: Any) -> str:  # noqa: ANN401
 
 def _explain(detail: Any, given: Mapping[str, Given]) -> str:  # noqa: ANN401
     """Turn one of pydantic's findings into our one line."""
-    name = _place(detail)
+    name, why = _place(detail), str(detail["msg"]).removeprefix("Value error, ")
     if not name:
-        return str(detail["msg"]).removeprefix("Value error, ") + "."
-    must = expected(KNOWN[name].field) if name in KNOWN else "a text, a number, true or false"
+        return f"{why}."
+    if (
+        detail["type"] != "value_error"
+    ):  # pydantic's; what a check of ours says is better than what the declaration says
+        why = f"it must be {expected(KNOWN[name].field) if name in KNOWN else 'a text, a number, true or false'}"
     value, origin = given.get(name, Given(None, "by default"))
-    return f"{name} is {'hidden' if is_secret(name) else _show(value)} ({origin}); it must be {must}."
+    return f"{name} is {'hidden' if is_secret(name) else _show(value)} ({origin}); {why}."
 
 
 def _show(value: object) -> str:

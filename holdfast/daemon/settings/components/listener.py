@@ -70,7 +70,7 @@ def _split_principals(value: object) -> object:
 def _check_principals(principals: tuple[str, ...]) -> tuple[str, ...]:
     for principal in principals:
         if problem := principal_problem(principal):
-            raise ValueError(problem)
+            raise ValueError(f"a principal in it {problem}")
     return principals
 
 

@@ -194,6 +194,11 @@ def test_an_unknown_name_is_an_error_with_the_nearest_one(name: str, problem: st
         ),
         ("codec", "json", "codec is 'json' (as a flag); it must be one of avro, kafka."),
         ("log_readers", 5, "it must be a list of names."),
+        (
+            "super.users",
+            "User:a;ANON",
+            "super.users is 'User:a;ANON' (as a flag); a principal in it is 'ANON'; it must be User: and a name, as in User:orders.",
+        ),
         ("listen", "9492", "listen is '9492' (as a flag); it must be host:port, as in 127.0.0.1:9492 or [::1]:9492."),
         ("listen", "", "it must be host:port"),
         ("snapshots.topic", "a b", "it must be 0 to 249 letters, digits, dots, dashes or underscores."),
