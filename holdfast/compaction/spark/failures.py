@@ -89,7 +89,7 @@ def explain(error: BaseException, java: Popen[bytes] | None) -> CompactionError:
 def _explain_spark(error: PySparkException | Py4JJavaError) -> str:
     trace = str(error)
     if _JAVA_NEVER_CAME in trace:
-        return "Java ended before Spark had started; see whether the machine has memory for it."
+        return "Java ended before Spark had started; see what it wrote, and whether the machine has memory for it."
     found = _WORKER_ENDED.search(trace)
     if found is not None or _WORKER_LOST.search(trace) is not None:
         words = "Spark lost it" if found is None else found[0]

@@ -1,8 +1,9 @@
 """The settings of the snapshot store, and of compaction, the Spark job that writes it."""
 
-from typing import Final, Self
+import re
+from typing import Annotated, Final, Self
 
-from pydantic import model_validator
+from pydantic import AfterValidator, model_validator
 
 from holdfast.daemon.settings.declarations import MIB, MINUTE_MS, Component, Properties, count, setting, time_ms
 
@@ -14,6 +15,19 @@ OWNED_SPARK_PROPERTIES: Final = {
     "spark.sql.streaming.checkpointLocation": "use compaction.checkpoint.dir",
     "spark.sql.streaming.stateStore.providerClass": "the state is always kept in RocksDB",
 }
+
+
+#: What Spark takes; of another text its Java says so on standard error, and ends.
+#: Source: `SparkMasterRegex` and `SparkSubmit` of Spark 4.0.
+_MASTER: Final = re.compile(
+    r"yarn|spark://.+|k8s://.+|local(\[(\d+|\*)(\s*,\s*\d+)?\])?|local-cluster\[\s*\d+\s*,\s*\d+\s*,\s*\d+\s*\]"
+)
+
+
+def _check_master(master: str) -> str:
+    if not _MASTER.fullmatch(master):
+        raise ValueError("it must be local[N], local[*], spark://host:port, yarn or k8s://https://host:port")
+    return master
 
 
 class SnapshotSettings(Component):
@@ -81,7 +95,7 @@ class CompactionSettings(Component):
         "",
         "Where the job writes the history as Parquet files; a directory or a URI as above. Empty: no history is kept.",
     )
-    master: str = setting(
+    master: Annotated[str, AfterValidator(_check_master)] = setting(
         "local[*]",
         "Where the job computes: any `spark.master`, as in spark://host:7077, yarn, k8s://https://host:6443.",
     )

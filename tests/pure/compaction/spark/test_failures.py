@@ -67,7 +67,9 @@ def test_a_java_that_ended_by_itself_or_was_started_by_somebody_else_is_named(ja
 
 def test_a_java_that_never_came_is_named() -> None:
     error = PySparkRuntimeError("[JAVA_GATEWAY_EXITED] Java gateway process exited before sending its port number.")
-    assert str(explain(error, None)).startswith("Java ended before Spark had started;")
+    assert str(explain(error, None)) == (
+        "Java ended before Spark had started; see what it wrote, and whether the machine has memory for it."
+    )
 
 
 class Unasked(Java):

@@ -79,6 +79,7 @@ def spark(monkeypatch: pytest.MonkeyPatch) -> Callable[[Job], list[Any]]:
         ({"compaction.checkpoint.dir": ""}, "compaction.checkpoint.dir is not set; name a directory"),
         ({"snapshots.topic": ""}, "snapshots.topic is empty; name a topic"),
         ({"compaction.state.partitions": "0"}, "it must be a whole number from 1"),
+        ({"compaction.master": "nonsense"}, "it must be local[N], local[*], spark://host:port, yarn or k8s://"),
         ({"compaction.masters": "yarn"}, "did you mean compaction.master?"),
     ],
 )

@@ -204,6 +204,13 @@ def test_an_unknown_name_is_an_error_with_the_nearest_one(name: str, problem: st
         ("snapshots.topic", "a b", "it must be 0 to 249 letters, digits, dots, dashes or underscores."),
         ("compaction.group", "", "it must be a text of 1 to 249 characters."),
         ("compaction.master", 5, "it must be a text."),
+        (
+            "compaction.master",
+            "nonsense",
+            "compaction.master is 'nonsense' (as a flag); it must be local[N], local[*], spark://host:port, yarn or "
+            "k8s://https://host:port.",
+        ),
+        ("compaction.master", "local[x]", "it must be local[N],"),
         ("compaction.run", "maybe", "it must be true or false."),
         ("spark.executor.memory", ["4g"], "it must be a text, a number, true or false."),
         ("state_topic", "a b", "it must be 1 to 249 letters, digits, dots, dashes or underscores."),
@@ -214,6 +221,23 @@ def test_a_wrong_value_is_named_with_its_source_and_what_would_be_right(name: st
     (found,) = problems_of(flags={**BROKERS, name: value})
     assert found.startswith(name)
     assert problem in found
+
+
+@pytest.mark.parametrize(
+    "master",
+    [
+        "local",
+        "local[2]",
+        "local[*]",
+        "local[*, 3]",
+        "local-cluster[2,1,1024]",
+        "spark://a:7077,b:7077",
+        "yarn",
+        "k8s://https://a:6443",
+    ],
+)
+def test_every_master_of_spark_is_taken(master: str) -> None:
+    assert load_settings(flags={**BROKERS, "compaction.master": master}).settings.compaction.master == master
 
 
 def test_every_problem_is_reported_at_once(tmp_path: Path) -> None:
