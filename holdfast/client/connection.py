@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Final, NamedTuple, cast
 
-from holdfast.client.errors import ClientError, Disconnected, RequestTimedOut, Unsupported
+from holdfast.client.errors import ClientError, Disconnected, LoginRefused, RequestTimedOut, Unsupported
 from holdfast.client.login import log_in
 from holdfast.client.settings import ClientSettings
 from holdfast.distribution import VERSION
@@ -250,8 +250,16 @@ async def open_connection(
     except TimeoutError as error:
         reason = f"The server at {address} did not open a connection in {timeout_ms} ms."
         raise Disconnected(reason) from error
+    except LoginRefused as error:
+        raise LoginRefused(f"The login at {address} failed: {error}.") from None
     except OSError as error:
-        raise Disconnected(f"No server can be reached at {address} ({error.strerror or error}).") from error
+        # asyncio says nothing of a server that hangs up within a handshake.
+        cut_off = "it closed the connection" + (
+            ", as one without TLS does; see security.protocol" if ssl_context else ""
+        )
+        raise Disconnected(
+            f"No server can be reached at {address} ({error.strerror or str(error) or cut_off})."
+        ) from error
     except MalformedBody as error:
         raise Disconnected(f"The server at {address} breaks the protocol. {error}") from error
     finally:

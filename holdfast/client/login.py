@@ -47,7 +47,7 @@ async def log_in(connection: Connection, sasl: Sasl) -> None:
     body = encode_handshake(sasl.mechanism)
     code, mechanisms = decode_handshake_answer(await connection.exchange(SASL_HANDSHAKE, HANDSHAKE_VERSION, body), 0)
     if code == ErrorCode.UNSUPPORTED_SASL_MECHANISM:
-        raise LoginRefused(f"it knows {', '.join(mechanisms)}, and sasl.mechanism is {sasl.mechanism}")
+        raise LoginRefused(f"the server knows {', '.join(mechanisms)}, and sasl.mechanism is {sasl.mechanism}")
     if code != ErrorCode.NONE:
         raise LoginRefused("nobody logs in there; set security.protocol to PLAINTEXT or SSL")
 

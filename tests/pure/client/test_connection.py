@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import ssl
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
@@ -138,6 +139,16 @@ async def test_a_server_that_speaks_something_else(answer: bytes, text: str) -> 
     async with scripted(answer) as address:
         with pytest.raises(Disconnected, match=text):
             await (await open_connection(address, ClientSettings())).request(18, 0, b"")
+
+
+async def test_a_server_without_tls_is_told_from_one_that_is_not_there() -> None:
+    async with serve() as served:
+        with pytest.raises(Disconnected) as refused:
+            await open_connection(parse_address(served.address), ClientSettings(), ssl.create_default_context())
+        assert str(refused.value) == (
+            f"No server can be reached at {served.address} (it closed the connection, as one without TLS does; see "
+            "security.protocol)."
+        )
 
 
 async def test_a_server_that_says_nothing() -> None:

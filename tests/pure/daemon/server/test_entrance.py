@@ -43,6 +43,15 @@ async def test_who_gives_a_wrong_password_is_told_and_loses_its_connection(tmp_p
     assert at.principals == []
 
 
+async def test_who_knows_no_mechanism_of_the_node_is_told_which_server_knows_what(tmp_path: Path) -> None:
+    async with guarded("SASL_PLAINTEXT", tmp_path, sasl_enabled_mechanisms=tuple(KEY_BYTES)) as at:
+        with pytest.raises(LoginRefused) as refused:
+            await at.open(sasl=Sasl(mechanism="PLAIN", username="alice", password="sesame"))
+        assert str(refused.value) == (
+            f"The login at {at.served.address} failed: the server knows SCRAM-SHA-256, SCRAM-SHA-512, and sasl.mechanism is PLAIN."
+        )
+
+
 async def test_logins_are_in_the_audit_log(tmp_path: Path, authority: Authority, node: Pair) -> None:
     with structlog.testing.capture_logs() as lines:
         async with guarded("SASL_PLAINTEXT", tmp_path) as at:
