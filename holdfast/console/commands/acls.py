@@ -14,7 +14,7 @@ from holdfast.console.outcomes import Exit, Failure
 from holdfast.console.show.output import counted, print_json, print_rows, say
 from holdfast.console.show.tables import Column, escaped
 from holdfast.daemon.access.acl import ANY, ANYBODY, CLUSTER_NAME, Acl, Operation, PatternType, Permission, ResourceType
-from holdfast.daemon.access.acl_file import AclFileError, Line, line_of, read_lines, write_lines
+from holdfast.daemon.access.acl_file import AclFileError, AclFileMissing, Line, line_of, read_lines, write_lines
 from holdfast.daemon.access.rules import Rules
 from holdfast.daemon.settings.components.listener import principal_problem
 
@@ -127,7 +127,7 @@ def add(rules: list[Acl], dry_run: bool, as_json: bool, path: Path) -> None:
 
     Example: holdfast acls add --acls-file acls.jsonl --allow-principal User:orders --operation ALL --group orders
     """
-    lines = _read(path) if path.exists() else []
+    lines = _read(path, may_be_missing=True)
     known = {line.acl for line in lines}
     added = [rule for rule in rules if rule not in known]
     _change(path, [*lines, *map(line_of, added)], added, [], dry_run, as_json)
@@ -227,11 +227,15 @@ def _is_about(acl: Acl, group: str) -> bool:
     return acl.resource is ResourceType.GROUP and is_named
 
 
-def _read(path: Path) -> list[Line]:
+def _read(path: Path, *, may_be_missing: bool = False) -> list[Line]:
     try:
         return read_lines(path)
+    except AclFileMissing as error:
+        if may_be_missing:
+            return []
+        raise Failure(str(error), Exit.NOT_FOUND) from None
     except AclFileError as error:
-        raise Failure(str(error), Exit.WRONG_USAGE if path.exists() else Exit.NOT_FOUND) from None
+        raise Failure(str(error), Exit.WRONG_USAGE) from None
 
 
 def _row(acl: Acl) -> dict[str, str]:

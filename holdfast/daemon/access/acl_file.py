@@ -23,7 +23,11 @@ _COMMENT: Final = "#"
 
 
 class AclFileError(Exception):
-    """The file of access rules cannot be used; the text names the line and the field."""
+    """The file of access rules cannot be used; the text names the file, the line and the field."""
+
+
+class AclFileMissing(AclFileError):
+    """There is no such file."""
 
 
 class Line(NamedTuple):
@@ -37,18 +41,21 @@ def read_lines(path: Path) -> list[Line]:
     """Return the lines of a file.
 
     Raises:
+        AclFileMissing: there is none.
         AclFileError: it cannot be read, or a line is no rule.
     """
     try:
         text = path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise AclFileError(
+    except FileNotFoundError as error:
+        raise AclFileMissing(
             f"The file of access rules {path} cannot be read ({error.strerror}); `holdfast acls add` makes one."
         ) from None
+    except OSError as error:
+        raise AclFileError(f"The file of access rules {path} cannot be read ({error.strerror}).") from None
     except UnicodeDecodeError:
         raise AclFileError(f"The file of access rules {path} is not UTF-8.") from None
     # Only at line feeds: inside of a text, JSON may have what Python takes for line ends, too.
-    return list(_parse(text.split("\n"), path.name))
+    return list(_parse(text.split("\n"), path))
 
 
 def read_acls(path: Path) -> frozenset[Acl]:
@@ -88,11 +95,11 @@ def line_of(acl: Acl) -> Line:
     return Line(json.dumps(fields, ensure_ascii=False), acl)
 
 
-def _parse(texts: list[str], file_name: str) -> Iterator[Line]:
+def _parse(texts: list[str], path: Path) -> Iterator[Line]:
     if texts and not texts[-1].strip():
         texts = texts[:-1]
     if len(texts) > _RULES_MAX:
-        raise AclFileError(f"{file_name} has {len(texts)} lines; at most {_RULES_MAX} are read.")
+        raise AclFileError(f"{path} has {len(texts)} lines; at most {_RULES_MAX} are read.")
     for number, text in enumerate(texts, 1):
         bare = text.strip()
         if not bare or bare.startswith(_COMMENT):
@@ -101,9 +108,9 @@ def _parse(texts: list[str], file_name: str) -> Iterator[Line]:
         try:
             yield Line(text, _rule(json.loads(bare, object_pairs_hook=_once)))
         except _Wrong as wrong:
-            raise AclFileError(f"{file_name}, line {number}: {wrong}.") from None
+            raise AclFileError(f"{path}, line {number}: {wrong}.") from None
         except (ValueError, RecursionError) as error:
-            raise AclFileError(f"{file_name}, line {number} is not JSON ({error}).") from None
+            raise AclFileError(f"{path}, line {number} is not JSON ({error}).") from None
 
 
 class _Wrong(Exception):

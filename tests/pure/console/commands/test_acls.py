@@ -145,7 +145,16 @@ def test_a_wrong_file_is_not_changed(desk: Desk) -> None:
     desk.path.write_text("{}\n")
     result = desk.run("add", *ORDERS)
     assert (result.exit_code, desk.path.read_text()) == (Exit.WRONG_USAGE, "{}\n")
-    assert "acls.jsonl, line 1: principal is missing" in result.stderr
+    assert f"{desk.path}, line 1: principal is missing" in result.stderr
+
+
+@pytest.mark.parametrize("arguments", [("add", *ORDERS), ("remove", *ORDERS), ("list",)])
+def test_a_file_that_cannot_be_looked_at_is_one_sentence(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+    result = Desk(tmp_path / ("x" * 300)).run(*arguments)
+    assert (result.exit_code, result.stderr.endswith("cannot be read (File name too long).\n")) == (
+        Exit.WRONG_USAGE,
+        True,
+    )
 
 
 def test_check_says_what_decides(desk: Desk) -> None:

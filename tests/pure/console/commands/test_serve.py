@@ -129,7 +129,7 @@ def test_a_file_that_a_setting_names_and_cannot_be_used_is_a_wrong_setting(tmp_p
     ended = ended_by_itself(settings)
     assert ended.returncode == Exit.WRONG_USAGE, ended.stderr
     last = json.loads(ended.stderr.splitlines()[-1])
-    assert (last["event"], last["reason"]) == ("node_stopped", "acls, line 1: permission is missing.")
+    assert (last["event"], last["reason"]) == ("node_stopped", f"{tmp_path / 'acls'}, line 1: permission is missing.")
     audit_file = str(tmp_path / "missing" / "audit")
     loaded = load_settings(flags={"kafka.bootstrap.servers": "b:1", "audit_file": audit_file})
     with pytest.raises(Failure, match="which cannot be written") as caught:

@@ -90,7 +90,7 @@ def test_a_broken_file_of_rules_names_the_line_and_what_to_type(tmp_path: Path) 
     rules.write_text(RULE + RULE.replace("ALLOW", "MAYBE"))
     [found] = judged(acls_file=str(rules))
     assert found.level is Level.WRONG
-    assert found.text.startswith("acls.jsonl, line 2: permission is 'MAYBE'")
+    assert found.text.startswith(f"{tmp_path}/acls.jsonl, line 2: permission is 'MAYBE'")
     mend = f"mend that line and keep it: `vi +2 {rules}`, then `holdfast acls list --acls-file {rules}`"
     assert found.remedy == mend, "it may deny something"
     [found] = judged(acls_file=str(tmp_path / "nowhere"))

@@ -25,7 +25,7 @@ def write(path: Path, text: str) -> Path:
 def test_a_rule_is_read_as_it_was_written(acl: Acl) -> None:
     line = line_of(acl)
     assert "\n" not in line.text
-    assert list(_parse([line.text], "acls")) == [line]
+    assert list(_parse([line.text], Path("acls"))) == [line]
 
 
 def test_comments_and_empty_lines_stay_where_they_are(tmp_path: Path) -> None:
@@ -79,29 +79,31 @@ def test_a_wrong_line_is_named_with_its_field(tmp_path: Path, change: dict[str, 
     path = write(tmp_path / "acls", f"# all\n{RULE}\n{wrong}\n{RULE}\n")
     with pytest.raises(AclFileError) as caught:
         read_acls(path)
-    assert str(caught.value).startswith(f"acls, line 3: {problem}")
+    assert str(caught.value).startswith(f"{path}, line 3: {problem}")
 
 
 @pytest.mark.parametrize(
     ("line", "problem"),
     [
-        ("[]", "acls, line 1: it is not a JSON object"),
-        ("{", "acls, line 1 is not JSON ("),
-        (RULE + ",", "acls, line 1 is not JSON ("),
-        ("[" * 100_000, "acls, line 1 is not JSON ("),
-        (RULE.replace('"User:a"', '"User:a", "principal": "User:b"'), "acls, line 1: a field is there twice"),
-        (RULE.replace('"principal": "User:a", ', ""), "acls, line 1: principal is missing"),
+        ("[]", ", line 1: it is not a JSON object"),
+        ("{", ", line 1 is not JSON ("),
+        (RULE + ",", ", line 1 is not JSON ("),
+        ("[" * 100_000, ", line 1 is not JSON ("),
+        (RULE.replace('"User:a"', '"User:a", "principal": "User:b"'), ", line 1: a field is there twice"),
+        (RULE.replace('"principal": "User:a", ', ""), ", line 1: principal is missing"),
     ],
 )
 def test_what_is_no_rule_is_refused(tmp_path: Path, line: str, problem: str) -> None:
     with pytest.raises(AclFileError) as caught:
         read_acls(write(tmp_path / "acls", f"{line}\n"))
-    assert str(caught.value).startswith(problem)
+    assert str(caught.value).startswith(f"{tmp_path / 'acls'}{problem}")
 
 
 def test_a_file_that_cannot_be_read_says_why(tmp_path: Path) -> None:
     with pytest.raises(AclFileError, match=r"cannot be read \(No such file or directory\); `holdfast acls add` makes"):
         read_acls(tmp_path / "missing")
+    with pytest.raises(AclFileError, match=r"cannot be read \(Is a directory\)\.$"):
+        read_acls(tmp_path)
     (tmp_path / "latin").write_bytes(b"# \xe9\n")
     with pytest.raises(AclFileError, match="is not UTF-8"):
         read_acls(tmp_path / "latin")
