@@ -295,7 +295,8 @@ def _merge(*sources: Mapping[str, Given]) -> dict[str, Given]:
 
 def _read_toml(path: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        # Some editors put a byte order mark before the first line.
+        return tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except OSError as error:
         raise ConfigError(
             [f"The config file {path} cannot be read ({error.strerror}); name another with --config."]

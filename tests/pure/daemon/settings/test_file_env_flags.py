@@ -314,6 +314,12 @@ def test_a_setting_given_twice_in_one_file_is_an_error(tmp_path: Path) -> None:
     assert problems_of(config=path, flags=BROKERS) == ("codec is given twice (in node.toml); keep one of them.",)
 
 
+def test_a_file_may_begin_with_a_byte_order_mark(tmp_path: Path) -> None:
+    path = tmp_path / "node.toml"
+    path.write_text("node_id = 7\n", encoding="utf-8-sig")
+    assert load_settings(config=path, flags=BROKERS).settings.node_id == 7
+
+
 def test_a_file_that_is_missing_or_no_toml_is_an_error(tmp_path: Path) -> None:
     path = tmp_path / "node.toml"
     assert "cannot be read (No such file or directory); name another with --config." in problems_of(config=path)[0]
