@@ -1,9 +1,8 @@
 """The snapshot topic as a node uses it: a log of its own, followed for the partitions that load or serve here."""
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping
-from functools import partial
-from typing import Final, Protocol
+from collections.abc import Callable, Mapping
+from typing import Protocol
 
 import structlog
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
@@ -14,9 +13,9 @@ from holdfast.daemon.settings.logging import LibraryLines
 from holdfast.daemon.settings.models import Settings
 from holdfast.daemon.snapshots.follower import Bounds, SnapshotFollower
 from holdfast.daemon.snapshots.metrics import SnapshotMetrics
+from holdfast.daemon.snapshots.other_topics import OtherTopics
 from holdfast.daemon.snapshots.verifier import RemovalRefused, SnapshotVerifier
-from holdfast.daemon.topics.look_ups import Then
-from holdfast.daemon.topics.metadata_image import MetadataImage
+from holdfast.daemon.topics.metadata_cache import TopicUser
 from holdfast.kafka.connection_options import LiveProperties
 from holdfast.kafka.librdkafka import KafkaClients
 from holdfast.kafka.protocol.denials import acl_remedy
@@ -32,9 +31,6 @@ from holdfast.runtime.settings import LogIdentity
 
 _log = structlog.get_logger(__name__)
 
-#: Other state topics that are looked up; the snapshots of more stay.
-_OTHER_TOPICS_MAX: Final = 1_000
-
 
 class RuntimeHolder(Protocol):
     """The log partitions that restore from snapshots, and whose owner verifies them."""
@@ -44,13 +40,10 @@ class RuntimeHolder(Protocol):
 
 
 class Topics(Protocol):
-    """What is known of the topics of the cluster, as `MetadataCache` knows it."""
+    """What queries the cluster about topics; `ClusterMetadata`, or a fake."""
 
-    #: None: nothing yet.
-    image: MetadataImage | None
-
-    def look_up(self, topic_ids: Collection[bytes], caller: str, then: Then, timeout_ms: int) -> None:
-        """See `MetadataCache.look_up`."""
+    def add_user(self, user: TopicUser) -> None:
+        """See `ClusterMetadata.add_user`."""
 
 
 class Snapshots:
@@ -77,13 +70,11 @@ class Snapshots:
             registry: where its metrics go.
             is_left_out: see `IsLeftOut`.
             partitions: what restores from the snapshots.
-            topics: what is known of the topics of the cluster.
+            topics: tells which other state topics exist.
         """
         snapshots = settings.snapshots
-        self._topics = topics
-        self._look_up_timeout_ms = settings.share.write_timeout_ms
-        #: By id, of other state topics whose snapshots were found; None: it is being looked up.
-        self._is_gone: dict[bytes, bool | None] = {}
+        self._others = OtherTopics(settings.deleted_topics.deleted_topic_grace_ms, self._note_shared)
+        topics.add_user(self._others)
         self._holder = partitions
         # Only the log of the state topic has metrics.
         self._log = KafkaLog(log_config, now_ms, RuntimeMetrics(Registry()))
@@ -155,25 +146,13 @@ class Snapshots:
         """See `SnapshotHost.restore_point_found`."""
         self._holder.runtime.restore_point_found(partition, instance, point)
 
-    def is_gone(self, topic_id: bytes) -> bool | None:
-        """See `SnapshotHost.is_gone`; it is looked up once, and again where no broker answered."""
-        if topic_id not in self._is_gone:
-            if len(self._is_gone) >= _OTHER_TOPICS_MAX:
-                return False
-            self._is_gone[topic_id] = None
-            then = partial(self._looked_up, topic_id)
-            self._topics.look_up((topic_id,), self._topic, then, self._look_up_timeout_ms)
-        return self._is_gone.get(topic_id)
+    def is_gone(self, topic_id: bytes) -> bool:
+        """See `SnapshotHost.is_gone`."""
+        return self._others.is_gone(topic_id, now_ms())
 
-    def _looked_up(self, topic_id: bytes, left: Collection[bytes]) -> None:
-        image = self._topics.image
-        if left or image is None:
-            del self._is_gone[topic_id]
-            return
-        self._is_gone[topic_id] = is_gone = image.partition_count(topic_id) is None
-        if not is_gone:
-            fields: dict[str, object] = {"topic": self._topic, "state_topic_id": format_topic_id(topic_id)}
-            self.note("warning", "snapshot_topic_shared", fields)
+    def _note_shared(self, topic_id: bytes) -> None:
+        fields: dict[str, object] = {"topic": self._topic, "state_topic_id": format_topic_id(topic_id)}
+        self.note("warning", "snapshot_topic_shared", fields)
 
     def remove(self, partition: int, key: bytes) -> bool:
         """See `SnapshotHost.remove`."""

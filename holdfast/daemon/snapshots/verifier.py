@@ -56,8 +56,8 @@ class SnapshotHost(Protocol):
     def restore_point_found(self, partition: int, instance: int, point: RestorePoint | None) -> None:
         """Give a load what it restores from, or None; see `CoordinatorRuntime.restore_point_found`."""
 
-    def is_gone(self, topic_id: bytes) -> bool | None:
-        """Tell whether no topic of the cluster has an id any more; None: that is not known yet."""
+    def is_gone(self, topic_id: bytes) -> bool:
+        """Tell whether it is beyond doubt that no topic of the cluster has an id any more."""
 
     def remove(self, partition: int, key: bytes) -> bool:
         """Remove a message of the snapshot topic; returns False if it cannot take more now.
@@ -243,16 +243,7 @@ class PartitionVerifier:
             )
 
     def _remove_dead(self, partition: int, log_start: int) -> Generator[bool, None, None]:
-        entries = self._entries
-        while self._foreign:
-            key = self._foreign[0]
-            topic_id = decode_key(key).state_topic_id
-            is_dead: bool | None = topic_id == entries.state_topic_id  # of a log with other partitions
-            while not is_dead and (is_dead := self._host.is_gone(topic_id)) is None:
-                yield False
-            while is_dead and not self._remove(partition, key):
-                yield False
-            self._foreign.popleft()
+        entries, foreign = self._entries, self._foreign
         for dead in entries.removable(log_start, self.verified):
             if dead is None:
                 yield True
@@ -260,6 +251,18 @@ class PartitionVerifier:
             while not self._remove(partition, dead):
                 yield False
             entries.add(dead, None)
+        for number in range(len(foreign)):
+            key = foreign[0]
+            topic_id = decode_key(key).state_topic_id
+            # Our own topic's are of a log with other partitions.
+            if topic_id == entries.state_topic_id or self._host.is_gone(topic_id):
+                while not self._remove(partition, key):
+                    yield False
+                foreign.popleft()
+            else:
+                foreign.rotate(-1)  # the next manifest is another occasion
+            if number % _STEP == _STEP - 1:
+                yield True
 
     def _remove(self, partition: int, key: bytes) -> bool:
         if not self._rate.has_room() or not self._host.remove(partition, key):

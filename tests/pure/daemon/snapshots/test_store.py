@@ -1,8 +1,8 @@
-"""How messages of the snapshot topic are removed, and of which state topics, with stand-ins for Kafka's producer and look-ups."""
+"""How messages of the snapshot topic are removed, and of which state topics, with a stand-in for Kafka's producer."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -12,14 +12,18 @@ from structlog.testing import capture_logs
 from holdfast.daemon.brokers.silence import none_left_out
 from holdfast.daemon.components import snapshot_bounds, snapshot_log_config
 from holdfast.daemon.snapshots import store
-from holdfast.daemon.snapshots.store import Snapshots
+from holdfast.daemon.snapshots.other_topics import OtherTopics
+from holdfast.daemon.snapshots.store import Snapshots, Topics
 from holdfast.daemon.snapshots.verifier import RemovalRefused
-from holdfast.daemon.topics.look_ups import Then
+from holdfast.daemon.topics.metadata_cache import Refresh, TopicUser
 from holdfast.daemon.topics.metadata_image import MetadataImage
 from holdfast.kafka import librdkafka
 from holdfast.kafka.connection_options import ConnectionOptions, LiveProperties
 from holdfast.metrics.registry import Registry
 from tests.world.node import make_settings
+
+LIVING = bytes(15) + b"a"
+TOPICS = cast("Topics", SimpleNamespace(add_user=lambda _: None))
 
 
 async def test_a_producer_that_is_full_is_tried_again_and_one_that_refuses_says_why(
@@ -44,7 +48,7 @@ async def test_a_producer_that_is_full_is_tried_again_and_one_that_refuses_says_
     settings, unused = make_settings(**{"snapshots.topic": "snaps"}), cast("Any", None)
     config, bounds = snapshot_log_config(settings, options), snapshot_bounds(settings)
     subject = Snapshots(
-        settings, LiveProperties(settings.kafka.properties), config, bounds, Registry(), none_left_out, unused, unused
+        settings, LiveProperties(settings.kafka.properties), config, bounds, Registry(), none_left_out, unused, TOPICS
     )
     for _ in ("made", "asked"):
         failures.append(KafkaException(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED, "not allowed")))
@@ -57,37 +61,49 @@ async def test_a_producer_that_is_full_is_tried_again_and_one_that_refuses_says_
     assert removed == [("snaps", None, b"key", 3)]
 
 
-class Topics:
-    """Look-ups that the test ends."""
-
-    def __init__(self) -> None:
-        self.image: MetadataImage | None = None
-        self.look_ups: list[tuple[Collection[bytes], Then]] = []
-
-    def look_up(self, topic_ids: Collection[bytes], caller: str, then: Then, timeout_ms: int) -> None:
-        self.look_ups.append((topic_ids, then))
-
-
-async def test_another_state_topic_is_looked_up_until_a_broker_answers_and_named_where_it_exists(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_another_state_topic_that_exists_is_named_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store, "KafkaLog", lambda *_: None)
     options = ConnectionOptions(bootstrap=(("127.0.0.1", 1),))
-    settings, unused, topics = make_settings(**{"snapshots.topic": "snaps"}), cast("Any", None), Topics()
+    settings, unused = make_settings(**{"snapshots.topic": "snaps"}), cast("Any", None)
     config, bounds = snapshot_log_config(settings, options), snapshot_bounds(settings)
-    kafka = LiveProperties(settings.kafka.properties)
+    kafka, users = LiveProperties(settings.kafka.properties), list[TopicUser]()
+    topics = cast("Topics", SimpleNamespace(add_user=users.append))
     subject = Snapshots(settings, kafka, config, bounds, Registry(), none_left_out, unused, topics)
-    living, gone = bytes(15) + b"a", bytes(15) + b"b"
-    for left in ((living,), ()):
-        assert [subject.is_gone(living) for _ in range(3)] == [None] * 3
-        topic_ids, then = topics.look_ups.pop()
-        assert (topic_ids, topics.look_ups) == ((living,), [])
-        topics.image = MetadataImage(1, "cluster", {living: 3})
-        with capture_logs() as lines:
-            then(left)
-    assert subject.is_gone(living) is False
-    assert [(line["event"], line["topic"]) for line in lines] == [("snapshot_topic_shared", "snaps")]
-    assert subject.is_gone(gone) is None
+    assert subject.is_gone(LIVING) is False
+    (user,) = users
+    assert user.topics_in_use() == {LIVING}
     with capture_logs() as lines:
-        topics.look_ups.pop()[1](())
-    assert (subject.is_gone(gone), lines, topics.look_ups) == (True, [], [])
+        for _ in range(2):
+            user.refreshed(MetadataImage(1, "cluster"), refresh(1_000, existing=LIVING))
+    assert [(line["event"], line["topic"]) for line in lines] == [("snapshot_topic_shared", "snaps")]
+
+
+def refresh(
+    at_ms: int, *, existing: bytes = b"", unknown: bytes = b"", unclear: bytes = b"", is_full: bool = True
+) -> Refresh:
+    known, missing, other = (frozenset([each] if each else ()) for each in (existing, unknown, unclear))
+    return Refresh(at_ms, "cluster", known, missing, other, is_full)
+
+
+@pytest.mark.parametrize(
+    ("between", "is_gone"),
+    [
+        (refresh(1_500, unknown=LIVING), True),
+        (refresh(1_500, unclear=LIVING), False),
+        (refresh(1_500, existing=LIVING), False),
+        (refresh(1_500, existing=LIVING, is_full=False), False),
+        (refresh(1_500, is_full=False), True),
+    ],
+)
+def test_another_state_topic_is_gone_once_every_refresh_said_so_for_the_time_of_grace(
+    between: Refresh, is_gone: bool
+) -> None:
+    topics, image = OtherTopics(1_000, lambda _: None), MetadataImage(1, "cluster")
+    topics.refreshed(image, refresh(0, unknown=LIVING))
+    assert not topics.is_gone(LIVING, 5_000), "nobody wanted to know"
+    topics.refreshed(image, refresh(1_000, unknown=LIVING))
+    assert not topics.is_gone(LIVING, 1_999)
+    topics.refreshed(image, between)
+    topics.refreshed(image, refresh(2_000, unknown=LIVING))
+    assert topics.is_gone(LIVING, 2_000) is is_gone
+    assert topics.is_gone(LIVING, 3_000)
