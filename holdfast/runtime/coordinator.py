@@ -81,7 +81,6 @@ class CoordinatorRuntime:
             jitter,
             self._trust,
             metrics,
-            self._has_room_to_load,
             has_restore_points=restore_points is not None,
             queries_owners=owners is not None,
         )
@@ -118,9 +117,6 @@ class CoordinatorRuntime:
         """List a log partition that is not to be loaded yet, and say why; None: it may be loaded now."""
         partition = self._find_or_add(index)
         partition.set_unloaded_reason(why)
-
-    def _has_room_to_load(self) -> bool:
-        return sum(isinstance(each.phase, Load) for each in self.partitions.values()) < self.config.loads_max
 
     def _find_or_add(self, index: int) -> Partition:
         partition = self.partitions.get(index)
@@ -219,8 +215,19 @@ class CoordinatorRuntime:
                 partition.tick(now_ms)
             except Exception as bug:  # a bug stays with its partition
                 self._fail_partition(partition, "tick", bug)
+        self._retry_loads(now_ms)
         self._read_indexes.tick()
         self._drain()
+
+    def _retry_loads(self, now_ms: int) -> None:
+        """Load again what is due, as far as there is room, and what has waited longest first; a load that stalls keeps no room."""
+        due = [each for each in self.partitions.values() if each.is_retry_due(now_ms)]
+        if not due:
+            return
+        loads = (each.phase for each in self.partitions.values())
+        room = self.config.loads_max - sum(isinstance(each, Load) and not each.is_stalled(now_ms) for each in loads)
+        for partition in sorted(due, key=lambda each: each.retry_at_ms or 0)[: max(0, room)]:
+            self._handle(partition, "retry", partition.start_load)
 
     def now_ms(self) -> int:
         """Return the time by the clock that deadlines and records share."""

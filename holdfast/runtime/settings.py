@@ -33,7 +33,7 @@ class PartitionConfig:
     load_stall_ms: int
     #: An append that was neither read back nor reported as failed by then fails the partition.
     append_stall_ms: int
-    #: Partitions that load at the same time where they are tried again; the others wait for a later tick.
+    #: Partitions that load at the same time where they are tried again, those that stall left out; the others wait for a later tick.
     loads_max: int
     #: First wait before a failed or lost partition is loaded again; doubles.
     retry_backoff_ms: int
@@ -67,8 +67,6 @@ class Ports(NamedTuple):
     jitter: Callable[[], float]
     trust: LogTrust
     metrics: RuntimeMetrics
-    #: Whether one more may begin to load that is tried again.
-    has_room_to_load: Callable[[], bool]
     #: Whether anything can find restore points for loads.
     has_restore_points: bool
     #: Whether owners can be queried if they still serve.

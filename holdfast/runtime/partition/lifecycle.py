@@ -88,7 +88,7 @@ class Partition:
             self._note("debug", "load_remembered", event_generation=generation)
             return
         self._note("debug", "load_accepted", generation_before=before, owner_epoch=self.ownership.position.owner_epoch)
-        self._start_load(now_ms)
+        self.start_load(now_ms)
 
     def unload(self, generation: int | None) -> None:
         """Stop serving; None unloads whatever the generation."""
@@ -110,7 +110,7 @@ class Partition:
         """Load again over the owner that won, because an admin says so (static nodes only)."""
         if self.state not in (State.LOADING, State.ACTIVE):
             self.tenancy.take_over()
-            self._start_load(now_ms)
+            self.start_load(now_ms)
 
     def accept(self, reason: str, now_ms: int) -> None:
         """Load again and go on with the log as it is, because an admin says so; our checkpoint carries the reason.
@@ -121,20 +121,19 @@ class Partition:
             return
         self.tenancy.accept(reason)
         if self.state is not State.LOADING:
-            self._start_load(now_ms)
+            self.start_load(now_ms)
 
     def tick(self, now_ms: int) -> None:
-        """Run what is due: a load or a tail that stalls, a load to try again."""
+        """Run what is due: a load or a tail that stalls."""
         phase = self.phase
         if isinstance(phase, Load):
             self._follow(phase.tick(now_ms), now_ms)
         elif isinstance(phase, Serving):
             self._end(phase.tick(now_ms), now_ms)
-        elif self.retry_at_ms is not None and now_ms >= self.retry_at_ms and self._may_retry():
-            self._start_load(now_ms)
 
-    def _may_retry(self) -> bool:
-        return self.tenancy.log_alarm() is None and self._ports.has_room_to_load()
+    def is_retry_due(self, now_ms: int) -> bool:
+        """Tell whether the partition is to be loaded again by itself."""
+        return self.retry_at_ms is not None and now_ms >= self.retry_at_ms and self.tenancy.log_alarm() is None
 
     def log_trust_changed(self, alarm: Alarm | None, now_ms: int) -> None:
         """Learn what is wrong with the log as a whole; None: nothing any more, and the next tick looks at it again."""
@@ -267,7 +266,8 @@ class Partition:
 
     # ---- transitions -----------------------------------------------------------------------------------------------
 
-    def _start_load(self, now_ms: int) -> None:
+    def start_load(self, now_ms: int) -> None:
+        """Begin a load, whatever ended the last one."""
         self._enter(State.LOADING)
         self.phase = Closed(None)
         load = self._new_load(now_ms, now_ms, 0)

@@ -87,7 +87,9 @@ class Load:
         #: Our own checkpoint was read.
         self._is_ours = False
         self._progress_ms = now_ms
-        #: For people.
+        #: When a line said last that there is no progress.
+        self._noted_ms = now_ms
+        #: What that line names.
         self._waiting_for = ""
         #: The attempt of an owner that does not serve, as far as it could be queried.
         self._silent_attempt_id: bytes | None = None
@@ -394,7 +396,11 @@ class Load:
         if now_ms - reading.load_began_ms >= config.load_timeout_ms:
             limit_ms = config.load_timeout_ms
             return Fail(LoadFailed(f"the load did not end within {limit_ms} ms; it was {where}"))
-        if now_ms - self._progress_ms < config.load_stall_ms or self._is_folding:
+        if not self.is_stalled(now_ms) or now_ms - self._noted_ms < config.load_stall_ms:
             return None
-        self._progress_ms = now_ms
+        self._noted_ms = now_ms
         return Note("warning", "load_stalled", {"where": where, "waiting_for": self._waiting_for})
+
+    def is_stalled(self, now_ms: int) -> bool:
+        """Tell whether nothing of the log, of a restore point or of the owner has come for long."""
+        return now_ms - self._progress_ms >= self._tenancy.config.load_stall_ms and not self._is_folding

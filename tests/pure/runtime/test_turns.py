@@ -371,3 +371,23 @@ def test_a_machine_that_is_freed_is_kept_no_longer(monkeypatch: pytest.MonkeyPat
     assert machine() is not None
     turns.run_to_the_end()
     assert machine() is None
+
+
+def test_what_is_tried_again_waits_while_others_load_but_not_for_a_load_that_stalls() -> None:
+    world = World(replace(CONFIG, loads_max=1))
+    world.run("load")
+    world.run("load @1")
+    world.run("read-failed @1")
+    held, waiting = (world.runtime.partitions[index] for index in (0, 1))
+    assert (held.state, waiting.state, waiting.retry_at_ms) == (State.LOADING, State.FAILED, 100)
+    world.run("wait 299")
+    assert waiting.state is State.FAILED
+    world.run("wait 1")
+    assert (held.state, waiting.state) == (State.LOADING, State.LOADING)
+
+
+def test_of_what_is_tried_again_the_first_that_was_due_goes_first() -> None:
+    world = World(replace(CONFIG, loads_max=1))
+    for line in ("load", "load @1", "read-failed @1", "wait 1", "read-failed", "wait 100"):
+        world.run(line)
+    assert [world.runtime.partitions[index].state for index in (0, 1)] == [State.FAILED, State.LOADING]

@@ -281,24 +281,26 @@ class Sender:
             self._flush_ready_soon()
 
     def _send_on(self, connection: BrokerConnection, request: ProduceRequest) -> None:
+        self._in_flight += 1
+        request.is_in_flight = True
         try:
             body = requests.encode_produce(
                 self._topic,
                 self._config.message_timeout_ms,
                 [(batch.partition, batch.sent.data) for batch in request.batches],
             )
-            self._in_flight += 1
-            request.is_in_flight = True
             connection.send(_PRODUCE, _PRODUCE_VERSION, body, partial(self._on_answered, request, self._now_s()))
         except Exception as bug:
-            self._end_unsent(request, bug)
+            if request.is_in_flight:
+                self._end_unsent(request, bug)
+            else:  # that it cannot be sent was answered within the sending, and taking that failed
+                self._bugs.report(bug, f"taking an answer of broker {request.broker_id} failed")
 
     def _end_unsent(self, request: ProduceRequest, bug: Exception) -> None:
         """End a request that could not be sent: its owners are notified when all others are, and may find it in the log all the same."""
         self._bugs.report(bug, f"sending to broker {request.broker_id} failed")
-        self._end_flight(request)
         self._free(request)
-        self._loop.call_soon(self._give_up_all, request.batches, f"it could not be sent: {bug!r}")
+        self._loop.call_soon(self._give_up_all, request, f"it could not be sent: {bug!r}")
 
     def _end_flight(self, request: ProduceRequest) -> None:
         if request.is_in_flight:
@@ -401,10 +403,11 @@ class Sender:
         self._end_and_flush(batch.partition)
         return True
 
-    def _give_up_all(self, batches: list[PendingBatch], why: str) -> None:
-        for batch in batches:
+    def _give_up_all(self, request: ProduceRequest, why: str) -> None:
+        for batch in request.batches:
             if not batch.is_over:
                 self._give_up(batch, why)
+        self._end_flight(request)
 
     def _give_up(self, batch: PendingBatch, why: str) -> None:
         batch.finish()

@@ -292,6 +292,36 @@ async def test_where_a_request_is_sent(
     assert [len(slot.free) for slot in sender._slots.values()] == [1]
 
 
+async def test_in_what_takes_that_a_request_cannot_be_sent(
+    brokers: FakeBrokers, metrics: RuntimeMetrics, logged: list[tuple[str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    landed: list[int] = []
+    failed: list[int] = []
+    config = sender_config(accumulator=accumulator_config(), message_timeout_ms=PATIENCE_MS, retry_backoff_ms=1)
+    sender = Sender(
+        config,
+        brokers,  # type: ignore[arg-type]
+        SentBatches(),
+        lambda partition, *_: landed.append(partition),
+        lambda partition, *_: failed.append(partition),
+        lambda: 1_000,
+        metrics,
+    )
+    send = FakeConnection.send
+
+    def answer_and_raise(connection: FakeConnection, *arguments: Any) -> None:
+        monkeypatch.setattr(FakeConnection, "send", send)
+        arguments[-1](ConnectionFailed("it was closed"))
+        raise TypeError("a bug")
+
+    monkeypatch.setattr(FakeConnection, "send", answer_and_raise)
+    brokers.always = produced
+    sender.append(0, b"k", b"1", b"h")
+    await wait_until(lambda: landed == [0])
+    assert (failed, logged) == ([], [("taking an answer of broker 1 failed", "TypeError('a bug')")])
+    assert await sender.close(5)
+
+
 async def test_in_a_task_that_nobody_awaits(logged: list[tuple[str, str]]) -> None:
     count = Counter()
     bugs = BugReports(count)
