@@ -111,14 +111,17 @@ class BrokerNode:
     def _spawn(self, command: list[str]) -> subprocess.Popen[bytes]:
         with (self.directory / "jvm.log").open("wb") as output:
             # A session of its own, because a Ctrl-C in the terminal is meant for us and we stop the broker ourselves.
-            return subprocess.Popen(  # noqa: S603
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                cwd=self.directory,
-                start_new_session=True,
-            )
+            try:
+                return subprocess.Popen(  # noqa: S603
+                    command,
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=output,
+                    cwd=self.directory,
+                    start_new_session=True,
+                )
+            except OSError as error:  # not one of the directory, which was just written
+                raise BrokerError(f"{command[0]} cannot be started ({error.strerror}).") from None
 
     def pid(self) -> int | None:
         """Return the id of the JVM's process while it runs, also if another process started it.

@@ -25,7 +25,7 @@ from holdfast.compaction.report import BatchReport
 from holdfast.compaction.spark.py_files import write_py_files
 from holdfast.compaction.topics import Topics
 from holdfast.console.job_output import Output, Show
-from holdfast.console.outcomes import Exit, Failure
+from holdfast.console.outcomes import Exit, Failure, wrong_settings
 from holdfast.daemon.settings.by_name import configure
 from holdfast.daemon.settings.file_env_flags import ConfigError, load_settings
 from holdfast.daemon.settings.logging import LibraryLines
@@ -60,7 +60,7 @@ def settings_of(config: Path | None, flags: Mapping[str, object]) -> Settings:
     try:
         return load_settings(config, os.environ, nowhere | dict(flags)).settings
     except ConfigError as error:
-        raise Failure(str(error), Exit.WRONG_USAGE) from None
+        raise wrong_settings(error.problems) from None
 
 
 def settings_of_the_node(stream: IO[bytes]) -> Settings:

@@ -70,9 +70,9 @@ class NodeProcess:
         deadline = time.monotonic() + timeout_s
         while not asyncio.run(self._is_ready()):
             if (end := self.end()) is not None:
-                raise Failure(end, log_lines=self.last_lines())
+                raise Failure(end, more_lines=self.last_lines())
             if time.monotonic() > deadline:
-                raise Failure(f"The node is not ready in {timeout_s:.0f} s.", log_lines=self.last_lines())
+                raise Failure(f"The node is not ready in {timeout_s:.0f} s.", more_lines=self.last_lines())
             time.sleep(_POLL_S)
 
     def end(self) -> str | None:

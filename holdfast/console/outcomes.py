@@ -41,15 +41,20 @@ class Failure(click.ClickException):
     Args:
         message: the sentence.
         code: the exit code.
-        log_lines: what a process logged that has to do with it; they follow the sentence.
+        more_lines: they follow the sentence: what else is wrong, or what a process logged that has to do with it.
     """
 
-    def __init__(self, message: str, code: Exit = Exit.FAILED, log_lines: Sequence[str] = ()) -> None:
+    def __init__(self, message: str, code: Exit = Exit.FAILED, more_lines: Sequence[str] = ()) -> None:
         super().__init__(message)
-        self.log_lines = log_lines
+        self.more_lines = more_lines
         self.exit_code = code  # type: ignore[misc] # click asks the instance
 
     def show(self, file: IO[Any] | None = None) -> None:
         """Write the sentence to standard error, and the lines behind it."""
-        for line in (f"Error: {self.message}", *self.log_lines):
+        for line in (f"Error: {self.message}", *self.more_lines):
             click.echo(escaped(line), err=True, file=file)
+
+
+def wrong_settings(problems: Sequence[str]) -> Failure:
+    """Return the failure of settings that are wrong, with a line for each of them."""
+    return Failure(problems[0], Exit.WRONG_USAGE, problems[1:])

@@ -18,7 +18,7 @@ from holdfast.console.options import (
     split_assignment,
     state_topic_option,
 )
-from holdfast.console.outcomes import Exit, Failure
+from holdfast.console.outcomes import Exit, Failure, wrong_settings
 from holdfast.console.show.output import print_json, print_rows, say
 from holdfast.console.show.tables import Column
 from holdfast.console.sources.kafka_reader import READ_TIMEOUT_S, KafkaReader
@@ -192,7 +192,7 @@ def set_values(assignments: Sequence[str], dry_run: bool, as_json: bool, place: 
             for name, value in (split_assignment(text, "NAME=VALUE") for text in assignments)
         }
     except ConfigError as error:
-        raise Failure(str(error), Exit.WRONG_USAGE) from None
+        raise wrong_settings(error.problems) from None
     _change(place, wanted, dry_run, as_json)
 
 
@@ -219,7 +219,7 @@ def _change(place: ConfigTopicPlace, wanted: Mapping[str, str | None], is_dry_ru
     try:
         check_cluster_change(before, after)
     except ConfigError as error:
-        raise Failure(str(error), Exit.WRONG_USAGE) from None
+        raise wrong_settings(error.problems) from None
     changed = {name: value for name, value in wanted.items() if value != before.get(name)}
     if changed and not is_dry_run:
         place.write(changed)

@@ -221,5 +221,5 @@ def _wait_for_an_end(kafka: EmbeddedKafka, node: NodeProcess) -> None:
                 f"Kafka ended by itself ({broker.failure_line()}), so the node is ended, too; see {broker.directory}."
             )
         if (end := node.end()) is not None:
-            raise Failure(f"{end} So Kafka is ended, too.", log_lines=node.last_lines())
+            raise Failure(f"{end} So Kafka is ended, too.", more_lines=node.last_lines())
         time.sleep(_POLL_S)

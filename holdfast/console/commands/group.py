@@ -138,7 +138,7 @@ def _ask(bootstrap_server: str, properties: Sequence[str], question: Callable[[G
 
 
 async def _with_offsets(groups: Groups, group_ids: Sequence[str]) -> tuple[dict[str, Described], dict[str, Offsets]]:
-    """Return what groups are and what they committed, requested together, so that one time-out bounds both."""
+    """Return what groups are and what they committed, requested together, so that neither waits for the other."""
     return await asyncio.gather(groups.describe_or_name(group_ids), groups.offsets(group_ids))
 
 

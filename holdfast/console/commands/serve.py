@@ -17,7 +17,7 @@ from typing import Final
 import structlog
 
 from holdfast.console.importing import importing
-from holdfast.console.outcomes import Exit, Failure
+from holdfast.console.outcomes import Exit, Failure, wrong_settings
 from holdfast.daemon.node_exit import NodeExit
 from holdfast.daemon.settings.file_env_flags import ConfigError, Loaded, load_settings
 from holdfast.daemon.settings.logging import configure_logging, form_for_people, open_audit_file
@@ -109,7 +109,7 @@ def _load_all(config: Path | None, flags: Mapping[str, object]) -> tuple[_Load, 
     try:
         return load, load({})
     except ConfigError as error:
-        raise Failure(str(error), Exit.WRONG_USAGE) from None
+        raise wrong_settings(error.problems) from None
 
 
 def _open_audit_file(settings: Settings) -> None:

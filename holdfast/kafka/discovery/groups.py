@@ -105,7 +105,7 @@ class Groups:
         A group that is in no list is missing only where its coordinator gave one, for which it has the whole time-out once more.
 
         Raises:
-            ConnectionFailed: no server says who coordinates a group.
+            ConnectionFailed: no server can be reached.
         """
         await self._coordinators.find_all([_key_of(group) for group in groups])
         described = await self.describe(groups)

@@ -140,7 +140,7 @@ def test_one_command_runs_all_and_whichever_ends_by_itself_ends_the_other(tmp_pa
         assert kafka_pid is not None
         os.kill(node_pid, signal.SIGKILL)
         assert first.process.wait(PATIENCE_S) == Exit.FAILED
-        assert "Error: The node ended by signal 9; the end of " in first.said()
+        assert "Error: The node ended by signal 9. So Kafka is ended, too.\nThe end of " in first.said()
         assert is_gone(kafka_pid)
 
     with dev(tmp_path / "data", "orders") as second_run:

@@ -406,11 +406,11 @@ class ClientProtocol(OpenConnection):
 
     def _fail(self, request: Request | None, bug: Exception) -> None:
         """Close a connection that cannot be answered; so a bug of ours costs this one alone, and its client notices."""
-        name = "a request or its answer" if request is None else self._connections.apis[request.api_key].name
+        call = None if request is None else self._connections.apis[request.api_key].name
         if request is not None:
             request.release()
-        self._connections.internal_errors.note_bug("request_failure_traced", bug, client=self.address, call=name)
-        self.close(Violation("request_failed", f"{name} failed by a bug of ours: {bug!r}"))
+        self._connections.internal_errors.note_bug("request_failure_traced", bug, client=self.address, call=call)
+        self.close(Violation("request_failed", f"{call or 'a request or its answer'} failed by a bug of ours: {bug!r}"))
 
     def _update_reading(self) -> None:
         connection, transport = self._connection, self._transport

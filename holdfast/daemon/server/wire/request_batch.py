@@ -73,7 +73,10 @@ class RequestBatch:
         self._is_at_work = False
         tasks, self._tasks = self._tasks, []
         for task in tasks:
-            task()
+            try:
+                task()
+            except Exception as bug:  # it is of all, and none of them is to pay for it
+                self._internal_errors.note_bug("request_batch_end_failed", bug)
         took_s = turns.note_work(began_s)
         for connection, request in requests:
             turns.charge(connection, took_s * request.size_bytes / frame_bytes)

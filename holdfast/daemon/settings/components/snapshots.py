@@ -97,7 +97,7 @@ class CompactionSettings(Component):
     )
     master: Annotated[str, AfterValidator(_check_master)] = setting(
         "local[*]",
-        "Where the job computes: any `spark.master`, as in spark://host:7077, yarn, k8s://https://host:6443.",
+        "Where the job computes, as `spark.master` says it: local[N], local[*], spark://host:7077, yarn or k8s://https://host:6443.",
     )
     state_partitions: int = count(
         8,

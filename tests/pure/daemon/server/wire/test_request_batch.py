@@ -128,6 +128,24 @@ async def test_a_connection_that_raises_is_closed_and_the_others_go_on() -> None
     assert house.diary[-2:] == ["a", "end"]
 
 
+async def test_what_is_done_for_all_requests_may_raise_and_the_rest_is_done() -> None:
+    house = House()
+
+    def fail() -> None:
+        raise ValueError("a bug")
+
+    def end_with_both() -> None:
+        house.batch.end_with(fail)
+        house.batch.end_with(lambda: house.diary.append("end"))
+
+    client = house.connect("a")
+    client.task = end_with_both
+    house.batch.add(client, request_of(100))
+    await asyncio.sleep(0)
+    assert (house.diary, house.bugs.value) == (["a", "end"], 1)
+    assert client.used_s == pytest.approx(0.001), "it pays for its request"
+
+
 async def test_who_had_a_batch_when_the_process_was_stopped_does_not_pay_for_the_time_that_it_slept() -> None:
     house = House()
     client = house.connect("a")
