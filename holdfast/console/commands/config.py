@@ -78,7 +78,8 @@ class ConfigTopicPlace(NamedTuple):
         """
         clients = KafkaClients(self.properties)
         try:
-            ensure_config_topic(clients, self.topic, self.state_topic, _TIMEOUT_MS)
+            if not ensure_config_topic(clients, self.topic, self.state_topic, _TIMEOUT_MS):
+                say(f"There is no state topic {self.state_topic} yet; the nodes that make it go by what is set here.")
             write_values(clients, self.topic, values, _TIMEOUT_MS)
         except ConfigTopicError as error:
             raise Failure(str(error)) from None

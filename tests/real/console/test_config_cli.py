@@ -56,7 +56,8 @@ def test_a_node_takes_what_is_set_for_all_and_follows_what_it_can(kafka: str, to
     )
     tool.done("set", "loads_max=6", "--dry-run")
     assert tool.listed() == {}
-    tool.done("set", "loads_max=7", "log_level=info", "parked_writes_max=500")
+    first = tool.done("set", "loads_max=7", "log_level=info", "parked_writes_max=500")
+    assert f"There is no state topic {topic} yet; the nodes that make it go by what is set here." in first.stderr
     # A name of a newer version.
     producer = Producer({"bootstrap.servers": kafka})
     producer.produce(f"{topic}_config", "12", "moons_max", 0)
