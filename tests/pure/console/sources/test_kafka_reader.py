@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from threading import Event
 from typing import Any, ClassVar
 
@@ -186,12 +186,21 @@ def silent(monkeypatch: pytest.MonkeyPatch) -> type[SilentConsumer]:
     return SilentConsumer
 
 
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """Let SIGINT raise, which whoever starts the tests in the background may have had ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 ASK = {
     "partitions": lambda reader: reader.partitions("t"),
     "bounds": lambda reader: reader.bounds("t", 0),
 }
 
 
+@pytest.mark.usefixtures("interruptible")
 @pytest.mark.parametrize("ask", ASK.values(), ids=ASK)
 def test_brokers_are_waited_for_in_short_tries_between_which_a_signal_is_heard(
     silent: type[SilentConsumer], ask: Callable[[KafkaReader], object]
