@@ -1,6 +1,7 @@
 """The command line tool, and a node for it to talk to that runs in a thread of its own."""
 
 import asyncio
+import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, contextmanager
@@ -176,3 +177,11 @@ def runner_for(address: str) -> Run:
         return result
 
     return invoke
+
+
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """Heed an interrupt, which whoever runs the tests in the background may have had ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)

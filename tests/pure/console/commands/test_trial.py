@@ -7,7 +7,6 @@ import signal
 import socket
 import tempfile
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -108,15 +107,7 @@ def test_dev_refuses_ports_of_workers_that_do_not_exist() -> None:
     )
 
 
-@pytest.fixture
-def _default_signals() -> Iterator[None]:
-    """Heed an interrupt, which whoever runs the tests in the background may have had ignored."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
-
-
-@pytest.mark.usefixtures("_default_signals")
+@pytest.mark.usefixtures("interruptible")
 def test_only_the_first_signal_interrupts() -> None:
     reached = False
     with one_interrupt(signal.SIGINT, signal.SIGTERM):

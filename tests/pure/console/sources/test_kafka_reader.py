@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from threading import Event
 from typing import Any, ClassVar
 
@@ -184,14 +184,6 @@ def silent(monkeypatch: pytest.MonkeyPatch) -> type[SilentConsumer]:
     ):
         monkeypatch.setattr(SilentConsumer, name, value)
     return SilentConsumer
-
-
-@pytest.fixture
-def interruptible() -> Iterator[None]:
-    """Let SIGINT raise, which whoever starts the tests in the background may have had ignored."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
 
 
 ASK = {

@@ -211,23 +211,31 @@ async def test_in_what_learns_of_an_offset(
     offsets.close()
 
 
+def make_sender(
+    brokers: FakeBrokers, metrics: RuntimeMetrics, **settings: Any
+) -> tuple[Sender, list[int], list[tuple[int, bytes]]]:
+    """Return a sender, the partitions of the batches that were acknowledged, and those that were given up with their first header."""
+    landed: list[int] = []
+    failed: list[tuple[int, bytes]] = []
+    sender = Sender(
+        sender_config(accumulator=accumulator_config(), message_timeout_ms=PATIENCE_MS, **settings),
+        brokers,  # type: ignore[arg-type]
+        SentBatches(),
+        lambda partition, *_: landed.append(partition),
+        lambda partition, header, _: failed.append((partition, header)),
+        lambda: 1_000,
+        metrics,
+    )
+    return sender, landed, failed
+
+
 async def test_before_a_batch_is_sent_again(
     brokers: FakeBrokers,
     metrics: RuntimeMetrics,
     logged: list[tuple[str, str]],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    landed: list[int] = []
-    config = sender_config(accumulator=accumulator_config(), message_timeout_ms=PATIENCE_MS, retry_backoff_ms=1)
-    sender = Sender(
-        config,
-        brokers,  # type: ignore[arg-type]
-        SentBatches(),
-        lambda partition, *_: landed.append(partition),
-        lambda *_: None,
-        lambda: 1_000,
-        metrics,
-    )
+    sender, landed, _ = make_sender(brokers, metrics, retry_backoff_ms=1)
     refresh = brokers.refresh
 
     async def raise_once() -> None:
@@ -251,20 +259,7 @@ async def test_where_a_request_is_sent(
     monkeypatch: pytest.MonkeyPatch,
     where: str,
 ) -> None:
-    landed: list[int] = []
-    failed: list[tuple[int, bytes]] = []
-    config = sender_config(
-        accumulator=accumulator_config(), message_timeout_ms=PATIENCE_MS, produce_requests_in_flight_max=1
-    )
-    sender = Sender(
-        config,
-        brokers,  # type: ignore[arg-type]
-        SentBatches(),
-        lambda partition, *_: landed.append(partition),
-        lambda partition, header, _: failed.append((partition, header)),
-        lambda: 1_000,
-        metrics,
-    )
+    sender, landed, failed = make_sender(brokers, metrics, produce_requests_in_flight_max=1)
     brokers.always = produced
     changed: Any = brokers if where == "open_connection" else FakeConnection
     name = where.partition(" ")[0]
@@ -295,18 +290,7 @@ async def test_where_a_request_is_sent(
 async def test_in_what_takes_that_a_request_cannot_be_sent(
     brokers: FakeBrokers, metrics: RuntimeMetrics, logged: list[tuple[str, str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    landed: list[int] = []
-    failed: list[int] = []
-    config = sender_config(accumulator=accumulator_config(), message_timeout_ms=PATIENCE_MS, retry_backoff_ms=1)
-    sender = Sender(
-        config,
-        brokers,  # type: ignore[arg-type]
-        SentBatches(),
-        lambda partition, *_: landed.append(partition),
-        lambda partition, *_: failed.append(partition),
-        lambda: 1_000,
-        metrics,
-    )
+    sender, landed, failed = make_sender(brokers, metrics, retry_backoff_ms=1)
     send = FakeConnection.send
 
     def answer_and_raise(connection: FakeConnection, *arguments: Any) -> None:
