@@ -41,15 +41,15 @@ def judge_unexpected(reading: Reading, record: LogRecord, metrics: RuntimeMetric
     try:
         verdict = ownership.judge(record)
         is_ahead = verdict is Verdict.VOID and ownership.is_ahead(record)
-        begun_anew = _find_new_beginning(reading, record) if verdict is Verdict.VOID else None
+        accepted_without_ours = _find_accepted_without_ours(reading, record) if verdict is Verdict.VOID else None
     except RecordError as error:
         return Fail(LoadFailed(f"offset {record.offset} cannot be read: {error}"))
     if verdict is Verdict.RIVAL:
         winner = ownership.winning()
         reading.check.judge_checkpoint(winner, record.offset)
         return Lose(winner, record.offset)
-    if begun_anew is not None:
-        return Fail(OutcomeUnknown(begun_anew))
+    if accepted_without_ours is not None:
+        return Fail(OutcomeUnknown(accepted_without_ours))
     if verdict is Verdict.VOID and not is_ahead:
         reading.void_records += 1
         metrics.records_void.value += 1
@@ -57,18 +57,20 @@ def judge_unexpected(reading: Reading, record: LogRecord, metrics: RuntimeMetric
     return Fail(OutcomeUnknown(f"offset {record.offset} holds a record under our epoch that was not our next one"))
 
 
-def _find_new_beginning(reading: Reading, record: LogRecord) -> str | None:
-    """Say that a void record begins the log anew below our owner epoch, as an admin accepts one that has lost ours; None: it does not.
+def _find_accepted_without_ours(reading: Reading, record: LogRecord) -> str | None:
+    """Say that a void record is another attempt's checkpoint, accepted by an admin because the log had lost ours; None: it is not.
 
     Its owner could not know our epoch, and counts nothing of ours, as we count nothing of its: only a load tells who goes on.
+    Of two accepting checkpoints of one epoch the first counts, and its owner loads again, too: it cannot tell them from this.
     """
     if record.key != CHECKPOINT_KEY or record.header is None:
         return None
     checkpoint, (owner_epoch, _) = decode_checkpoint(record.value or b""), decode_header(record.header)
-    is_below = owner_epoch < reading.ownership.epoch
-    if checkpoint.reason is None or not is_below or not reading.check.is_of_this_log(checkpoint):
+    ownership = reading.ownership
+    is_at_most_ours = owner_epoch <= ownership.epoch and checkpoint.attempt_id != ownership.attempt_id
+    if checkpoint.reason is None or not is_at_most_ours or not reading.check.is_of_this_log(checkpoint):
         return None
     return (
-        f"offset {record.offset} begins the log anew under owner epoch {owner_epoch}, below ours, because an admin accepts it as it is "
-        f"({checkpoint.reason})"
+        f"offset {record.offset} holds a checkpoint of owner epoch {owner_epoch}, not above ours, that an admin accepted "
+        f"({checkpoint.reason}): the log had lost ours"
     )
