@@ -54,19 +54,55 @@ def settle(m: Model, w: World) -> None:
     if m.r.take_by != "anyone":
         agree(m, w)
     w = w._replace(left=w.left._replace(take=0))
+    w = make_whole(m, w)
     for i in range(m.s.nodes):
         w = m.unload(w, i)
     w = land_all(m, w)
+    is_whole = not m.is_wiped(w) or m.is_whole(w)
     nonce, cur = 10_000, max([r.epoch for r in w.log[w.start : w.hw] if r.kind == "C"], default=0)
     n = m.begin(w, m.idle._replace(epoch=cur + 1, nonce=nonce, seq=1, goal=w.hw))
     w = m.put(m.land(w, Rec("C", cur + 1, 0, nonce, 0, generation=m.truth(w.log)[0][-1].generation), ()), 0, n)
     w = m.commit(w, len(w.log))
     for _ in range(50):
-        if w.nodes[0].st == "active":
+        if w.nodes[0].st == ("active" if is_whole else "idle"):
             break
         w = m.advance(w, 0)
     else:
         raise Violation("I4 a load does not end")
+
+
+def make_whole(m: Model, w: World) -> World:
+    """Let the owner write again what another program deleted: a refresh, a snapshot of every key, and the name of that refresh (I9)."""
+    if not m.is_wiped(w) or m.is_whole(w):
+        return w
+    w = catch_up(m, w)
+    owners = [
+        i for i, n in enumerate(w.nodes) if n.st == "active" and not n.pend
+    ]  # behind a lost append nothing counts
+    if not owners:
+        return w  # what is lost is lost; who loads says so
+    [owner] = owners
+    w = catch_up(m, m.append(w, owner, "C", generation=w.nodes[owner].rd.generation))
+    for key in range(m.s.keys):
+        if (state := m.belief(w.nodes[owner], key)) is not None:
+            w = m.append(w, owner, "S", key=key, post=state)
+    w = catch_up(m, w)
+    for cut in m.names(w, w.nodes[owner]):
+        w = catch_up(m, m.append(w, owner, "C", generation=w.nodes[owner].rd.generation, cut=cut))
+    if not m.is_whole(w):
+        raise Violation("I9 an owner does not make its log whole again")
+    return w
+
+
+def catch_up(m: Model, w: World) -> World:
+    """Let everything in flight land, and every node read it."""
+    w = land_all(m, w)
+    for i in range(m.s.nodes):
+        for _ in range(50):
+            if w.nodes[i].st == "idle" or (w.nodes[i].st != "scan" and w.start <= w.nodes[i].pos == w.hw):
+                break
+            w = m.advance(w, i)
+    return w
 
 
 def agree(m: Model, w: World) -> None:
@@ -77,12 +113,8 @@ def agree(m: Model, w: World) -> None:
     """
     may_rejoin = m.r.rejoins and w.left.forget < m.s.left.forget
     for _ in range(2 + 2 * m.s.nodes):
-        w = land_all(m, w)
+        w = catch_up(m, w)
         for i in range(m.s.nodes):
-            for _ in range(50):
-                if w.nodes[i].st == "idle" or (w.nodes[i].st != "scan" and w.start <= w.nodes[i].pos == w.hw):
-                    break
-                w = m.advance(w, i)
             if w.nodes[i].st == "read" and w.nodes[i].nonce >= 0:
                 w = m.unload(w, i)  # its checkpoint was lost with a broker, so the deadline of the load ends it
         newest = m.truth(w.log)[0][w.hw]
@@ -148,7 +180,17 @@ def bfs(model: Model, sample: int = 53, states_max: int = 1_000_000, limit_s: fl
 
 
 #: What a step of a random walk is called that should be rare.
-FAULTS = ("crash", "lost", "fail-over", "starts as", "is killed", "loses its state", "wrongly", "recreated")
+FAULTS = (
+    "crash",
+    "lost",
+    "fail-over",
+    "starts as",
+    "is killed",
+    "loses its state",
+    "wrongly",
+    "recreated",
+    "another program",
+)
 
 
 def weight(label: str) -> float:
@@ -205,6 +247,10 @@ SCOPES = {
     "forgotten": Scope(Left(take=2, write=0, join=1, start=1, forget=1)),
     "fellback": Scope(Left(take=2, write=1, refresh=1, cold=1, name=1, prune=1, fallback=1)),
     "fellback2": Scope(Left(take=2, write=1, refresh=2, name=1, prune=1, fallback=1)),
+    "wiped": Scope(Left(take=2, write=1, refresh=1, cold=1, name=1, wipe=1)),
+    "wiped2": Scope(Left(take=2, write=1, refresh=2, name=2, wipe=2)),
+    "wipedcut": Scope(Left(take=2, write=1, refresh=1, cold=1, name=1, prune=1, wipe=1)),
+    "wipeddel": Scope(Left(take=2, write=1, delete=1, refresh=1, name=1, prune=1, wipe=1)),
     "fellbackdel": Scope(Left(take=2, write=1, delete=1, refresh=1, name=1, prune=1, fallback=1)),
 }
 BIG = Scope(
@@ -229,7 +275,7 @@ BIG = Scope(
     lag=False,
     warm=True,
 )
-BIG_FALLBACK = replace(BIG, left=BIG.left._replace(name=8, fallback=4))
+BIG_FALLBACK = replace(BIG, left=BIG.left._replace(name=8, fallback=4, wipe=2))
 BIG_OWNERS = replace(BIG, left=BIG.left._replace(start=4, join=4, force=2, forget=1))
 MUTANTS = {
     "answer at append": (replace(REPAIRED, answer="append"), "fencing"),
@@ -263,6 +309,9 @@ MUTANTS = {
     "fell back: records below the cut count": (replace(FALLBACK, beginning="kept"), "fellback"),
     "fell back: the state below the cut is kept": (replace(FALLBACK, beginning="state"), "fellback2"),
     "fell back: a cut is named too early": (replace(FALLBACK, naming="early"), "fellback"),
+    "wiped: a log start is trusted": (REPAIRED, "wiped"),
+    "wiped: a cut is named too early": (replace(FALLBACK, naming="early"), "wiped"),
+    "wiped: nothing is written again": (replace(FALLBACK, rewrites=False), "wiped"),
 }
 #: Rules that are weaker and yet break nothing here.
 HOLD_TOO = {"fell back: any checkpoint's name is believed": (replace(FALLBACK, beginning="any"), "fellback")}
@@ -282,7 +331,8 @@ NAMED_RULES: dict[str, Rules] = {
 
 def settle_every(rules: Rules, is_mutant: bool) -> int:
     """Say on one state in how many `settle` is tried; 0 is never, so that traces of mutants are the same in every run."""
-    return 1 if rules.take_by != "anyone" else 0 if is_mutant else 53
+    is_about_liveness = rules.take_by != "anyone" or not rules.rewrites
+    return 1 if is_about_liveness else 0 if is_mutant else 53
 
 
 def big(rules: Rules) -> Model:

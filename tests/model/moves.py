@@ -90,6 +90,8 @@ class Model(Protocol):
         for x in sorted(set(w.dels)):
             cut = w._replace(start=max(w.start, x), dels=tuple(y for y in w.dels if y != x))
             yield f"DeleteRecords to {x} lands", partial(World._make, cut)
+        for x in range(w.start + 1, w.hw + 1 if w.left.wipe else 0):
+            yield f"another program deletes to {x}", partial(World._make, spend(w, "wipe")._replace(start=x))
         for x in range(w.start if w.left.fallback else 0):
             yield f"the log start falls back to {x}", partial(World._make, spend(w, "fallback")._replace(start=x))
 

@@ -125,16 +125,17 @@ class Protocol:
 
     def check_fresh(self, w: World) -> None:
         """A reader that starts now: validity as in the whole log (I7), state as in the whole log (I5, I6)."""
-        if (sig := (w.log[: w.hw], w.start, w.snaps if self.r.load_snaps else ())) not in self._fresh:
+        may_alarm = self.is_wiped(w) and not self.is_whole(w)  # a load says so and serves nothing
+        if (sig := (w.log[: w.hw], w.start, w.snaps if self.r.load_snaps else (), may_alarm)) not in self._fresh:
             (readers, counts), rd, bad = self.truth(w.log), self.at(w.start), ""
             for s in w.snaps if self.r.load_snaps else ():
                 rd = self.use_snap(rd, s)
-            begin = self.beginning(w, rd)
+            begin = w.hw if may_alarm else self.beginning(w, rd)
             for off in range(begin if self.r.beginning != "state" else w.start, w.hw):
                 rd, ok = self.step(rd, off, w.log[off])
                 if off >= begin and ok != counts[off]:
                     bad = bad or "I7 validity differs after pruning"
-            for k in range(self.s.keys):
+            for k in range(0 if may_alarm else self.s.keys):
                 want = readers[w.hw].kv[k]
                 if rd.kv[k] != want and not (rd.cov[k] >= w.hw):
                     bad = bad or (
@@ -146,12 +147,24 @@ class Protocol:
 
     def beginning(self, w: World, rd: Reader) -> int:
         """Find where a reader begins that starts now."""
-        if self.r.beginning != "kept":
-            for off in range(w.start, w.hw if rd.begin < 0 else 0):
-                rd, _ = self.step(rd, off, w.log[off])
-                if rd.begin >= 0:
-                    return max(w.start, rd.begin)
-        return w.start
+        begin = -1 if self.r.beginning == "kept" else self.find_beginning(w, rd)
+        return w.start if begin < 0 else begin
+
+    def find_beginning(self, w: World, rd: Reader) -> int:
+        """Find where the log is whole from; -1: nothing says so."""
+        off = w.start
+        while rd.begin < 0 and off < w.hw:
+            rd, _ = self.step(rd, off, w.log[off])
+            off += 1
+        return max(w.start, rd.begin) if rd.begin >= 0 else -1
+
+    def is_wiped(self, w: World) -> bool:
+        """Say whether another program has deleted records."""
+        return w.left.wipe < self.s.left.wipe
+
+    def is_whole(self, w: World) -> bool:
+        """Say whether a reader that starts now takes the log for whole."""
+        return self.find_beginning(w, self.at(w.start)) >= 0
 
     # ---- a node ----------------------------------------------------------------------------------------------------
     def put(self, w: World, i: int, n: Node) -> World:
@@ -358,7 +371,9 @@ class Protocol:
         if self.r.beginning == "start" or n.cut >= n.ck or any(p.rec.kind == "C" for p in n.pend):
             return []
         is_due = self.r.naming == "early" or self.covered(w, n, n.ck)
-        return [n.ck] if is_due and n.ck > w.start and w.log[n.ck].seq > 0 else []
+        # What another program cut off is written again behind a refresh, though there is nothing left to be cut.
+        is_of_use = n.ck > w.start or (self.r.rewrites and self.is_wiped(w))
+        return [n.ck] if is_due and is_of_use and w.log[n.ck].seq > 0 else []
 
     def prune_points(self, w: World, n: Node) -> list[int]:
         points = (

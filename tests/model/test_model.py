@@ -19,6 +19,7 @@ COMPLETE = [
     (FALLBACK, "fellback", 37_375),
     (FALLBACK, "fellback2", 62_849),
     (FALLBACK, "fellbackdel", 53_137),
+    (FALLBACK, "wiped", 179_497),
 ]
 
 #: What each mutant breaks.
@@ -54,6 +55,9 @@ BREAKS = {
     "fell back: records below the cut count": "I7",
     "fell back: the state below the cut is kept": "I5",
     "fell back: a cut is named too early": "I6",
+    "wiped: a log start is trusted": "I7",
+    "wiped: a cut is named too early": "I6",
+    "wiped: nothing is written again": "I9",
 }
 
 
@@ -84,7 +88,7 @@ def test_a_weaker_rule_holds_too(name: str) -> None:
     assert not result.broken, result.trace
 
 
-def test_random_walks_whose_log_start_falls_back_break_nothing() -> None:
+def test_random_walks_whose_log_start_falls_back_or_is_moved_by_others_break_nothing() -> None:
     broken = {seed: walk(big(FALLBACK), seed)[0] for seed in range(50)}
     assert not any(broken.values()), broken
 

@@ -47,6 +47,7 @@ class Rules:
     # claim of the epoch that was lost hides its owner | "kept": at the log start come what may | "state": as "named", but
     # the state of what lies below the cut is kept | "any": at the cut that any checkpoint names.
     beginning: str = "start"
+    rewrites: bool = True  # an owner writes again what another program deleted
     naming: str = "covered"  # a cut is named when all that it takes has its replacement | "early": before
     # Who may take the partition: at any time "anyone" (safety must not rest on it) | "generation": while the winner's
     # generation is lower than one's own, or the winning checkpoint is one's own node's | "not_newer" | "lower_only".
@@ -87,6 +88,7 @@ class Left(NamedTuple):
     cold: int = 0  # owner writes a snapshot of a cold key into the log
     prune: int = 0
     name: int = 0  # a refresh of the owner that names the cut it will ask for
+    wipe: int = 0  # another program deletes records, whoever needs them
     fallback: int = 0  # the log start falls back behind a cut, because a broker that is lost had not written it down
     drop: int = 0  # an append that never lands while later ones of its producer do
     job: int = 0
