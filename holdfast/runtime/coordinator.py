@@ -37,7 +37,7 @@ from holdfast.runtime.state_machine import Operation, StateMachine
 
 T = TypeVar("T")
 
-#: Between two looks at the partitions that serve: all that time brings about there is an append that stalls, and that takes minutes.
+#: Between two looks at the partitions that serve: for an append that stalls, which takes minutes, and for records that others deleted.
 _SERVING_LOOK_MS: Final = 1_000
 
 
@@ -325,6 +325,12 @@ class CoordinatorRuntime:
     def caught_up(self, partition: int, instance: int, next_offset: int) -> None:
         """See `LogListener.caught_up`."""
         self._while_loading(partition, instance, "caught up", lambda load, now_ms: load.caught_up(next_offset, now_ms))
+
+    def log_start_moved(self, partition: int, instance: int, log_start_offset: int) -> None:
+        """See `LogListener.log_start_moved`."""
+        reading = self.partitions[partition].reading
+        if instance == reading.instance:
+            reading.log_start_moved(log_start_offset)
 
     def read_failed(self, partition: int, instance: int, error: ReadError) -> None:
         """See `LogListener.read_failed`."""

@@ -86,6 +86,9 @@ class LogListener(Protocol):
     def caught_up(self, partition: int, instance: int, next_offset: int) -> None:
         """Report, once per instance, that the end seen when reading began was reached."""
 
+    def log_start_moved(self, partition: int, instance: int, log_start_offset: int) -> None:
+        """Report that the log starts at an offset now, whoever deleted what lay below; only behind `caught_up`."""
+
     def read_failed(self, partition: int, instance: int, error: ReadError) -> None:
         """Report that reading of this instance ended."""
 

@@ -150,6 +150,9 @@ class ConfigFollower:
     def append_failed(self, partition: int, header: bytes | None, text: str) -> None:
         """Ignore it: nothing is appended by this `Log`."""
 
+    def log_start_moved(self, partition: int, instance: int, log_start_offset: int) -> None:
+        """Ignore it: what was deleted was read."""
+
     def log_start_found(self, partition: int, instance: int, log_start_offset: int | None) -> None:
         """Ignore it: the follower requests none."""
 

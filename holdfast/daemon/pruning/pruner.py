@@ -6,6 +6,7 @@ So the snapshot bytes it writes stay below (1 / dead share - 1) times the bytes 
 the live bytes, and begins only when (dead share / (1 - dead share)) times as many others were written since the last.
 What a round has cost that was given up is not paid twice: the next one counts from where that one began.
 A load knows nothing of the rounds before it and counts from the log's start.
+A round begins at once where another program deleted records that are needed: behind it the log is whole again.
 
 Source: docs/architecture.md, "Pruning is the only policy"; `covered` and `prune_points` in tests/model.
 """
@@ -190,6 +191,8 @@ class Pruner:
             self._enter(Phase.REFRESHING, now_ms)
 
     def _is_due(self) -> bool:
+        if self._partition.reading.is_missing_records():
+            return True
         dead, total = self.bytes_dead()
         paid = max(0, self._bytes_given_up - self._partition.reading.bytes_cut)
         dead, total = dead - paid, total - paid
@@ -228,10 +231,10 @@ class Pruner:
 
     def _delete_records(self, now_ms: int) -> None:
         partition = self._partition
-        if partition.log_start >= self._cut_offset:
+        if partition.reading.cut_offset < self._cut_offset:
+            self._name_cut_offset()  # also where nothing is left to be deleted: without it no load takes the log for whole
+        elif partition.log_start >= self._cut_offset:
             self._end_round(now_ms)
-        elif partition.reading.cut_offset < self._cut_offset:
-            self._name_cut_offset()
         elif self._readers.blocking(partition.index, self._cut_offset) is None:
             # A failed deletion is only logged; it is requested again until the log start has moved.
             self._next_ms = now_ms + self._settings.pruning_check_interval_ms

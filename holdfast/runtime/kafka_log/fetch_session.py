@@ -25,6 +25,7 @@ class PartitionFetch:
         "is_checked",
         "last_epoch",
         "leader_epoch",
+        "log_start_offset",
         "offset",
         "requested_offset",
     )
@@ -42,6 +43,8 @@ class PartitionFetch:
         self.acknowledged_header: bytes | None = None
         #: Under which the last fetch was sent; -1: there was none.
         self.leader_epoch = -1
+        #: As the listener knows it; -1: nothing was said of it.
+        self.log_start_offset = -1
         #: What the broker's session knows; -1: nothing.
         self.requested_offset = -1
         #: Behind the last batch; a fetch from there brings none that begins before.

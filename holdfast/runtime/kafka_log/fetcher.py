@@ -210,6 +210,9 @@ class Fetcher:
                 raise DamagedBatch("the broker cannot read it")
             self._fail(partition, fetch, _read_error(fetched, fetch.offset, self._brokers.topic, self._brokers.who()))
             return
+        if fetched.log_start_offset > fetch.log_start_offset and fetch.end_offset is None:
+            fetch.log_start_offset = fetched.log_start_offset
+            self._listener().log_start_moved(partition, fetch.instance, fetched.log_start_offset)
         if fetch.is_unconfirmed and fetch.requested_offset == fetch.offset:
             return  # the log reaches this offset; what lies below comes with the next fetch
         fetch.is_checked |= fetch.requested_offset == fetch.offset

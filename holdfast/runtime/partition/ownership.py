@@ -44,6 +44,7 @@ class Ownership:
     __slots__ = (
         "attempt_id",
         "beginning",
+        "cut_offset",
         "epoch",
         "epoch_seen",
         "generation_max",
@@ -61,6 +62,8 @@ class Ownership:
         self.winner: Checkpoint | None = None
         #: Offset of the newest checkpoint of the current epoch, refreshes included.
         self.winner_offset = -1
+        #: The highest that any checkpoint named which counted, but for our own: no owner needs what lies below it. -1: none did.
+        self.cut_offset = -1
         #: Highest generation of any checkpoint that counted.
         self.generation_max = 0
         #: Ours, once claimed.
@@ -94,7 +97,7 @@ class Ownership:
     def begin_at(self, position: Position, checkpoint: Checkpoint, offset: int) -> None:
         """Begin behind a record at an offset, whose epoch this checkpoint opened or renewed."""
         self.position, self.winner, self.winner_offset = position, checkpoint, offset
-        self.generation_max = checkpoint.generation
+        self.generation_max, self.cut_offset = checkpoint.generation, checkpoint.cut_offset
         self.beginning = Beginning(0)
 
     def judge(self, record: LogRecord) -> Verdict:
@@ -123,6 +126,7 @@ class Ownership:
         self.winner = checkpoint
         self.winner_offset = record.offset
         self.generation_max = max(self.generation_max, checkpoint.generation)
+        self.cut_offset = max(self.cut_offset, checkpoint.cut_offset)
         if not is_own:
             return Verdict.RIVAL
         return Verdict.REFRESH if was_own else Verdict.OWN

@@ -17,6 +17,10 @@ class Reading:
         self.ownership = Ownership()
         self.check = LogCheck(partition, identity)
         self.log_start = 0
+        #: As the tail sees it; an owner takes it over with its next tick.
+        self.log_start_seen = 0
+        #: From where on the log was whole when we began to serve.
+        self.whole_from = 0
         #: Offset of the next record to be read.
         self.position = 0
         #: Of our newest checkpoint that counted.
@@ -43,13 +47,32 @@ class Reading:
         """Move behind offsets that hold nothing for a reader."""
         self.position = max(self.position, next_offset)
 
+    def log_start_moved(self, log_start_offset: int) -> None:
+        """Learn where the log starts, whoever deleted what lay below."""
+        self.log_start_seen = max(self.log_start_seen, log_start_offset)
+
     def records_deleted(self, log_start_offset: int) -> None:
         """Move the log start up."""
         self.log_start = max(self.log_start, log_start_offset)
-        if self.log_start == self.checkpoint_offset:
-            self.bytes_cut = self.checkpoint_bytes
+        self._count_what_is_cut()
 
     def found_own_checkpoint(self, offset: int) -> None:
         """Remember our newest checkpoint, from which on the log is all that is needed."""
         self.checkpoint_offset = offset
         self.checkpoint_bytes = self.bytes_counted
+        self._count_what_is_cut()
+
+    def serve(self) -> None:
+        """Take the log as it was read for whole."""
+        self.whole_from = max(self.log_start, self.restored_from_offset)
+
+    def is_missing_records(self) -> bool:
+        """Tell whether the log starts above all that an owner has named as not needed: another program deleted records.
+
+        What an owner names has its replacement in the log, so a log that starts there, or below, is whole for every load.
+        """
+        return self.log_start > max(self.whole_from, self.cut_offset, self.ownership.cut_offset)
+
+    def _count_what_is_cut(self) -> None:
+        if self.log_start == self.checkpoint_offset:
+            self.bytes_cut = self.checkpoint_bytes

@@ -77,6 +77,8 @@ class Serving:
         self._reading = reading
         self._ownership = reading.ownership
         self._too_large = too_large
+        self._is_missing_records = False
+        reading.serve()
 
     # ---- the log ---------------------------------------------------------------------------------------------------
 
@@ -211,14 +213,27 @@ class Serving:
         return True
 
     def tick(self, now_ms: int) -> End | None:
-        """Fail where the log neither shows an append nor reports it as failed.
+        """Fail where the log neither shows an append nor reports it as failed; write lines about records that others deleted.
 
-        Without it, appends lost without a word would wait for ever where nothing more may be parked behind them.
+        Without the first, appends lost without a word would wait for ever where nothing more may be parked behind them.
         """
+        self._look_for_missing_records()
         limit_ms = self._tenancy.config.append_stall_ms
         if self.parking.stalled_ms(now_ms) < limit_ms:
             return None
         return Fail(OutcomeUnknown(f"an append was neither read back nor reported for {limit_ms} ms"))
+
+    def _look_for_missing_records(self) -> None:
+        reading = self._reading
+        if reading.log_start_seen > reading.log_start:
+            reading.records_deleted(reading.log_start_seen)
+        if reading.is_missing_records() is self._is_missing_records:
+            return
+        self._is_missing_records = not self._is_missing_records
+        if self._is_missing_records:
+            self._note("warning", "log_records_deleted", {"log_start": reading.log_start})
+        else:
+            self._note("info", "log_whole_again", {"log_start": reading.log_start, "whole_from": reading.cut_offset})
 
     def validate(self) -> None:
         """Check the invariants; cheap enough to run after each step of a test."""
@@ -269,7 +284,7 @@ class Serving:
         left_out = self._too_large.admit(now_ms, _REPEATED_LINE_MS)
         if left_out is not None:
             fields: dict[str, object] = {"key": str(key), "size_bytes": size, "reason": refused.reason}
-            self._note("record_refused", fields | left_out)
+            self._note("error", "record_refused", fields | left_out)
         return RecordTooLarge(f"a record of {size} bytes is larger than the log takes: {refused.reason}", key)
 
     def _undo(self, sequence: int, operation: Operation, outcome: CoordinatorError) -> End | None:
@@ -284,8 +299,8 @@ class Serving:
 
     def _note_bug(self, event: str, bug: Exception, operation: Operation | None) -> None:
         named: dict[str, object] = {} if operation is None else {"operation": operation.name}
-        self._note(event, named | {"error": repr(bug), "exc_info": bug})
+        self._note("error", event, named | {"error": repr(bug), "exc_info": bug})
 
-    def _note(self, event: str, fields: dict[str, object]) -> None:
+    def _note(self, level: str, event: str, fields: dict[str, object]) -> None:
         origin = {"partition": self._index, "state": "active", "generation": self._tenancy.generation}
-        self._outbox.effects.append(Note("error", event, fields | origin))
+        self._outbox.effects.append(Note(level, event, fields | origin))

@@ -6,14 +6,14 @@ import asyncio
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import OFFSET_END, Consumer, TopicPartition
 from structlog.testing import capture_logs
 
 from holdfast.api.results import ReadResult
 from holdfast.records.batches import ACKNOWLEDGED, StateBatch
 from holdfast.records.checkpoint import CHECKPOINT_KEY
 from tests.real.nodes import topic_id_of
-from tests.real.running_node import RunningNode, make_settings, read_log, running
+from tests.real.running_node import RunningNode, cut, make_settings, read_log, running
 from tests.real.shared_kafka import NewTopicFactory
 
 pytestmark = pytest.mark.real
@@ -68,6 +68,25 @@ async def test_a_log_gets_short_under_load_and_loads_to_the_same_state(kafka: st
     async with running(settings) as again:
         assert await states(again, orders) == before
         assert (await again.client.admin("partitions"))[0]["records_loaded"] == len(records) + 1
+
+
+async def test_what_another_program_deletes_is_written_again_and_not_lost(
+    kafka: str, topic: str, orders: bytes
+) -> None:
+    settings = make_settings(kafka, topic, **(SETTINGS | {"pruning_dead_bytes_min": 2**31 - 1}))
+    with capture_logs() as lines:
+        async with running(settings) as node:
+            await fill(node, orders)
+            before = await states(node, orders)
+            cut(kafka, topic, 0, OFFSET_END)
+            await node.until(lambda: "log_whole_again" in [line["event"] for line in lines], "a whole log")
+    events = [line["event"] for line in lines]
+    assert events.index("log_records_deleted") < events.index("log_whole_again")
+    assert len(read_log(kafka, topic, 0)) == SHARE_PARTITIONS + 2, (
+        "a checkpoint, the states, and the checkpoint that names it"
+    )
+    async with running(settings) as again:
+        assert await states(again, orders) == before
 
 
 async def test_a_registered_reader_holds_the_log_until_it_commits(kafka: str, topic: str, orders: bytes) -> None:

@@ -28,11 +28,11 @@ class ClusterNode(Node):
     def __init__(self, world: ClusterWorld, name: str, *, is_static: bool) -> None:
         self.past_told_ms: dict[int, int] = {}  #: by log partition, when an old leader's word was rightly believed last
         self.must_be_accepted: set[int] = set()  #: log partitions that lost what this process saw committed
-        self.told_short: set[int] = (
-            set()
-        )  #: log partitions of which a leader of the past told an end below what was committed
+        #: Log partitions of which a leader of the past told an end below what was committed.
+        self.told_short: set[int] = set()
         self.accepted: dict[int, int | None] = {}  #: log partitions that an admin accepted here: under which generation
         self.is_started = False
+        self._logs = world  #: what befalls them
         super().__init__(world, name, is_static=is_static)
         assert isinstance(self.log, ProcessLog)
         self.kafka_log = self.log
@@ -77,6 +77,14 @@ class ClusterNode(Node):
     def handle(self, api_key: int, request: StateRequest, respond: Callable[[StateResponse], None]) -> None:
         """Take a request when the process runs."""
         self.process.run(partial(self.topics.let_in, api_key, request, respond))
+
+    def note(self, level: str, event: str, fields: dict[str, object]) -> None:
+        """See `Host.note`; an owner may say that its log holds everything again."""
+        super().note(level, event, fields)
+        if event == "log_whole_again":
+            index = fields["partition"]
+            assert isinstance(index, int)
+            self._logs.log_made_whole(index)
 
     # ---- LogListener -----------------------------------------------------------------------------------------------
 
@@ -149,6 +157,8 @@ class ClusterNode(Node):
             is_accepted = index in self.accepted or partition.reading.check.accepted_reason is not None
             if index in self.must_be_accepted and not is_accepted:
                 violate(Invariant.LOSS_IS_TOLD, f"{self.name}/{index} serves at {partition.reading.position}")
+            if index in self._logs.made_whole and not is_accepted:
+                self.world.count("served what was made whole")
             self.must_be_accepted.discard(index)
             self.seen_committed[index] = partition.committed_offset
 

@@ -48,6 +48,8 @@ class ClusterWorld(World):
         }
         self.ends_lost: set[int] = set()  #: log partitions that had been cut when they lost their end
         self.starts_fell_back: set[int] = set()  #: log partitions that start, or started, below a cut
+        self.made_whole: set[int] = set()  #: log partitions whose owner has written again what another program deleted
+        self._whole_from: dict[int, int] = {}  #: by log partition that another program cut: where its truth begins
         self._processes = 0
         self._ghosts: list[Partition] = []  #: logs as somebody knows them who read them before something was lost
 
@@ -92,6 +94,7 @@ class ClusterWorld(World):
             self._truths[id(partition)].is_judged = False
         self.ends_lost.clear()
         self.starts_fell_back.clear()
+        self._whole_from.clear()
         self.cluster.recreate_topic()
 
     def move_start_back(self, index: int, log_start: int) -> None:
@@ -106,13 +109,27 @@ class ClusterWorld(World):
     def cut_by_others(self, index: int, before_offset: int) -> None:
         """Let another program delete records."""
         partition = self.cluster.topic.partition(index)
+        before = self._truths[id(partition)]
+        if before.is_judged or before.awaits_load:
+            self._whole_from[index] = before.start_offset
         partition.log_start_offset = self._starts[id(partition)] = before_offset
         self.foreign_cuts[index] = before_offset
+        self.made_whole.discard(index)
         self._judge_anew(index, is_whole=False)
+
+    def log_made_whole(self, index: int) -> None:
+        """Hold loads to all that the log ever held, of which its owner has written again what another program deleted."""
+        start = self._whole_from.pop(index, None)
+        self.foreign_cuts.pop(index, None)
+        if start is not None:
+            self.count("log made whole")
+            self.made_whole.add(index)
+            self._judge_anew(index, is_whole=True, truth_start=start)
 
     def lose_end(self, index: int, end_offset: int) -> None:
         """Lose committed records, as when a broker that was not in sync becomes the leader."""
         partition = self.cluster.topic.partition(index)
+        self._whole_from.pop(index, None)
         if partition.log_start_offset:
             self.ends_lost.add(index)
         before = self._truths[id(partition)]

@@ -80,13 +80,11 @@ class Node:
         self.states: dict[int, str] = {}
         self.instances: dict[int, int] = {}  #: by log partition, when its state was seen last
         self.raised: list[tuple[int, int]] = []  #: (log partition, instance) that raised since the last check
-        self.seen_committed: dict[
-            int, int
-        ] = {}  #: by log partition, the offset behind the newest record of ours that counted
+        #: By log partition, the offset behind the newest record of ours that counted.
+        self.seen_committed: dict[int, int] = {}
         self.has_unloaded = False  #: an instance ended since the last check
-        self.decided: WatchedOperation | None = (
-            None  #: the operation that decided last, whose records are appended next
-        )
+        #: The operation that decided last, whose records are appended next.
+        self.decided: WatchedOperation | None = None
         self.log = world.open_log(name)
         node_id, address = world.identity_of(name)
         config = partition_config(
@@ -334,9 +332,7 @@ class Node:
             violate(Invariant.DISTRUSTED_IS_NOT_SERVED, f"{self.name}/{index} serves: {self.runtime.log_alarm}")
         self.instances[index] = partition.reading.instance
         if self.world.is_tracing:
-            self.world.trace(
-                f"  {self.name}/{index} is {after} (instance {partition.reading.instance}, {partition.failure})"
-            )
+            self.world.trace(f"  {self.name}/{index} is {after} ({self.instances[index]}, {partition.failure})")
 
     def may_be_alarmed(self, partition: Partition) -> bool:
         """Tell whether something happened to a log partition of which an admin has to know."""
@@ -372,6 +368,10 @@ class Node:
     def caught_up(self, partition: int, instance: int, next_offset: int) -> None:
         """See `LogListener.caught_up`."""
         self.runtime.caught_up(partition, instance, next_offset)
+
+    def log_start_moved(self, partition: int, instance: int, log_start_offset: int) -> None:
+        """See `LogListener.log_start_moved`."""
+        self.runtime.log_start_moved(partition, instance, log_start_offset)
 
     def read_failed(self, partition: int, instance: int, error: ReadError) -> None:
         """See `LogListener.read_failed`."""

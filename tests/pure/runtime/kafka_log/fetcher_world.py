@@ -40,6 +40,10 @@ class Reports:
     def ended(self, partition: int, instance: int, next_offset: int, last_epoch: int) -> None:
         self.lines.append(f"{partition} instance {instance}: ended at {next_offset}")
 
+    def log_start_moved(self, partition: int, instance: int, log_start_offset: int) -> None:
+        if log_start_offset:
+            self.lines.append(f"{partition} instance {instance}: log starts at {log_start_offset}")
+
     def read_failed(self, partition: int, instance: int, error: ReadError) -> None:
         self.lines.append(f"{partition} instance {instance}: {'alarm' if error.is_alarm else 'failed'}, {error.text}")
 

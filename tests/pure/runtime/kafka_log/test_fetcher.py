@@ -282,3 +282,45 @@ async def test_while_a_broker_wants_a_pause_it_is_sent_nothing_and_the_rest_of_t
         await asyncio.sleep(0)
     assert len(silent_brokers.requests) == 1
     await asyncio.wait_for(tail.close(), 60)
+
+
+# ---- where the log starts: whoever deletes records, the owner hears of it --------------------------------------------
+
+
+def starting_at(log_start: int, records: bytes = b"") -> Fetched:
+    return found(records)._replace(log_start_offset=log_start)
+
+
+async def test_each_new_log_start_is_reported_once_before_the_records_that_came_with_it(
+    tail: Fetcher, silent_brokers: FakeBrokers, reports: Reports
+) -> None:
+    tail.follow(0, 3, 5)
+    answers = [starting_at(4), starting_at(4), starting_at(2), starting_at(5, batch(5, [b"a"]))]
+    await answer(silent_brokers, *(fetched([each]) for each in answers))
+    assert reports.lines == [
+        "0 instance 3: log starts at 4",
+        "0 instance 3: log starts at 5",
+        "0 instance 3: 5 a",
+        "0 instance 3: stands at 6",
+    ]
+
+
+async def test_a_load_is_told_where_the_log_started_when_it_began_and_nothing_else(
+    tail: Fetcher, silent_brokers: FakeBrokers, reports: Reports
+) -> None:
+    tail.follow(0, 3, 5, end_offset=9)
+    await answer(silent_brokers, fetched([starting_at(5)]))
+    assert reports.lines == []
+
+
+@pytest.mark.parametrize("wrong", [found(b"", error_code=1), found(b"", is_diverging=True)])
+async def test_what_is_wrong_with_a_partition_comes_without_a_log_start(
+    tail: Fetcher, silent_brokers: FakeBrokers, reports: Reports, wrong: Fetched
+) -> None:
+    tail.follow(0, 3, 5)
+    await silent_brokers.wait_requests(1)
+    silent_brokers.answers.append(lambda _: fetched([wrong._replace(log_start_offset=7)]))
+    silent_brokers.answer_one()
+    await wait_until(lambda: bool(reports.lines))
+    assert len(reports.lines) == 1
+    assert "log starts" not in reports.lines[0]
