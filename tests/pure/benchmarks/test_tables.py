@@ -44,13 +44,13 @@ def test_the_table_for_newcomers_has_medians_and_leaves_out_what_was_not_measure
     ]
 
 
-def test_what_the_reasons_name_is_what_was_measured() -> None:
+def test_what_is_said_of_restores_is_what_was_measured() -> None:
     runs = json.loads((program.RESULTS / "load.json").read_text())["runs"]
     whole, pruned, fast = (
         median(run["seconds"] for run in runs if run["contender"] == who)
         for who in ("holdfast", "holdfast-pruned", "holdfast-fast")
     )
-    text = (ROOT / "docs" / "architecture.md").read_text()
+    text = (ROOT / "benchmarks" / "findings" / "node.md").read_text()
     assert f"{pruned:.2f} s after pruning, {fast:.2f} s from snapshots" in text
     assert re.findall(r"its load takes ([\d.]+) s, five times as long", text) == [f"{whole:.1f}"]
     assert round(whole / fast) == 5
