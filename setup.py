@@ -41,8 +41,8 @@ INTERPRETED = {
     "holdfast/runtime/kafka_log/shell.py",  # starts and stops
     "holdfast/daemon/server/admin.py",  # seldom, from here on
     "holdfast/daemon/server/wire/admission.py",
-    "holdfast/daemon/server/wire/entrance.py",
-    "holdfast/daemon/server/entrance.py",
+    "holdfast/daemon/server/wire/security.py",
+    "holdfast/daemon/server/security.py",
     "holdfast/daemon/server/cluster_view.py",
     "holdfast/daemon/server/find_coordinator.py",
     "holdfast/daemon/server/listener.py",

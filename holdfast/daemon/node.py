@@ -43,10 +43,10 @@ from holdfast.daemon.partitions.partitions import LogPlace, Partitions
 from holdfast.daemon.server.admin import Admin
 from holdfast.daemon.server.api_table import APIS, ApiHandler
 from holdfast.daemon.server.cluster_view import Node as NodeAddress
-from holdfast.daemon.server.entrance import CannotAdmit, NodeEntrance
 from holdfast.daemon.server.listener import Server
 from holdfast.daemon.server.metrics import ServerMetrics
 from holdfast.daemon.server.other_nodes import OtherNodes
+from holdfast.daemon.server.security import CannotAdmit, NodeSecurity
 from holdfast.daemon.server.sockets import CannotListen
 from holdfast.daemon.server.wire.connections import Connections
 from holdfast.daemon.settings.logging import ClientLines, LibraryLines
@@ -349,9 +349,9 @@ class Node:
         authorizer = make_authorizer(settings, audit, self.files)
         handler = ApiHandler(share_calls, StartingView(find_this_node), admin, authorizer, settings.limits)
         report = ClientLines(settings.logging.client_lines_per_minute_max)
-        entrance = NodeEntrance(settings.security, self.files, self.registry, audit, bugs)
-        at_exit("logins", entrance.stop)
-        server = Server(Connections(handler, APIS, settings.limits, report, bugs, entrance=entrance), self._sockets)
+        security = NodeSecurity(settings.security, self.files, self.registry, audit, bugs)
+        at_exit("logins", security.stop)
+        server = Server(Connections(handler, APIS, settings.limits, report, bugs, security=security), self._sockets)
         await server.start(*settings.listener.listen_address)
         if self._sockets:  # of whoever accepts there, clients expect to hear who serves what, or soon that nobody knows
             server.accept_shared_when(self._knows_work, settings.host.worker_accept_timeout_ms)

@@ -15,7 +15,7 @@ from confluent_kafka.admin import AdminClient
 
 from holdfast.daemon.file_watch import FileWatch
 from holdfast.daemon.internal_errors import InternalErrors
-from holdfast.daemon.server.entrance import NodeEntrance
+from holdfast.daemon.server.security import NodeSecurity
 from holdfast.daemon.settings.components.listener import SecuritySettings
 from holdfast.kafka.protocol.scram import KEY_BYTES
 from holdfast.metrics.instruments import Counter
@@ -48,14 +48,14 @@ async def guarded(protocol: Protocol, files: SecuredFiles) -> AsyncIterator[Serv
         client_properties_file="unused",
         sasl_enabled_mechanisms=MECHANISMS,
     )
-    entrance = NodeEntrance(
+    security = NodeSecurity(
         settings, FileWatch(Registry(), InternalErrors(Counter())), Registry(), AUDIT, InternalErrors(Counter())
     )
     try:
-        async with serve(entrance=entrance) as served:
+        async with serve(security=security) as served:
             yield served
     finally:
-        await entrance.stop()
+        await security.stop()
 
 
 async def by_librdkafka(served: Served, protocol: Protocol, files: SecuredFiles, mechanism: str) -> bool:

@@ -29,8 +29,8 @@ from holdfast.daemon.server.cluster_view import Node
 from holdfast.daemon.server.listener import Server
 from holdfast.daemon.server.sockets import has_waiting
 from holdfast.daemon.server.wire.connections import Connections, Handler
-from holdfast.daemon.server.wire.entrance import Entrance
 from holdfast.daemon.server.wire.protocol import ClientProtocol
+from holdfast.daemon.server.wire.security import ListenerSecurity
 from holdfast.daemon.settings.components.listener import LimitSettings
 from holdfast.kafka.protocol import frames
 from holdfast.metrics.instruments import Counter
@@ -178,7 +178,7 @@ async def serve(
     handler: Handler | None = None,
     clock: Callable[[], float] = monotonic,
     shared: Sequence[socket.socket] = (),
-    entrance: Entrance | None = None,
+    security: ListenerSecurity | None = None,
 ) -> AsyncIterator[Served]:
     """Run a server on loopback, and on sockets of others, whose only node is itself."""
     counted = Counter()
@@ -190,7 +190,7 @@ async def serve(
         Admin(commands or {}, 60_000, bugs),
     )
     handler = handler or ApiHandler(service, cluster, admin, OPEN)
-    server = Server(Connections(handler, APIS, limits or LimitSettings(), reports, bugs, clock, entrance), shared)
+    server = Server(Connections(handler, APIS, limits or LimitSettings(), reports, bugs, clock, security), shared)
     await server.start("127.0.0.1", 0)
     await server.accept_shared()
     cluster.nodes = [Node(1, "127.0.0.1", server.port)]

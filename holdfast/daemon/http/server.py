@@ -20,7 +20,7 @@ from holdfast.daemon.internal_errors import InternalErrors
 from holdfast.daemon.login.tls import FollowedTls
 from holdfast.daemon.server.sockets import CannotListen, listen
 from holdfast.daemon.server.wire.admission import Admission
-from holdfast.daemon.server.wire.entrance import accept_encrypted, encrypt, keep_accepting
+from holdfast.daemon.server.wire.security import accept_encrypted, encrypt, keep_accepting
 from holdfast.daemon.settings.components.http import HttpSettings
 from holdfast.kafka.addresses import format_address
 
@@ -166,8 +166,8 @@ class _Connection(asyncio.Protocol):
 
     # What comes of the TLS handshake.
 
-    def knock(self, accepted: socket.socket, peer_name: object) -> None:
-        """See `wire.entrance.Knocking`."""
+    def take_socket(self, accepted: socket.socket, peer_name: object) -> None:
+        """See `wire.security.HandshakeConnection`."""
         assert self._tls is not None
         if not self._enter(peer_name):
             accepted.close()
@@ -176,7 +176,7 @@ class _Connection(asyncio.Protocol):
         self._handshake = asyncio.ensure_future(handshake)
 
     def not_encrypted(self, why: str) -> None:
-        """See `wire.entrance.Knocking`."""
+        """See `wire.security.HandshakeConnection`."""
         if self._handshake is not None:
             self._handshake = None
             self._leave()

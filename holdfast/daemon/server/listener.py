@@ -15,8 +15,8 @@ import structlog
 
 from holdfast.daemon.server.sockets import has_waiting, listen
 from holdfast.daemon.server.wire.connections import Connections, Handler
-from holdfast.daemon.server.wire.entrance import accept_encrypted, keep_accepting
 from holdfast.daemon.server.wire.protocol import ClientProtocol
+from holdfast.daemon.server.wire.security import accept_encrypted, keep_accepting
 
 _log = structlog.get_logger(__name__)
 
@@ -85,7 +85,7 @@ class Server:
         for each in sockets:
             if each in self._accepting:  # it is tried again after another one failed
                 continue
-            if self.connections.entrance.ssl_context is None:
+            if self.connections.security.ssl_context is None:
                 self._listeners.append(await loop.create_server(self._make_protocol, sock=each, backlog=backlog))
             else:
                 self._keep_accepting(partial(accept_encrypted, each, self._make_client), "holdfast-accept")

@@ -1,4 +1,4 @@
-"""Adaptive linger: how long records wait for company.
+"""Adaptive linger: how long records wait for others to leave with them.
 
 A request costs a broker, its followers and us as much as several records, so under load fewer of them carry more.
 As a rule one is in flight: the next one leaves behind its answer, or when that takes longer than answers usually do.
@@ -19,8 +19,8 @@ _LARGE_ENOUGH: Final = 3 / 4
 _PATIENCE: Final = 1 / 2
 #: Timers of an event loop count in milliseconds, so less is not waited for.
 _PATIENCE_MIN_S: Final = 0.001
-#: The longest that a record, or a query, waits for company from the first look on, whatever its broker does; in seconds.
-COMPANY_MAX_S: Final = 0.005
+#: The longest that a record, or a query, waits for others from the first look on, whatever its broker does; in seconds.
+FLUSH_WAIT_MAX_S: Final = 0.005
 
 
 class Linger:
@@ -70,7 +70,7 @@ class Linger:
         return self._sent_s + min(max(self._usual_s, self._min_s), self._max_s)
 
 
-class Company:
+class FlushRule:
     """The rule by which a flush is worth it: enough records wait, or no more come.
 
     Outstanding are the records that wait and those that are in flight, to all brokers; batches that are sent again are not among them.
@@ -82,7 +82,7 @@ class Company:
         """Begin with nothing outstanding.
 
         Args:
-            max_s: a record waits for company for so long at most; 0 or less: never.
+            max_s: a record waits for others for so long at most; 0 or less: never.
             enough: the part of what is usually outstanding that is worth a flush.
         """
         self._max_s = max_s

@@ -1,7 +1,7 @@
 """Where logs begin and end, queried from the brokers (ListOffsets).
 
 One query for latest offsets is in flight to each broker, and what is wanted meanwhile goes with its next one.
-That leaves when those who waited for the answer have theirs and the sockets were read, and waits for company (`linger.Company`):
+That leaves when those who waited for the answer have theirs and the sockets were read, and waits for others (`linger.FlushRule`):
 a query costs the broker and us as much as many log partitions in it, and under load the requests of others have come by then.
 A broker that was frozen answers late and with offsets of the past, so an answer is used only while the broker still leads.
 Frozen for longer than its session with the controllers, it may have lost its leadership and not know it yet.
@@ -21,7 +21,7 @@ from holdfast.kafka.errors import ConnectionFailed
 from holdfast.kafka.leaders import Brokers, Leader
 from holdfast.kafka.protocol import requests
 from holdfast.runtime.kafka_log.bug_reports import BugReports
-from holdfast.runtime.kafka_log.linger import COMPANY_MAX_S, Company
+from holdfast.runtime.kafka_log.linger import FLUSH_WAIT_MAX_S, FlushRule
 from holdfast.runtime.metrics import RuntimeMetrics
 
 #: In place of the leader of a partition of which none is known.
@@ -90,7 +90,7 @@ class OffsetQueries:
         #: By broker, of the query in flight: the leader by partition; empty between one query and the next, which is due then.
         self._in_flight: dict[int, dict[int, Leader]] = {}
         #: By broker: when its next query is worth sending.
-        self._company: defaultdict[int, Company] = defaultdict(partial(Company, COMPANY_MAX_S, _ENOUGH))
+        self._flush_rules: defaultdict[int, FlushRule] = defaultdict(partial(FlushRule, FLUSH_WAIT_MAX_S, _ENOUGH))
         self._tasks: set[asyncio.Task[Any]] = set()
         self._is_closed = False
         self._silence_max_s = leader_silence_max_ms / 1_000
@@ -176,7 +176,7 @@ class OffsetQueries:
         wanted_as = {partition: self._led_as(partition) for partition in partitions}
         query = _Query(broker_id, wanted_as, self._round, self._loop.time())
         self._in_flight[broker_id] = wanted_as
-        self._company[broker_id].on_sent(len(wanted_as), 0)
+        self._flush_rules[broker_id].on_sent(len(wanted_as), 0)
         try:
             connection = self._brokers.open_connection(broker_id, _CONNECTION)
             if connection is None or self._throttle.wait_s(broker_id) > 0:
@@ -250,12 +250,12 @@ class OffsetQueries:
     def _end_turns(self, query: _Query) -> None:
         """End a query, and look at what else is wanted of its broker once those who waited are answered and the sockets were read."""
         self._in_flight[query.broker_id] = {}
-        self._company[query.broker_id].on_ended(query.size)
+        self._flush_rules[query.broker_id].on_ended(query.size)
         self._loop.call_soon(self._loop.call_soon, self._end_turn, query.broker_id)
 
     def _end_turn(self, broker_id: int) -> None:
-        """Query what is wanted of a broker, or wait for another turn if that may bring company."""
-        if self._company[broker_id].is_complete(len(self._wanted.get(broker_id, ())), self._loop.time()):
+        """Query what is wanted of a broker, or wait for another turn if that may bring more."""
+        if self._flush_rules[broker_id].is_complete(len(self._wanted.get(broker_id, ())), self._loop.time()):
             self._query_next(broker_id)
         else:
             self._loop.call_soon(self._end_turn, broker_id)

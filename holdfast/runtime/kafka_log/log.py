@@ -42,10 +42,10 @@ class KafkaLogConfig:
     message_timeout_ms: int
     #: Of what we append, by Kafka's number.
     state_topic_compression_codec: int
-    #: How long a record waits for company; 0 or -1: while each turn of the loop brings some, until that is enough; with -1 behind a
+    #: How long a record waits for others; 0 or -1: while each turn of the loop brings some, until that is enough; with -1 behind a
     #: slow answer, too, until a request is as large as those before it.
     append_linger_ms: float
-    #: The longest wait for company while a broker has not answered.
+    #: The longest wait for others while a broker has not answered.
     append_linger_max_ms: float
     #: Records handed over and not yet sent.
     producer_queue_records_max: int

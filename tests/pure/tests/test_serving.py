@@ -13,7 +13,7 @@ import pytest
 
 from holdfast.daemon.file_watch import FileWatch
 from holdfast.daemon.internal_errors import InternalErrors
-from holdfast.daemon.server.entrance import NodeEntrance
+from holdfast.daemon.server.security import NodeSecurity
 from holdfast.daemon.settings.components.listener import SecuritySettings
 from holdfast.metrics.instruments import Counter
 from holdfast.metrics.registry import Registry
@@ -22,18 +22,18 @@ from tests.world.identity.secured import SecuredFiles
 from tests.world.serving import serve
 
 
-async def end_beside_new_connections(security: SecuritySettings, turns: int) -> None:
+async def end_beside_new_connections(settings: SecuritySettings, turns: int) -> None:
     bugs = InternalErrors(Counter())
-    entrance = NodeEntrance(security, FileWatch(Registry(), bugs), Registry(), AUDIT, bugs)
+    security = NodeSecurity(settings, FileWatch(Registry(), bugs), Registry(), AUDIT, bugs)
     with ExitStack() as clients:
-        async with serve(entrance=entrance) as served:
+        async with serve(security=security) as served:
             await asyncio.sleep(0)
             for _ in range(2):
                 client = clients.enter_context(socket.socket())
                 client.connect(("127.0.0.1", served.server.port))
             for _ in range(turns):
                 await asyncio.sleep(0)
-        await entrance.stop()
+        await security.stop()
 
 
 @pytest.mark.parametrize("protocol", ["PLAINTEXT", "SSL"])

@@ -17,7 +17,7 @@ from holdfast.daemon.internal_errors import InternalErrors
 from holdfast.daemon.login.credentials import SECRET_BYTES, KeptUsers, derive
 from holdfast.daemon.login.users_file import write_kept
 from holdfast.daemon.server.api_table import APIS
-from holdfast.daemon.server.entrance import NodeEntrance
+from holdfast.daemon.server.security import NodeSecurity
 from holdfast.daemon.server.wire.requests import Body, Request
 from holdfast.daemon.settings.components.listener import LimitSettings, SecuritySettings
 from holdfast.kafka.protocol.api_keys import API_VERSIONS
@@ -39,13 +39,13 @@ KEYS = {each: derive(each, "sesame", 4_096) for each in KEY_BYTES}
 
 @dataclass
 class Guarded:
-    """A server with an entrance, who came in, and what it reports."""
+    """A server with TLS or logins, who came in, and what it reports."""
 
     served: Served
-    entrance: NodeEntrance
+    security: NodeSecurity
     files: FileWatch
     registry: Registry
-    #: Counts those of the entrance.
+    #: Counts those of its logins.
     bugs: Counter
     principals: list[str] = field(default_factory=list)
 
@@ -92,12 +92,12 @@ async def guarded(
             principals.append(request.principal)
             respond(b"done")
 
-    entrance = NodeEntrance(settings, files, registry, AUDIT, InternalErrors(bugs))
+    security = NodeSecurity(settings, files, registry, AUDIT, InternalErrors(bugs))
     try:
-        async with serve(limits, handler=handler, entrance=entrance) as served:
-            yield Guarded(served, entrance, files, registry, bugs, principals)
+        async with serve(limits, handler=handler, security=security) as served:
+            yield Guarded(served, security, files, registry, bugs, principals)
     finally:
-        await entrance.stop()
+        await security.stop()
 
 
 def _versions() -> bytes:

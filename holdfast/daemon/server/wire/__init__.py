@@ -8,7 +8,7 @@
 | `connection`      | one connection without I/O: bytes in, events out                       |
 | `protocol`        | one connection on asyncio                                              |
 | `connections`     | all connections of a server, and what they share                       |
-| `entrance`        | what a connection needs of TLS and of a login                          |
+| `security`        | what a connection needs of TLS and of a login                          |
 | `admission`       | how many there may be, and from where                                  |
 | `accounts`        | what those of one client have in common: its quota and its turns       |
 | `turns`           | which one is worked for next                                           |

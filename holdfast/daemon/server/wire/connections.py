@@ -15,10 +15,10 @@ from holdfast.daemon.internal_errors import InternalErrors
 from holdfast.daemon.server.wire.accounts import Accounts
 from holdfast.daemon.server.wire.admission import Admission
 from holdfast.daemon.server.wire.buffers import Buffers
-from holdfast.daemon.server.wire.entrance import Entrance, OpenEntrance
 from holdfast.daemon.server.wire.open_connection import OpenConnection
 from holdfast.daemon.server.wire.request_batch import RequestBatch
 from holdfast.daemon.server.wire.requests import Api, Request, RequestMemory, Respond, Steps, Violation
+from holdfast.daemon.server.wire.security import ListenerSecurity, PlaintextSecurity
 from holdfast.daemon.server.wire.turns import Turns
 from holdfast.daemon.settings.components.listener import LimitSettings
 
@@ -45,7 +45,7 @@ class Connections:
         report: ClientReport,
         internal_errors: InternalErrors,
         clock: Callable[[], float] = monotonic,
-        entrance: Entrance | None = None,
+        security: ListenerSecurity | None = None,
     ) -> None:
         """Begin without a connection.
 
@@ -56,7 +56,7 @@ class Connections:
             report: logs what clients do.
             internal_errors: where bugs go.
             clock: gives seconds and never goes back.
-            entrance: how clients come in; at none nobody logs in.
+            security: TLS and logins of the listener; None: neither.
         """
         self.handler = handler
         self.apis = apis
@@ -64,7 +64,7 @@ class Connections:
         self.report = report
         self.internal_errors = internal_errors
         self.clock = clock
-        self.entrance = entrance or OpenEntrance()
+        self.security = security or PlaintextSecurity()
         self.turns = Turns(limits.request_slice_ms, clock)
         self.batch = RequestBatch(self.turns, internal_errors)
         self.is_draining = False

@@ -14,9 +14,9 @@ from typing import Final, cast
 from holdfast.daemon.server.wire.accounts import Account
 from holdfast.daemon.server.wire.connection import NEED_MEMORY, NEED_QUOTA, Connection
 from holdfast.daemon.server.wire.connections import Connections
-from holdfast.daemon.server.wire.entrance import Login, NotAdmitted, encrypt
 from holdfast.daemon.server.wire.open_connection import OpenConnection
 from holdfast.daemon.server.wire.requests import SMALL_FRAME_BYTES, Body, Request, Steps, StepwiseRequest, Violation
+from holdfast.daemon.server.wire.security import Login, NotAdmitted, encrypt
 from holdfast.kafka.addresses import format_address
 from holdfast.kafka.protocol.primitives import MalformedBody
 
@@ -70,16 +70,16 @@ class ClientProtocol(OpenConnection):
         self._transport = transport
         now_ms = connections.now_ms()
         self._connection = connection = Connection(connections.apis, limits, self.address, now_ms, connections.memory)
-        entrance = connections.entrance
+        security = connections.security
         try:
-            connection.principal = entrance.principal_of(certificate, self.address)
+            connection.principal = security.principal_of(certificate, self.address)
         except NotAdmitted as error:
             self.close(Violation("client_not_admitted", str(error)))
             return
         self._join_account(connection)
-        self._login = entrance.begin_login(self)
+        self._login = security.begin_login(self)
         if self._login is not None:
-            connection.await_login(entrance.login_frame_size_bytes_max, self._came_ms + entrance.login_timeout_ms)
+            connection.await_login(security.login_frame_size_bytes_max, self._came_ms + security.login_timeout_ms)
 
     def data_received(self, data: bytes) -> None:
         """Take bytes of the client."""
@@ -116,29 +116,29 @@ class ClientProtocol(OpenConnection):
 
     # What comes of the TLS handshake and of the login.
 
-    def knock(self, accepted: socket.socket, peer_name: object) -> None:
-        """See `entrance.Knocking`."""
-        connections, entrance = self._connections, self._connections.entrance
-        context = entrance.ssl_context
+    def take_socket(self, accepted: socket.socket, peer_name: object) -> None:
+        """See `security.HandshakeConnection`."""
+        connections, security = self._connections, self._connections.security
+        context = security.ssl_context
         if context is None or not self._enter(peer_name):
             accepted.close()
             return
-        timeouts_ms = entrance.login_timeout_ms, connections.limits.unread_timeout_ms
+        timeouts_ms = security.login_timeout_ms, connections.limits.unread_timeout_ms
         self._handshake = asyncio.ensure_future(encrypt(self, accepted, context, *timeouts_ms))
 
     def not_encrypted(self, why: str) -> None:
-        """See `entrance.Knocking`."""
-        self._connections.entrance.not_encrypted(self.address, why)
+        """See `security.HandshakeConnection`."""
+        self._connections.security.not_encrypted(self.address, why)
         if self._handshake is not None:
             self.close(Violation("tls_handshake_failed", why))
 
     def let_in(self, principal: str) -> None:
-        """See `entrance.Guest`."""
+        """See `security.LoginConnection`."""
         if self._connection is not None:
             self._connection.let_in(principal)
 
     def close_answered(self, violation: Violation) -> None:
-        """See `entrance.Guest`."""
+        """See `security.LoginConnection`."""
         self._is_ending = True
         self._connections.violations += 1
         self._connections.report(violation.kind, self.address, violation.text)

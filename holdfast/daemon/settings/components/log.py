@@ -55,7 +55,7 @@ class LogSettings(Component):
     )
     append_linger_ms: int = setting(
         -1,
-        "How long a record waits for company before it is sent. -1 sends it to an idle broker as soon as no more come, or, where "
+        "How long a record waits for others before it is sent. -1 sends it to an idle broker as soon as no more come, or, where "
         "answers take milliseconds, when a request would be as large as those before it; after 5 ms at most. 0 does not wait for the "
         "latter. append_linger_max_ms bounds that, and how long it waits for a broker that is not idle.",
         kafka="share.coordinator.append.linger.ms",
@@ -64,7 +64,7 @@ class LogSettings(Component):
     )
     append_linger_max_ms: int = setting(
         100,
-        "Longest time that a record waits for company because its broker has not answered the request before; as a rule "
+        "Longest time that a record waits for others because its broker has not answered the request before; as a rule "
         "it waits for that answer. 0 sends it as soon as one of produce_requests_in_flight_max connections is free.",
         ge=0,
         le=1_000,

@@ -19,7 +19,7 @@ from holdfast.kafka.protocol import requests
 from holdfast.kafka.protocol.denials import acl_remedy
 from holdfast.kafka.protocol.error_codes import PRODUCE_RETRIABLE, error_name
 from holdfast.runtime.kafka_log.bug_reports import BugReports
-from holdfast.runtime.kafka_log.linger import COMPANY_MAX_S, Company, Linger
+from holdfast.runtime.kafka_log.linger import FLUSH_WAIT_MAX_S, FlushRule, Linger
 from holdfast.runtime.kafka_log.sending.accumulator import AccumulatorConfig, RecordAccumulator
 from holdfast.runtime.kafka_log.sending.broker_slot import BrokerSlot, PendingBatch, ProduceRequest, leader_id
 from holdfast.runtime.kafka_log.sending.retries import Retries
@@ -36,9 +36,9 @@ class SenderConfig:
 
     accumulator: AccumulatorConfig
     message_timeout_ms: int
-    #: How long a record waits for company; 0 or less: while each turn of the loop brings some, until that is enough.
+    #: How long a record waits for others; 0 or less: while each turn of the loop brings some, until that is enough.
     append_linger_ms: float
-    #: The longest that a record waits for company while its broker has not answered: as long as that usually takes.
+    #: The longest that a record waits for others while its broker has not answered: as long as that usually takes.
     append_linger_max_ms: float
     #: The shortest such wait.
     append_linger_min_ms: float = 1
@@ -84,8 +84,8 @@ class Sender:
         self._bugs = BugReports(metrics.internal_errors)
         self._loop = asyncio.get_running_loop()
         self._now_s, self._clock_ms = self._loop.time, clock_ms
-        self._company_max_s = min(COMPANY_MAX_S, config.append_linger_max_ms / 1_000)
-        self._company = Company(self._company_max_s)
+        self._flush_wait_max_s = min(FLUSH_WAIT_MAX_S, config.append_linger_max_ms / 1_000)
+        self._flush_rule = FlushRule(self._flush_wait_max_s)
         self._sent = sent
         self.accumulator = RecordAccumulator(config.accumulator, sent, metrics)
         #: Ends the turn in which a flush became due; None: none is.
@@ -127,7 +127,7 @@ class Sender:
     def flush_if_all_wait(self) -> None:
         """Send now what waits, if no more is outstanding as a rule: a turn of the loop is a part of an answer's time."""
         end, is_adaptive = self._turn_end, self._config.append_linger_ms <= 0
-        if end is not None and is_adaptive and self._company.has_all(self.accumulator.records):
+        if end is not None and is_adaptive and self._flush_rule.has_all(self.accumulator.records):
             end.cancel()
             self._turn_end = None
             self._flush()
@@ -165,8 +165,8 @@ class Sender:
             self._turn_end = self._loop.call_soon(self._end_turn)
 
     def _end_turn(self) -> None:
-        """Flush, or wait for another turn if that may bring company."""
-        if self._config.append_linger_ms > 0 or self._company.is_complete(self.accumulator.records, self._now_s()):
+        """Flush, or wait for another turn if that may bring more."""
+        if self._config.append_linger_ms > 0 or self._flush_rule.is_complete(self.accumulator.records, self._now_s()):
             self._turn_end = None
             self._flush()
         else:
@@ -212,7 +212,7 @@ class Sender:
         slot = self._slots.get(broker_id)
         if slot is None:
             config = self._config
-            patience_max_s = self._company_max_s if config.append_linger_ms < 0 else 0.0
+            patience_max_s = self._flush_wait_max_s if config.append_linger_ms < 0 else 0.0
             linger = Linger(config.append_linger_min_ms / 1_000, config.append_linger_max_ms / 1_000, patience_max_s)
             slot = self._slots[broker_id] = BrokerSlot(config.produce_requests_in_flight_max, linger)
         if not slot.free:
@@ -234,7 +234,7 @@ class Sender:
                 batches.append(PendingBatch(partition, sent, expires_s))
         if batches:
             slot.linger.on_sent(now_s, records)
-            self._company.on_sent(records, self.accumulator.records)
+            self._flush_rule.on_sent(records, self.accumulator.records)
             self._send(ProduceRequest(broker_id, slot.free.pop(), slot, batches, records))
 
     def _drop_unbuilt(self, partition: int, bug: Exception) -> None:
@@ -314,7 +314,7 @@ class Sender:
         if slot is not None:
             slot.free.append(request.connection)
             slot.linger.on_ended(self._now_s())
-            self._company.on_ended(request.records)
+            self._flush_rule.on_ended(request.records)
 
     def _on_answered(self, request: ProduceRequest, began_s: float, outcome: bytes | ConnectionFailed) -> None:
         """Take the answer to a request: free what waited for it, send what waits next, and only then report.
@@ -343,7 +343,7 @@ class Sender:
         self._free(request)
         if self._config.append_linger_ms > 0:
             self._flush_ready_soon()
-        elif self._turn_end is None or self._company.is_enough(self.accumulator.records):
+        elif self._turn_end is None or self._flush_rule.is_enough(self.accumulator.records):
             self._flush()
         for batch in acknowledged:
             self._report_acknowledged(batch)

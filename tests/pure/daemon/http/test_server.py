@@ -25,7 +25,7 @@ from holdfast.daemon.http.guard import (
 from holdfast.daemon.http.server import CannotListenHttp, HttpServer
 from holdfast.daemon.internal_errors import InternalErrors
 from holdfast.daemon.login.tls import FollowedTls
-from holdfast.daemon.server.wire import entrance
+from holdfast.daemon.server.wire import security
 from holdfast.daemon.settings.components.http import HttpSettings
 from holdfast.metrics.instruments import Counter
 from holdfast.metrics.registry import Registry
@@ -283,7 +283,7 @@ async def name_shown(port: int, authority: Authority) -> str:
 async def test_a_bug_where_connections_are_accepted_is_noted_and_they_are_accepted_again(
     monkeypatch: pytest.MonkeyPatch, authority: Authority, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(entrance, "_ACCEPT_PAUSE_S", 0.0)
+    monkeypatch.setattr(security, "_ACCEPT_PAUSE_S", 0.0)
     async with encrypted(authority.sign("node", "/CN=node"), tmp_path) as at:
         really_opened, failures = at.server.opened, iter([RuntimeError("a bug")])
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from holdfast.daemon.login.certificates import CertificateWrong, distinguished_name, valid_until
 from holdfast.daemon.login.tls import TlsFilesWrong, load_tls
-from holdfast.daemon.server.entrance import tls_files
+from holdfast.daemon.server.security import tls_files
 from holdfast.daemon.settings.components.listener import SecuritySettings
 from tests.world.identity.certificates import Authority, Pair, elements, encode, with_subject
 from tests.world.identity.subjects import make_subject, subjects

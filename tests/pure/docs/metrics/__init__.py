@@ -10,8 +10,8 @@ from holdfast.daemon.group_metrics.series import GroupSeries
 from holdfast.daemon.internal_errors import InternalErrors
 from holdfast.daemon.login.tls import show_certificate
 from holdfast.daemon.membership.metrics import AssignmentMetrics
-from holdfast.daemon.server.entrance import LoginMetrics
 from holdfast.daemon.server.metrics import ServerMetrics
+from holdfast.daemon.server.security import LoginMetrics
 from holdfast.daemon.server.wire.connections import Connections
 from holdfast.daemon.settings.components.listener import LimitSettings
 from holdfast.daemon.share.metrics import ShareMetrics

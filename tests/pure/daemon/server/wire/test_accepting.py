@@ -15,10 +15,10 @@ from holdfast.daemon.internal_errors import InternalErrors
 from holdfast.daemon.server import listener
 from holdfast.daemon.server.api_table import APIS
 from holdfast.daemon.server.listener import Server
-from holdfast.daemon.server.wire import entrance as entrance_module
+from holdfast.daemon.server.wire import security as security_module
 from holdfast.daemon.server.wire.connections import Connections
-from holdfast.daemon.server.wire.entrance import OpenEntrance
 from holdfast.daemon.server.wire.protocol import ClientProtocol
+from holdfast.daemon.server.wire.security import PlaintextSecurity
 from holdfast.daemon.settings.components.listener import LimitSettings
 from holdfast.metrics.instruments import Counter
 from tests.waiting import wait_until
@@ -79,14 +79,14 @@ async def test_who_waits_at_a_shared_socket_is_accepted_within_the_patience(monk
 async def test_a_bug_where_connections_are_accepted_is_noted_and_they_are_accepted_again(
     monkeypatch: pytest.MonkeyPatch, authority: Authority, node: Pair, fails: str
 ) -> None:
-    monkeypatch.setattr(entrance_module, "_ACCEPT_PAUSE_S", 0.0)
+    monkeypatch.setattr(security_module, "_ACCEPT_PAUSE_S", 0.0)
     shared, bugs, due = socket.create_server(("127.0.0.1", 0)), Counter(), asyncio.Event()
     shared.setblocking(False)
-    entrance = OpenEntrance()
-    entrance.login_timeout_ms = 60_000
+    security = PlaintextSecurity()
+    security.login_timeout_ms = 60_000
     limits = LimitSettings()
     connections = Connections(
-        lambda request, respond: None, APIS, limits, Reports(), InternalErrors(bugs), entrance=entrance
+        lambda request, respond: None, APIS, limits, Reports(), InternalErrors(bugs), security=security
     )
     server = Server(connections, [shared])
     failures = iter([RuntimeError("a bug")])
@@ -104,8 +104,8 @@ async def test_a_bug_where_connections_are_accepted_is_noted_and_they_are_accept
 
         monkeypatch.setattr(server, "accept_shared", accept_shared)
     else:
-        entrance.ssl_context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        entrance.ssl_context.load_cert_chain(node.certificate, node.key)
+        security.ssl_context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        security.ssl_context.load_cert_chain(node.certificate, node.key)
         really_make = server._make_client
 
         def make_client() -> ClientProtocol:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.runtime.kafka_log.linger import Company, Linger
+from holdfast.runtime.kafka_log.linger import FlushRule, Linger
 
 
 def test_before_the_first_answer_it_is_the_least_time() -> None:
@@ -63,73 +63,73 @@ def test_requests_that_have_become_smaller_are_waited_for_less_and_less() -> Non
 
 
 def test_a_record_that_comes_alone_waits_for_one_turn() -> None:
-    company = Company(0.005)
-    _send(company, 64)
-    assert not company.is_complete(1, 0)
-    assert company.is_complete(1, 0)
+    rule = FlushRule(0.005)
+    _send(rule, 64)
+    assert not rule.is_complete(1, 0)
+    assert rule.is_complete(1, 0)
 
 
 def test_a_flush_waits_for_half_of_what_is_outstanding_while_each_turn_brings_some() -> None:
-    company = Company(0.005)
-    _send(company, 64)
-    assert [company.is_complete(waiting, 0) for waiting in (1, 10, 31, 32)] == [False, False, False, True]
+    rule = FlushRule(0.005)
+    _send(rule, 64)
+    assert [rule.is_complete(waiting, 0) for waiting in (1, 10, 31, 32)] == [False, False, False, True]
 
 
 def test_within_a_turn_only_all_that_is_outstanding_is_flushed_and_the_next_look_is_a_first_one() -> None:
-    company = Company(0.005)
-    _send(company, 64)
-    assert not company.has_all(0)
-    assert not company.is_complete(10, 0)
-    assert not company.has_all(63), "what comes later in this turn would wait for an answer"
-    assert company.has_all(64)
-    assert not company.is_complete(10, 0), "as many as at the last look, but a flush was between"
-    assert not Company(0.005).has_all(0), "nothing is not enough, though nothing was ever outstanding"
+    rule = FlushRule(0.005)
+    _send(rule, 64)
+    assert not rule.has_all(0)
+    assert not rule.is_complete(10, 0)
+    assert not rule.has_all(63), "what comes later in this turn would wait for an answer"
+    assert rule.has_all(64)
+    assert not rule.is_complete(10, 0), "as many as at the last look, but a flush was between"
+    assert not FlushRule(0.005).has_all(0), "nothing is not enough, though nothing was ever outstanding"
 
 
 def test_what_is_in_flight_is_outstanding_too() -> None:
-    company = Company(0.005)
-    company.on_sent(32, 32)
-    company.on_sent(32, 0)
-    company.on_ended(32)
-    company.on_ended(32)
-    assert not company.is_complete(31, 0)
-    assert company.is_enough(32)
+    rule = FlushRule(0.005)
+    rule.on_sent(32, 32)
+    rule.on_sent(32, 0)
+    rule.on_ended(32)
+    rule.on_ended(32)
+    assert not rule.is_complete(31, 0)
+    assert rule.is_enough(32)
 
 
 def test_one_caller_alone_never_waits() -> None:
-    company = Company(0.005)
-    assert company.is_complete(1, 0), "the first record of all"
+    rule = FlushRule(0.005)
+    assert rule.is_complete(1, 0), "the first record of all"
     for _ in range(10):
-        _send(company, 1)
-        assert company.is_complete(1, 0)
+        _send(rule, 1)
+        assert rule.is_complete(1, 0)
 
 
 def test_callers_that_went_away_are_waited_for_less_and_less() -> None:
-    company = Company(0.005)
-    _send(company, 64)
+    rule = FlushRule(0.005)
+    _send(rule, 64)
     sent = 0
-    while not company.is_enough(1):
-        _send(company, 1)
+    while not rule.is_enough(1):
+        _send(rule, 1)
         sent += 1
     assert sent == 26, "an eighth less with each request"
 
 
 def test_no_record_waits_longer_than_the_longest_time() -> None:
-    company = Company(0.005)
-    _send(company, 1_000)
-    assert [company.is_complete(10 + turn, turn / 1_000) for turn in range(6)] == 5 * [False] + [True]
-    assert not company.is_complete(10, 0.006), "the time begins again with each flush"
+    rule = FlushRule(0.005)
+    _send(rule, 1_000)
+    assert [rule.is_complete(10 + turn, turn / 1_000) for turn in range(6)] == 5 * [False] + [True]
+    assert not rule.is_complete(10, 0.006), "the time begins again with each flush"
 
 
 def test_no_record_waits_where_the_longest_time_is_none() -> None:
-    company = Company(0)
-    _send(company, 64)
-    assert company.is_complete(1, 0)
+    rule = FlushRule(0)
+    _send(rule, 64)
+    assert rule.is_complete(1, 0)
 
 
-def _send(company: Company, records: int) -> None:
-    company.on_sent(records, 0)
-    company.on_ended(records)
+def _send(rule: FlushRule, records: int) -> None:
+    rule.on_sent(records, 0)
+    rule.on_ended(records)
 
 
 def _answered_in(took_s: float, records: int, patience_max_s: float = 0.005) -> Linger:

@@ -5,7 +5,7 @@ import asyncio
 import uvloop
 
 from holdfast.kafka.protocol import requests
-from holdfast.runtime.kafka_log.linger import Company
+from holdfast.runtime.kafka_log.linger import FlushRule
 from holdfast.runtime.kafka_log.sending.sender import Sender
 from holdfast.runtime.kafka_log.sent_batches import SentBatch, SentBatches
 from tests.pure.kafka.brokers.fake_brokers import FakeBrokers
@@ -100,7 +100,7 @@ async def test_while_a_broker_has_not_answered_records_linger_until_it_does() ->
 async def test_a_request_leaves_with_half_of_what_is_outstanding_or_when_a_turn_brings_no_more() -> None:
     brokers = FakeBrokers({0: 1})
     sender = make_sender(brokers, append_linger_max_ms=60_000)
-    sender._company = Company(60)
+    sender._flush_rule = FlushRule(60)
     for _ in range(8):
         sender.append(0, b"k", b"1", b"h")
     await brokers.wait_requests(1)
@@ -306,7 +306,7 @@ def test_versions_are_those_of_the_frames() -> None:
     assert requests.PRODUCE == (0, 8)
 
 
-async def test_records_wait_for_company_as_long_as_they_are_to_linger(brokers: FakeBrokers) -> None:
+async def test_records_wait_for_others_as_long_as_they_are_to_linger(brokers: FakeBrokers) -> None:
     sender = make_sender(brokers, append_linger_ms=60_000)
     for number in range(2):
         sender.append(0, b"k", b"%d" % number, b"h")
@@ -317,7 +317,7 @@ async def test_records_wait_for_company_as_long_as_they_are_to_linger(brokers: F
     assert [batches_of(body) for _, _, body in brokers.requests] == [{0: [b"0", b"1"]}]
 
 
-async def test_records_that_lingered_are_sent_without_more_company(brokers: FakeBrokers) -> None:
+async def test_records_that_lingered_are_sent_without_others(brokers: FakeBrokers) -> None:
     sender = make_sender(brokers, append_linger_ms=1)
     for number in range(2):
         sender.append(0, b"k", b"%d" % number, b"h")

@@ -19,7 +19,7 @@ from holdfast.daemon.file_watch import FileWatch
 from holdfast.daemon.internal_errors import InternalErrors
 from holdfast.daemon.login.credentials import KeptUsers
 from holdfast.daemon.login.users_file import write_kept
-from holdfast.daemon.server.entrance import CannotAdmit, NodeEntrance
+from holdfast.daemon.server.security import CannotAdmit, NodeSecurity
 from holdfast.daemon.settings.components.listener import SecuritySettings
 from holdfast.kafka.protocol.api_keys import API_VERSIONS
 from holdfast.kafka.security import Sasl
@@ -164,7 +164,7 @@ def test_hundreds_who_do_not_end_their_handshake_hold_places_for_a_time_only(
             with crowd(at, b"\x16\x03\x01\x02\x00\x01\x00"):
                 # Not those that are open: where accepting all takes longer than a handshake may, the first are gone by then.
                 await wait_until(lambda: connections.accepted == CROWD, "that all came")
-                at.entrance.login_timeout_ms = PATIENCE_MS
+                at.security.login_timeout_ms = PATIENCE_MS
                 healthy = await at.open(tls_of(authority))
                 assert await at.call(healthy) == "User:ANONYMOUS"
                 await wait_until(lambda: len(connections) == 1, "that those are closed that do not end their handshake")
@@ -285,7 +285,7 @@ async def test_a_change_while_files_are_read_for_the_first_time_is_not_missed(
     )
     registry = Registry()
     files = Meddled(registry, InternalErrors(Counter()))
-    entrance = NodeEntrance(settings, files, registry, AUDIT, InternalErrors(Counter()))
+    security = NodeSecurity(settings, files, registry, AUDIT, InternalErrors(Counter()))
     files.look()
     assert dict(registry.numbers())["holdfast_certificate_days_left{port=listener}"] > 8
     with structlog.testing.capture_logs() as lines:
@@ -294,8 +294,8 @@ async def test_a_change_while_files_are_read_for_the_first_time_is_not_missed(
     assert [line["event"] for line in lines] == ["users_refused"]
     assert "holdfast_file_refusal_age_seconds{setting=listener.users.file}" in dict(registry.numbers())
     mechanism = next(iter(KEYS))
-    assert entrance._users.find("bob", mechanism) == KEYS[mechanism]
-    await entrance.stop()
+    assert security._users.find("bob", mechanism) == KEYS[mechanism]
+    await security.stop()
 
 
 async def test_a_certificate_that_ends_soon_is_a_metric_and_a_warning(
@@ -314,7 +314,7 @@ async def test_a_certificate_that_ends_soon_is_a_metric_and_a_warning(
     ):
         registry = Registry()
         with structlog.testing.capture_logs() as lines:
-            entrance = NodeEntrance(
+            security = NodeSecurity(
                 settings(pair),
                 FileWatch(Registry(), InternalErrors(Counter())),
                 registry,
@@ -323,7 +323,7 @@ async def test_a_certificate_that_ends_soon_is_a_metric_and_a_warning(
             )
         assert days - 0.1 < dict(registry.numbers())["holdfast_certificate_days_left{port=listener}"] <= days
         assert [line["event"] for line in lines] == events
-        await entrance.stop()
+        await security.stop()
 
 
 @pytest.mark.parametrize(
@@ -336,6 +336,6 @@ async def test_a_certificate_that_ends_soon_is_a_metric_and_a_warning(
 async def test_what_cannot_be_used_is_said_at_the_start(node: Pair, given: dict[str, str], why: str) -> None:
     settings = SecuritySettings(security_protocol="SSL", client_properties_file="unused", **tls_files(node) | given)
     with pytest.raises(CannotAdmit, match=why):
-        NodeEntrance(
+        NodeSecurity(
             settings, FileWatch(Registry(), InternalErrors(Counter())), Registry(), AUDIT, InternalErrors(Counter())
         )

@@ -22,8 +22,8 @@ from holdfast.daemon.login.principal_rules import NoRuleFits, PrincipalRules, Ru
 from holdfast.daemon.login.sasl_login import LoggedIn, LoginRules, Outcome, Refused, SaslLogin, Undecided
 from holdfast.daemon.login.tls import FollowedTls, NamedFile, TlsFiles, TlsFilesWrong
 from holdfast.daemon.login.users_file import UsersFileWrong, read_users
-from holdfast.daemon.server.wire.entrance import Guest, NotAdmitted
 from holdfast.daemon.server.wire.requests import ANONYMOUS, Body, Request, Respond, Violation
+from holdfast.daemon.server.wire.security import LoginConnection, NotAdmitted
 from holdfast.daemon.settings.components.listener import SecuritySettings, principal_problem
 from holdfast.kafka.protocol.sasl_calls import SASL_AUTHENTICATE, SASL_HANDSHAKE
 from holdfast.metrics.registry import Registry
@@ -62,8 +62,8 @@ class LoginMetrics:
         )
 
 
-class NodeEntrance:
-    """How clients come in at a node's listener (`wire.entrance.Entrance`)."""
+class NodeSecurity:
+    """TLS and logins of a node's listener (`wire.security.ListenerSecurity`)."""
 
     def __init__(
         self,
@@ -112,18 +112,18 @@ class NodeEntrance:
 
     @property
     def ssl_context(self) -> SSLContext | None:
-        """See `Entrance.ssl_context`."""
+        """See `ListenerSecurity.ssl_context`."""
         return None if self._tls is None else self._tls.context
 
-    def begin_login(self, guest: Guest) -> ClientLogin | None:
-        """See `Entrance.begin_login`."""
+    def begin_login(self, connection: LoginConnection) -> ClientLogin | None:
+        """See `ListenerSecurity.begin_login`."""
         if not self._settings.has_login:
             return None
         delay_ms = self._settings.connection_failed_authentication_delay_ms
-        return ClientLogin(SaslLogin(self._login_rules), guest, self._metrics, self._audit, self._checks, delay_ms)
+        return ClientLogin(SaslLogin(self._login_rules), connection, self._metrics, self._audit, self._checks, delay_ms)
 
     def principal_of(self, certificate: bytes | None, client_address: str) -> str:
-        """See `Entrance.principal_of`."""
+        """See `ListenerSecurity.principal_of`."""
         if certificate is None or self._settings.ssl_client_auth == "none" or self._settings.has_login:
             return ANONYMOUS
         name = ""
@@ -143,7 +143,7 @@ class NodeEntrance:
         return principal
 
     def not_encrypted(self, client_address: str, why: str) -> None:
-        """See `Entrance.not_encrypted`."""
+        """See `ListenerSecurity.not_encrypted`."""
         if self._settings.ssl_client_auth != "none" and not self._settings.has_login:
             self._metrics.failed.value += 1
             self._audit.login_refused(client_address, "", _BY_CERTIFICATE, why)
@@ -190,20 +190,20 @@ def tls_files(settings: SecuritySettings) -> TlsFiles:
 
 
 class ClientLogin:
-    """The login of one connection (`wire.entrance.Login`): what `SaslLogin` decides is carried out."""
+    """The login of one connection (`wire.security.Login`): what `SaslLogin` decides is carried out."""
 
     def __init__(
         self,
         login: SaslLogin,
-        guest: Guest,
+        connection: LoginConnection,
         metrics: LoginMetrics,
         audit: Audit,
         checks: PasswordChecks,
         delay_ms: int,
     ) -> None:
-        """Log `guest` in; the answer to a failed login is held back for `delay_ms`."""
+        """Log the client of `connection` in; the answer to a failed login is held back for `delay_ms`."""
         self._login = login
-        self._guest = guest
+        self._connection = connection
         self._metrics = metrics
         self._audit = audit
         self._checks = checks
@@ -242,7 +242,7 @@ class ClientLogin:
     def _carry_out(self, outcome: Outcome, respond: Respond) -> None:
         if isinstance(outcome, Undecided):
             self._undecided = respond
-            self._check = PasswordCheck(self._guest.host, outcome.check, lambda found: self._take(found, respond))
+            self._check = PasswordCheck(self._connection.host, outcome.check, lambda found: self._take(found, respond))
             self._checks.add(self._check)
         elif isinstance(outcome, Refused):
             self._metrics.failed.value += 1
@@ -264,10 +264,10 @@ class ClientLogin:
     def _let_in(self, outcome: LoggedIn) -> None:
         self._metrics.succeeded.value += 1
         self._ends_ms = None if outcome.lifetime_ms == 0 else monotonic() * 1_000 + outcome.lifetime_ms
-        self._guest.let_in(_USER + outcome.name)
-        self._audit.logged_in(self._guest.address, _USER + outcome.name, outcome.mechanism)
+        self._connection.let_in(_USER + outcome.name)
+        self._audit.logged_in(self._connection.address, _USER + outcome.name, outcome.mechanism)
 
     def _refuse(self, outcome: Refused, violation: Violation, respond: Callable[[Body], None]) -> None:
-        self._audit.login_refused(self._guest.address, outcome.name, outcome.mechanism, outcome.why)
-        self._guest.close_answered(violation)
+        self._audit.login_refused(self._connection.address, outcome.name, outcome.mechanism, outcome.why)
+        self._connection.close_answered(violation)
         asyncio.get_running_loop().call_later(self._delay_ms / 1_000, respond, outcome.body)

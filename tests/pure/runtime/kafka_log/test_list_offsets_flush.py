@@ -87,7 +87,7 @@ async def test_of_queries_of_one_size_none_waits_longer_than_the_others(brokers:
     queries.close()
 
 
-async def test_a_query_behind_a_pause_keeps_company_too(brokers: FakeBrokers, reports: Reports) -> None:
+async def test_a_query_behind_a_pause_waits_for_others_too(brokers: FakeBrokers, reports: Reports) -> None:
     queries = make_queries(brokers, lambda number, found: reports.append((number, found)))
     brokers.always = lambda _: answer({1: 5, 2: 6})
     queries.want_latest(1, [1, 2])

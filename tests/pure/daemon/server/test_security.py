@@ -119,7 +119,7 @@ async def test_what_comes_before_a_login_and_is_none_ends_the_connection(
 async def test_a_request_behind_a_login_that_is_not_decided_ends_the_connection(tmp_path: Path) -> None:
     async with guarded("SASL_PLAINTEXT", tmp_path) as at, connected(at.served) as (reader, writer):
         is_over = threading.Event()
-        at.entrance._checker.submit(is_over.wait)  # no password is checked before
+        at.security._checker.submit(is_over.wait)  # no password is checked before
         writer.write(frames.encode_request(17, 1, 1, b"", sasl_calls.encode_handshake("PLAIN"), False))
         writer.write(frames.encode_request(36, 2, 2, b"", sasl_calls.encode_authenticate(2, b"\0alice\0sesame")))
         writer.write(write_frame(3))
@@ -133,8 +133,8 @@ async def test_a_request_behind_a_login_that_is_not_decided_ends_the_connection(
 async def test_hundreds_of_wrong_passwords_of_one_address_delay_another_by_a_check_or_two(tmp_path: Path) -> None:
     crowd, places = 300, 100
     async with guarded("SASL_PLAINTEXT", tmp_path, plain_logins_waiting_per_address_max=places) as at:
-        checks, is_over = at.entrance._checks, threading.Event()
-        at.entrance._checker.submit(is_over.wait)  # until all are there
+        checks, is_over = at.security._checks, threading.Event()
+        at.security._checker.submit(is_over.wait)  # until all are there
         begin, begun = checks._begin, list[str]()
 
         def begin_counted(check: Callable[[], bool], done: Callable[[bool], None]) -> None:
@@ -181,9 +181,9 @@ async def test_our_client_may_try_a_login_again_that_is_put_off(tmp_path: Path) 
     plain = Sasl(mechanism="PLAIN", username="alice", password="sesame")
     async with guarded("SASL_PLAINTEXT", tmp_path, plain_logins_waiting_per_address_max=1) as at:
         is_over = threading.Event()
-        at.entrance._checker.submit(is_over.wait)
+        at.security._checker.submit(is_over.wait)
         first, second = (asyncio.ensure_future(at.open(sasl=plain)) for _ in range(2))
-        await wait_until(lambda: at.entrance._checks.waiting == 1 and at.entrance._checks._is_busy)
+        await wait_until(lambda: at.security._checks.waiting == 1 and at.security._checks._is_busy)
         with pytest.raises(Disconnected, match="puts the login off: Too many logins wait"):
             await at.open(sasl=plain)
         is_over.set()
@@ -250,7 +250,7 @@ async def test_who_leaves_while_its_password_is_checked_gives_back_its_place(tmp
     async with guarded("SASL_PLAINTEXT", tmp_path, limits) as at:
         connections = at.served.server.connections
         may_check = threading.Event()
-        at.entrance._checker.submit(may_check.wait, PATIENCE_S)
+        at.security._checker.submit(may_check.wait, PATIENCE_S)
         try:
             for _ in range(3):
                 async with connected(at.served) as (reader, writer):
@@ -275,7 +275,7 @@ async def test_a_check_that_raises_refuses_and_does_not_hold_the_others(tmp_path
 
     async with guarded("SASL_PLAINTEXT", tmp_path) as at:
         found: list[bool] = []
-        at.entrance._begin_check(check, found.append)
+        at.security._begin_check(check, found.append)
         await wait_until(lambda: found)
         assert found == [False]
         assert at.bugs.value == 1

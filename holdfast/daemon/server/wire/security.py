@@ -1,4 +1,4 @@
-"""How clients come in: what a connection needs of TLS and of a login, and knows nothing more of them.
+"""The security of a listener: what a connection needs of TLS and of a login, and knows nothing more of them.
 
 The event loop deciphers the bytes of a TLS connection, below `ClientProtocol`; the handshake that comes before is a task.
 """
@@ -22,7 +22,7 @@ _log = structlog.get_logger(__name__)
 _ACCEPT_PAUSE_S: Final = 1.0
 
 
-class Guest(Protocol):
+class LoginConnection(Protocol):
     """A client connection, as its login sees it."""
 
     #: Address of the client, with its port and without.
@@ -56,8 +56,8 @@ class Login(Protocol):
         """Forget the client, which is gone; again is harmless."""
 
 
-class Entrance(Protocol):
-    """How clients come in at a listener."""
+class ListenerSecurity(Protocol):
+    """The security of a listener: its TLS, and who its clients are."""
 
     #: How long a client may take from its connection to the end of its login, the TLS handshake included.
     login_timeout_ms: int
@@ -68,7 +68,7 @@ class Entrance(Protocol):
     def ssl_context(self) -> ssl.SSLContext | None:
         """What connections from now on are encrypted with; None: they are not."""
 
-    def begin_login(self, guest: Guest) -> Login | None:
+    def begin_login(self, connection: LoginConnection) -> Login | None:
         """Return how a client proves who it is; None: it need not."""
 
     def principal_of(self, certificate: bytes | None, client_address: str) -> str:
@@ -86,35 +86,35 @@ class NotAdmitted(Exception):
     """A client has proved to be nobody who may come in; the text says why."""
 
 
-class OpenEntrance:
-    """An entrance at which nobody is asked for anything."""
+class PlaintextSecurity:
+    """A listener without TLS and without logins, as Kafka's PLAINTEXT."""
 
     login_timeout_ms = login_frame_size_bytes_max = 0
     ssl_context: ssl.SSLContext | None = None
 
-    def begin_login(self, guest: Guest) -> Login | None:
-        """See `Entrance.begin_login`."""
+    def begin_login(self, connection: LoginConnection) -> Login | None:
+        """See `ListenerSecurity.begin_login`."""
         return None
 
     def principal_of(self, certificate: bytes | None, client_address: str) -> str:
-        """See `Entrance.principal_of`."""
+        """See `ListenerSecurity.principal_of`."""
         return ANONYMOUS
 
     def not_encrypted(self, client_address: str, why: str) -> None:
-        """See `Entrance.not_encrypted`; without TLS none fails."""
+        """See `ListenerSecurity.not_encrypted`; without TLS none fails."""
 
 
-class Knocking(Protocol):
+class HandshakeConnection(Protocol):
     """A client connection whose TLS handshake is to come; also an `asyncio.Protocol`, which is not used before."""
 
-    def knock(self, accepted: socket.socket, peer_name: object) -> None:
+    def take_socket(self, accepted: socket.socket, peer_name: object) -> None:
         """Take a new socket of the client at `peer_name`, or close it when there are too many."""
 
     def not_encrypted(self, why: str) -> None:
         """Give up, because the handshake failed."""
 
 
-async def accept_encrypted(listening: socket.socket, make_client: Callable[[], Knocking]) -> None:
+async def accept_encrypted(listening: socket.socket, make_client: Callable[[], HandshakeConnection]) -> None:
     """Accept connections at a socket until cancelled; so each is counted before its handshake costs anything."""
     loop = asyncio.get_running_loop()
     while True:
@@ -125,7 +125,7 @@ async def accept_encrypted(listening: socket.socket, make_client: Callable[[], K
             await asyncio.sleep(_ACCEPT_PAUSE_S)
             continue
         try:
-            make_client().knock(accepted, peer_name)
+            make_client().take_socket(accepted, peer_name)
         except Exception:  # a bug of ours is not to cost a file as well
             accepted.close()
             raise
@@ -142,7 +142,11 @@ async def keep_accepting(accept: Callable[[], Awaitable[None]], internal_errors:
 
 
 async def encrypt(
-    client: Knocking, accepted: socket.socket, context: ssl.SSLContext, timeout_ms: int, close_timeout_ms: int
+    client: HandshakeConnection,
+    accepted: socket.socket,
+    context: ssl.SSLContext,
+    timeout_ms: int,
+    close_timeout_ms: int,
 ) -> None:
     """Do the TLS handshake of a connection, as its server; then the client has its transport.
 
