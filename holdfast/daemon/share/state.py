@@ -8,7 +8,8 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from holdfast.daemon.share.config import ShardConfig
-from holdfast.records.codecs.codec import Codec, Kind, encode_key, value_encoder
+from holdfast.records.codecs.codec import Kind, encode_key, value_encoder
+from holdfast.records.codecs.sizes import ESTIMATES_BYTES
 from holdfast.records.keys import SharePartitionKey
 from holdfast.records.native import twins
 from holdfast.records.redundant_offsets import RedundantOffsetTracker
@@ -20,10 +21,6 @@ _untrack_map: Final = None if twins is None else twins.untrack_map
 
 #: Position of everything that was loaded: below all that can be reverted to.
 _LOADED: Final = -1
-
-#: Upper estimates of the bytes of a snapshot's key and value beside its group id, and of each of its batches. In Avro, whose
-#: numbers take as much room as they need, for offsets up to 2^41.
-_SIZES_BYTES: Final = {Codec.AVRO: (76, 15), Codec.KAFKA: (88, 20)}
 
 
 class ShardState:
@@ -41,7 +38,7 @@ class ShardState:
         #: Upper estimate of the bytes of keys and values in the log if every live share partition had one snapshot in it.
         self.live_bytes = 0
         #: Upper estimates of the bytes of a snapshot beside its group id, and of each of its batches.
-        self.snapshot_size_bytes, self.batch_size_bytes = _SIZES_BYTES[config.codec]
+        self.snapshot_size_bytes, self.batch_size_bytes = ESTIMATES_BYTES[config.codec]
         self._codec = config.codec
         self._updates_per_snapshot = config.snapshot_update_records_per_snapshot
         self._totals = config.totals
