@@ -4,7 +4,7 @@ Source: KIP-227 (fetch sessions).
 """
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import NamedTuple, final
 
 from holdfast.kafka.leaders import Leader
 from holdfast.kafka.protocol.requests import FetchAnswer, FetchTarget
@@ -12,8 +12,12 @@ from holdfast.kafka.protocol.requests import FetchAnswer, FetchTarget
 _SESSION_EPOCH_MAX = 2**31 - 1
 
 
+@final
 class PartitionFetch:
-    """One partition as a fetcher sees it: how far it was read, and what is known of the batch below."""
+    """One partition as a fetcher sees it: how far it was read, and what is known of the batch below.
+
+    Either a fetch has shown its leader epoch, or it is ours and was acknowledged, or nothing is known; `read_to` and its like keep to that.
+    """
 
     __slots__ = (
         "acknowledged_header",
@@ -36,6 +40,7 @@ class PartitionFetch:
         self.offset = offset
         #: Behind the last record to be read; None: it goes on for ever.
         self.end_offset = end_offset
+        #: Of the batch below `offset`, if the load or a fetch has shown it; else -1.
         self.last_epoch = last_epoch
         #: No fetch has to show any more whether the batch below `offset` was truncated.
         self.is_checked = last_epoch < 0
@@ -66,6 +71,20 @@ class PartitionFetch:
         if self.is_unconfirmed and self.requested_offset != self.offset - 1:
             return self.offset - 1
         return self.offset
+
+    def read_to(self, offset: int, leader_epoch: int) -> None:
+        """Go on at an offset, below which a fetch has brought records of this leader epoch."""
+        self.offset, self.last_epoch, self.acknowledged_header = offset, leader_epoch, None
+
+    def acknowledged_to(self, offset: int, header: bytes) -> None:
+        """Go on at an offset, below which the record of this header lies as its leader says."""
+        self.offset = self.batch_end_offset = offset
+        self.last_epoch, self.acknowledged_header = -1, header
+
+    def confirm(self, leader_epoch: int) -> None:
+        """Learn that the record below, which was acknowledged, is still there, in a batch of this leader epoch."""
+        self.is_checked = True
+        self.read_to(self.offset, leader_epoch)
 
     @property
     def is_unconfirmed(self) -> bool:

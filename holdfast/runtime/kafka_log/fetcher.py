@@ -114,8 +114,7 @@ class Fetcher:
             )
         ):
             self._read_back(partition, batch)
-            fetch.offset = fetch.batch_end_offset = base_offset + batch.record_count
-            fetch.last_epoch, fetch.acknowledged_header = -1, batch.last_header
+            fetch.acknowledged_to(base_offset + batch.record_count, batch.last_header)
             self.acknowledged_batches += 1
         elif not self._sent.holds(partition, batch):
             return  # a fetch was faster
@@ -224,7 +223,6 @@ class Fetcher:
                 return
             if batch.last_offset < fetch.offset:  # read back when it was acknowledged, before this answer came
                 continue
-            fetch.acknowledged_header = None
             if not self._deliver_own(partition, fetch, batch):
                 reported = yield from self._deliver_records(partition, fetch, batch, reported)
             if not self._is_current(partition, fetch):
@@ -245,7 +243,7 @@ class Fetcher:
             return True
         if batch.last_offset + 1 > fetch.offset or not _ends_with(batch, header, self._config):
             return False
-        fetch.is_checked, fetch.last_epoch, fetch.acknowledged_header = True, batch.leader_epoch, None
+        fetch.confirm(batch.leader_epoch)
         return True
 
     def _deliver_own(self, partition: int, fetch: PartitionFetch, batch: FetchedBatch) -> bool:
@@ -263,7 +261,7 @@ class Fetcher:
         ):
             return False
         self._read_back(partition, own)
-        fetch.offset, fetch.last_epoch = batch.last_offset + 1, batch.leader_epoch
+        fetch.read_to(batch.last_offset + 1, batch.leader_epoch)
         fetch.batch_end_offset = fetch.offset
         return True
 
@@ -286,11 +284,11 @@ class Fetcher:
                 if not few:
                     continue
             self._sent.remove_read(partition, few)
-            fetch.offset, fetch.last_epoch = few[-1].offset + 1, batch.leader_epoch
+            fetch.read_to(few[-1].offset + 1, batch.leader_epoch)
             listener.records_read(partition, fetch.instance, few)
             reported += len(few)
         if fetch.offset <= batch.last_offset + 1:  # or it was acknowledged meanwhile, and more of ours behind it
-            fetch.offset, fetch.last_epoch, fetch.acknowledged_header = batch.last_offset + 1, batch.leader_epoch, None
+            fetch.read_to(batch.last_offset + 1, batch.leader_epoch)
         fetch.batch_end_offset = fetch.offset
         listener.position_reached(partition, fetch.instance, fetch.offset)
         return reported

@@ -115,6 +115,20 @@ async def test_what_was_appended_is_looked_at_when_another_leader_was_elected_an
     assert reports.lines[1:] == ["0 instance 3: 1 own from 7"]
 
 
+async def test_what_was_appended_is_looked_at_although_the_former_leader_brought_something_damaged_behind_it(
+    tail: Fetcher, silent_brokers: FakeBrokers, sent: Sent
+) -> None:
+    behind = bytearray(batch(7, [b"c"]))
+    behind[-1] ^= 1
+    sent.append(SentBatch(batch(5, [b"a", b"b"]), 2, b"h0", b"h1", None))
+    tail.follow(0, 3, 5)
+    await silent_brokers.wait_requests(1)
+    tail.on_acknowledged(0, sent.oldest, 5)
+    silent_brokers.elected[1] = {0: (2, 4)}
+    await answer(silent_brokers, fetched([]), fetched([found(bytes(behind))]))
+    assert [targets_of(body)[1] for _, _, body in silent_brokers.requests] == [{0: 5}, {0: 7}, {0: 6}]
+
+
 async def test_what_was_appended_when_its_leader_was_elected_again_is_not_read_back_without_a_fetch(
     tail: Fetcher, silent_brokers: FakeBrokers, reports: Reports, sent: Sent
 ) -> None:
