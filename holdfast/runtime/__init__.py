@@ -9,8 +9,8 @@ Read in this order:
 - `partition.log_check`: whether the log is ours and whole; `partition.restore_point`: what a load may begin with
 - `partition.parking`: what waits for the log; `timeline`: state that can be undone
 - `state_machine`: what a state machine and an operation have to do; `log_protocol`: the log and its listener; `host`: the node around
-- `coordinator`: all partitions of a node, with their `deadlines` and the `read_index` of each; `effects`: what they want done, and
-  `dispatch`: who does it
+- `coordinator`: all partitions of a node, with their `deadlines` and the `read_index` of each; `load_slices`: what loads may take of a
+  turn; `effects`: what partitions want done, and `dispatch`: who does it
 - `settings`, `metrics`, `errors`; `build`: whether this is the compiled one
 - `kafka_log`: the log on Kafka, and the asyncio shell around the core
 - `membership`: a group of nodes, or of any other programs; a library of its own

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any, Final, TypeVar
 
 from holdfast.records.checkpoint import Checkpoint
-from holdfast.runtime.deadlines import Deadlines, Discards, Interval, Slices
+from holdfast.runtime.deadlines import Deadlines, Interval
 from holdfast.runtime.dispatch import Dispatcher
 from holdfast.runtime.effects import ContinueLoad, Note, Outbox
 from holdfast.runtime.errors import (
@@ -23,6 +23,7 @@ from holdfast.runtime.errors import (
     TimedOut,
 )
 from holdfast.runtime.host import Host
+from holdfast.runtime.load_slices import Discards, Slices
 from holdfast.runtime.log_protocol import Log, LogRecord, ReadError
 from holdfast.runtime.metrics import RuntimeMetrics
 from holdfast.runtime.partition.lifecycle import Partition
