@@ -277,7 +277,7 @@ class Connection:
             )
         work_bytes = len(frame) * api.work_per_byte
         memory = self._memory
-        memory.begin(work_bytes)
+        memory.count_work(1, work_bytes)
         return Request(
             api_key,
             version,

@@ -75,12 +75,19 @@ class RequestMemory:
         #: The count that this one is a part of.
         self.whole = whole
 
-    def begin(self, work_bytes: int) -> None:
-        """Count a request, which gives it back with `Request.end_work`."""
+    def count_work(self, requests: int, work_bytes: int) -> None:
+        """Count so many more requests, or fewer, here and in all that this count is a part of."""
         memory: RequestMemory | None = self
         while memory is not None:
-            memory.requests += 1
+            memory.requests += requests
             memory.work_bytes += work_bytes
+            memory = memory.whole
+
+    def count_answer(self, answer_bytes: int) -> None:
+        """Count so many more bytes that are promised to answers, or fewer, here and in all that this count is a part of."""
+        memory: RequestMemory | None = self
+        while memory is not None:
+            memory.answer_bytes += answer_bytes
             memory = memory.whole
 
 
@@ -158,10 +165,7 @@ class Request:
     def count_answer_bytes(self, size_bytes: int) -> None:
         """Count so many bytes of the answer to come."""
         self._answer_bytes += size_bytes
-        memory: RequestMemory | None = self._memory
-        while memory is not None:
-            memory.answer_bytes += size_bytes
-            memory = memory.whole
+        self._memory.count_answer(size_bytes)
 
     def reserve(self, size_bytes: int) -> bool:
         """Promise room in the answer; returns whether there is so much. The first call has it in any case."""
@@ -175,11 +179,8 @@ class Request:
     def end_work(self) -> None:
         """Give back what carrying it out takes; what its answer takes, it keeps."""
         work_bytes, self._work_bytes = self._work_bytes, 0
-        memory: RequestMemory | None = self._memory if work_bytes else None
-        while memory is not None:
-            memory.requests -= 1
-            memory.work_bytes -= work_bytes
-            memory = memory.whole
+        if work_bytes:
+            self._memory.count_work(-1, -work_bytes)
 
     def release(self) -> None:
         """Give back all it takes, its answer included; again is harmless."""
@@ -188,10 +189,8 @@ class Request:
             # The log may know of the request for a while yet.
             self.reply = b""
         answer_bytes, self._answer_bytes = self._answer_bytes, 0
-        memory: RequestMemory | None = self._memory if answer_bytes else None
-        while memory is not None:
-            memory.answer_bytes -= answer_bytes
-            memory = memory.whole
+        if answer_bytes:
+            self._memory.count_answer(-answer_bytes)
 
 
 class StepwiseRequest:

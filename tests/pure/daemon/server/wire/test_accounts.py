@@ -48,7 +48,7 @@ def test_a_client_is_a_principal_or_without_login_an_address() -> None:
 def test_an_account_ends_with_its_last_connection_and_the_last_of_its_requests() -> None:
     accounts, node, one, two = Accounts(LIMITS, RequestMemory()), RequestMemory(), Idler(), Idler()
     account = accounts.enter("User:a", "h")
-    account.memory.begin(10)
+    account.memory.count_work(1, 10)
     request = Request(85, 1, 1, b"", b"", 0, "h:1", account.memory, 10)
     accounts.leave(account, one)
     assert accounts.take_ready() == []

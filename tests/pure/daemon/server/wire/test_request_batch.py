@@ -60,7 +60,7 @@ class Recorder(OpenConnection):
 
 def request_of(size_bytes: int) -> Request:
     memory = RequestMemory()
-    memory.begin(1)
+    memory.count_work(1, 1)
     return Request(share_state.WRITE, 1, 0, None, bytes(size_bytes), 0, "client", memory, 1)
 
 
