@@ -389,7 +389,8 @@ class Node:
         def make_snapshots(partitions: Partitions) -> Snapshots:
             config, bounds = snapshot_log_config(settings, log.connection), snapshot_bounds(settings)
             kafka, registry, is_left_out = self.node_settings.kafka, self.registry, self._is_left_out
-            return Snapshots(settings, kafka, config, bounds, registry, is_left_out, partitions, metadata)
+            common = settings, kafka, config, bounds, registry, is_left_out
+            return Snapshots(*common, partitions, metadata, cluster_id=log.cluster_id)
 
         partitions = Partitions(
             settings,

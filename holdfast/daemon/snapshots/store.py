@@ -59,6 +59,8 @@ class Snapshots:
         is_left_out: IsLeftOut,
         partitions: RuntimeHolder,
         topics: Topics,
+        *,
+        cluster_id: str,
     ) -> None:
         """Prepare; `start` connects. Needs a running event loop.
 
@@ -71,9 +73,10 @@ class Snapshots:
             is_left_out: see `IsLeftOut`.
             partitions: what restores from the snapshots.
             topics: tells which other state topics exist.
+            cluster_id: of the cluster that holds the log.
         """
         snapshots = settings.snapshots
-        self._others = OtherTopics(settings.deleted_topics.deleted_topic_grace_ms, self._note_shared)
+        self._others = OtherTopics(cluster_id, settings.deleted_topics.deleted_topic_grace_ms, self._note_shared)
         topics.add_user(self._others)
         self._holder = partitions
         # Only the log of the state topic has metrics.

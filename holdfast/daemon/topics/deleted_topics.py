@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from holdfast.daemon.settings.models import DeletedTopicSettings
 from holdfast.daemon.topics.metadata_cache import Refresh
+from holdfast.daemon.topics.missing_topics import MissingTopics
 
 
 class CleanUp(NamedTuple):
@@ -40,11 +41,11 @@ class DeletedTopics:
         """Know nothing yet; `cluster_id` is the one that the log's checkpoints carry."""
         self._settings = settings
         self._cluster_id = cluster_id
+        #: Of those that were seen.
+        self._missing = MissingTopics(cluster_id, settings.deleted_topic_grace_ms)
         #: Ids that existed in this cluster once.
         self._seen: set[bytes] = set()
-        #: By id, since when every refresh that requested it was answered UNKNOWN_TOPIC_ID; a subset of `_seen`.
-        self._missing_since_ms: dict[bytes, int] = {}
-        #: Ids whose state may go, and that no refresh has shown otherwise since; a subset of `_missing_since_ms`.
+        #: Ids whose state may go, and that no refresh has shown otherwise since; all of them are missing.
         self._gone: set[bytes] = set()
         #: Ids whose removal an admin has agreed to.
         self._accepted: set[bytes] = set()
@@ -60,16 +61,9 @@ class DeletedTopics:
 
     def observe(self, refresh: Refresh) -> None:
         """Take in one refresh; one that says something else of a topic, or comes from another cluster, ends its absence."""
-        if refresh.cluster_id != self._cluster_id:
-            self._missing_since_ms.clear()
-            self._gone.clear()
-            return
-        self._seen |= refresh.existing_ids
-        for topic_id in refresh.existing_ids | refresh.unclear_ids:
-            self._missing_since_ms.pop(topic_id, None)
-            self._gone.discard(topic_id)
-        for topic_id in refresh.unknown_ids & self._seen:
-            self._missing_since_ms.setdefault(topic_id, refresh.at_ms)
+        if self._missing.observe(refresh, self._seen):
+            self._seen |= refresh.existing_ids
+        self._gone.intersection_update(self._missing.topic_ids)
 
     def decide(self, key_counts: Mapping[bytes, int], now_ms: int) -> CleanUp | CleanUpStopped | None:
         """Return which state may be removed now; None where there is nothing to do.
@@ -80,11 +74,8 @@ class DeletedTopics:
             now_ms: on the clock of `Refresh.at_ms`.
         """
         self._forget_all_but(key_counts)
-        gone = frozenset(
-            topic_id
-            for topic_id, since_ms in self._missing_since_ms.items()
-            if now_ms - since_ms >= self._settings.deleted_topic_grace_ms
-        )
+        missing = self._missing
+        gone = frozenset(topic_id for topic_id in missing.topic_ids if missing.is_gone(topic_id, now_ms))
         if not gone:
             return None
         key_count = sum(key_counts[topic_id] for topic_id in gone)
@@ -107,12 +98,11 @@ class DeletedTopics:
 
     def accept(self, topic_ids: frozenset[bytes]) -> None:
         """Let the state of these topics go, however large their share; they must still be missing when it does."""
-        self._accepted |= topic_ids & self._missing_since_ms.keys()
+        self._accepted |= topic_ids & self._missing.topic_ids
 
     def _forget_all_but(self, key_counts: Mapping[bytes, int]) -> None:
         self._seen.intersection_update(key_counts)
-        for topic_id in self._missing_since_ms.keys() - key_counts.keys():
-            del self._missing_since_ms[topic_id]
+        self._missing.keep_only(key_counts)
         self._gone.intersection_update(key_counts)
         # One that came back was not deleted, whatever the admin thought: a later absence is decided from scratch.
-        self._accepted.intersection_update(self._missing_since_ms)
+        self._accepted.intersection_update(self._missing.topic_ids)

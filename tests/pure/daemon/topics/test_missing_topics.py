@@ -1,0 +1,84 @@
+"""Since when a cluster has not known a topic, and when it is gone."""
+
+from collections.abc import Iterable
+
+import pytest
+
+from holdfast.daemon.topics.metadata_cache import Refresh
+from holdfast.daemon.topics.missing_topics import MissingTopics
+
+GRACE_MS = 1_000
+OURS, OTHER = "cluster-a", "cluster-b"
+A, B = bytes([1] * 16), bytes([2] * 16)
+
+
+def refresh(
+    at_ms: int,
+    *,
+    existing: Iterable[bytes] = (),
+    unknown: Iterable[bytes] = (),
+    unclear: Iterable[bytes] = (),
+    cluster_id: str = OURS,
+    is_full: bool = True,
+) -> Refresh:
+    return Refresh(at_ms, cluster_id, frozenset(existing), frozenset(unknown), frozenset(unclear), is_full)
+
+
+def test_a_topic_is_gone_when_it_was_missing_for_the_grace() -> None:
+    topics = MissingTopics(OURS, GRACE_MS)
+    assert not topics.is_gone(A, 10 * GRACE_MS), "no refresh has said anything"
+    for at_ms in (100, 700):
+        topics.observe(refresh(at_ms, unknown=[A]), {A})
+    assert not topics.is_gone(A, 100 + GRACE_MS - 1)
+    assert topics.is_gone(A, 100 + GRACE_MS)
+    assert not topics.is_gone(B, 100 + GRACE_MS)
+
+
+@pytest.mark.parametrize("is_full", [False, True])
+@pytest.mark.parametrize(
+    ("between", "since_ms"),
+    [
+        ({"unknown": [A]}, 100),
+        ({"existing": [B]}, 100),
+        ({"existing": [A]}, 900),
+        ({"unclear": [A]}, 900),
+        ({"unknown": [A], "cluster_id": OTHER}, 900),
+        ({"cluster_id": OTHER}, 900),
+    ],
+    ids=["still unknown", "not requested", "it exists", "no evidence", "another cluster", "another cluster, of others"],
+)
+def test_only_what_a_refresh_says_of_a_topic_and_another_cluster_end_its_absence(
+    between: dict[str, object], since_ms: int, *, is_full: bool
+) -> None:
+    topics = MissingTopics(OURS, GRACE_MS)
+    topics.observe(refresh(100, unknown=[A]), {A})
+    topics.observe(refresh(500, is_full=is_full, **between), {A})  # type: ignore[arg-type]
+    assert (A in topics.topic_ids) is (since_ms == 100)
+    topics.observe(refresh(900, unknown=[A]), {A})
+    assert not topics.is_gone(A, since_ms + GRACE_MS - 1)
+    assert topics.is_gone(A, since_ms + GRACE_MS)
+
+
+def test_a_refresh_counts_only_if_it_is_of_this_cluster() -> None:
+    topics = MissingTopics(OURS, GRACE_MS)
+    assert topics.observe(refresh(100, unknown=[A]), {A})
+    assert not topics.observe(refresh(200, unknown=[A], cluster_id=OTHER), {A})
+    assert not topics.topic_ids
+
+
+def test_an_absence_begins_only_of_what_is_watched_and_goes_on_without_that() -> None:
+    topics = MissingTopics(OURS, GRACE_MS)
+    topics.observe(refresh(100, unknown=[A, B]), {A})
+    topics.observe(refresh(200, unknown=[A, B]), set())
+    assert topics.topic_ids == {A}
+    assert topics.is_gone(A, 100 + GRACE_MS)
+
+
+def test_what_is_forgotten_has_to_be_missing_anew() -> None:
+    topics = MissingTopics(OURS, GRACE_MS)
+    topics.observe(refresh(100, unknown=[A, B]), {A, B})
+    topics.keep_only({B: 1})
+    assert topics.topic_ids == {B}
+    topics.observe(refresh(700, unknown=[A, B]), {A, B})
+    assert not topics.is_gone(A, 100 + GRACE_MS)
+    assert topics.is_gone(A, 700 + GRACE_MS)
