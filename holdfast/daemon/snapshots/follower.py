@@ -3,6 +3,9 @@
 A load first reads its partition of the topic to the end that it has then, and begins with the newest manifest that agrees.
 The topic is read as the log is, by a `Log` of its own, so a slow or silent broker of it delays only the loads that wait for it,
 and those wait no longer than `read_timeout_ms`.
+
+What is kept of it has a bound. Where that is passed, the partition that takes most is put aside, whichever partition grew: so the
+fewest go without. It is followed again when it is loaded, or when there is room for what it took and some growth.
 """
 
 from collections.abc import Generator
@@ -17,6 +20,8 @@ from holdfast.runtime.partition.restore_point import RestorePoint
 from holdfast.runtime.partition.states import State
 
 _RETRY_MS: Final = 30_000
+#: What was put aside is followed again where there is room for a quarter more than it took.
+_GROWTH: Final = 4
 #: Refusals that need no action; there is one for each load where no job has run yet.
 _USUAL: Final = frozenset({Refusal.MISSING, Refusal.EMPTY})
 
@@ -93,8 +98,8 @@ class SnapshotFollower:
         self._metrics = metrics
         self._verifier = verifier
         self._followed: dict[int, _Followed] = {}
-        #: Not to be followed again.
-        self._too_large: set[int] = set()
+        #: By partition that was put aside, the most bytes that it took; until it is read to its end again.
+        self._put_aside: dict[int, int] = {}
         #: When partitions that serve and are not followed are looked for.
         self._retry_at_ms = 0
         self._instances = 0
@@ -128,8 +133,8 @@ class SnapshotFollower:
 
     def forget(self, partition: int) -> None:
         """Follow a partition no more, because this node neither loads nor serves it."""
-        if self._followed.pop(partition, None) is not None:
-            self._topic.stop_reading(partition)
+        self._put_aside.pop(partition, None)
+        self._stop(partition)
 
     def tick(self, now_ms: int) -> bool:
         """Let no load wait too long, and let the owner of what serves here do its work; return whether there is more of that."""
@@ -150,10 +155,25 @@ class SnapshotFollower:
         return any(each.verifier.has_work for each in self._followed.values())
 
     def _follow_what_serves(self) -> None:
-        """Follow partitions whose topic could not be read when they were loaded."""
-        for index, partition in self._host.partitions.items():
-            if partition.state is State.ACTIVE and index not in self._followed and index not in self._too_large:
+        """Follow partitions whose topic could not be read when they were loaded, or that were put aside and fit now."""
+        partitions = self._host.partitions.items()
+        missing = [index for index, each in partitions if each.state is State.ACTIVE and index not in self._followed]
+        for index in sorted(missing, key=lambda each: self._put_aside.get(each, 0)):  # so that the most fit
+            if self._fits(index):
                 self._follow(index)
+
+    def _fits(self, partition: int) -> bool:
+        """Tell whether there is room for a partition, and for some growth, or it would soon be read for nothing again.
+
+        One that took more than all may is not read again before a load wants it.
+        """
+        followed, before, bytes_max = self._followed.items(), self._put_aside, self._bounds.bytes_max
+        wanted = before.get(partition, 0)
+        if wanted <= bytes_max:
+            wanted = min(wanted + wanted // _GROWTH, bytes_max)
+        # Who is read again will take at least what it took.
+        taken = sum(max(each.entries.size_bytes, before.get(index, 0)) for index, each in followed)
+        return taken + wanted <= bytes_max
 
     # ---- what the log reports (LogListener) ------------------------------------------------------------------------
 
@@ -173,10 +193,7 @@ class SnapshotFollower:
                 verifier.record_read(about, value)
             elif entries.foreign_records > foreign_records and key is not None and value is not None:
                 verifier.foreign_read(key)
-        if sum(each.entries.size_bytes for each in self._followed.values()) > self._bounds.bytes_max:
-            text = f"more than {self._bounds.bytes_max} bytes would have to be kept in memory"
-            self._too_large.add(partition)
-            self._give_up(partition, followed, Refusal.TOO_LARGE, text)
+        self._keep_to_bound()
 
     def own_records_read(
         self, partition: int, instance: int, base_offset: int, count: int, first_header: bytes
@@ -192,6 +209,7 @@ class SnapshotFollower:
         followed = self._find(partition, instance)
         if followed is not None:
             followed.is_at_end = True
+            self._put_aside.pop(partition, None)
             followed.verifier.end_reached()
             if followed.query is not None:
                 self._choose(partition, followed, followed.query)
@@ -230,10 +248,32 @@ class SnapshotFollower:
         followed = self._followed.get(partition)
         return followed if followed is not None and followed.instance == instance else None
 
+    def _keep_to_bound(self) -> None:
+        """Put aside the partitions that take most, until the others fit."""
+        followed, bytes_max = self._followed, self._bounds.bytes_max
+        taken = sum(each.entries.size_bytes for each in followed.values())
+        while taken > bytes_max:
+            largest = max(followed, key=lambda index: followed[index].entries.size_bytes)
+            each = followed[largest]
+            size = each.entries.size_bytes
+            # It may be in the middle of being read again.
+            self._put_aside[largest] = max(size, self._put_aside.get(largest, 0))
+            text = f"{taken} bytes would be kept of the snapshot topic, which may be {bytes_max}, and most is of this partition"
+            taken -= size
+            if each.query is None:
+                fields: dict[str, object] = {"partition": largest, "bytes": size, "why": text}
+                self._host.note("warning", "snapshots_put_aside", fields)
+            self._give_up(largest, each, Refusal.TOO_LARGE, text)
+
+    def _stop(self, partition: int) -> None:
+        if self._followed.pop(partition, None) is not None:
+            self._topic.stop_reading(partition)
+
     def _give_up(self, partition: int, followed: _Followed, refusal: Refusal, text: str) -> None:
-        self.forget(partition)
-        if followed.query is not None:
-            self._refuse(partition, followed.query, refusal, text)
+        self._stop(partition)
+        query, followed.query = followed.query, None
+        if query is not None:
+            self._refuse(partition, query, refusal, text)
 
     def _choose(self, partition: int, followed: _Followed, query: _Query) -> None:
         choice = choose_restore_point(followed.entries, query.log_start, self._host.log_identity)

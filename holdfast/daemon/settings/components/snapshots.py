@@ -52,8 +52,9 @@ class SnapshotSettings(Component):
     )
     read_bytes_max: int = setting(
         512 * MIB,
-        "Memory for what a node keeps of the snapshot topic; partitions that would take more load from the log alone. "
-        "About a kilobyte for a share partition.",
+        "Memory for what a node keeps of the snapshot topic, about a kilobyte for a share partition. Where it is not enough, the partition "
+        "that takes most is put aside: a load that waits for it reads the log alone, and its owner neither verifies nor removes snapshots "
+        "until it is loaded again or there is room for a quarter more than it took.",
         ge=MIB,
         le=1024 * 1024 * MIB,
     )
