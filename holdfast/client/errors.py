@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from holdfast.kafka.errors import ConnectionFailed
-from holdfast.kafka.protocol.error_codes import SHARE_STATE_RETRIABLE, error_name
+from holdfast.kafka.protocol.error_codes import SHARE_STATE_RETRIABLE, error_name, name_and_number
 
 
 class ClientError(Exception):
@@ -39,12 +39,11 @@ class ShareStateError(ClientError):
     """A share-state call was answered with an error."""
 
     def __init__(self, code: int, message: str | None) -> None:
-        name = error_name(code)
-        super().__init__(f"{name} ({code}): {message or 'the server gave no reason'}")
+        super().__init__(f"{name_and_number(code)}: {message or 'the server gave no reason'}")
         #: Kafka's error code.
         self.code = code
         #: Kafka's name of it, such as FENCED_STATE_EPOCH.
-        self.name = name
+        self.name = error_name(code)
         #: What the server said, None when nothing.
         self.message = message
         self.is_retriable = code in SHARE_STATE_RETRIABLE

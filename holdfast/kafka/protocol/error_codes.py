@@ -157,6 +157,11 @@ def error_name(code: int) -> str:
         return "UNKNOWN_ERROR_CODE"
 
 
+def name_and_number(code: int) -> str:
+    """Return an error code as texts for people have it, such as NOT_COORDINATOR (16)."""
+    return f"{error_name(code)} ({code})"
+
+
 def _numbers(*codes: ErrorCode) -> frozenset[int]:
     return frozenset(map(int, codes))
 

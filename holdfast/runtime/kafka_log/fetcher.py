@@ -18,7 +18,7 @@ from collections.abc import Callable, Generator
 from holdfast.kafka.brokers.throttle import Throttle
 from holdfast.kafka.leaders import Brokers
 from holdfast.kafka.protocol.denials import acl_remedy
-from holdfast.kafka.protocol.error_codes import ErrorCode, error_name
+from holdfast.kafka.protocol.error_codes import ErrorCode, name_and_number
 from holdfast.kafka.protocol.requests import Fetched
 from holdfast.runtime.kafka_log.bug_reports import BugReports
 from holdfast.runtime.kafka_log.fetch_loop import FetcherConfig, FetchLoop
@@ -334,9 +334,7 @@ def _read_error(fetched: Fetched, offset: int, topic: str, principal: str) -> Re
         # Pruned or lost: the next load compares the log's bounds with what was committed, and knows.
         return ReadError(f"offset {offset} is out of range", is_alarm=False)
     remedy = acl_remedy(fetched.error_code, "Read", f"topic {topic}", principal)
-    return ReadError(
-        f"the broker answered {error_name(fetched.error_code)} ({fetched.error_code}){remedy}", is_alarm=False
-    )
+    return ReadError(f"the broker answered {name_and_number(fetched.error_code)}{remedy}", is_alarm=False)
 
 
 def _truncated(offset: int) -> ReadError:

@@ -15,7 +15,7 @@ from holdfast.kafka.errors import ConnectionFailed
 from holdfast.kafka.leaders import NO_TOPIC, Brokers
 from holdfast.kafka.protocol import requests
 from holdfast.kafka.protocol.denials import acl_remedy
-from holdfast.kafka.protocol.error_codes import ErrorCode, error_name
+from holdfast.kafka.protocol.error_codes import ErrorCode, name_and_number
 from holdfast.runtime.kafka_log.bug_reports import BugReports
 from holdfast.runtime.kafka_log.fetch_loop import FetcherConfig
 from holdfast.runtime.kafka_log.fetcher import Fetcher
@@ -201,7 +201,7 @@ class KafkaLog:
         else:
             if error_code:
                 remedy = acl_remedy(error_code, "Delete", f"topic {config.topic}", config.connection.who())
-                problem = f"the broker answered {error_name(error_code)} ({error_code}){remedy}"
+                problem = f"the broker answered {name_and_number(error_code)}{remedy}"
             else:
                 log_start_offset = found
         self._listening().records_deleted(partition, log_start_offset, problem)

@@ -17,7 +17,7 @@ from holdfast.kafka.errors import ConnectionFailed
 from holdfast.kafka.leaders import Brokers
 from holdfast.kafka.protocol import requests
 from holdfast.kafka.protocol.denials import acl_remedy
-from holdfast.kafka.protocol.error_codes import PRODUCE_RETRIABLE, error_name
+from holdfast.kafka.protocol.error_codes import PRODUCE_RETRIABLE, name_and_number
 from holdfast.runtime.kafka_log.bug_reports import BugReports
 from holdfast.runtime.kafka_log.linger import FLUSH_WAIT_MAX_S, FlushRule, Linger
 from holdfast.runtime.kafka_log.sending.accumulator import AccumulatorConfig, RecordAccumulator
@@ -385,11 +385,11 @@ class Sender:
             if error_code in PRODUCE_RETRIABLE:
                 again.setdefault(error_code, []).append(batch)
             else:
-                said = f"{error_name(error_code)} ({error_code}) {message}".rstrip()
+                said = f"{name_and_number(error_code)} {message}".rstrip()
                 remedy = acl_remedy(error_code, "Write", f"topic {self._topic}", self._brokers.who())
                 self._give_up(batch, f"the broker answered {said}{remedy}")
         for error_code, refused in again.items():
-            self._retries.retry(refused, f"the broker answered {error_name(error_code)} ({error_code})")
+            self._retries.retry(refused, f"the broker answered {name_and_number(error_code)}")
         if open_batches:
             self._retries.retry(open_batches.values(), "the broker's answer leaves it out")
 

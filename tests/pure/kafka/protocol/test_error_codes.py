@@ -3,7 +3,7 @@
 from kio.schema import errors
 
 from holdfast.kafka.protocol import error_codes
-from holdfast.kafka.protocol.error_codes import ErrorCode, error_name
+from holdfast.kafka.protocol.error_codes import ErrorCode, error_name, name_and_number
 
 
 def test_every_code_has_kafkas_number_and_name() -> None:
@@ -17,6 +17,11 @@ def test_a_code_that_nobody_knows_has_a_name_too() -> None:
         "UNKNOWN_SERVER_ERROR",
         "UNKNOWN_ERROR_CODE",
     )
+
+
+def test_people_are_shown_the_name_and_the_number() -> None:
+    shown = [name_and_number(code) for code in (16, ErrorCode.NOT_COORDINATOR, 9_999)]
+    assert shown == ["NOT_COORDINATOR (16)", "NOT_COORDINATOR (16)", "UNKNOWN_ERROR_CODE (9999)"]
 
 
 def test_groups_are_queried_for_plain_numbers() -> None:
