@@ -153,7 +153,7 @@ def open_audit_file(path: str) -> None:
 class _AuditFile(logging.handlers.WatchedFileHandler):
     """A file that may be moved away; each that is made is its owner's alone, whatever the umask, and one that is there keeps its mode.
 
-    A line that it does not take is counted, and told once a minute.
+    A line that it does not take is counted, and told once a minute; where that is a bug of ours, it is told as one.
     """
 
     def __init__(self, path: str, *, encoding: str) -> None:
@@ -164,15 +164,20 @@ class _AuditFile(logging.handlers.WatchedFileHandler):
         """Write a line; never raises, for what it tells of has happened."""
         try:
             super().emit(record)
-        except OSError:  # the file was moved away, and no other one can be made
-            self.handleError(record)
+        except OSError as error:  # there is no room, or the file was moved away, and no other one can be made
+            AUDIT_UNWRITTEN.value += 1
+            left_out = self._limit.admit("")
+            if left_out is not None:
+                _log.error("audit_write_failed", file=self.baseFilename, why=str(error), **left_out)
+        except Exception as bug:  # in no case of whoever did what the line tells of
+            AUDIT_UNWRITTEN.value += 1
+            _log.error("audit_line_failed", error=repr(bug), exc_info=bug)
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 # logging's name and form
-        """Take note of the error that is being handled; for `logging`, which would write a traceback each time."""
-        AUDIT_UNWRITTEN.value += 1
-        left_out = self._limit.admit("")
-        if left_out is not None:
-            _log.error("audit_write_failed", file=self.baseFilename, why=str(sys.exception()), **left_out)
+        """Leave the error that is being handled to `emit`; for `logging`, which would write a traceback each time."""
+        error = sys.exception()
+        assert error is not None
+        raise error
 
     def _open(self) -> TextIOWrapper:
         try:

@@ -277,6 +277,32 @@ def test_what_an_audit_file_does_not_take_is_told_once_and_counted(
     assert capsys.readouterr().err == ""
 
 
+@pytest.mark.parametrize("bug", [ZeroDivisionError, RecursionError])
+@pytest.mark.parametrize("name", ["format", "reopenIfNeeded"])
+def test_a_bug_beside_the_audit_file_is_told_as_one_and_ends_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, name: str, bug: type[Exception]
+) -> None:
+    def fail(*_: object) -> None:
+        raise bug("ours")
+
+    stream, before, path = configured(), AUDIT_UNWRITTEN.value, tmp_path / "audit.jsonl"
+    try:
+        open_audit_file(str(path))
+        (handler,) = logging.getLogger(AUDIT_LOGGER).handlers
+        with monkeypatch.context() as patch:
+            patch.setattr(handler, name, fail)
+            structlog.get_logger(AUDIT_LOGGER).info("access_rules_loaded", rules=1)
+        structlog.get_logger(AUDIT_LOGGER).info("access_rules_loaded", rules=2)
+    finally:
+        forget_audit_files()
+    (line,) = lines_of(stream)
+    assert (line["event"], line["level"], line["error"]) == ("audit_line_failed", "error", f"{bug.__name__}('ours')")
+    assert ", in fail\n" in str(line["exception"])
+    assert AUDIT_UNWRITTEN.value - before == 1, "it is missing in the file"
+    assert [json.loads(each)["rules"] for each in path.read_text().splitlines()] == [2]
+    assert capsys.readouterr().err == ""
+
+
 def test_secrets_of_the_settings_stand_in_no_text_whoever_writes_it() -> None:
     settings = load_settings(
         flags={
