@@ -26,7 +26,13 @@ class Backoff:
         self._until_ms = 0
 
     def fail(self, now_ms: int, *, is_first_free: bool = False) -> int:
-        """Pause from now on, twice as long as the last time; returns for how many ms.
+        """Pause from now on, as `is_over` and `until_ms` tell; returns for how many ms, see `next_pause_ms`."""
+        pause_ms = self.next_pause_ms(is_first_free=is_first_free)
+        self._until_ms = now_ms + pause_ms
+        return pause_ms
+
+    def next_pause_ms(self, *, is_first_free: bool = False) -> int:
+        """Return how long a caller that keeps the time itself is to pause after a failure: twice as long as after the last one.
 
         With `is_first_free`, the first failure in a row costs no pause.
         """
@@ -35,7 +41,6 @@ class Backoff:
             doubled_ms = self._first_ms << min(self._failures, _DOUBLINGS_MAX)
             pause_ms = int(min(doubled_ms, self._longest_ms) * (0.5 + self._jitter() / 2))
         self._failures += 1
-        self._until_ms = now_ms + pause_ms
         return pause_ms
 
     def reset(self) -> None:

@@ -19,7 +19,6 @@ import structlog
 
 from holdfast.backoff import Backoff
 from holdfast.children.child import Child, lines
-from holdfast.clock import now_ms
 from holdfast.compaction.child_lines import ChildLines
 from holdfast.compaction.progress import RunProgress, from_json
 from holdfast.daemon.internal_errors import InternalErrors
@@ -108,7 +107,7 @@ class Supervisor:
                 return
             if progress.totals.batches:
                 backoff.reset()
-            pause_ms = backoff.fail(now_ms())
+            pause_ms = backoff.next_pause_ms()
             why, tail = last_lines.why(code), last_lines.tail
             _log.error("compaction_ended", why=why, exit_code=code, stderr_tail=tail, again_in_ms=pause_ms)
             await asyncio.sleep(pause_ms / 1_000)

@@ -185,7 +185,7 @@ class ClusterMetadata:
                     self._report_problem(str(error) or repr(error))
                     if isinstance(error, RequestRefused):
                         backoff.reset()  # the broker is there, and the next query is a smaller one
-                    await asyncio.sleep(backoff.fail(round(loop.time() * 1_000)) / 1_000)
+                    await asyncio.sleep(backoff.next_pause_ms() / 1_000)
                     continue
                 self._report_problem("")
                 backoff.reset()

@@ -45,7 +45,7 @@ class Session:
 
     def on_failed(self, now_ms: int) -> int:
         """Have the next heartbeat sooner, because the last one came to nothing; returns in how many ms."""
-        wait_ms = self._backoff.fail(now_ms)
+        wait_ms = self._backoff.next_pause_ms()
         self.due_ms = min(self.due_ms, now_ms + wait_ms)
         return wait_ms
 

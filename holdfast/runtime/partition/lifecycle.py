@@ -156,7 +156,7 @@ class Partition:
         if error is not self._ports.trust.alarm:  # which has one line of its own, for all partitions
             self._note("error", "log_partition_failed", error=str(error), is_alarm=is_alarm)
         outcome = NotCoordinator(f"the log partition failed here: {error}")
-        pause_ms = (self._alarm_backoff if is_alarm else self._backoff).fail(now_ms)
+        pause_ms = (self._alarm_backoff if is_alarm else self._backoff).next_pause_ms()
         self._stop(State.FAILED, Failed(now_ms + pause_ms), str(error), outcome)
 
     # ---- the log ---------------------------------------------------------------------------------------------------
@@ -358,7 +358,7 @@ class Partition:
         # A node that is superseded for good writes one line about all of its log partitions together.
         level = "warning" if is_ours_to_take else "debug"
         self._note(level, "ownership_lost", winner=winner.node_id, owner_epoch=winner.owner_epoch, offset=offset)
-        retry_at_ms = now_ms + self._backoff.fail(now_ms) if is_ours_to_take else None
+        retry_at_ms = now_ms + self._backoff.next_pause_ms() if is_ours_to_take else None
         self._close(text, NotCoordinator(text), retry_at_ms)
         if not is_ours_to_take:
             self._outbox.effects.append(Superseded(self.index, winner, offset))
