@@ -13,7 +13,7 @@ from holdfast.records.snapshot_store.entries import encode_entry_key
 from holdfast.records.snapshot_store.snapshot_set import SnapshotSet
 from holdfast.runtime.log_protocol import LogRecord
 from holdfast.runtime.partition.states import State
-from tests.pure.daemon.snapshots.test_follower import Job, Owned, World, some_log
+from tests.pure.daemon.snapshots.world import Job, Owned, World, some_log
 from tests.pure.records.logs import KEYS, LOG_PARTITION, PARTITION_COUNT, STATE_TOPIC_ID
 
 LARGE, SMALL, OTHER, _, MEDIUM = range(PARTITION_COUNT)

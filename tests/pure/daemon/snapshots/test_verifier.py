@@ -7,7 +7,7 @@ import pytest
 from holdfast.daemon.snapshots.verifier import PartitionVerifier
 from holdfast.records.keys import SharePartitionKey
 from holdfast.records.snapshot_store.entries import EntryKey, ManifestKey
-from tests.pure.daemon.snapshots.test_follower import Owned, World, followed, some_log
+from tests.pure.daemon.snapshots.world import World, followed, grow, some_log
 from tests.pure.records.logs import LOG_PARTITION
 
 LOG, KEY = b"l" * 16, SharePartitionKey("workers", b"t" * 16, 0)
@@ -62,11 +62,7 @@ class FullWorld(World):
 def test_a_removal_that_could_not_be_taken_counts_for_no_rate() -> None:
     world, log = FullWorld(removals_per_second_max=2), some_log()
     job = followed(world, log)
-    for _ in range(8):
-        log.do("write")
-    job.run()
-    world.settle()
-    world.partitions[LOG_PARTITION] = Owned(log)
+    grow(world, log, job, 8)
     log.log_start = world.partitions[LOG_PARTITION].log_start = len(log.records)
     world.is_full = True
     for ms in (1_000, 0, 0):
