@@ -105,11 +105,11 @@ class NodeConnection(asyncio.Protocol):
             Disconnected: the connection ended before the answer came.
             RequestTimedOut: no answer came in time; the connection is closed.
         """
-        frame, offset = await self.request(api_key, version, body, is_flexible, is_flexible)
+        frame, offset = await self.request(api_key, version, body, has_tags=is_flexible, has_header_tags=is_flexible)
         return frame[offset:]
 
     async def request(
-        self, api_key: int, version: int, body: bytes, has_tags: bool = True, has_header_tags: bool = True
+        self, api_key: int, version: int, body: bytes, *, has_tags: bool = True, has_header_tags: bool = True
     ) -> Answer:
         """Send a request and return its answer; many may be in flight.
 

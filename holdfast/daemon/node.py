@@ -436,7 +436,7 @@ class Node:
         if self._server_metrics is not None:
             self._server_metrics.ticked(late_ms)
 
-    def _refused(self, why: str, is_setting_wrong: bool) -> None:
+    def _refused(self, why: str, *, is_setting_wrong: bool) -> None:
         """Stop, because another node serves this log and is not to be replaced."""
         if not self._exit.done():
             _log.error("take_over_refused", why=why)

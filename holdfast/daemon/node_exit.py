@@ -1,6 +1,7 @@
 """How a node ends."""
 
 from enum import IntEnum
+from typing import Protocol
 
 from confluent_kafka import KafkaError, KafkaException
 
@@ -18,6 +19,13 @@ class NodeExit(IntEnum):
     REFUSED = 3
     #: Another node took over what this one owned, or serves it and was not to be replaced.
     SUPERSEDED = 4
+
+
+class Refused(Protocol):
+    """What a part of a node calls when the node must not serve, and so ends."""
+
+    def __call__(self, why: str, *, is_setting_wrong: bool) -> None:
+        """End the node: `WRONG_USAGE` where a setting is wrong, else `SUPERSEDED`."""
 
 
 def explain(refusal: Exception) -> str:

@@ -164,14 +164,14 @@ def _show_states(opened: OpenHistory, at_ms: int | None, follow: bool, as_json: 
     if not found:
         raise Failure("Nothing is known of such a share partition at that time.", Exit.NOT_FOUND)
     if follow:
-        _print_states(opened, chain(found, _changed(opened, states.known)), as_json, len(found))
+        _print_states(opened, chain(found, _changed(opened, states.known)), as_lines=as_json, rows_measured=len(found))
     elif as_json:
         print_json([_state_data(key, known) for key, known in found])
     elif opened.wanted.partition is not None:
         ((key, state),) = found
         _print_state(opened.names.shown(key), _known_data(state))
     else:
-        _print_states(opened, found, False, len(found))
+        _print_states(opened, found, as_lines=False, rows_measured=len(found))
 
 
 def _changed(
@@ -185,6 +185,7 @@ def _changed(
 def _print_states(
     opened: OpenHistory,
     states: Iterable[tuple[SharePartitionKey, KnownState | None]],
+    *,
     as_lines: bool,
     rows_measured: int,
 ) -> None:

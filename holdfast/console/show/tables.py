@@ -148,12 +148,13 @@ class _Layout:
             yield from _wrapped(_INDENT, _GAP.join(details), self._width)
 
     def _line(self, row: Sequence[str]) -> str:
-        cells = [
-            _padded(row[place], self._widths[place], self._columns[place].is_number) for place in self._beside[:-1]
-        ]
+        cells = [self._cell(row, place) for place in self._beside[:-1]]
         last = self._beside[-1]
-        cells.append(_padded(row[last], self._widths[last], True) if self._columns[last].is_number else row[last])
+        cells.append(self._cell(row, last) if self._columns[last].is_number else row[last])
         return _GAP.join(cells)
+
+    def _cell(self, row: Sequence[str], place: int) -> str:
+        return _padded(row[place], self._widths[place], is_number=self._columns[place].is_number)
 
     def _fits(self) -> bool:
         if self._width is None:
@@ -166,7 +167,7 @@ def _length(text: str) -> int:
     return len(text) if text.isascii() else cell_len(text)
 
 
-def _padded(text: str, width: int, is_number: bool = False) -> str:
+def _padded(text: str, width: int, *, is_number: bool = False) -> str:
     padding = " " * (width - _length(text))
     return padding + text if is_number else text + padding
 

@@ -57,15 +57,15 @@ class Rules:
         What no rule for a group decides, CLUSTER_ACTION on the cluster allows.
         """
         if principal in self.super_users:
-            return Decision(True, None, f"{principal} is a super user")
+            return Decision(is_allowed=True, rule=None, why=f"{principal} is a super user")
         rule = self._find(principal, host, operation, resource, name)
         if rule is None and resource is ResourceType.GROUP:
             for_all = self._find(principal, host, Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME)
             if for_all is not None and for_all.permission is Permission.ALLOW:
                 rule = for_all
         if rule is None:
-            return Decision(False, None, "no rule allows it")
-        return Decision(rule.permission is Permission.ALLOW, rule, str(rule))
+            return Decision(is_allowed=False, rule=None, why="no rule allows it")
+        return Decision(is_allowed=rule.permission is Permission.ALLOW, rule=rule, why=str(rule))
 
     def _find(self, principal: str, host: str, operation: Operation, resource: ResourceType, name: str) -> Acl | None:
         """Return the rule that decides, None where none does: the first that denies, or else the first that allows."""

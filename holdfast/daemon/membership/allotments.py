@@ -8,9 +8,10 @@ from holdfast.daemon.config_topic.node_settings import NodeSettings
 from holdfast.daemon.internal_errors import InternalErrors
 from holdfast.daemon.membership.allotment import Allotment
 from holdfast.daemon.membership.duties import Duties, Duty
-from holdfast.daemon.membership.group_member import GroupMember, Refused
+from holdfast.daemon.membership.group_member import GroupMember
 from holdfast.daemon.membership.known_members import KnownMembers
 from holdfast.daemon.membership.lone_node import LoneNode
+from holdfast.daemon.node_exit import Refused
 from holdfast.daemon.partitions.own_view import OwnView
 from holdfast.daemon.partitions.partitions import LogPlace, Partitions
 from holdfast.daemon.server.cluster_view import Node

@@ -239,7 +239,7 @@ class NodeCoordinator:
         """
         if self._view.map is not None and not (self._is_alone or self._config.keeps_place):
             self._holdings.release_all(self._now_ms())
-            self._view.set_stale(True)  # it has no part in what the group agrees on from now on
+            self._view.set_stale(is_stale=True)  # it has no part in what the group agrees on from now on
 
     @property
     def _is_alone(self) -> bool:
@@ -338,7 +338,7 @@ class NodeCoordinator:
         self._show_staleness()
 
     def _show_staleness(self) -> None:
-        self._view.set_stale(self.needs_rejoin)
+        self._view.set_stale(is_stale=self.needs_rejoin)
 
     def _count_rebalance(self) -> None:
         reasons = self._rebalances.count(self._cause, self._now_ms())

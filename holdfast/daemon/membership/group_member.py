@@ -28,6 +28,7 @@ from holdfast.daemon.membership.map_view import MapView
 from holdfast.daemon.membership.metrics import AssignmentMetrics
 from holdfast.daemon.membership.rebalance_watch import RebalanceWatch
 from holdfast.daemon.membership.rejoins import Rejoins
+from holdfast.daemon.node_exit import Refused
 from holdfast.daemon.partitions.own_view import find_owner_epoch
 from holdfast.daemon.partitions.partitions import LogPlace, Partitions
 from holdfast.daemon.server.cluster_view import Node
@@ -45,8 +46,6 @@ _log = structlog.get_logger(__name__)
 
 #: Longest pause before a request to the group coordinator is sent again.
 _RETRY_BACKOFF_MAX_MS: Final = 1_000
-#: Whether a node stops because of a wrong setting, beside why it must not be a member.
-Refused = Callable[[str, bool], None]
 
 
 class GroupMember:
@@ -148,7 +147,7 @@ class GroupMember:
             known_members,
             metrics.rebalance_alarms,
             now_ms=now_ms,
-            refused=lambda why: refused(why, True),
+            refused=partial(refused, is_setting_wrong=True),
         )
         self._member = Member(
             self._coordinator,
@@ -286,7 +285,7 @@ class GroupMember:
             except MembershipFailed as failure:
                 why = str(failure)
                 _log.error("membership_refused", why=why)
-                self._refused(why, True)
+                self._refused(why, is_setting_wrong=True)
                 return
             except MemberClosed:
                 return
@@ -296,7 +295,7 @@ class GroupMember:
                 _log.error("membership_callback_failed", why=str(error))
             except Exception as bug:
                 self._internal_errors.note_bug("membership_failed", bug)
-                self._refused(f"the membership ended: {bug!r}", False)
+                self._refused(f"the membership ended: {bug!r}", is_setting_wrong=False)
                 return
 
     def _run_poll(self, poll: Coroutine[Any, Any, None]) -> None:

@@ -71,7 +71,7 @@ class MapView:
         self.map = None
         self._former.drop()
 
-    def set_stale(self, is_stale: bool) -> None:
+    def set_stale(self, *, is_stale: bool) -> None:
         """Take in whether this member is to join again."""
         if not is_stale:
             self._stale_since_ms = None

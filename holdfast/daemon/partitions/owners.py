@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 import structlog
 
 from holdfast.daemon.internal_errors import InternalErrors
+from holdfast.daemon.node_exit import Refused
 from holdfast.daemon.server.other_nodes import NodeSilent, OtherNodes
 from holdfast.daemon.settings.models import LoadSettings
 from holdfast.records.checkpoint import Checkpoint
@@ -74,7 +75,7 @@ class Owners:
         self,
         settings: LoadSettings,
         run_id: str,
-        refused: Callable[[str, bool], None],
+        refused: Refused,
         host: OwnersHost,
         internal_errors: InternalErrors,
         query_status: QueryStatus | None = None,
@@ -175,7 +176,7 @@ class Owners:
         self._refused(
             f"node {who.node_id} serves this log {they} and answers at {who.address}, and this node {we}: "
             "stop the one before the other starts, or let both have the same `membership` and `group.id`",
-            True,
+            is_setting_wrong=True,
         )
 
     def _takes_over_from(self, who: Owner) -> bool:
@@ -192,9 +193,10 @@ class Owners:
         node = f"node {who.node_id} serves this log and answers at {who.address}"
         if self._is_twin(who):
             text = f"{node}, and this node has the same id: give this one another `node_id`, or stop that one first"
-            self._refused(text, True)
+            self._refused(text, is_setting_wrong=True)
         elif self._settings.when_superseded == "exit":
-            self._refused(f"{node}: stop it first, or let this node take its place with --take-over", False)
+            text = f"{node}: stop it first, or let this node take its place with --take-over"
+            self._refused(text, is_setting_wrong=False)
         elif who in self._left:
             self._left[who] |= partitions
         else:

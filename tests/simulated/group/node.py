@@ -265,7 +265,7 @@ class _SteppedOwners(Owners):
         super().__init__(
             node.settings.load,
             node.run_id,
-            lambda why, _: node.end_soon("refused beside nodes of another membership"),
+            lambda why, *, is_setting_wrong: node.end_soon("refused beside nodes of another membership"),
             host,
             InternalErrors(Counter()),
             node.query_status,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,6 +14,7 @@ from holdfast.daemon.membership.division.machine import this_machine
 from holdfast.daemon.membership.duties import Duties
 from holdfast.daemon.membership.group_member import GroupMember
 from holdfast.daemon.membership.known_members import KnownMembers
+from holdfast.daemon.node_exit import Refused
 from holdfast.daemon.partitions.partitions import LogPlace
 from holdfast.daemon.server.cluster_view import Node
 from holdfast.daemon.settings.file_env_flags import load_settings
@@ -28,7 +28,7 @@ from tests.waiting import in_patience
 from tests.world.old_broker import old_broker
 
 
-def make_member(broker_port: int, bugs: Counter, refused: Callable[[str, bool], None]) -> GroupMember:
+def make_member(broker_port: int, bugs: Counter, refused: Refused) -> GroupMember:
     nothing_is_served: Any = SimpleNamespace(find=lambda index: None, note_served_elsewhere=lambda indexes: None)
     address = f"127.0.0.1:{broker_port}"
     connection = ConnectionOptions(bootstrap=(("127.0.0.1", broker_port),))
@@ -54,7 +54,7 @@ async def test_a_broker_that_is_too_old_for_members_ends_the_node_with_what_to_c
     bugs = Counter()
     async with old_broker() as broker:
         member = make_member(
-            broker.port, bugs, lambda why, is_setting_wrong: refusals.put_nowait((why, is_setting_wrong))
+            broker.port, bugs, lambda why, *, is_setting_wrong: refusals.put_nowait((why, is_setting_wrong))
         )
         with capture_logs() as lines:
             member.start()
@@ -82,7 +82,7 @@ async def test_a_broker_that_is_too_old_for_members_ends_the_node_with_what_to_c
 
 
 async def test_a_member_of_which_nothing_is_due_looks_less_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    member = make_member(1, Counter(), lambda why, is_setting_wrong: None)
+    member = make_member(1, Counter(), lambda why, *, is_setting_wrong: None)
     at_rest = iter([False, True, True, True])
     pauses_ms: list[int] = []
 

@@ -53,7 +53,7 @@ class World:
     ) -> None:
         members = (MappedMember("a", US, Work(ours)), MappedMember("b", other, Work(others)))
         self.view.adopt(OwnershipMap(1, members, (), tuple(FormerOwner(*each, HANDOVER_MS) for each in former)))
-        self.view.set_stale(False)
+        self.view.set_stale(is_stale=False)
 
     def owners(self) -> list[int | None]:
         found = [self.view.owner(index) for index in range(5)]
@@ -77,9 +77,9 @@ def test_a_former_owner_is_named_while_it_is_known_to_serve() -> None:
     assert (world.owners(), world.view.nodes) == ([1, 1, 2, 2, None], (US, OTHER))
     world.former.answered(gone, {0: 5, 2: 5, 4: 5}, world.now_ms)
     assert (world.owners(), world.view.nodes) == ([3, 1, 3, 2, 3], (US, OTHER, gone))
-    world.view.set_stale(True)
+    world.view.set_stale(is_stale=True)
     assert world.owners() == [3, None, 3, 2, 3]
-    world.view.set_stale(False)
+    world.view.set_stale(is_stale=False)
     world.served |= {0}
     assert world.owners() == [1, 1, 3, 2, 3]
     world.served |= {1}
@@ -107,9 +107,9 @@ def test_a_stale_map_names_others_for_a_while_and_us_for_what_we_serve() -> None
     world = World()
     world.adopt((0, 1), (2, 3))
     world.served |= {1, 2}
-    world.view.set_stale(True)
+    world.view.set_stale(is_stale=True)
     world.now_ms = STALE_MS
-    world.view.set_stale(True)  # it does not become younger
+    world.view.set_stale(is_stale=True)  # it does not become younger
     assert world.owners() == [None, 1, 1, 2, None]
     world.now_ms += 1
     assert world.owners() == [None, 1, 1, None, None]
@@ -123,7 +123,7 @@ def test_the_map_of_a_lost_session_is_never_answered_from() -> None:
     world.adopt((0, 1), (2, 3))
     world.served |= {0}
     world.view.drop()
-    world.view.set_stale(True)
+    world.view.set_stale(is_stale=True)
     assert world.owners() == [1, None, None, None, None]
     assert world.view.nodes == (US,)
 

@@ -37,7 +37,7 @@ class World(PartitionsWorld):
         return Owners(
             self.settings.load,
             "this-run",
-            lambda why, is_wrong: self.refused.append((why, is_wrong)),
+            lambda why, *, is_setting_wrong: self.refused.append((why, is_setting_wrong)),
             partitions,
             InternalErrors(self.runtime_metrics.internal_errors),
             self._ask,
