@@ -9,12 +9,16 @@ from threading import Event, Thread
 
 
 @contextmanager
-def set_by(*numbers: Signals) -> Iterator[Event]:
+def set_by(*numbers: Signals, event: Event | None = None) -> Iterator[Event]:
     """Give an event that these signals set, until the block ends; they do nothing else meanwhile.
 
     Only the main thread may do so.
+
+    Args:
+        numbers: the signals.
+        event: the one to set; None: a new one.
     """
-    event = Event()
+    event = event or Event()
 
     def receive(*_: object) -> None:
         # A handler runs inside of whatever its thread does, also where that holds the lock of this very event, which is not

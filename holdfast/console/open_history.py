@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, fields
 from functools import wraps
+from threading import Event
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
@@ -45,6 +46,7 @@ class OpenHistory(NamedTuple):
     begin_ms: int | None  #: time of the first change in the history
     has_tail: bool  #: whether the log is read as well
     names: TopicNameCache
+    is_stopped: Event  #: set by whoever wants no more of the log: what reads it then ends, or raises `Stopped`
 
     def warn_before_begin(self, time_ms: int | None) -> None:
         """Say that a time lies before all that is known."""
@@ -108,13 +110,14 @@ def open_history(options: HistoryOptions) -> Iterator[OpenHistory]:
         options.history_dir
     )  # before Kafka is reached, which does not know what is wrong with it
     with ExitStack() as stack:
-        log = None
+        log, is_stopped = None, Event()
         if options.no_log:
             # The default name looks like an id.
             state_topic_id = None if options.state_topic == STATE_TOPIC_DEFAULT else _id_of(options.state_topic)
             topic_id = _id_of(options.topic)
         else:
-            log = LogReader(kafka_properties(options.bootstrap_server, options.properties), options.state_topic)
+            properties = kafka_properties(options.bootstrap_server, options.properties)
+            log = LogReader(properties, options.state_topic, is_stopped)
             stack.callback(log.close)
             topic_id = None if options.topic is None else log.kafka.find_topic_id(options.topic)
             state_topic_id = log.kafka.topic_id(options.state_topic)
@@ -125,7 +128,7 @@ def open_history(options: HistoryOptions) -> Iterator[OpenHistory]:
         wanted = KeyFilter(options.group, topic_id, options.partition)
         changes = HistoryLog(HistoryFiles(directory, state_topic_id), log, options.job_group, wanted)
         names = TopicNameCache(None if log is None else log.kafka)
-        yield OpenHistory(changes, wanted, changes.begin_ms(), log is not None, names)
+        yield OpenHistory(changes, wanted, changes.begin_ms(), log is not None, names, is_stopped)
 
 
 def _id_of(text: str | None) -> bytes | None:

@@ -33,6 +33,7 @@ from holdfast.console.sources.history_states import (
     Step,
     after,
 )
+from holdfast.console.sources.kafka_reader import Stopped
 from holdfast.records.keys import SharePartitionKey, format_key, format_topic_id
 
 _STATE_COLUMNS: Final = (
@@ -87,21 +88,23 @@ def history(at_ms: int | None, offset: int | None, follow: bool, as_json: bool, 
 
     Example: holdfast history orders-workers orders 0 --at 2026-01-31T12:00:00Z --history-dir /var/lib/holdfast/history
     """
-    with open_history(options) as opened:
-        if follow and (at_ms is not None or not opened.has_tail):
-            raise Failure("--follow goes with neither --at nor --no-log.", Exit.WRONG_USAGE)
-        if offset is not None and options.partition is None:
-            raise Failure("--offset is one of a topic partition; name GROUP, TOPIC and PARTITION.", Exit.WRONG_USAGE)
-        opened.warn_before_begin(at_ms)
-        try:
+    try:
+        with open_history(options) as opened:
+            if follow and (at_ms is not None or not opened.has_tail):
+                raise Failure("--follow goes with neither --at nor --no-log.", Exit.WRONG_USAGE)
+            if offset is not None and options.partition is None:
+                raise Failure(
+                    "--offset is one of a topic partition; name GROUP, TOPIC and PARTITION.", Exit.WRONG_USAGE
+                )
+            opened.warn_before_begin(at_ms)
             if offset is not None:
                 _show_offset(opened, OffsetHistory(offset), at_ms, follow, as_json)
             else:
                 _show_states(opened, at_ms, follow, as_json)
-        except KeyboardInterrupt:
-            # It is how following ends, and may come while the history is read.
-            if not follow:
-                raise
+    except KeyboardInterrupt:
+        # It is how following ends, and may come while brokers are waited for or the history is read.
+        if not follow:
+            raise
 
 
 @click.command()
@@ -249,9 +252,12 @@ def _step_row(step: Step) -> tuple[object, ...]:
 
 def _new_changes(opened: OpenHistory) -> Iterator[LogChange]:
     """Yield the changes that come, until an interrupt ends the following."""
-    with set_by(SIGINT) as is_interrupted:
-        while not is_interrupted.wait(_FOLLOW_EVERY_S):
-            yield from opened.log.new_changes()
+    with set_by(SIGINT, event=opened.is_stopped) as is_interrupted:
+        try:
+            while not is_interrupted.wait(_FOLLOW_EVERY_S):
+                yield from opened.log.new_changes()
+        except Stopped:
+            return
 
 
 def _key_data(key: SharePartitionKey) -> dict[str, Any]:

@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from signal import SIGINT
+from threading import Event
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
 from confluent_kafka import Message
 
 from holdfast.cli import main
 from holdfast.console.outcomes import Exit
 from holdfast.console.sources import log_reader
+from holdfast.console.sources.kafka_reader import Stopped
 from holdfast.console.sources.log_reader import LogEntry, PartitionReading
 from holdfast.records.header import HEADER_NAME
 from holdfast.records.keys import SharePartitionKey, format_key, parse_topic_id
 from holdfast.records.snapshot_store.folding import RawRecord
 from tests.pure.console.history_writer import Stamped, gap_row, rows_of, write_batch, write_covered
 from tests.pure.records.logs import STATE_TOPIC_ID, LogWriter, write_log
+from tests.waiting import PATIENCE_S
 
 BEGIN_MS = 1_769_904_000_000
 GROUP = "job"
@@ -87,7 +92,7 @@ def rows(log: LogWriter, begin: int, end: int) -> list[dict[str, Any]]:
 def diff(monkeypatch: pytest.MonkeyPatch, directory: Path, fake: FakeLog) -> tuple[dict[str, dict[str, Any]], str]:
     """Return what has changed since ever, by share partition, and what was said beside."""
 
-    def reader(properties: Mapping[str, str], topic: str) -> FakeLog:
+    def reader(properties: Mapping[str, str], topic: str, _: Event) -> FakeLog:
         assert (properties["bootstrap.servers"], topic) == ("b:1", fake.topic)
         return fake
 
@@ -176,3 +181,51 @@ def test_what_the_history_covers_is_not_lost_though_nothing_was_committed_or_cha
     for name, covered in (("a-0", 4), ("b-7", log.log_start), ("c-1", 9)):
         write_covered(tmp_path, STATE_TOPIC_ID, name, {0: covered})
     assert "lost" not in diff(monkeypatch, tmp_path, FakeLog(log.records, log.log_start, 0))[1]
+
+
+def follow(monkeypatch: pytest.MonkeyPatch, directory: Path, make_log: Callable[[Event], FakeLog]) -> Result:
+    """Follow the history of all groups' share partitions that the log has."""
+    monkeypatch.setattr("holdfast.console.open_history.LogReader", lambda _, __, is_stopped: make_log(is_stopped))
+    named = ["--history-dir", str(directory), "--job-group", GROUP, "--state-topic", FakeLog.topic]
+    return CliRunner().invoke(main, ["history", "group:0", *named, "--bootstrap-server", "b:1", "--json", "--follow"])
+
+
+@pytest.mark.usefixtures("interruptible")
+def test_an_interrupt_ends_the_following_also_while_kafka_is_away(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, log: LogWriter
+) -> None:
+    class AwayLog(FakeLog):
+        """Is read once, and then no broker answers until whoever reads wants no more."""
+
+        def __init__(self, is_stopped: Event) -> None:
+            super().__init__(log.records, log.log_start, log.log_start)
+            self.is_stopped = is_stopped
+            self.reads = 0
+
+        def read(self, wanted: log_reader.LogSelection) -> Iterator[LogEntry]:
+            self.reads += 1
+            if self.reads == 1:
+                yield from super().read(wanted)
+                return
+            os.kill(os.getpid(), SIGINT)
+            assert self.is_stopped.wait(PATIENCE_S / 10), "the interrupt reaches whoever waits for brokers"
+            raise Stopped("interrupted")
+
+    write_batch(tmp_path, STATE_TOPIC_ID, "a-0", rows(log, 0, log.log_start))
+    followed = follow(monkeypatch, tmp_path, AwayLog)
+    assert (followed.exit_code, followed.exception, followed.stderr) == (Exit.DONE, None, "")
+    assert followed.stdout != ""
+
+
+def test_an_interrupt_ends_it_also_before_it_has_begun(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, log: LogWriter
+) -> None:
+    """While brokers are waited for that are to say where the log begins."""
+
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    fake = FakeLog(log.records, log.log_start, log.log_start)
+    fake.on_begin = interrupt
+    write_batch(tmp_path, STATE_TOPIC_ID, "a-0", rows(log, 0, log.log_start))
+    assert follow(monkeypatch, tmp_path, lambda _: fake).exit_code == Exit.DONE
