@@ -1,9 +1,10 @@
 """Topics read partition by partition as they are now, by a consumer that joins no group and commits nothing."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from concurrent.futures import Future
 from concurrent.futures import wait as wait_futures
-from threading import Event
+from threading import Event, Thread
 from time import monotonic
 from types import TracebackType
 from typing import Any, Final, NamedTuple, Self, TypeVar
@@ -42,7 +43,7 @@ _UNANSWERED: Final = (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, Kafka
 _FAILED_CONNECTION: Final = re.compile(
     r"\[thrd:.*?\]: (?:\S+: )?(.+?)(?:: probably due to .+?)?(?: \(after \d+ms in state \w+.*)?", re.DOTALL
 )
-#: How long one try may take, at first and at most: no signal is heard meanwhile.
+#: How long one try may take, at first and at most: another broker may have the answer.
 _TRY_FIRST_S: Final = 0.25
 _TRY_MAX_S: Final = 5.0
 _MESSAGES_PER_POLL: Final = 1_000
@@ -79,6 +80,8 @@ class KafkaReader:
         #: What librdkafka said last of a connection that failed.
         self._connection_failure = ""
         self._has_read = False
+        #: The last request to the consumer, which may not have ended.
+        self._request: Future[Any] | None = None
         wait = {} if "fetch.wait.max.ms" in properties else {"fetch.wait.max.ms": 20}
         self._consumer = self._clients.consumer(
             "holdfast-console",
@@ -101,8 +104,10 @@ class KafkaReader:
         self.close()
 
     def close(self) -> None:
-        """Close the connections to the brokers."""
-        self._consumer.close()
+        """Close the connections to the brokers, unless an interrupt left a request there."""
+        # librdkafka may not be closed under it; the process is about to end, which closes them as well.
+        if self._request is None or self._request.done():
+            self._consumer.close()
 
     def partitions(self, topic: str) -> list[int]:
         """Return the partitions of a topic.
@@ -128,12 +133,13 @@ class KafkaReader:
         """
         names = list(self._list_topics())
         try:
-            with self._clients.admin() as admin:
-                futures = admin.describe_topics(TopicCollection(names)) if names else {}
-                wait_futures(futures.values(), READ_TIMEOUT_S)
+            with self._clients.admin() as admin, waiting_for(self._clients.bootstrap_servers):
+                named = TopicCollection(names)
+                futures = admin.describe_topics(named, request_timeout=READ_TIMEOUT_S) if names else {}
+                self._wait(futures.values())
         except KafkaException as error:
             raise self._unreachable(error) from None
-        answered = {name: future for name, future in futures.items() if future.done() and future.exception() is None}
+        answered = {name: future for name, future in futures.items() if future.exception() is None}
         return {topic_id_bytes(future.result().topic_id): name for name, future in answered.items()}
 
     def topic_id(self, topic: str) -> bytes:
@@ -144,9 +150,11 @@ class KafkaReader:
         """
         self.partitions(topic)
         try:
-            with self._clients.admin() as admin:
+            with self._clients.admin() as admin, waiting_for(self._clients.bootstrap_servers):
                 named = TopicCollection([topic])
-                described = admin.describe_topics(named, request_timeout=READ_TIMEOUT_S)[topic].result()
+                future = admin.describe_topics(named, request_timeout=READ_TIMEOUT_S)[topic]
+                self._wait([future])
+                described = future.result()
         except KafkaException as error:
             raise self._unreachable(error) from None
         return topic_id_bytes(described.topic_id)
@@ -269,7 +277,7 @@ class KafkaReader:
             while not self._is_stopped.is_set():
                 left_s = ends_s - monotonic()
                 try:
-                    return request(max(0.0, min(try_s, left_s)))
+                    return self._interruptible(request, max(0.0, min(try_s, left_s)))
                 except KafkaException as error:
                     code = error.args[0].code()
                     if code not in _UNANSWERED or left_s <= try_s:
@@ -277,7 +285,34 @@ class KafkaReader:
                     if code == KafkaError._TIMED_OUT:
                         # A broker has the request, and may be slower than a try is long.
                         try_s = min(2 * try_s, _TRY_MAX_S)
-        raise Stopped(f"Kafka at {self._clients.bootstrap_servers} did not answer until this was interrupted.")
+        raise self._stopped()
+
+    def _interruptible(self, request: Callable[[float], T], time_s: float) -> T:
+        """Return the answer to a request that is given so much time, in a thread: no signal is heard where it waits."""
+        self._request = answer = Future[T]()
+
+        def send() -> None:
+            try:
+                answer.set_result(request(time_s))
+            except BaseException as error:
+                answer.set_exception(error)
+
+        Thread(target=send, name="holdfast-kafka-request", daemon=True).start()
+        self._wait([answer])
+        return answer.result()
+
+    def _wait(self, answers: Collection[Future[Any]]) -> None:
+        """Wait until each has come or failed, which the time of its request bounds.
+
+        Raises:
+            Stopped: the caller wants no more.
+        """
+        while wait_futures(answers, _POLL_S).not_done:
+            if self._is_stopped.is_set():
+                raise self._stopped()
+
+    def _stopped(self) -> Stopped:
+        return Stopped(f"Kafka at {self._clients.bootstrap_servers} did not answer until this was interrupted.")
 
     def _note(self, level: int, kind: str, client: str, text: str) -> None:
         """Keep what a line of librdkafka says of a connection that failed, without its threads and states."""

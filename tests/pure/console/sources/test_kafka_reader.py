@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from threading import Event
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException, Message
+from confluent_kafka import KafkaError, KafkaException, Message, TopicCollection
 
 from holdfast.console.outcomes import Exit, Failure
 from holdfast.console.sources.kafka_reader import READ_TIMEOUT_S, KafkaReader, Stopped
 from holdfast.kafka.librdkafka import DAMAGE
+from tests.waiting import PATIENCE_S
 
 
 class FakeConsumer:
@@ -231,6 +234,85 @@ def test_who_wants_no_more_waits_no_longer(silent: type[SilentConsumer]) -> None
     with KafkaReader({"bootstrap.servers": "b:1"}, is_stopped) as reader, pytest.raises(Stopped):
         reader.partitions("t")
     assert silent.tries_s == [0.25]
+
+
+class StuckConsumer(FakeConsumer):
+    """Is in a request until it is let go, as librdkafka is that hears no signal, and then has no answer."""
+
+    let_go: Event
+    on_request: Callable[[], object]
+
+    def list_topics(self, topic: str | None, timeout: float) -> object:
+        type(self).on_request()
+        assert self.let_go.wait(PATIENCE_S / 30)
+        raise KafkaException(KafkaError(KafkaError._AUTHENTICATION, "whoever waits heard nothing"))
+
+    def get_watermark_offsets(self, place: object, timeout: float) -> object:
+        return self.list_topics(None, timeout)
+
+    def close(self) -> None:
+        pytest.fail("a consumer is not closed under a request")
+
+
+@pytest.fixture
+def stuck(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[StuckConsumer]]:
+    """Give the consumer that does not come back; it is let go at the end."""
+    monkeypatch.setattr("holdfast.kafka.librdkafka.Consumer", StuckConsumer)
+    monkeypatch.setattr(StuckConsumer, "let_go", Event(), raising=False)
+    monkeypatch.setattr(StuckConsumer, "on_request", lambda: None, raising=False)
+    yield StuckConsumer
+    StuckConsumer.let_go.set()
+
+
+@pytest.mark.usefixtures("interruptible")
+@pytest.mark.parametrize("ask", ASK.values(), ids=ASK)
+def test_an_interrupt_does_not_wait_for_the_end_of_a_try(
+    stuck: type[StuckConsumer], ask: Callable[[KafkaReader], object]
+) -> None:
+    """A broker that is frozen, or slow, has tries of several seconds."""
+    stuck.on_request = lambda: signal.raise_signal(signal.SIGINT)
+    with KafkaReader({"bootstrap.servers": "b:1"}) as reader, pytest.raises(KeyboardInterrupt):
+        ask(reader)
+
+    is_stopped = Event()
+    stuck.on_request = is_stopped.set
+    with KafkaReader({"bootstrap.servers": "b:1"}, is_stopped) as reader, pytest.raises(Stopped):
+        ask(reader)
+
+
+class Unanswered(Future[object]):
+    """An answer that does not come."""
+
+    def result(self, timeout: float | None = None) -> object:
+        pytest.fail("it is waited for where nobody hears that the caller wants no more")
+
+
+@pytest.mark.parametrize("ask", [lambda reader: reader.topic_id("t"), KafkaReader.topic_names], ids=["id", "names"])
+def test_who_wants_no_more_waits_for_no_topics_id(
+    monkeypatch: pytest.MonkeyPatch, ask: Callable[[KafkaReader], object]
+) -> None:
+    is_stopped = Event()
+
+    class Consumer(FakeConsumer):
+        def list_topics(self, topic: str | None, timeout: float) -> object:
+            return SimpleNamespace(topics={"t": SimpleNamespace(error=None, partitions=[0])})
+
+    class Admin:
+        def __init__(self, properties: dict[str, Any], logger: Any) -> None:
+            pass
+
+        def poll(self, timeout: float) -> None:
+            pass
+
+        def describe_topics(self, named: TopicCollection, request_timeout: float = 0) -> dict[str, Future[object]]:
+            is_stopped.set()
+            return {"t": Unanswered()}
+
+    monkeypatch.setattr("holdfast.kafka.librdkafka.Consumer", Consumer)
+    monkeypatch.setattr("holdfast.kafka.librdkafka.NamedAdmin", Admin)
+    monkeypatch.setattr("holdfast.console.sources.kafka_reader.READ_TIMEOUT_S", 1.0)
+    with KafkaReader({"bootstrap.servers": "b:1"}, is_stopped) as reader, pytest.raises(Stopped):
+        ask(reader)
 
 
 @pytest.mark.parametrize(
