@@ -18,6 +18,8 @@ from holdfast.console.interrupts import one_interrupt
 from holdfast.console.outcomes import Exit
 from holdfast.console.show import waiting
 from holdfast.console.sources import kafka_reader
+from holdfast.console.sources.brokers_or_nodes import find_node
+from tests.pure.console.conftest import Node
 
 
 def run(*arguments: str) -> Result:
@@ -63,6 +65,32 @@ def test_a_command_that_waits_for_kafka_says_for_whom(
     assert (result.exit_code, said) == (Exit.UNREACHABLE, "Waiting for Kafka at 127.0.0.1:1,127.0.0.1:2 …")
     assert error.startswith("Error: ")
     assert "127.0.0.1:1,127.0.0.1:2" in error
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("config", "list"),
+        ("config", "get", "codec"),
+        ("config", "set", "codec=kafka"),
+        ("dump", "orders"),
+        ("dump", "__holdfast_share_state"),
+    ],
+    ids=" ".join,
+)
+def test_a_node_where_brokers_are_expected_is_named(node: Node, command: tuple[str, ...]) -> None:
+    """It has no topic of settings, which is not to say that nothing is set."""
+    result = run(*command, "--bootstrap-server", node.address)
+    assert (result.exit_code, result.stdout, result.stderr) == (
+        Exit.WRONG_USAGE,
+        "",
+        f"Error: {node.address} is a Holdfast node, not a Kafka broker; name brokers by --bootstrap-server.\n",
+    )
+
+
+def test_brokers_that_cannot_be_looked_at_are_taken_for_brokers() -> None:
+    assert find_node({"bootstrap.servers": "127.0.0.1:1"}) is None
+    assert find_node({"bootstrap.servers": "127.0.0.1:1", "sasl.mechanism": "GSSAPI"}) is None
 
 
 def test_a_command_that_is_answered_in_time_says_nothing_of_it(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,0 +1,42 @@
+"""Whether a node listens where brokers are expected: both speak the Kafka protocol, and a node has none of the topics of users."""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any, Final
+
+from holdfast.api.admin import ADMIN
+from holdfast.kafka.addresses import Address, format_address
+from holdfast.kafka.brokers.broker_connection import BrokerConnection
+from holdfast.kafka.connection_options import ConnectionOptions, connection_options
+from holdfast.kafka.errors import ConnectionFailed, PropertyRefused
+
+#: How long all addresses together may take; it is only looked at once one of them has answered.
+_LOOK_TIMEOUT_MS: Final = 2_000
+
+
+def find_node(properties: Mapping[str, Any]) -> str | None:
+    """Return the first of the addresses of brokers at which a node listens; None: it is not known of any.
+
+    Args:
+        properties: librdkafka's; `bootstrap.servers` at least.
+    """
+    try:
+        return asyncio.run(_find_node(connection_options(properties)))
+    except PropertyRefused:  # librdkafka alone may understand it
+        return None
+
+
+async def _find_node(options: ConnectionOptions) -> str | None:
+    are_nodes = await asyncio.gather(*(_is_node(address, options) for address in options.bootstrap))
+    nodes = (address for address, is_node in zip(options.bootstrap, are_nodes, strict=True) if is_node)
+    return next((format_address(*address) for address in nodes), None)
+
+
+async def _is_node(address: Address, options: ConnectionOptions) -> bool:
+    try:
+        async with asyncio.timeout(_LOOK_TIMEOUT_MS / 1_000):
+            connection = await BrokerConnection.open(address, options, _LOOK_TIMEOUT_MS)
+    except (TimeoutError, ConnectionFailed):
+        return False
+    connection.close()
+    return ADMIN in connection.versions
