@@ -52,6 +52,7 @@ Values of properties that hold secrets are never shown.
 What is to hold for all nodes of a state topic is written once, to the config topic.
 It has one partition and `cleanup.policy=compact`.
 `holdfast config set loads_max=16` checks the value as a node would, makes the topic if it is missing, and writes the record.
+Where there is no state topic yet it wants `--before-the-first-node`, for else the name may be misspelt.
 `holdfast config unset loads_max` writes a tombstone.
 `holdfast config list --address HOST:PORT` shows each value, and whether that node goes by it.
 

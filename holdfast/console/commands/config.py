@@ -31,6 +31,7 @@ from holdfast.kafka.errors import ConnectionFailed
 from holdfast.kafka.librdkafka import KafkaClients
 
 _TIMEOUT_MS: Final = round(READ_TIMEOUT_S * 1_000)
+_AHEAD: Final = "--before-the-first-node"
 _COLUMNS: Final = {
     "name": Column("setting"),
     "value": Column("value"),
@@ -55,11 +56,7 @@ class ConfigTopicPlace(NamedTuple):
         """
         values = ClusterValues(ConfigTopicSettings().values_bytes_max)
         with KafkaReader(self.properties) as kafka:
-            try:
-                kafka.partitions(self.topic)
-            except Failure as failure:
-                if failure.exit_code != Exit.NOT_FOUND:
-                    raise
+            if not _is_there(kafka, self.topic):
                 return values
             start, end = kafka.bounds(self.topic, PARTITION)
             if start < end:
@@ -70,6 +67,20 @@ class ConfigTopicPlace(NamedTuple):
                     raise Failure(f"The config topic {self.topic} cannot be read: {error}.") from None
         return values
 
+    def check_state_topic(self) -> None:
+        """Check that the config topic is one of a state topic, or is there already.
+
+        Raises:
+            Failure: no broker answers, or there is neither of them.
+        """
+        with KafkaReader(self.properties) as kafka:
+            if not (_is_there(kafka, self.topic) or _is_there(kafka, self.state_topic)):
+                raise Failure(
+                    f"There is no state topic {self.state_topic}; name that of your nodes by --state-topic, or give "
+                    f"{_AHEAD} if they have not made it yet.",
+                    Exit.NOT_FOUND,
+                )
+
     def write(self, values: Mapping[str, str | None]) -> None:
         """Write values by name, None to unset one; the topic is made if it is missing.
 
@@ -78,8 +89,7 @@ class ConfigTopicPlace(NamedTuple):
         """
         clients = KafkaClients(self.properties)
         try:
-            if not ensure_config_topic(clients, self.topic, self.state_topic, _TIMEOUT_MS):
-                say(f"There is no state topic {self.state_topic} yet; the nodes that make it go by what is set here.")
+            ensure_config_topic(clients, self.topic, self.state_topic, _TIMEOUT_MS)
             write_values(clients, self.topic, values, _TIMEOUT_MS)
         except ConfigTopicError as error:
             raise Failure(str(error)) from None
@@ -87,6 +97,16 @@ class ConfigTopicPlace(NamedTuple):
             raise Failure(f"Kafka cannot be reached ({failure}); see --bootstrap-server.", Exit.UNREACHABLE) from None
         except KafkaException as error:
             raise Failure(f"A property of Kafka is wrong: {error.args[0].str()}.", Exit.WRONG_USAGE) from None
+
+
+def _is_there(kafka: KafkaReader, topic: str) -> bool:
+    try:
+        kafka.partitions(topic)
+    except Failure as failure:
+        if failure.exit_code != Exit.NOT_FOUND:
+            raise
+        return False
+    return True
 
 
 def _bytes(part: str | bytes | None) -> bytes | None:
@@ -176,10 +196,18 @@ def get_value(name: str, place: ConfigTopicPlace) -> None:
 
 @config.command("set")
 @click.argument("assignments", nargs=-1, required=True, metavar="NAME=VALUE...")
+@click.option(
+    _AHEAD,
+    "is_ahead",
+    is_flag=True,
+    help="Set them also where there is no state topic yet, for the nodes that make it.",
+)
 @dry_run_option
 @json_option
 @_place_options
-def set_values(assignments: Sequence[str], dry_run: bool, as_json: bool, place: ConfigTopicPlace) -> None:
+def set_values(
+    assignments: Sequence[str], is_ahead: bool, dry_run: bool, as_json: bool, place: ConfigTopicPlace
+) -> None:
     """Set settings for all nodes, after each was checked as a node would.
 
     A node takes over `log_level` at once, and all others when it starts.
@@ -194,7 +222,7 @@ def set_values(assignments: Sequence[str], dry_run: bool, as_json: bool, place: 
         }
     except ConfigError as error:
         raise wrong_settings(error.problems) from None
-    _change(place, wanted, dry_run, as_json)
+    _change(place, wanted, dry_run, as_json, is_ahead=is_ahead)
 
 
 @config.command("unset")
@@ -210,7 +238,14 @@ def unset_values(names: Sequence[str], dry_run: bool, as_json: bool, place: Conf
     _change(place, dict.fromkeys(names), dry_run, as_json)
 
 
-def _change(place: ConfigTopicPlace, wanted: Mapping[str, str | None], is_dry_run: bool, is_json: bool) -> None:
+def _change(
+    place: ConfigTopicPlace,
+    wanted: Mapping[str, str | None],
+    is_dry_run: bool,
+    is_json: bool,
+    *,
+    is_ahead: bool = False,
+) -> None:
     before = place.read().texts()
     if missing := [name for name, value in wanted.items() if value is None and name not in before]:
         raise Failure(
@@ -222,6 +257,9 @@ def _change(place: ConfigTopicPlace, wanted: Mapping[str, str | None], is_dry_ru
     except ConfigError as error:
         raise wrong_settings(error.problems) from None
     changed = {name: value for name, value in wanted.items() if value != before.get(name)}
+    if changed and not before and not is_ahead:
+        # The config topic may be missing: a misspelt name would get one that no node reads.
+        place.check_state_topic()
     if changed and not is_dry_run:
         place.write(changed)
     if is_json:

@@ -32,11 +32,8 @@ class ConfigTopicError(Exception):
     """The config topic cannot be used; the text says why and what mends it."""
 
 
-def ensure_config_topic(clients: KafkaClients, name: str, state_topic: str, timeout_ms: int) -> bool:
+def ensure_config_topic(clients: KafkaClients, name: str, state_topic: str, timeout_ms: int) -> None:
     """Make the config topic if it is missing, with as many copies as the state topic has, and check it.
-
-    Returns:
-        False if it was made for a state topic that there is not.
 
     Raises:
         ConfigTopicError: it cannot be made, or what is written to it would be lost.
@@ -46,17 +43,15 @@ def ensure_config_topic(clients: KafkaClients, name: str, state_topic: str, time
     with clients.admin() as admin:
         try:
             _check(admin, name, timeout_ms)
-            return True
+            return
         except TopicMissing:
-            copies = _copies_of(admin, state_topic, timeout_ms)
-            _make(admin, name, copies, timeout_ms)
+            _make(admin, name, _copies_of(admin, state_topic, timeout_ms), timeout_ms)
         try:
             until_known(timeout_ms, _check, admin, name, timeout_ms)
         except TopicMissing:
             raise ConfigTopicError(
                 f"The config topic {name} was made, but no broker knows it yet; try again."
             ) from None
-        return copies != _CLUSTERS_DEFAULT
 
 
 def write_values(clients: KafkaClients, topic: str, values: Mapping[str, str | None], timeout_ms: int) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
 
 from holdfast.cli import main
 from holdfast.console.outcomes import Exit
@@ -54,10 +55,17 @@ def test_a_node_takes_what_is_set_for_all_and_follows_what_it_can(kafka: str, to
         Exit.WRONG_USAGE,
         True,
     )
-    tool.done("set", "loads_max=6", "--dry-run")
+    for ahead in (("--dry-run",), ()):
+        misspelt = tool.run("set", "loads_max=6", *ahead)
+        assert (misspelt.exit_code, misspelt.stderr) == (
+            Exit.NOT_FOUND,
+            f"Error: There is no state topic {topic}; name that of your nodes by --state-topic, or give "
+            "--before-the-first-node if they have not made it yet.\n",
+        )
+    tool.done("set", "loads_max=6", "--before-the-first-node", "--dry-run")
     assert tool.listed() == {}
-    first = tool.done("set", "loads_max=7", "log_level=info", "parked_writes_max=500")
-    assert f"There is no state topic {topic} yet; the nodes that make it go by what is set here." in first.stderr
+    assert f"{topic}_config" not in AdminClient({"bootstrap.servers": kafka}).list_topics(timeout=PATIENCE_S).topics
+    tool.done("set", "loads_max=7", "log_level=info", "parked_writes_max=500", "--before-the-first-node")
     # A name of a newer version.
     producer = Producer({"bootstrap.servers": kafka})
     producer.produce(f"{topic}_config", "12", "moons_max", 0)

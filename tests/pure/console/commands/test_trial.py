@@ -1,4 +1,4 @@
-"""`holdfast dev` and `topics create`, where no Kafka is needed: what they refuse, and what they say."""
+"""`holdfast dev`, `topics create` and `config`, where no Kafka is needed: what they refuse, and what they say."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ import signal
 import socket
 import tempfile
 import threading
+from collections.abc import Mapping
 from pathlib import Path
+from typing import TypeAlias
 
 import pytest
 from click.testing import CliRunner, Result
@@ -15,11 +17,14 @@ from click.testing import CliRunner, Result
 from holdfast.broker.properties import choose_ports
 from holdfast.cli import main
 from holdfast.console.interrupts import one_interrupt
-from holdfast.console.outcomes import Exit
+from holdfast.console.outcomes import Exit, Failure
 from holdfast.console.show import waiting
 from holdfast.console.sources import kafka_reader
 from holdfast.console.sources.brokers_or_nodes import find_node
 from tests.pure.console.conftest import Node
+
+#: Values by the name of the config topic.
+Written: TypeAlias = dict[str, dict[str, str | None]]
 
 
 def run(*arguments: str) -> Result:
@@ -91,6 +96,39 @@ def test_a_node_where_brokers_are_expected_is_named(node: Node, command: tuple[s
 def test_brokers_that_cannot_be_looked_at_are_taken_for_brokers() -> None:
     assert find_node({"bootstrap.servers": "127.0.0.1:1"}) is None
     assert find_node({"bootstrap.servers": "127.0.0.1:1", "sasl.mechanism": "GSSAPI"}) is None
+
+
+@pytest.fixture
+def written(monkeypatch: pytest.MonkeyPatch) -> Written:
+    """Give the config topics of a Kafka without any topic, as they are written."""
+    found: Written = {}
+
+    class EmptyKafka(kafka_reader.KafkaReader):
+        def partitions(self, topic: str) -> list[int]:
+            raise Failure(f"no topic {topic}", Exit.NOT_FOUND)
+
+    def write(_: object, topic: str, values: Mapping[str, str | None], timeout_ms: int) -> None:
+        found[topic] = dict(values)
+
+    monkeypatch.setattr("holdfast.console.commands.config.KafkaReader", EmptyKafka)
+    monkeypatch.setattr("holdfast.console.commands.config.ensure_config_topic", lambda *_: None)
+    monkeypatch.setattr("holdfast.console.commands.config.write_values", write)
+    return found
+
+
+@pytest.mark.parametrize("dry_run", [(), ("--dry-run",)], ids=["real", "dry"])
+def test_nothing_is_set_for_a_state_topic_that_there_is_not(written: Written, dry_run: tuple[str, ...]) -> None:
+    """Its name may be misspelt, and no node would read a config topic that is made for it."""
+    misspelt = run("config", "set", "codec=kafka", "--state-topic", "stat", *dry_run)
+    assert (misspelt.exit_code, misspelt.stdout, misspelt.stderr) == (
+        Exit.NOT_FOUND,
+        "",
+        "Error: There is no state topic stat; name that of your nodes by --state-topic, or give "
+        "--before-the-first-node if they have not made it yet.\n",
+    )
+    assert written == {}
+    ahead = run("config", "set", "codec=kafka", "--state-topic", "stat", "--before-the-first-node", *dry_run)
+    assert (ahead.exit_code, written) == (Exit.DONE, {} if dry_run else {"stat_config": {"codec": "kafka"}})
 
 
 def test_a_command_that_is_answered_in_time_says_nothing_of_it(capsys: pytest.CaptureFixture[str]) -> None:
