@@ -14,7 +14,6 @@ import click
 from holdfast.broker import FAST_START, EmbeddedKafka, find_java
 from holdfast.broker.errors import in_directory
 from holdfast.broker.properties import HOST, is_free
-from holdfast.client.client import parse_address
 from holdfast.console.commands.broker import broker_failures, kafka_home_option, start_timeout_option
 from holdfast.console.commands.topics import CLUSTERS_DEFAULT, TOPIC_NAMES, make_topic
 from holdfast.console.interrupts import one_interrupt
@@ -25,6 +24,7 @@ from holdfast.console.show.output import print_json, say
 from holdfast.jars.cache import kafka_home as cached_kafka
 from holdfast.jars.errors import LockHeld
 from holdfast.jars.locks import file_lock
+from holdfast.kafka.addresses import parse_address
 from holdfast.kafka.librdkafka import KafkaClients
 from holdfast.kafka.metadata import is_topic_name
 
@@ -108,11 +108,16 @@ def _check(topics: Sequence[str], listen: str, kafka_port: int, workers: int) ->
         if not is_topic_name(name):
             raise Failure(f"{name!r} is no topic's name; {TOPIC_NAMES}.", Exit.WRONG_USAGE)
     try:
-        address = parse_address(listen)
+        _, listen_port = parse_address(listen)
     except ValueError as error:
-        raise Failure(str(error), Exit.WRONG_USAGE) from None
-    of_workers = _ports_of_workers(address.port, workers) if workers > 1 else ()
-    ports = ((kafka_port, "--kafka-port"), *((port, "--listen") for port in (address.port, *of_workers)))
+        raise Failure(f"--listen is {listen!r}; {error}.", Exit.WRONG_USAGE) from None
+    if listen_port == 0:
+        # Kafka has no such port either: the address is waited for and printed as it is named.
+        raise Failure(
+            f"--listen is {listen!r}, which leaves the port open; name one from 1 to 65535.", Exit.WRONG_USAGE
+        )
+    of_workers = _ports_of_workers(listen_port, workers) if workers > 1 else ()
+    ports = ((kafka_port, "--kafka-port"), *((port, "--listen") for port in (listen_port, *of_workers)))
     for port, option in ports:
         if not is_free(port):
             raise Failure(f"Something listens on port {port} already; end it, or name another port by {option}.")

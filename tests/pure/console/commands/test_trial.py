@@ -146,7 +146,15 @@ def test_a_property_that_kafka_does_not_know_is_named() -> None:
 
 def test_dev_looks_at_its_addresses_before_it_starts_anything() -> None:
     wrong = run("dev", "--listen", "nowhere")
-    assert (wrong.exit_code, "is not host:port" in wrong.stderr) == (Exit.WRONG_USAGE, True)
+    assert (wrong.exit_code, wrong.stderr) == (
+        Exit.WRONG_USAGE,
+        "Error: --listen is 'nowhere'; it must be host:port, as in 127.0.0.1:9492 or [::1]:9492.\n",
+    )
+    open_port = run("dev", "--listen", "127.0.0.1:0")
+    assert (open_port.exit_code, open_port.stderr) == (
+        Exit.WRONG_USAGE,
+        "Error: --listen is '127.0.0.1:0', which leaves the port open; name one from 1 to 65535.\n",
+    )
     named = run("dev", "--topic", "no name")
     assert (named.exit_code, "'no name' is no topic's name; a name has" in named.stderr) == (Exit.WRONG_USAGE, True)
     with socket.create_server(("127.0.0.1", 0)) as taken:
