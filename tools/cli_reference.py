@@ -7,6 +7,7 @@ import click
 
 from holdfast.cli import main
 from holdfast.console.outcomes import Exit
+from holdfast.console.standard_output import RUN_UNSEEN
 
 _HEAD = """\
 # The command line tool
@@ -82,7 +83,9 @@ def _exit_codes() -> Iterator[str]:
     yield "|---|---|---|"
     for code in Exit:
         yield f"| {code.value} | {code.name} | {code.meaning} |"
-    yield ""
+    unseen = ", ".join(f"`{name}`" for name in RUN_UNSEEN[:-1])
+    yield f"\nWhere standard output is closed, as by `>&-`, {unseen} and `{RUN_UNSEEN[-1]}` run all the same, and print nothing there."
+    yield "Every other command then ends with 1 before it does anything.\n"
 
 
 def _sections() -> Iterator[str]:

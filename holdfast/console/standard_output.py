@@ -4,9 +4,13 @@ import io
 import os
 import sys
 from traceback import walk_tb
-from typing import Any
+from typing import Any, Final
 
 import click
+
+#: Commands that are there to run something, until a signal or its end; what they print beside needs no reader.
+RUN_UNSEEN: Final = ("serve", "dev", "compact")
+_STDOUT: Final = 1
 
 
 class CommandLine(click.Group):
@@ -25,6 +29,16 @@ class CommandLine(click.Group):
             failure = click.ClickException(f"Standard output cannot be written ({error.strerror}); see where it goes.")
             failure.show()
             sys.exit(failure.exit_code)
+
+
+def print_to_nobody() -> None:
+    """Open a standard output that is closed, for this process and its children, and give what is printed to nobody.
+
+    Else the next file or connection would have its number, and get what a child such as Java prints.
+    """
+    nobody = os.open(os.devnull, os.O_WRONLY)
+    os.set_inheritable(nobody, nobody == _STDOUT)
+    sys.stdout = os.fdopen(nobody, "w")
 
 
 def _is_of_printing(error: OSError) -> bool:

@@ -13,6 +13,7 @@ from click.testing import CliRunner
 
 from holdfast.cli import main
 from holdfast.console.outcomes import Exit
+from holdfast.console.standard_output import RUN_UNSEEN
 from tests.pure.console.conftest import Node
 
 FULL = "Error: Standard output cannot be written (No space left on device); see where it goes.\n"
@@ -48,7 +49,37 @@ def test_nothing_is_done_that_could_not_be_told_of(node: Node) -> None:
         failed = redirected(">&-", *arguments, HOLDFAST_ADDRESS=node.address)
         assert (failed.returncode, failed.stderr) == (Exit.FAILED, CLOSED)
     assert node.asked == []
-    assert redirected(">&-", "serve", "--set", "listen").returncode == Exit.WRONG_USAGE
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("serve", "--set", "listen"), "'listen' is not NAME=VALUE"),
+        (("dev", "--listen", "nowhere"), "--listen is 'nowhere'"),
+        (("compact", "--set", "codec"), "'codec' is not NAME=VALUE"),
+    ],
+    ids=RUN_UNSEEN,
+)
+def test_what_runs_something_needs_nobody_who_reads_what_it_prints(arguments: tuple[str, ...], said: str) -> None:
+    begun = redirected(">&-", *arguments)
+    assert (begun.returncode, said in begun.stderr) == (Exit.WRONG_USAGE, True), begun.stderr
+
+
+def test_what_is_printed_to_nobody_goes_to_no_file_that_is_opened_later() -> None:
+    """Nor what a child prints, which finds its standard output open."""
+    script = """
+import os, subprocess, sys
+from holdfast.console.standard_output import print_to_nobody
+
+print_to_nobody()
+print("to nobody", flush=True)
+own = os.fstat(1).st_rdev == os.stat(os.devnull).st_rdev
+child = subprocess.run(["sh", "-c", "echo to nobody"]).returncode
+print(own, child, file=sys.stderr)
+"""
+    shell = ("sh", "-c", 'exec "$0" -c "$1" >&-', sys.executable, script)
+    printed = subprocess.run(shell, capture_output=True, text=True, check=False)
+    assert (printed.returncode, printed.stdout, printed.stderr) == (0, "", "True 0\n")
 
 
 def test_characters_that_the_encoding_lacks_are_shown_by_their_escapes(node: Node) -> None:
