@@ -220,11 +220,11 @@ def partitions(context: click.Context, why_not_pruned: bool, as_json: bool, addr
     print_rows(_PARTITION_COLUMNS, answer)
     same: dict[tuple[str, str], list[int]] = {}  # log partitions by what is printed of them
     for row in answer:
-        if row["is_alarmed"]:
-            way_out = f"`holdfast partitions accept {row['partition']} --reason …` ends the alarm"
-            say(f"Partition {row['partition']} is {row['state']}: {row['failure']}; {way_out}.")
-        elif row["failure"]:
-            same.setdefault((row["state"], row["failure"]), []).append(row["partition"])
+        failure = row["failure"]
+        if row["is_alarmed"] and "`holdfast partitions" not in failure:  # most alarms name the command that ends them
+            failure += '; docs/operations.md, "Alarms", says what ends it'
+        if failure:
+            same.setdefault((row["state"], failure), []).append(row["partition"])
     for (state, failure), numbers in same.items():
         which = f"Partition {numbers[0]} is" if len(numbers) == 1 else f"Partitions {', '.join(map(str, numbers))} are"
         say(f"{which} {state}: {failure}.")

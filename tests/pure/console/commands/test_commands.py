@@ -15,6 +15,7 @@ from holdfast.api.results import (
     SummaryResult,
 )
 from holdfast.cli import main
+from holdfast.console.commands import node as node_commands
 from holdfast.console.outcomes import Exit
 from holdfast.daemon.server.admin import AdminError
 from holdfast.kafka.protocol.error_codes import ErrorCode
@@ -230,11 +231,19 @@ def test_members_are_listed_with_what_each_has(node: Node, run: Run) -> None:
     ]
 
 
+def test_an_alarm_that_names_its_way_out_is_printed_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    failure = "the log lost its end; `holdfast partitions accept 0 --reason …` goes on with what is there"
+    row = PARTITION | {"state": "failed", "failure": failure, "is_alarmed": True}
+    monkeypatch.setattr(node_commands, "query_all", lambda *_: ([], []))
+    monkeypatch.setattr(node_commands, "merge_partitions", lambda _: [row])
+    assert CliRunner().invoke(main, ["partitions"]).stderr.splitlines() == [f"Partition 0 is failed: {failure}."]
+
+
 def test_partitions_are_listed_and_an_alarm_names_its_way_out(run: Run) -> None:
     listed = run("partitions")
     assert listed.stdout.splitlines()[1].split() == ["0", "active", "1", "n:1", "4", "6", "21", "20", "3", "2"]
     assert listed.stderr.splitlines() == [
-        "Partition 1 is failed: records are missing; `holdfast partitions accept 1 --reason …` ends the alarm.",
+        'Partition 1 is failed: records are missing; docs/operations.md, "Alarms", says what ends it.',
         "Partitions 2, 3 are closed: node 2 serves it.",
     ]
     assert json.loads(run("partitions", "--json").stdout)[0] == PARTITION
