@@ -36,7 +36,9 @@ def print_to_nobody() -> None:
 
     Else the next file or connection would have its number, and get what a child such as Java prints.
     """
-    nobody = os.open(os.devnull, os.O_WRONLY)
+    # The lowest number that is free is taken: that of standard input first, where whoever closes descriptors closed it as well.
+    while (nobody := os.open(os.devnull, os.O_RDWR)) < _STDOUT:
+        os.set_inheritable(nobody, True)
     os.set_inheritable(nobody, nobody == _STDOUT)
     sys.stdout = os.fdopen(nobody, "w")
 

@@ -65,7 +65,8 @@ def test_what_runs_something_needs_nobody_who_reads_what_it_prints(arguments: tu
     assert (begun.returncode, said in begun.stderr) == (Exit.WRONG_USAGE, True), begun.stderr
 
 
-def test_what_is_printed_to_nobody_goes_to_no_file_that_is_opened_later() -> None:
+@pytest.mark.parametrize("closed", [">&-", "<&- >&-"])
+def test_what_is_printed_to_nobody_goes_to_no_file_that_is_opened_later(closed: str) -> None:
     """Nor what a child prints, which finds its standard output open."""
     script = """
 import os, subprocess, sys
@@ -77,7 +78,7 @@ own = os.fstat(1).st_rdev == os.stat(os.devnull).st_rdev
 child = subprocess.run(["sh", "-c", "echo to nobody"]).returncode
 print(own, child, file=sys.stderr)
 """
-    shell = ("sh", "-c", 'exec "$0" -c "$1" >&-', sys.executable, script)
+    shell = ("sh", "-c", f'exec "$0" -c "$1" {closed}', sys.executable, script)
     printed = subprocess.run(shell, capture_output=True, text=True, check=False)
     assert (printed.returncode, printed.stdout, printed.stderr) == (0, "", "True 0\n")
 
