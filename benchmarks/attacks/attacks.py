@@ -84,7 +84,7 @@ class Target:
 
         async def keep_sending(body: bytes) -> None:
             nonlocal answered
-            caller = await (Caller.knock(self.address, None, from_host) if from_host else self.open())
+            caller = await (Caller.connect(self.address, None, from_host) if from_host else self.open())
             with suppress(*LOST):
                 for _ in range(depth):
                     self.count(caller.send(api_key, version, body))

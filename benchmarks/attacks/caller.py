@@ -77,7 +77,7 @@ class Caller:
     @classmethod
     async def open(cls, address: Address, way: Way | None = None) -> Self:
         """Connect, and get in by a way where there is one."""
-        caller = await cls.knock(address, None if way is None else way.context())
+        caller = await cls.connect(address, None if way is None else way.context())
         if way is not None:
             side = ClientSide(MECHANISM, way.user, way.password)
             await caller.choose(MECHANISM)
@@ -85,7 +85,7 @@ class Caller:
         return caller
 
     @classmethod
-    async def knock(cls, address: Address, context: ssl.SSLContext | None, from_host: str | None = None) -> Self:
+    async def connect(cls, address: Address, context: ssl.SSLContext | None, from_host: str | None = None) -> Self:
         """Connect without a login, from an address of this machine where one is given."""
         local = None if from_host is None else (from_host, 0)
         async with asyncio.timeout(_TIMEOUT_S):

@@ -135,7 +135,9 @@ async def length_bombs(target: Target) -> str:
     async def throw(some: Sequence[Call]) -> None:
         for api_key, version, body in some:
             caller = (
-                await target.open() if target.way is None else await Caller.knock(target.address, target.way.context())
+                await target.open()
+                if target.way is None
+                else await Caller.connect(target.address, target.way.context())
             )
             with suppress(*LOST):
                 if target.way is not None and api_key not in (API_VERSIONS, SASL_HANDSHAKE, SASL_AUTHENTICATE):

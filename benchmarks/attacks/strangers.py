@@ -50,7 +50,7 @@ async def garbage(target: Target) -> str:
     answered: Counter[str] = Counter()
 
     async def throw(number: int) -> None:
-        caller = await Caller.knock(target.address, _context_of(target) if number % 2 else None)
+        caller = await Caller.connect(target.address, _context_of(target) if number % 2 else None)
         caller.writer.write(os.urandom(65_536))
         target.count(65_536)
         answered[await _outcome(caller.reader.read())] += 1
@@ -65,7 +65,7 @@ async def without_login(target: Target) -> str:
     context, answered, silent = _context_of(target), Counter[str](), []
     for number in range(Effort.crowd // 2):
         with suppress(*LOST):
-            caller = await Caller.knock(target.address, context)
+            caller = await Caller.connect(target.address, context)
             silent.append(caller)
             if number % 2:
                 body = share_body(READ, "secret", [(target.topic_id, [ReadPartition(0, -1)])])
@@ -82,7 +82,7 @@ async def oversized(target: Target) -> str:
     context, answered = _context_of(target), Counter[str]()
 
     async def throw(number: int) -> None:
-        caller = await Caller.knock(target.address, context)
+        caller = await Caller.connect(target.address, context)
         size = _FRAME_SIZES[number % len(_FRAME_SIZES)]
         caller.writer.write(struct.pack(">ihhih", size, 18, 0, 1, -1) + bytes(100_000))
         target.count(100_014)
@@ -126,7 +126,7 @@ async def unknown_authorities(target: Target) -> str:
 
     async def show(_: int) -> None:
         try:
-            caller = await Caller.knock(target.address, context)
+            caller = await Caller.connect(target.address, context)
             target.count(caller.send(API_VERSIONS, 0, b"", has_tags=False))
             answered[await _outcome(caller.receive())] += 1
             caller.close()
@@ -146,7 +146,7 @@ async def wrong_passwords(target: Target) -> str:
     async def guess(number: int) -> None:
         while time.monotonic() < ends_s:
             with suppress(*LOST):
-                caller = await Caller.knock(target.address, context)
+                caller = await Caller.connect(target.address, context)
                 name = way.user if number % 2 else f"user-{os.urandom(8).hex()}"
                 side = ClientSide(MECHANISM, name, "guess")
                 await caller.choose(MECHANISM)
@@ -163,7 +163,7 @@ async def replayed_logins(target: Target) -> str:
     """S8: what a client said in a login that succeeded, said again over new connections, and its proof over its own."""
     assert target.way is not None
     way, context = target.way, target.way.context()
-    caller = await Caller.knock(target.address, context)
+    caller = await Caller.connect(target.address, context)
     side = ClientSide(MECHANISM, way.user, way.password)
     first = side.begin()
     await caller.choose(MECHANISM)
@@ -172,7 +172,7 @@ async def replayed_logins(target: Target) -> str:
     answered: Counter[str] = Counter()
 
     async def replay(number: int) -> None:
-        thief = await Caller.knock(target.address, context)
+        thief = await Caller.connect(target.address, context)
         with suppress(*LOST, ScramRefused, MalformedBody):
             await thief.choose(MECHANISM)
             if number % 3:
@@ -204,7 +204,7 @@ async def long_messages(target: Target) -> str:
     )
 
     async def say(number: int) -> None:
-        caller = await Caller.knock(target.address, context)
+        caller = await Caller.connect(target.address, context)
         with suppress(*LOST, MalformedBody):
             await caller.choose(MECHANISM)
             message = messages[number % len(messages)]

@@ -331,7 +331,7 @@ async def is_closed(client: socket.socket) -> bool:
     return ended == b""
 
 
-async def knock(server: HttpServer, count: int) -> list[socket.socket]:
+async def connect_silently(server: HttpServer, count: int) -> list[socket.socket]:
     """Have many clients connect, of which every other one says the beginning of a handshake, and no more."""
     place = ("127.0.0.1", server.port)
     clients = [await asyncio.to_thread(socket.create_connection, place) for _ in range(count)]
@@ -351,14 +351,14 @@ def test_handshakes_take_places_from_the_first_moment_and_for_a_time_only(
     async def besiege() -> None:
         bounds = {"connections_max": 20, "connections_per_address_max": 10}
         async with encrypted(pair, tmp_path, request_timeout_ms=PATIENCE_MS, **bounds) as at:
-            silent = await knock(at.server, 30)
+            silent = await connect_silently(at.server, 30)
             assert all(await asyncio.gather(*map(is_closed, silent[10:]))), "what is over the bound is closed at once"
             assert len(at.server._connections) == 10
             for each in silent[:10]:
                 each.close()
             await wait_until(lambda: not at.server._connections)
         async with encrypted(pair, tmp_path, request_timeout_ms=500, **bounds) as at:
-            silent = await knock(at.server, 10)
+            silent = await connect_silently(at.server, 10)
             assert all(await asyncio.gather(*map(is_closed, silent))), "the rest is closed when its time is up"
             await wait_until(lambda: not at.server._connections)
             assert (await get(at.server.port, "/", context)).body == b"ok"

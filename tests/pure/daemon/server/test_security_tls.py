@@ -85,7 +85,7 @@ def test_who_fails_the_handshake_does_not_come_in(
     stranger = Authority(tmp_path_factory.mktemp("stranger"), "stranger").sign("mallory", "/CN=alice")
     outsider = authority.sign("outsider", "/CN=outsider")
 
-    async def knock() -> None:
+    async def fail_handshakes() -> None:
         async with guarded(
             "SSL",
             tmp_path,
@@ -104,7 +104,7 @@ def test_who_fails_the_handshake_does_not_come_in(
         assert kinds == [*["tls_handshake_failed"] * 2, "client_not_admitted", *["tls_handshake_failed"] * 2]
         assert at.principals == []
 
-    run_on(loop, knock)
+    run_on(loop, fail_handshakes)
 
 
 async def test_a_certificate_of_any_shape_is_a_principal_or_refused(
