@@ -38,8 +38,15 @@ READ_TIMEOUT_S: Final = 30.0
 #: What a consumer reports of an offset that the log does not have any more, for it may not choose another one.
 _CUT: Final = (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE)
 _POLL_S: Final = 0.1
-#: Errors of requests for which librdkafka found no broker, or had no answer, in the time of one try.
-_UNANSWERED: Final = (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._TIMED_OUT)
+#: Errors of requests for which librdkafka found no broker, or had no answer, in the time of one try. The last two are those of a query for
+#: offsets whose broker went away.
+_UNANSWERED: Final = (
+    KafkaError._TRANSPORT,
+    KafkaError._ALL_BROKERS_DOWN,
+    KafkaError._TIMED_OUT,
+    KafkaError._UNKNOWN_PARTITION,
+    KafkaError._DESTROY,
+)
 #: Around the reason stand the thread, the broker's address, a guess at its version, the state of the connection, and how often it was said.
 _FAILED_CONNECTION: Final = re.compile(
     r"\[thrd:.*?\]: (?:\S+: )?(.+?)(?:: probably due to .+?)?(?: \(after \d+ms in state \w+.*)?", re.DOTALL
@@ -278,7 +285,8 @@ class KafkaReader:
         ends_s, try_s = monotonic() + READ_TIMEOUT_S, _TRY_FIRST_S
         with waiting_for(self._clients.bootstrap_servers):
             while not self._is_stopped.is_set():
-                left_s = ends_s - monotonic()
+                begun_s = monotonic()
+                left_s = ends_s - begun_s
                 try:
                     return self._interruptible(request, max(0.0, min(try_s, left_s)))
                 except KafkaException as error:
@@ -288,6 +296,8 @@ class KafkaReader:
                     if code == KafkaError._TIMED_OUT:
                         # A broker has the request, and may be slower than a try is long.
                         try_s = min(2 * try_s, _TRY_MAX_S)
+                    # Where the broker went away a try takes no time.
+                    self._is_stopped.wait(max(0.0, begun_s + _TRY_FIRST_S - monotonic()))
         raise self._stopped()
 
     def _interruptible(self, request: Callable[[float], T], time_s: float) -> T:

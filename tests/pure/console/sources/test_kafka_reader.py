@@ -228,6 +228,30 @@ def test_what_another_try_would_not_mend_ends_the_wait(silent: type[SilentConsum
     assert silent.tries_s == [0.25]
 
 
+class Pauses(Event):
+    """An event of which a wait has that clock go on."""
+
+    def wait(self, timeout: float | None = None) -> bool:
+        SilentConsumer.now_s += timeout or 0
+        return self.is_set()
+
+
+@pytest.mark.parametrize("code", [KafkaError._UNKNOWN_PARTITION, KafkaError._DESTROY])
+def test_a_broker_that_goes_away_is_waited_for_with_pauses(
+    silent: type[SilentConsumer], monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    """A query for offsets in flight fails with one of these, at once, and so do those after it."""
+
+    def fail(consumer: SilentConsumer, place: object, timeout: float) -> object:
+        consumer.tries_s.append(timeout)
+        raise KafkaException(KafkaError(code, "went away"))
+
+    monkeypatch.setattr(silent, "get_watermark_offsets", fail)
+    with KafkaReader({"bootstrap.servers": "b:1"}, Pauses()) as reader, pytest.raises(Failure, match="went away"):
+        reader.bounds("t", 0)
+    assert silent.tries_s == [0.25] * int(READ_TIMEOUT_S / 0.25)
+
+
 def test_who_wants_no_more_waits_no_longer(silent: type[SilentConsumer]) -> None:
     is_stopped = Event()
     silent.on_try = lambda _: is_stopped.set()
