@@ -10,6 +10,7 @@ from holdfast.console.options import dry_run_option, json_option, kafka_options,
 from holdfast.console.outcomes import Exit, Failure
 from holdfast.console.show.output import counted, print_json, say
 from holdfast.console.show.waiting import waiting_for
+from holdfast.console.sources.brokers_or_nodes import node_instead
 from holdfast.console.sources.kafka_reader import READ_TIMEOUT_S
 from holdfast.daemon.topics.state_topic import StateTopic, TopicMissing, describe_topic, until_known
 from holdfast.kafka.errors import ConnectionFailed
@@ -70,7 +71,8 @@ def create_topic(
 
     Example: holdfast topics create orders --partitions 3
     """
-    clients = KafkaClients(kafka_properties(bootstrap_server, properties))
+    of_clients = kafka_properties(bootstrap_server, properties)
+    clients = KafkaClients(of_clients)
     copies = "as many copies as the cluster is set to" if replication_factor is None else f"{replication_factor} copies"
     if dry_run:
         say(
@@ -79,7 +81,14 @@ def create_topic(
         say("Nothing was changed (--dry-run).")
         return
     with waiting_for(bootstrap_server):
-        topic, is_new = make_topic(clients, name, partitions or 1, replication_factor or CLUSTERS_DEFAULT, timeout_s)
+        try:
+            topic, is_new = make_topic(
+                clients, name, partitions or 1, replication_factor or CLUSTERS_DEFAULT, timeout_s
+            )
+        except Failure as failure:
+            if failure.exit_code == Exit.FAILED and (instead := node_instead(of_clients)):
+                raise instead from None
+            raise
     if as_json:
         print_json(
             {

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from holdfast.api.admin import ADMIN
+from holdfast.console.outcomes import Exit, Failure
 from holdfast.kafka.addresses import Address, format_address
 from holdfast.kafka.brokers.broker_connection import BrokerConnection
 from holdfast.kafka.connection_options import ConnectionOptions, connection_options
@@ -12,6 +13,16 @@ from holdfast.kafka.errors import ConnectionFailed, PropertyRefused
 
 #: How long all addresses together may take; it is only looked at once one of them has answered.
 _LOOK_TIMEOUT_MS: Final = 2_000
+
+
+def node_instead(properties: Mapping[str, Any]) -> Failure | None:
+    """Return the failure of a command that was sent to a node, which has no topic but the state topic, and no records; None: it was not."""
+    node = find_node(properties)
+    if node is None:
+        return None
+    return Failure(
+        f"{node} is a Holdfast node, not a Kafka broker; name brokers by --bootstrap-server.", Exit.WRONG_USAGE
+    )
 
 
 def find_node(properties: Mapping[str, Any]) -> str | None:

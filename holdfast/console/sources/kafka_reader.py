@@ -20,7 +20,7 @@ from confluent_kafka import (
 
 from holdfast.console.outcomes import Exit, Failure
 from holdfast.console.show.waiting import waiting_for
-from holdfast.console.sources.brokers_or_nodes import find_node
+from holdfast.console.sources.brokers_or_nodes import node_instead
 from holdfast.kafka.connection_options import connection_options
 from holdfast.kafka.errors import ConnectionFailed, PropertyRefused
 from holdfast.kafka.group_offsets import BlockingGroupOffsets, GroupRefused
@@ -125,7 +125,7 @@ class KafkaReader:
         """
         found = self._list_topics(topic)[topic]
         if found.error is not None:
-            if failure := self._node_instead():
+            if failure := node_instead(self._properties):
                 raise failure
             if remedy := acl_remedy(found.error.code(), "Describe", f"topic {topic}", self._clients.principal):
                 raise Failure(f"The topic {topic} cannot be read ({found.error.str()}){remedy}.")
@@ -332,18 +332,9 @@ class KafkaReader:
         if kind == "FAIL" and (found := _FAILED_CONNECTION.fullmatch(text)):
             self._connection_failure = found[1]
 
-    def _node_instead(self) -> Failure | None:
-        """Return the failure of a reader that was sent to a node; a node has no topic but the state topic, and no records."""
-        node = find_node(self._properties)
-        if node is None:
-            return None
-        return Failure(
-            f"{node} is a Holdfast node, not a Kafka broker; name brokers by --bootstrap-server.", Exit.WRONG_USAGE
-        )
-
     def _unreachable(self, error: KafkaException) -> Failure:
         cause: KafkaError = error.args[0]
-        if cause.code() == KafkaError._UNSUPPORTED_FEATURE and (failure := self._node_instead()):
+        if cause.code() == KafkaError._UNSUPPORTED_FEATURE and (failure := node_instead(self._properties)):
             return failure
         if not self._has_read:
             # It has its lines given out. Later it might take a record that is to be read, and then they came with those before.

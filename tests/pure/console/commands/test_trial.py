@@ -80,6 +80,7 @@ def test_a_command_that_waits_for_kafka_says_for_whom(
         ("config", "set", "codec=kafka"),
         ("dump", "orders"),
         ("dump", "__holdfast_share_state"),
+        ("topics", "create", "orders"),
     ],
     ids=" ".join,
 )
