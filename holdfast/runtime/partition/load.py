@@ -294,11 +294,10 @@ class Load:
         """Find what in the log, or who owns it, is in the way of a claim."""
         tenancy, reading = self._tenancy, self._reading
         ownership, check = reading.ownership, reading.check
-        if self._begins_at and not ownership.beginning.is_found:
-            check.judge_start(reading.log_start)  # the log has changed meanwhile, and nothing says that it is whole
-        winner = ownership.winner
-        if winner is None:
+        if not ownership.beginning.is_found:
+            # Also where it begins with a checkpoint: an owner whose log was emptied refreshes before it writes the states again.
             check.judge_start(reading.log_start)
+        winner = ownership.winner
         finding = tenancy.log_alarm() or check.finding
         if finding is not None and tenancy.accept_reason is None:
             return Fail(finding)

@@ -9,7 +9,7 @@ from holdfast.runtime.settings import LogIdentity
 class LogCheck:
     """The findings of one load."""
 
-    __slots__ = ("_accepted_from", "_found", "_identity", "_lost_end", "_partition", "accepted_reason")
+    __slots__ = ("_accepted_from", "_found", "_identity", "_is_accepted", "_lost_end", "_partition", "accepted_reason")
 
     def __init__(self, partition: int, identity: LogIdentity) -> None:
         self._partition = partition
@@ -17,6 +17,8 @@ class LogCheck:
         #: The first thing wrong since the last accepted checkpoint.
         self._found: LoadFailed | None = None
         self._lost_end: Alarm | None = None
+        #: An accepting checkpoint of this log was read, and stands for all that lay before it.
+        self._is_accepted = False
         #: The newest for which an admin accepted this log, as its checkpoints say.
         self.accepted_reason: str | None = None
         #: Where the lost end begins; an accepting checkpoint below it is older than the loss.
@@ -46,11 +48,12 @@ class LogCheck:
         self._accepted_from = 0
 
     def judge_start(self, log_start: int) -> None:
-        """Judge a log that does not begin with a checkpoint: it was never cut, or it is not whole."""
-        if log_start > 0:
+        """Judge a log of which no checkpoint says where it is whole from: it was never cut, or accepted, or it is not whole."""
+        if log_start > 0 and not self._is_accepted:
             self.found(
                 Alarm(
-                    f"the log starts at {log_start} without a checkpoint: another program deleted records; {self._way_out()}"
+                    f"the log starts at {log_start} and no checkpoint says that it is whole: another program deleted records; "
+                    f"{self._way_out()}"
                 )
             )
 
@@ -72,7 +75,7 @@ class LogCheck:
             # Older checkpoints carry no `accepted_reason`; that withdraws nothing.
             self.accepted_reason = checkpoint.reason or checkpoint.accepted_reason or self.accepted_reason
         if checkpoint.reason is not None and self.is_of_this_log(checkpoint):
-            self._found = None
+            self._found, self._is_accepted = None, True
             if offset >= self._accepted_from:
                 self._lost_end = None
             return True

@@ -200,7 +200,7 @@ async def test_log_start_moved_under_the_tail_is_an_alarm_until_an_admin_accepts
         delete_records(kafka, topic, 7)
         await node.wait_state(State.FAILED)
         await wait_until(lambda: node.partition.is_alarmed, "an alarm")
-        assert "log starts at 7 without a checkpoint" in (node.partition.failure or "")
+        assert "log starts at 7 and no checkpoint says that it is whole" in (node.partition.failure or "")
         node.runtime.accept(0, "cut by hand")
         await node.wait_state(State.ACTIVE)
         assert node.value == 0

@@ -276,7 +276,7 @@ async def test_a_log_that_was_cut_by_hand_serves_again_when_an_admin_accepts_it(
         await node.stop()
     [why] = {line["error"] for line in lines if line["event"] == "log_partition_failed"}
     assert why == (
-        "the log starts at 5 without a checkpoint: another program deleted records; "
+        "the log starts at 5 and no checkpoint says that it is whole: another program deleted records; "
         "`holdfast partitions accept 0 --reason …` goes on with what is there"
     )
     checkpoints = [record for record in read_log(kafka, topic, 0) if record.key == CHECKPOINT_KEY]

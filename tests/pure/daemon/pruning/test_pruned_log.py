@@ -78,7 +78,9 @@ def test_a_foreign_cut_above_the_named_one_is_still_an_alarm(node: PrunedNode) -
     node.topic.partitions[0].log_start_offset = node.partition.committed_offset - 2
     successor = PrunedNode(node.topic, generation=2)
     assert successor.partition.is_alarmed
-    assert "without a checkpoint: another program deleted records" in (successor.partition.failure or "")
+    assert "and no checkpoint says that it is whole: another program deleted records" in (
+        successor.partition.failure or ""
+    )
 
 
 def test_a_cut_that_nothing_at_its_offset_bears_out_is_an_alarm(node: PrunedNode) -> None:
@@ -92,7 +94,7 @@ def test_a_cut_that_nothing_at_its_offset_bears_out_is_an_alarm(node: PrunedNode
         log.log_start_offset = 3
         successor = PrunedNode(node.topic, generation=2)
         assert successor.partition.is_alarmed
-        assert "the log starts at 3 without a checkpoint" in (successor.partition.failure or "")
+        assert "the log starts at 3 and no checkpoint says that it is whole" in (successor.partition.failure or "")
 
 
 # ---- what an admin accepted ------------------------------------------------------------------------------------------

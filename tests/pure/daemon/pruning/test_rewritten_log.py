@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from holdfast.records.checkpoint import CHECKPOINT_KEY
 from tests.simulated.memory_log import MemoryTopic
 from tests.world.process import TICK_MS
 from tests.world.pruning import DELETING, IDLE, WRITING, PrunedNode, tick_a_round
@@ -52,6 +53,18 @@ def test_until_it_is_written_a_load_is_an_alarm(node: PrunedNode) -> None:
     failure = load_elsewhere(node).partition.failure
     assert failure is not None
     assert "another program deleted records" in failure
+
+
+def test_an_emptied_log_that_begins_with_a_refresh_is_an_alarm_until_the_states_are_written(node: PrunedNode) -> None:
+    before = node.states()
+    delete_by_others(node, len(node.topic.partitions[0].records))
+    node.tick_until(WRITING)
+    assert node.topic.partitions[0].records[node.log_start].key == CHECKPOINT_KEY
+    failure = load_elsewhere(node).partition.failure
+    assert failure is not None
+    assert "no checkpoint says that it is whole" in failure
+    node.tick_until(IDLE)
+    assert load_elsewhere(node, generation=3).states() == before
 
 
 def test_an_emptied_log_is_whole_although_nothing_is_left_to_be_cut(node: PrunedNode) -> None:
