@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import NamedTuple, final
 
 from holdfast.kafka.leaders import Leader
+from holdfast.kafka.protocol.error_codes import ErrorCode
 from holdfast.kafka.protocol.requests import FetchAnswer, FetchTarget
 
 _SESSION_EPOCH_MAX = 2**31 - 1
@@ -85,6 +86,11 @@ class PartitionFetch:
         """Learn that the record below, which was acknowledged, is still there, in a batch of this leader epoch."""
         self.is_checked = True
         self.read_to(self.offset, leader_epoch)
+
+    def has_moved_past(self, error_code: int) -> bool:
+        """Tell whether a fetch failed only for an offset below ours, so that one from ours may not."""
+        is_below = self.requested_offset < self.offset and not self.is_unconfirmed
+        return is_below and error_code == ErrorCode.OFFSET_OUT_OF_RANGE
 
     @property
     def is_unconfirmed(self) -> bool:

@@ -207,6 +207,8 @@ class Fetcher:
         if fetched.error_code or fetched.is_diverging:
             if fetched.error_code == ErrorCode.CORRUPT_MESSAGE:
                 raise DamagedBatch("the broker cannot read it")
+            if fetch.has_moved_past(fetched.error_code):
+                return  # another program deleted what was acknowledged meanwhile; the next fetch begins behind it
             self._fail(partition, fetch, _read_error(fetched, fetch.offset, self._brokers.topic, self._brokers.who()))
             return
         if fetched.log_start_offset > fetch.log_start_offset and fetch.end_offset is None:

@@ -30,6 +30,22 @@ async def test_batch_that_was_appended_where_the_tail_is_counts_as_read_without_
     assert targets_of(silent_brokers.requests[1][2])[1] == {0: 8}
 
 
+async def test_what_another_program_deleted_when_it_was_appended_is_not_missed(
+    tail: Fetcher, silent_brokers: FakeBrokers, reports: Reports, sent: Sent
+) -> None:
+    """A fetch that was sent before it was acknowledged finds its offset below the log start."""
+    sent.append(SentBatch(batch(5, [b"a", b"b"]), 2, b"h0", b"h1", None))
+    tail.follow(0, 3, 5)
+    tail.follow(1, 4, 0)
+    await silent_brokers.wait_requests(1)
+    tail.on_acknowledged(0, sent.oldest, 5)
+    await answer(silent_brokers, fetched([found(b"", error_code=1)]))
+    assert reports.lines == ["0 instance 3: 2 own from 5"]
+    assert targets_of(silent_brokers.requests[1][2])[1][0] == 7
+    await answer(silent_brokers, fetched([found(b"", error_code=1)]))
+    assert reports.lines[1:] == ["0 instance 3: failed, offset 7 is out of range"]
+
+
 @pytest.mark.parametrize("is_fetched", [False, True])
 async def test_partition_may_be_given_up_over_a_batch_of_ours(
     tail: Fetcher, silent_brokers: FakeBrokers, reports: Reports, sent: Sent, is_fetched: bool
