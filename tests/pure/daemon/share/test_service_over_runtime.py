@@ -155,6 +155,8 @@ def test_pruning_goes_on_until_a_log_can_be_cut_and_loads_to_the_same_state() ->
     assert isinstance(partition.machine, ShareShard)
     assert partition.machine.is_prunable_to(below)
     before = [read(node, index) for index in range(5)]
+    node.runtime.refresh(0, below)  # names the cut
+    node.settle()
     node.runtime.delete_records(0, below)
     node.settle()
     other = Node(topic, "b")
