@@ -178,6 +178,8 @@ async def test_log_is_cut_at_a_refresh_and_loaded_from_there(kafka: str, new_top
         await node.write(2)
         cut = node.partition.reading.checkpoint_offset
         assert cut == 2
+        assert node.runtime.refresh(0, cut), "it is named"
+        await wait_until(lambda: node.partition.reading.cut_offset == cut, "the name of the cut is committed")
         node.runtime.delete_records(0, cut)
         await wait_until(lambda: node.partition.log_start == cut, "the log start moved")
         assert await node.write(4) == 7
@@ -332,6 +334,9 @@ class Recorder:
 
     def caught_up(self, partition: int, instance: int, next_offset: int) -> None:
         self.told.append(("caught up", partition, instance))
+
+    def log_start_moved(self, partition: int, instance: int, log_start_offset: int) -> None:
+        """Nobody deletes."""
 
     def read_failed(self, partition: int, instance: int, error: ReadError) -> None:
         self.failed.append(f"{partition} instance {instance}: {error.text}")
