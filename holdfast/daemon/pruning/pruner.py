@@ -6,7 +6,7 @@ So the snapshot bytes it writes stay below (1 / dead share - 1) times the bytes 
 the live bytes, and begins only when (dead share / (1 - dead share)) times as many others were written since the last.
 What a round has cost that was given up is not paid twice: the next one counts from where that one began.
 A load knows nothing of the rounds before it and counts from the log's start.
-A round begins at once where another program deleted records that are needed: behind it the log is whole again.
+A round begins without waiting for the next look where another program deleted records that are needed: behind it the log is whole again.
 
 Source: docs/architecture.md, "Pruning is the only policy"; `covered` and `prune_points` in tests/model.
 """
@@ -26,6 +26,8 @@ from holdfast.runtime.state_machine import Decision, Operation
 
 #: A round writes one slice at most this often; the bytes of a slice follow from the rate.
 SLICE_INTERVAL_MS = 100
+#: Between two rounds that write again what another program deletes.
+REWRITE_PAUSE_MS = 500
 
 
 class Phase(Enum):
@@ -107,6 +109,8 @@ class Pruner:
         self._cut_offset = -1
         #: `tick` does nothing before.
         self._next_ms = 0
+        #: When the last round ended, or nothing could be begun.
+        self._ended_ms = 0
         #: When the round last made progress.
         self._progress_ms = 0
         self._is_slice_in_flight = False
@@ -128,7 +132,7 @@ class Pruner:
             self._instance = partition.reading.instance
             self._bytes_given_up = 0
             self._end_round(now_ms)
-        elif now_ms < self._next_ms or self._is_slice_in_flight:
+        elif self._is_slice_in_flight or (now_ms < self._next_ms and not self._is_rewrite_due(now_ms)):
             return
         elif self.phase is Phase.IDLE:
             self._consider(now_ms)
@@ -186,9 +190,15 @@ class Pruner:
     def _consider(self, now_ms: int) -> None:
         self._next_ms = now_ms + self._settings.pruning_check_interval_ms
         self._cut_offset = self._partition.reading.checkpoint_offset
+        self._ended_ms = now_ms
         if self._is_due() and self._runtime.refresh(self._partition.index):
             self._next_ms = now_ms
             self._enter(Phase.REFRESHING, now_ms)
+
+    def _is_rewrite_due(self, now_ms: int) -> bool:
+        """Tell whether records that another program deleted are written again now; nothing but our memory holds them meanwhile."""
+        is_rested = now_ms >= self._ended_ms + REWRITE_PAUSE_MS
+        return self.phase is Phase.IDLE and is_rested and self._partition.reading.is_missing_records()
 
     def _is_due(self) -> bool:
         if self._partition.reading.is_missing_records():
@@ -252,6 +262,7 @@ class Pruner:
 
     def _end_round(self, now_ms: int) -> None:
         self._enter(Phase.IDLE, now_ms)
+        self._ended_ms = now_ms
         self._next_ms = now_ms + self._settings.pruning_check_interval_ms
 
     def _enter(self, phase: Phase, now_ms: int) -> None:

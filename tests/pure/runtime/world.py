@@ -413,6 +413,7 @@ def _checkpoint(options: dict[str, str]) -> Checkpoint:
         topic_id=options["topic"].encode().ljust(16, b".") if "topic" in options else IDENTITY.topic_id,
         partition_count=int(options.get("partitions", IDENTITY.partition_count)),
         reason=options.get("reason"),
+        accepted_reason=options.get("accepted"),
         cut_offset=int(options.get("cut", -1)),
     )
 

@@ -6,10 +6,15 @@ from typing import Any
 
 import pytest
 
+from holdfast.daemon.pruning.pruner import REWRITE_PAUSE_MS, SLICE_INTERVAL_MS, Pruner
+from holdfast.daemon.settings.models import PruningSettings
 from holdfast.records.checkpoint import CHECKPOINT_KEY
+from holdfast.runtime.coordinator import CoordinatorRuntime
+from holdfast.runtime.partition.states import State
+from holdfast.runtime.state_machine import Operation
 from tests.simulated.memory_log import MemoryTopic
 from tests.world.process import TICK_MS
-from tests.world.pruning import DELETING, IDLE, WRITING, PrunedNode, tick_a_round
+from tests.world.pruning import DELETING, IDLE, REFRESHING, SETTINGS, WRITING, PrunedNode, tick_a_round
 
 #: A round begins for missing records alone.
 NOTHING_IS_DEAD: dict[str, Any] = {"pruning_dead_bytes_min": 1_000_000}
@@ -119,3 +124,60 @@ def test_a_log_start_of_an_earlier_reading_is_ignored(node: PrunedNode) -> None:
     node.runtime.log_start_moved(0, node.partition.reading.instance - 1, 5)
     node.tick(LOOKED_AT_TICKS)
     assert node.partition.log_start == 0
+
+
+def test_it_is_written_without_waiting_for_the_next_look() -> None:
+    node = PrunedNode(MemoryTopic(), pruning_check_interval_ms=3_600_000, **NOTHING_IS_DEAD)
+    node.fill(updates=0)
+    node.tick()
+    delete_by_others(node, 5)
+    node.tick(LOOKED_AT_TICKS + (REWRITE_PAUSE_MS + 10 * SLICE_INTERVAL_MS) // TICK_MS)
+    node.tick(LOOKED_AT_TICKS)
+    assert node.notes[-2:] == ["log_records_deleted", "log_whole_again"]
+
+
+def test_two_rounds_for_it_have_a_pause_between_them(node: PrunedNode) -> None:
+    delete_by_others(node, 5)
+    tick_a_round(node)
+    delete_by_others(node, len(node.topic.partitions[0].records))
+    ended_ms = node.process.clock()
+    node.tick_until(REFRESHING)
+    assert node.process.clock() - ended_ms >= REWRITE_PAUSE_MS
+
+
+def test_where_an_admin_accepted_the_log_it_counts_as_whole(node: PrunedNode) -> None:
+    node.topic.cut(0, 5)
+    successor = load_elsewhere(node)
+    successor.runtime.accept(0, "restored")
+    successor.settle()
+    assert successor.partition.state is State.ACTIVE
+    delete_by_others(successor, 5)
+    successor.tick(LOOKED_AT_TICKS)
+    assert "log_records_deleted" not in successor.notes
+
+
+class Unnamed:
+    """The runtime of a log that takes no name of a cut."""
+
+    def __init__(self, runtime: CoordinatorRuntime) -> None:
+        self._runtime = runtime
+        self.deleted: list[int] = []
+
+    def write(self, index: int, operation: Operation) -> None:
+        self._runtime.write(index, operation)
+
+    def refresh(self, index: int, cut_offset: int = -1) -> bool:
+        return cut_offset < 0 and self._runtime.refresh(index)
+
+    def delete_records(self, index: int, before_offset: int) -> None:
+        self.deleted.append(before_offset)
+
+
+def test_a_cut_that_was_not_named_is_not_asked_for() -> None:
+    node = PrunedNode(MemoryTopic())
+    node.fill()
+    runtime = Unnamed(node.runtime)
+    node.pruner = Pruner(node.partition, runtime, PruningSettings(**SETTINGS), node.readers)
+    node.tick_until(DELETING)
+    node.tick(100)
+    assert (node.pruner.phase, runtime.deleted) == (DELETING, [])

@@ -194,6 +194,17 @@ async def test_a_log_that_lost_what_was_appended_and_stayed_short_loads_again(
     assert reports.lines[1] == "0 instance 3: failed, offset 7 is out of range"
 
 
+async def test_what_was_appended_and_lies_below_the_log_start_of_a_new_leader_loads_again(
+    tail: Fetcher, silent_brokers: FakeBrokers, reports: Reports, sent: Sent
+) -> None:
+    """Nothing shows any more whether it is there, so the tail cannot go on behind it."""
+    await land_and_move(tail, silent_brokers, sent)
+    began = await look(silent_brokers, fetched([found(b"", error_code=1)]))
+    assert began == [{0: 6}]
+    await wait_until(lambda: len(reports.lines) == 2 or len(silent_brokers.requests) > 2)
+    assert reports.lines[1:] == ["0 instance 3: failed, offset 7 is out of range"]
+
+
 async def test_a_leader_that_learns_its_high_watermark_late_is_given_the_time(
     tail: Fetcher, silent_brokers: FakeBrokers, reports: Reports, sent: Sent
 ) -> None:

@@ -47,3 +47,9 @@ def test_what_lies_below_our_checkpoint_is_cut_where_the_log_starts_with_it(read
     assert reading.bytes_cut == 100
     reading.records_deleted(9)
     assert reading.bytes_cut == 150
+
+
+def test_a_log_start_that_a_broker_tells_late_takes_nothing_back(reading: Reading) -> None:
+    reading.log_start_moved(7)
+    reading.log_start_moved(3)
+    assert reading.log_start_seen == 7
