@@ -49,6 +49,7 @@ class Life:
         self.has_disasters = random.random() < 0.3  #: faults that take away what was committed
         self.is_calm = False  #: jobs begin nothing more
         self.accepted: set[tuple[Node, int]] = set()  #: log partitions that an admin accepted at a process
+        self.ends_lost: set[int] = set()  #: log partitions that lost committed records
         #: kinds of moves that take long in this life
         self.slow = {random.choice(SLOW) for _ in range(random.randrange(3))}
         for number in range(random.choice((1, 2, 2, 3))):
@@ -306,12 +307,13 @@ class Life:
                     world.settle(node)
 
     def _take_abandoned(self) -> None:
-        """Let an admin have a log taken that another program cut so that nobody claims it.
+        """Let an admin have a log taken that another program cut, or that lost its end, so that nobody claims it.
 
-        What is left may begin with a checkpoint that was void: each node believes that another one won.
+        What is left may begin with a checkpoint that was void, or a claim that had lost may have landed in place of the one that
+        had won: each node believes that another one won.
         """
         world = self.world
-        for index in world.foreign_cuts if world.is_static else ():
+        for index in sorted(world.foreign_cuts.keys() | self.ends_lost) if world.is_static else ():
             partitions = [node.runtime.partitions[index] for node in world.nodes]
             if all(each.state is State.CLOSED and each.retry_at_ms is None for each in partitions):
                 world.count("taken because nobody claims it")

@@ -46,6 +46,7 @@ def lose_end(life: Life, node: Node) -> bool:
         life.world.unreadable[index] = left
     copy = _copy(partition, end, partition.log_start_offset)
     life.world.replace_log(index, copy, is_whole=not copy.log_start_offset)
+    life.ends_lost.add(index)
     return True
 
 
