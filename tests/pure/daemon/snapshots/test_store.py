@@ -20,9 +20,10 @@ from holdfast.daemon.topics.metadata_image import MetadataImage
 from holdfast.kafka import librdkafka
 from holdfast.kafka.connection_options import ConnectionOptions, LiveProperties
 from holdfast.metrics.registry import Registry
+from tests.pure.daemon.topics.refreshes import OTHER, OURS, refresh
 from tests.world.node import make_settings
 
-LIVING, CLUSTER = bytes(15) + b"a", "cluster"
+LIVING = bytes(15) + b"a"
 TOPICS = cast("Topics", SimpleNamespace(add_user=lambda _: None))
 
 
@@ -48,7 +49,7 @@ async def test_a_producer_that_is_full_is_tried_again_and_one_that_refuses_says_
     settings, unused = make_settings(**{"snapshots.topic": "snaps"}), cast("Any", None)
     config, bounds = snapshot_log_config(settings, options), snapshot_bounds(settings)
     common = settings, LiveProperties(settings.kafka.properties), config, bounds, Registry(), none_left_out
-    subject = Snapshots(*common, unused, TOPICS, cluster_id=CLUSTER)
+    subject = Snapshots(*common, unused, TOPICS, cluster_id=OURS)
     for _ in ("made", "asked"):
         failures.append(KafkaException(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED, "not allowed")))
         with pytest.raises(RemovalRefused, match="not allowed; allow Write on topic snaps to User:ANONYMOUS"):
@@ -68,59 +69,46 @@ async def test_another_state_topic_that_exists_is_named_once(monkeypatch: pytest
     kafka, users = LiveProperties(settings.kafka.properties), list[TopicUser]()
     topics = cast("Topics", SimpleNamespace(add_user=users.append))
     common = settings, kafka, config, bounds, Registry(), none_left_out
-    subject = Snapshots(*common, unused, topics, cluster_id=CLUSTER)
+    subject = Snapshots(*common, unused, topics, cluster_id=OURS)
     assert subject.is_gone(LIVING) is False
     (user,) = users
     assert user.topics_in_use() == {LIVING}
     with capture_logs() as lines:
-        user.refreshed(MetadataImage(1, "another"), refresh(500, existing=LIVING, cluster_id="another"))
+        user.refreshed(MetadataImage(1, OTHER), refresh(500, existing=[LIVING], cluster_id=OTHER))
         assert lines == []
         for _ in range(2):
-            user.refreshed(MetadataImage(1, CLUSTER), refresh(1_000, existing=LIVING))
+            user.refreshed(MetadataImage(1, OURS), refresh(1_000, existing=[LIVING]))
     assert [(line["event"], line["topic"]) for line in lines] == [("snapshot_topic_shared", "snaps")]
-
-
-def refresh(
-    at_ms: int,
-    *,
-    existing: bytes = b"",
-    unknown: bytes = b"",
-    unclear: bytes = b"",
-    is_full: bool = True,
-    cluster_id: str = CLUSTER,
-) -> Refresh:
-    known, missing, other = (frozenset([each] if each else ()) for each in (existing, unknown, unclear))
-    return Refresh(at_ms, cluster_id, known, missing, other, is_full)
 
 
 @pytest.mark.parametrize(
     ("between", "is_gone"),
     [
-        (refresh(1_500, unknown=LIVING), True),
-        (refresh(1_500, unclear=LIVING), False),
-        (refresh(1_500, existing=LIVING), False),
-        (refresh(1_500, existing=LIVING, is_full=False), False),
+        (refresh(1_500, unknown=[LIVING]), True),
+        (refresh(1_500, unclear=[LIVING]), False),
+        (refresh(1_500, existing=[LIVING]), False),
+        (refresh(1_500, existing=[LIVING], is_full=False), False),
         (refresh(1_500, is_full=False), True),
-        (refresh(1_500, unknown=LIVING, cluster_id="another"), False),
+        (refresh(1_500, unknown=[LIVING], cluster_id=OTHER), False),
     ],
 )
 def test_another_state_topic_is_gone_once_every_refresh_said_so_for_the_time_of_grace(
     between: Refresh, is_gone: bool
 ) -> None:
-    topics, image = OtherTopics(CLUSTER, 1_000, lambda _: None), MetadataImage(1, CLUSTER)
-    topics.refreshed(image, refresh(0, unknown=LIVING))
+    topics, image = OtherTopics(OURS, 1_000, lambda _: None), MetadataImage(1, OURS)
+    topics.refreshed(image, refresh(0, unknown=[LIVING]))
     assert not topics.is_gone(LIVING, 5_000), "nobody wanted to know"
-    topics.refreshed(image, refresh(1_000, unknown=LIVING))
+    topics.refreshed(image, refresh(1_000, unknown=[LIVING]))
     assert not topics.is_gone(LIVING, 1_999)
     topics.refreshed(image, between)
-    topics.refreshed(image, refresh(2_000, unknown=LIVING))
+    topics.refreshed(image, refresh(2_000, unknown=[LIVING]))
     assert topics.is_gone(LIVING, 2_000) is is_gone
     assert topics.is_gone(LIVING, 3_000)
 
 
 def test_another_cluster_that_knows_no_state_topic_of_ours_makes_none_gone() -> None:
-    topics, image = OtherTopics(CLUSTER, 1_000, lambda _: None), MetadataImage(1, "another")
+    topics, image = OtherTopics(OURS, 1_000, lambda _: None), MetadataImage(1, OTHER)
     assert not topics.is_gone(LIVING, 0)
     for at_ms in (1_000, 2_000):
-        topics.refreshed(image, refresh(at_ms, unknown=LIVING, cluster_id="another"))
+        topics.refreshed(image, refresh(at_ms, unknown=[LIVING], cluster_id=OTHER))
     assert not topics.is_gone(LIVING, 9_000)

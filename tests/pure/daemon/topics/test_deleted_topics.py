@@ -1,7 +1,5 @@
 """When the state of a topic may go."""
 
-from collections.abc import Iterable
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,22 +7,12 @@ from hypothesis import strategies as st
 from holdfast.daemon.settings.models import DeletedTopicSettings
 from holdfast.daemon.topics.deleted_topics import CleanUp, CleanUpStopped, DeletedTopics
 from holdfast.daemon.topics.metadata_cache import Refresh
+from tests.pure.daemon.topics.refreshes import OTHER, OURS, refresh
 
 GRACE_MS = 1_000
 SETTINGS = DeletedTopicSettings(deleted_topic_grace_ms=GRACE_MS, deleted_topic_max_share=0.5)
-OURS, OTHER = "cluster-a", "cluster-b"
 A, B, C = bytes([1] * 16), bytes([2] * 16), bytes([3] * 16)
 KEYS = {A: 10, B: 10, C: 10}
-
-
-def refresh(
-    at_ms: int,
-    existing: Iterable[bytes] = (),
-    unknown: Iterable[bytes] = (),
-    unclear: Iterable[bytes] = (),
-    cluster_id: str = OURS,
-) -> Refresh:
-    return Refresh(at_ms, cluster_id, frozenset(existing), frozenset(unknown), frozenset(unclear))
 
 
 @pytest.fixture

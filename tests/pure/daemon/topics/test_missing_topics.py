@@ -1,27 +1,12 @@
 """Since when a cluster has not known a topic, and when it is gone."""
 
-from collections.abc import Iterable
-
 import pytest
 
-from holdfast.daemon.topics.metadata_cache import Refresh
 from holdfast.daemon.topics.missing_topics import MissingTopics
+from tests.pure.daemon.topics.refreshes import OTHER, OURS, refresh
 
 GRACE_MS = 1_000
-OURS, OTHER = "cluster-a", "cluster-b"
 A, B = bytes([1] * 16), bytes([2] * 16)
-
-
-def refresh(
-    at_ms: int,
-    *,
-    existing: Iterable[bytes] = (),
-    unknown: Iterable[bytes] = (),
-    unclear: Iterable[bytes] = (),
-    cluster_id: str = OURS,
-    is_full: bool = True,
-) -> Refresh:
-    return Refresh(at_ms, cluster_id, frozenset(existing), frozenset(unknown), frozenset(unclear), is_full)
 
 
 def test_a_topic_is_gone_when_it_was_missing_for_the_grace() -> None:
