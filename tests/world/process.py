@@ -96,6 +96,8 @@ class Process:
         self.turns: deque[Callable[[], None]] = deque()
         #: Level and event.
         self.notes: list[tuple[str, str]] = []
+        #: The fields of the newest log line of each event.
+        self.fields: dict[str, dict[str, object]] = {}
         #: Index and new state of a log partition.
         self.changes: list[tuple[int, State]] = []
         #: Node ids of winners.
@@ -121,6 +123,7 @@ class Process:
 
     def note(self, level: str, event: str, fields: dict[str, object]) -> None:
         self.notes.append((level, event))
+        self.fields[event] = fields
         if self._observer is not None:
             self._observer.note(level, event, fields)
 

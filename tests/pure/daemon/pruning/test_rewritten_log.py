@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.daemon.pruning.pruner import REWRITE_PAUSE_MS, SLICE_INTERVAL_MS, Pruner
 from holdfast.daemon.settings.models import PruningSettings
-from holdfast.records.checkpoint import CHECKPOINT_KEY
+from holdfast.records.checkpoint import CHECKPOINT_KEY, decode_checkpoint
 from holdfast.runtime.coordinator import CoordinatorRuntime
 from holdfast.runtime.partition.states import State
 from holdfast.runtime.state_machine import Operation
@@ -36,6 +36,16 @@ def delete_by_others(node: PrunedNode, before_offset: int) -> None:
     node.runtime.log_start_moved(0, node.partition.reading.instance, node.log_start)
 
 
+def named_cut(node: PrunedNode) -> int:
+    """Return where the log is whole from, as the newest checkpoint in it that says so has it."""
+    checkpoints = [
+        decode_checkpoint(record.value or b"")
+        for record in node.topic.partitions[0].records[node.log_start :]
+        if record.key == CHECKPOINT_KEY
+    ]
+    return [checkpoint.cut_offset for checkpoint in checkpoints if checkpoint.cut_offset >= 0][-1]
+
+
 def load_elsewhere(node: PrunedNode, generation: int = 2) -> PrunedNode:
     return PrunedNode(node.topic, generation=generation, **NOTHING_IS_DEAD)
 
@@ -48,6 +58,7 @@ def test_what_another_program_deleted_is_written_again_and_no_load_lacks_it(node
         node.tick(LOOKED_AT_TICKS)
         assert node.notes[-2:] == ["log_records_deleted", "log_whole_again"], f"{count} records more"
         assert not node.partition.reading.is_missing_records()
+        assert node.process.fields["log_whole_again"]["whole_from"] == named_cut(node)
     assert load_elsewhere(node).states() == before
 
 

@@ -112,6 +112,16 @@ def test_winner_is_the_checkpoint_that_counts_with_its_newest_offset() -> None:
     assert ownership.winner_offset == 2
 
 
+def test_a_restore_point_brings_along_what_its_checkpoint_says() -> None:
+    first, restored = Ownership(), Ownership()
+    value = encode_checkpoint(checkpoint(3, THEIRS, generation=7)._replace(cut_offset=12))
+    first.judge(LogRecord(20, CHECKPOINT_KEY, value, encode_header(3, 0)))
+    restored.begin_at(first.position, first.winning(), 20)
+    assert (restored.winner, restored.winner_offset) == (first.winner, 20)
+    assert (restored.generation_max, restored.cut_offset) == (7, 12)
+    assert restored.judge(record(21, "3/1 data")) is Verdict.DATA
+
+
 def test_highest_generation_is_that_of_checkpoints_that_count() -> None:
     ownership = Ownership()
     for epoch, generation in [(1, 3), (2, 7), (1, 99), (3, 5)]:
