@@ -2,8 +2,8 @@
 
 A request costs a broker, its followers and us as much as several records, so under load fewer of them carry more.
 As a rule one is in flight: the next one leaves behind its answer, or when that takes longer than answers usually do.
-Where answers take long, what a request costs the brokers is what bounds the log, so behind an answer the next one waits until it is about
-as large as those before it, for half of an answer's time at most.
+Where answers take long, what a request costs the brokers is what bounds the log, so behind an answer the next one waits for the callers of
+the other brokers, who write to this one, too: until most of what is outstanding waits, or its own part of that does.
 Callers that were answered together write again together, so a flush does not leave with the first of their records:
 it waits for half of what is outstanding, and so one half is decided while the log takes the other.
 """
@@ -14,11 +14,14 @@ from typing import Final
 _WEIGHT: Final = 1 / 8
 #: The part of what is usually outstanding that is worth a flush.
 _ENOUGH: Final = 1 / 2
-#: The part of the largest request of late that is worth the next one behind an answer, and how much of an answer's time that may take.
-_LARGE_ENOUGH: Final = 3 / 4
-_PATIENCE: Final = 1 / 2
-#: Timers of an event loop count in milliseconds, so less is not waited for.
-_PATIENCE_MIN_S: Final = 0.001
+#: The part of what is usually outstanding that is worth a round of requests to all brokers, and of an equal part of it that is worth one
+#: to a broker by itself.
+_MOST: Final = 9 / 10
+_EQUAL_PART: Final = 19 / 20
+#: From what time of answers on, in seconds, the next request waits for others behind one. The time of an answer is its longest wait.
+_SLOW_ANSWER_S: Final = 0.002
+#: The longest that it waits, in seconds.
+PATIENCE_MAX_S: Final = 0.015
 #: The longest that a record, or a query, waits for others from the first look on, whatever its broker does; in seconds.
 FLUSH_WAIT_MAX_S: Final = 0.005
 
@@ -30,22 +33,19 @@ class Linger:
         """Begin without an answer; from the first request on, the next one waits from `min_s` to `max_s`, both inclusive.
 
         Where `max_s` is less than `min_s`, it wins.
-        Behind an answer the next one waits for `patience_max_s` at most.
+        Behind a slow answer the next one waits for others for `patience_max_s` at most.
         """
         self._min_s = min_s
         self._max_s = max_s
         self._patience_max_s = patience_max_s
         self._usual_s = 0.0
         self._sent_s = 0.0
-        #: The records of the largest request of late.
-        self._usual_records = 0.0
-        #: Until when the next request waits if it is smaller.
+        #: Until when the next request waits unless enough records do.
         self.patient_until_s = 0.0
 
-    def on_sent(self, now_s: float, records: int) -> None:
-        """Take note that a request with these records left."""
+    def on_sent(self, now_s: float) -> None:
+        """Take note that a request left."""
         self._sent_s = now_s
-        self._usual_records = max(records, self._usual_records * (1 - _WEIGHT))
 
     def on_answered(self, took_s: float) -> None:
         """Take note of how long an answer took."""
@@ -53,16 +53,12 @@ class Linger:
 
     def on_ended(self, now_s: float) -> None:
         """Take note that a request is in flight no more, whatever became of it."""
-        patience_s = min(self._usual_s * _PATIENCE, self._patience_max_s)
-        self.patient_until_s = now_s + patience_s if patience_s >= _PATIENCE_MIN_S else 0.0
+        is_slow = self._usual_s >= _SLOW_ANSWER_S and self._patience_max_s > 0
+        self.patient_until_s = now_s + min(self._usual_s, self._patience_max_s) if is_slow else 0.0
 
     def end_patience(self) -> None:
         """Let no request wait behind an answer any more."""
         self._patience_max_s = self.patient_until_s = 0.0
-
-    def is_large_enough(self, records: int) -> bool:
-        """Tell whether a request with so many records need not be waited for."""
-        return records >= self._usual_records * _LARGE_ENOUGH
 
     @property
     def end_s(self) -> float:
@@ -106,6 +102,19 @@ class FlushRule:
     def is_enough(self, waiting: int) -> bool:
         """Tell whether so many records are worth a flush."""
         return waiting >= self._usual * self._enough
+
+    def completes_round(self, waiting: int, records: int, brokers: int) -> bool:
+        """Tell whether a request behind a slow answer need not wait for others.
+
+        Nobody is left to be waited for where most of what is outstanding waits, for whatever broker.
+        A broker whose callers write to it alone has its part of that sooner; one broker alone has half, as a flush does.
+
+        Args:
+            waiting: how many records wait.
+            records: how many of them it would carry.
+            brokers: how many brokers records are sent to.
+        """
+        return waiting >= self._usual * _MOST or records * max(2, brokers) >= self._usual * _EQUAL_PART
 
     def has_all(self, waiting: int) -> bool:
         """Tell within a turn of the loop whether to flush at once, because all that is usually outstanding waits.

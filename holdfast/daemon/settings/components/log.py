@@ -55,9 +55,10 @@ class LogSettings(Component):
     )
     append_linger_ms: int = setting(
         -1,
-        "How long a record waits for others before it is sent. -1 sends it to an idle broker as soon as no more come, or, where "
-        "answers take milliseconds, when a request would be as large as those before it; after 5 ms at most. 0 does not wait for the "
-        "latter. append_linger_max_ms bounds that, and how long it waits for a broker that is not idle.",
+        "How long a record waits for others before it is sent. -1 sends it to an idle broker as soon as no more come, after 5 ms at "
+        "most, or, where answers take 2 ms and more, when most of those that are usually outstanding wait, for it or for others; after "
+        "15 ms at most. 0 does not wait for the latter. append_linger_max_ms bounds both, and how long it waits for a broker that is "
+        "not idle.",
         kafka="share.coordinator.append.linger.ms",
         ge=-1,
         le=1_000,

@@ -6,7 +6,6 @@ from typing import Final, final
 from holdfast.kafka.brokers.broker_connection import BrokerConnection
 from holdfast.kafka.leaders import Brokers, Leader
 from holdfast.runtime.kafka_log.linger import Linger
-from holdfast.runtime.kafka_log.sending.accumulator import RecordAccumulator
 from holdfast.runtime.kafka_log.sent_batches import SentBatch
 
 #: Names the connection for batches that are sent again, which are never kept waiting for another request.
@@ -49,14 +48,15 @@ class BrokerSlot:
         self.free = [ProduceConnection(f"produce-{number}") for number in range(connections)]
         self.linger = linger
 
-    def ready_s(self, accumulator: RecordAccumulator, partitions: list[int]) -> float:
-        """Return from when on the broker may get the records of these partitions, by the loop's clock; 0 where nothing waits."""
-        linger = self.linger
-        if len(self.free) < self._connections:
-            return linger.end_s
-        if linger.patient_until_s > 0 and not linger.is_large_enough(accumulator.count_records(partitions)):
-            return linger.patient_until_s
-        return 0.0
+    @property
+    def ready_s(self) -> float:
+        """From when on the broker may get its next request, however few records wait, by the loop's clock; 0: at once."""
+        return self.linger.end_s if len(self.free) < self._connections else self.linger.patient_until_s
+
+    @property
+    def is_patient(self) -> bool:
+        """Whether its next request may leave sooner, if enough records wait."""
+        return len(self.free) == self._connections and self.linger.patient_until_s > 0
 
 
 @final

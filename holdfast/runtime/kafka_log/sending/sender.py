@@ -19,7 +19,7 @@ from holdfast.kafka.protocol import requests
 from holdfast.kafka.protocol.denials import acl_remedy
 from holdfast.kafka.protocol.error_codes import PRODUCE_RETRIABLE, name_and_number
 from holdfast.runtime.kafka_log.bug_reports import BugReports
-from holdfast.runtime.kafka_log.linger import FLUSH_WAIT_MAX_S, FlushRule, Linger
+from holdfast.runtime.kafka_log.linger import FLUSH_WAIT_MAX_S, PATIENCE_MAX_S, FlushRule, Linger
 from holdfast.runtime.kafka_log.sending.accumulator import AccumulatorConfig, RecordAccumulator
 from holdfast.runtime.kafka_log.sending.broker_slot import BrokerSlot, PendingBatch, ProduceRequest, leader_id
 from holdfast.runtime.kafka_log.sending.retries import Retries
@@ -84,8 +84,7 @@ class Sender:
         self._bugs = BugReports(metrics.internal_errors)
         self._loop = asyncio.get_running_loop()
         self._now_s, self._clock_ms = self._loop.time, clock_ms
-        self._flush_wait_max_s = min(FLUSH_WAIT_MAX_S, config.append_linger_max_ms / 1_000)
-        self._flush_rule = FlushRule(self._flush_wait_max_s)
+        self._flush_rule = FlushRule(min(FLUSH_WAIT_MAX_S, config.append_linger_max_ms / 1_000))
         self._sent = sent
         self.accumulator = RecordAccumulator(config.accumulator, sent, metrics)
         #: Ends the turn in which a flush became due; None: none is.
@@ -199,9 +198,15 @@ class Sender:
 
     def _ready_s(self, broker_id: int | None, partitions: list[int]) -> float:
         """Return from when on a broker may be sent the records of these partitions."""
-        slot = self._slots.get(broker_id)
+        slot, waiting = self._slots.get(broker_id), self.accumulator.records
         throttled_s = 0.0 if broker_id is None else self._throttle.until_s(broker_id)
-        return throttled_s if slot is None else max(throttled_s, slot.ready_s(self.accumulator, partitions))
+        if slot is None:
+            return throttled_s
+        if slot.is_patient:
+            records = self.accumulator.count_records(partitions)
+            if self._flush_rule.completes_round(waiting, records, len(self._slots)):
+                return throttled_s
+        return max(throttled_s, slot.ready_s)
 
     def _end_linger(self) -> None:
         self._linger_timer = None
@@ -212,8 +217,9 @@ class Sender:
         slot = self._slots.get(broker_id)
         if slot is None:
             config = self._config
-            patience_max_s = self._flush_wait_max_s if config.append_linger_ms < 0 else 0.0
-            linger = Linger(config.append_linger_min_ms / 1_000, config.append_linger_max_ms / 1_000, patience_max_s)
+            linger_max_s = config.append_linger_max_ms / 1_000
+            patience_max_s = min(PATIENCE_MAX_S, linger_max_s) if config.append_linger_ms < 0 else 0.0
+            linger = Linger(config.append_linger_min_ms / 1_000, linger_max_s, patience_max_s)
             slot = self._slots[broker_id] = BrokerSlot(config.produce_requests_in_flight_max, linger)
         if not slot.free:
             return
@@ -233,7 +239,7 @@ class Sender:
                 records += sent.record_count
                 batches.append(PendingBatch(partition, sent, expires_s))
         if batches:
-            slot.linger.on_sent(now_s, records)
+            slot.linger.on_sent(now_s)
             self._flush_rule.on_sent(records, self.accumulator.records)
             self._send(ProduceRequest(broker_id, slot.free.pop(), slot, batches, records))
 

@@ -9,13 +9,13 @@ from holdfast.runtime.kafka_log.linger import FlushRule, Linger
 
 def test_before_the_first_answer_it_is_the_least_time() -> None:
     linger = Linger(0.001, 0.02, 0.005)
-    linger.on_sent(5, 1)
+    linger.on_sent(5)
     assert linger.end_s == pytest.approx(5.001)
 
 
 def test_it_comes_to_be_what_answers_take() -> None:
     linger = Linger(0.001, 0.02, 0.005)
-    linger.on_sent(5, 1)
+    linger.on_sent(5)
     for _ in range(100):
         linger.on_answered(0.01)
     assert linger.end_s == pytest.approx(5.01, abs=1e-6)
@@ -25,7 +25,7 @@ def test_it_comes_to_be_what_answers_take() -> None:
 
 def test_nothing_lingers_where_the_longest_time_is_none() -> None:
     linger = Linger(0.001, 0, 0)
-    linger.on_sent(5, 1)
+    linger.on_sent(5)
     linger.on_answered(0.01)
     assert linger.end_s == 5
 
@@ -33,33 +33,59 @@ def test_nothing_lingers_where_the_longest_time_is_none() -> None:
 @given(st.lists(st.floats(0, 1_000)))
 def test_it_stays_within_its_bounds(answers: list[float]) -> None:
     linger = Linger(0.001, 0.02, 0.005)
-    linger.on_sent(0, 1)
+    linger.on_sent(0)
     for took_s in answers:
         linger.on_answered(took_s)
         assert 0.001 <= linger.end_s <= 0.02
 
 
-def test_behind_an_answer_a_small_request_waits_for_half_of_what_answers_take() -> None:
-    linger = _answered_in(0.004, records=20)
-    assert linger.patient_until_s == pytest.approx(7.002, abs=1e-5)
-    assert [linger.is_large_enough(records) for records in (14, 15)] == [False, True]
+def test_behind_a_slow_answer_the_next_request_waits_for_as_long_as_answers_take() -> None:
+    assert _answered_in(0.004).patient_until_s == pytest.approx(7.004, abs=1e-5)
 
 
 def test_it_waits_for_no_longer_than_the_longest_time() -> None:
-    assert _answered_in(1, records=20).patient_until_s == pytest.approx(7.005)
-    assert _answered_in(1, records=20, patience_max_s=0).patient_until_s == 0
+    assert _answered_in(1).patient_until_s == pytest.approx(7.015)
+    assert _answered_in(1, patience_max_s=0).patient_until_s == 0
 
 
-def test_nothing_waits_behind_answers_that_take_less_than_timers_tell() -> None:
-    assert _answered_in(0.0019, records=20).patient_until_s == 0
+def test_nothing_waits_behind_a_quick_answer() -> None:
+    assert _answered_in(0.0019).patient_until_s == 0
 
 
-def test_requests_that_have_become_smaller_are_waited_for_less_and_less() -> None:
-    linger, sent = _answered_in(0.004, records=64), 0
-    while not linger.is_large_enough(1):
-        linger.on_sent(7, 1)
-        sent += 1
-    assert sent == 29, "an eighth less with each request"
+def test_what_waits_behind_an_answer_no_longer_does_at_the_end() -> None:
+    linger = _answered_in(1)
+    linger.end_patience()
+    assert linger.patient_until_s == 0
+    linger.on_ended(8)
+    assert linger.patient_until_s == 0
+
+
+@pytest.mark.parametrize(
+    ("waiting", "records", "brokers", "completes_round"),
+    [
+        (57, 0, 3, False),
+        (58, 0, 3, True),
+        (20, 20, 3, False),
+        (21, 21, 3, True),
+        (30, 30, 2, False),
+        (31, 31, 2, True),
+        (30, 30, 1, False),
+        (31, 31, 1, True),
+    ],
+)
+def test_a_round_is_most_of_what_is_outstanding_or_the_equal_part_of_one_broker(
+    waiting: int, records: int, brokers: int, completes_round: bool
+) -> None:
+    rule = FlushRule(0.005)
+    _send(rule, 64)
+    assert rule.completes_round(waiting, records, brokers) is completes_round
+
+
+def test_one_caller_alone_waits_for_no_round() -> None:
+    rule = FlushRule(0.005)
+    assert rule.completes_round(1, 1, 3), "nothing was ever outstanding"
+    _send(rule, 1)
+    assert rule.completes_round(1, 1, 3)
 
 
 def test_a_record_that_comes_alone_waits_for_one_turn() -> None:
@@ -132,11 +158,11 @@ def _send(rule: FlushRule, records: int) -> None:
     rule.on_ended(records)
 
 
-def _answered_in(took_s: float, records: int, patience_max_s: float = 0.005) -> Linger:
+def _answered_in(took_s: float, patience_max_s: float = 0.015) -> Linger:
     """Return the pace of requests whose answers take so long, at 7 s, when the last one has come."""
     linger = Linger(0.001, 0.02, patience_max_s)
     for _ in range(100):
-        linger.on_sent(5, records)
+        linger.on_sent(5)
         linger.on_answered(took_s)
     linger.on_ended(7)
     return linger

@@ -159,25 +159,39 @@ async def test_where_a_linger_is_set_nothing_leaves_within_a_turn(brokers: FakeB
     assert await sender.close(5)
 
 
-async def test_behind_an_answer_a_small_request_waits_until_it_is_large_or_time_is_up() -> None:
-    brokers, loop = FakeBrokers({0: 1, 1: 2}), asyncio.get_running_loop()
+async def test_behind_slow_answers_requests_wait_for_a_round_or_until_time_is_up() -> None:
+    brokers, loop = FakeBrokers({0: 1, 1: 2, 2: 3}), asyncio.get_running_loop()
     sender = make_sender(brokers)
-    for _ in range(8):
-        sender.append(0, b"k", b"1", b"h")
-    await _await_answers(sender, brokers, 1)
-    linger = sender._slots[1].linger
-    linger.patient_until_s = loop.time() + 60
-    for _ in range(5):
-        sender.append(0, b"k", b"2", b"h")
-    sender.append(1, b"k", b"2", b"h")
+
+    def append(*records: int) -> None:
+        for partition, count in enumerate(records):
+            for _ in range(count):
+                sender.append(partition, b"k", b"1", b"h")
+
+    def be_patient(until_s: float) -> None:
+        for slot in sender._slots.values():
+            slot.linger.patient_until_s = until_s
+
+    append(0, 1, 1)
     await _await_answers(sender, brokers, 2)
-    assert [broker_id for broker_id, _, _ in brokers.requests] == [1, 2], "another broker is not waited for"
-    sender.append(0, b"k", b"2", b"h")
+    append(20)
     await _await_answers(sender, brokers, 3)
-    assert batches_of(brokers.requests[2][2]) == {0: 6 * [b"2"]}
-    linger.patient_until_s = until_s = loop.time() + 0.005
-    sender.append(0, b"k", b"3", b"h")
-    await _await_answers(sender, brokers, 4)
+    be_patient(loop.time() + 60)
+    append(6, 6, 5)
+    await _go_on()
+    assert len(brokers.requests) == 3
+    append(0, 0, 1)
+    await _await_answers(sender, brokers, 6)
+    be_patient(loop.time() + 60)
+    append(5, 1)
+    await _go_on()
+    assert len(brokers.requests) == 6
+    append(1)
+    await _await_answers(sender, brokers, 7)
+    assert batches_of(brokers.requests[6][2]) == {0: 6 * [b"1"]}, "a third of 18, of which one waits for another broker"
+    be_patient(until_s := loop.time() + 0.005)
+    append(1)
+    await _await_answers(sender, brokers, 8)
     assert loop.time() >= until_s
     assert await sender.close(5)
 
@@ -206,6 +220,12 @@ async def test_behind_an_answer_nothing_waits_where_a_linger_is_set() -> None:
         linger.on_ended(1_000)
         assert (linger.patient_until_s > 1_000) is waits
         assert await sender.close(5)
+
+
+async def _go_on() -> None:
+    """Let the loop turn more often than a flush waits for others."""
+    for _ in range(20):
+        await asyncio.sleep(0)
 
 
 async def _await_answers(sender: Sender, brokers: FakeBrokers, count: int) -> None:
@@ -252,7 +272,7 @@ def test_it_lingers_for_less_than_uvloop_can_distinguish() -> None:
         brokers.withhold_answers()
         sender.append(0, b"k", b"1", b"h")
         await brokers.wait_requests(1)
-        sender._slots[1].linger.on_sent(asyncio.get_running_loop().time(), 1)
+        sender._slots[1].linger.on_sent(asyncio.get_running_loop().time())
         sender.append(1, b"k", b"1", b"h")
         sender._flush()  # uvloop's clock stands still in one turn, and makes no timer of so little
         sender._flush()
