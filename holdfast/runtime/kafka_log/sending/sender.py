@@ -184,8 +184,9 @@ class Sender:
         for partition in self.accumulator.ready:
             by_broker.setdefault(leader_id(leaders, partition), []).append(partition)
         now_s, next_s = self._now_s(), None
+        waiting = self.accumulator.records  # of the whole round, whoever gets their part first
         for broker_id, partitions in by_broker.items():
-            ready_s = self._ready_s(broker_id, partitions)
+            ready_s = self._ready_s(broker_id, partitions, waiting)
             if ready_s <= now_s:
                 self._send_ready(broker_id, partitions)
             elif next_s is None or ready_s < next_s:
@@ -196,9 +197,9 @@ class Sender:
             self._linger_timer = self._loop.call_at(next_s, self._end_linger)
             self._linger_end_s = next_s
 
-    def _ready_s(self, broker_id: int | None, partitions: list[int]) -> float:
-        """Return from when on a broker may be sent the records of these partitions."""
-        slot, waiting = self._slots.get(broker_id), self.accumulator.records
+    def _ready_s(self, broker_id: int | None, partitions: list[int], waiting: int) -> float:
+        """Return from when on a broker may be sent the records of these partitions, of so many that wait for all brokers."""
+        slot = self._slots.get(broker_id)
         throttled_s = 0.0 if broker_id is None else self._throttle.until_s(broker_id)
         if slot is None:
             return throttled_s

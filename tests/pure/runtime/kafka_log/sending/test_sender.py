@@ -177,11 +177,13 @@ async def test_behind_slow_answers_requests_wait_for_a_round_or_until_time_is_up
     append(20)
     await _await_answers(sender, brokers, 3)
     be_patient(loop.time() + 60)
-    append(6, 6, 5)
+    append(5, 5, 5)
     await _go_on()
     assert len(brokers.requests) == 3
-    append(0, 0, 1)
+    append(2, 1)
     await _await_answers(sender, brokers, 6)
+    round_of_all = {broker_id: batches_of(body) for broker_id, _, body in brokers.requests[3:]}
+    assert round_of_all == {1: {0: 7 * [b"1"]}, 2: {1: 6 * [b"1"]}, 3: {2: 5 * [b"1"]}}, "less than a third leaves, too"
     be_patient(loop.time() + 60)
     append(5, 1)
     await _go_on()
