@@ -204,8 +204,8 @@ class Sender:
         if slot is None:
             return throttled_s
         if slot.is_patient:
-            records = self.accumulator.count_records(partitions)
-            if self._flush_rule.completes_round(waiting, records, len(self._slots)):
+            brokers = len(self._slots.keys() & {leader for leader, _ in self._brokers.leaders.values()})
+            if self._flush_rule.completes_round(waiting, self.accumulator.count_records(partitions), brokers):
                 return throttled_s
         return max(throttled_s, slot.ready_s)
 

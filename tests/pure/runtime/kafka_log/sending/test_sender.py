@@ -198,6 +198,26 @@ async def test_behind_slow_answers_requests_wait_for_a_round_or_until_time_is_up
     assert await sender.close(5)
 
 
+async def test_a_broker_that_leads_nothing_any_more_has_no_part_in_a_round() -> None:
+    brokers, loop = FakeBrokers({0: 1, 1: 2, 2: 3}), asyncio.get_running_loop()
+    sender = make_sender(brokers)
+    for partition in (0, 1, 2):
+        sender.append(partition, b"k", b"1", b"h")
+    await _await_answers(sender, brokers, 3)
+    brokers.leaders[2] = (2, 1)
+    for _ in range(20):
+        sender.append(0, b"k", b"1", b"h")
+    await _await_answers(sender, brokers, 4)
+    sender._slots[1].linger.patient_until_s = loop.time() + 60
+    for _ in range(9):
+        sender.append(0, b"k", b"1", b"h")
+    await _go_on()
+    assert len(brokers.requests) == 4, "a third of 20, and not half"
+    sender.append(0, b"k", b"1", b"h")
+    await _await_answers(sender, brokers, 5)
+    assert await sender.close(5)
+
+
 async def test_what_waits_behind_an_answer_leaves_when_the_sender_closes() -> None:
     brokers = FakeBrokers({0: 1})
     sender = make_sender(brokers)
