@@ -114,7 +114,10 @@ class FlushRule:
             records: how many of them it would carry.
             brokers: how many brokers records are sent to.
         """
-        return waiting >= self._usual * _MOST or records * max(2, brokers) >= self._usual * _EQUAL_PART
+        if waiting >= self._usual * _MOST:
+            return True
+        # Rounded down, for callers that cannot be divided evenly.
+        return records >= self._usual * _EQUAL_PART // max(2, brokers)
 
     def has_all(self, waiting: int) -> bool:
         """Tell within a turn of the loop whether to flush at once, because all that is usually outstanding waits.

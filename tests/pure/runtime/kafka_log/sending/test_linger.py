@@ -65,12 +65,12 @@ def test_what_waits_behind_an_answer_no_longer_does_at_the_end() -> None:
     [
         (57, 0, 3, False),
         (58, 0, 3, True),
-        (20, 20, 3, False),
-        (21, 21, 3, True),
-        (30, 30, 2, False),
-        (31, 31, 2, True),
-        (30, 30, 1, False),
-        (31, 31, 1, True),
+        (19, 19, 3, False),
+        (20, 20, 3, True),
+        (29, 29, 2, False),
+        (30, 30, 2, True),
+        (29, 29, 1, False),
+        (30, 30, 1, True),
     ],
 )
 def test_a_round_is_most_of_what_is_outstanding_or_the_equal_part_of_one_broker(
@@ -79,6 +79,12 @@ def test_a_round_is_most_of_what_is_outstanding_or_the_equal_part_of_one_broker(
     rule = FlushRule(0.005)
     _send(rule, 64)
     assert rule.completes_round(waiting, records, brokers) is completes_round
+
+
+def test_callers_that_cannot_be_divided_evenly_are_waited_for_by_none_of_their_brokers() -> None:
+    rule = FlushRule(0.005)
+    _send(rule, 16)
+    assert [rule.completes_round(records, records, 3) for records in (4, 5, 6)] == [False, True, True]
 
 
 def test_one_caller_alone_waits_for_no_round() -> None:
