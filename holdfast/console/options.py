@@ -3,6 +3,7 @@
 import asyncio
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final, TypeVar
 
 import click
@@ -20,10 +21,11 @@ from holdfast.console.node_session import node_session
 from holdfast.console.outcomes import Exit, Failure
 from holdfast.console.show.output import STATE_NAMES, say
 from holdfast.console.show.waiting import waiting_for
+from holdfast.console.sources.brokers_or_nodes import open_broker
 from holdfast.kafka.addresses import parse_address
 from holdfast.kafka.brokers.broker_connection import BrokerConnection
 from holdfast.kafka.connection_options import ConnectionOptions, connection_options
-from holdfast.kafka.discovery.broker_links import broker_links
+from holdfast.kafka.discovery.calls import Sender
 from holdfast.kafka.discovery.links import Links
 from holdfast.kafka.errors import ConnectionFailed, PropertyRefused
 from holdfast.kafka.protocol.error_codes import error_name
@@ -268,7 +270,7 @@ def ask_brokers(properties: Mapping[str, str], question: Callable[[Links[BrokerC
     """
 
     async def connected(options: ConnectionOptions) -> T:
-        links = broker_links(options, _CONNECT_TIMEOUT_MS)
+        links = Links(options.bootstrap, partial(open_broker, options, _CONNECT_TIMEOUT_MS), Sender())
         try:
             return await question(links)
         finally:

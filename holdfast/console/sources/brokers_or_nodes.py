@@ -18,11 +18,21 @@ _LOOK_TIMEOUT_MS: Final = 2_000
 def node_instead(properties: Mapping[str, Any]) -> Failure | None:
     """Return the failure of a command that was sent to a node, which has no topic but the state topic, and no records; None: it was not."""
     node = find_node(properties)
-    if node is None:
-        return None
-    return Failure(
-        f"{node} is a Holdfast node, not a Kafka broker; name brokers by --bootstrap-server.", Exit.WRONG_USAGE
-    )
+    return None if node is None else _not_a_broker(node)
+
+
+async def open_broker(options: ConnectionOptions, timeout_ms: int, address: Address) -> BrokerConnection:
+    """Connect to a broker; `timeout_ms` bounds this and every later answer.
+
+    Raises:
+        ConnectionFailed: it did not come about.
+        Failure: a node listens there, which coordinates no groups and would only say that it does not.
+    """
+    connection = await BrokerConnection.open(address, options, timeout_ms)
+    if ADMIN in connection.versions:
+        connection.close()
+        raise _not_a_broker(format_address(*address))
+    return connection
 
 
 def find_node(properties: Mapping[str, Any]) -> str | None:
@@ -51,3 +61,9 @@ async def _is_node(address: Address, options: ConnectionOptions) -> bool:
         return False
     connection.close()
     return ADMIN in connection.versions
+
+
+def _not_a_broker(node: str) -> Failure:
+    return Failure(
+        f"{node} is a Holdfast node, not a Kafka broker; name brokers by --bootstrap-server.", Exit.WRONG_USAGE
+    )

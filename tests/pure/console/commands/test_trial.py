@@ -81,6 +81,13 @@ def test_a_command_that_waits_for_kafka_says_for_whom(
         ("dump", "orders"),
         ("dump", "__holdfast_share_state"),
         ("topics", "create", "orders"),
+        ("group", "list"),
+        ("group", "describe", "x"),
+        ("group", "describe", "x", "--offsets"),
+        ("group", "delete", "x", "--dry-run"),
+        ("group", "delete", "x", "--force"),
+        ("find", "--type", "group", "x"),
+        ("find", "--type", "transaction", "x"),
     ],
     ids=" ".join,
 )
