@@ -18,6 +18,7 @@ from kio.schema.metadata.v12.response import MetadataResponse
 from kio.schema.types import TopicName
 from kio.static.primitive import i32
 
+from holdfast.api.admin import ADMIN
 from holdfast.console.doctor.findings import Finding, Subject, right, unknown, warning, wrong
 from holdfast.kafka.addresses import Address, format_address
 from holdfast.kafka.brokers.broker_connection import BrokerConnection
@@ -69,7 +70,10 @@ def judge_brokers(found: Mapping[Address, Broker | str], bootstrap: Collection[A
     findings = []
     for address, broker in found.items():
         name = format_address(*address)
-        if isinstance(broker, Broker):
+        if isinstance(broker, Broker) and ADMIN in broker.versions:
+            what = f"{name} is a Holdfast node, not a Kafka broker"
+            findings.append(wrong(what, "name Kafka's brokers in kafka.bootstrap.servers"))
+        elif isinstance(broker, Broker):
             findings.append(_judge_versions(name, broker))
         elif address in bootstrap:
             remedy = "see that Kafka runs there and that this machine reaches it, or mend kafka.bootstrap.servers"

@@ -10,6 +10,7 @@ from kio.schema.errors import ErrorCode
 from kio.schema.types import BrokerId, TopicName
 from kio.static.primitive import i32, i64
 
+from holdfast.api.admin import ADMIN
 from holdfast.console.doctor.brokers import NEEDED, Broker, judge_brokers, judge_clock
 from holdfast.console.doctor.findings import Level
 from holdfast.kafka.protocol import api_keys
@@ -37,6 +38,13 @@ def test_a_broker_that_is_too_old_is_told_what_it_lacks() -> None:
     assert found.level is Level.WRONG
     assert found.text == "kafka-1:9092 is Kafka 2.6 or older by its APIs, and lacks API 1 version 12, API 3 version 12"
     assert "Kafka 3.1 is the oldest that works" in found.remedy
+
+
+def test_a_node_is_not_taken_for_an_old_broker() -> None:
+    node = broker()._replace(versions={ADMIN: (0, 0), api_keys.METADATA: (0, 12)})
+    [found, _] = judge_brokers({A: node}, [A])
+    assert (found.level, found.text) == (Level.WRONG, "kafka-1:9092 is a Holdfast node, not a Kafka broker")
+    assert "kafka.bootstrap.servers" in found.remedy
 
 
 def test_a_broker_that_is_silent_has_a_remedy_by_who_named_it() -> None:
