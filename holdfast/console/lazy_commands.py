@@ -5,12 +5,13 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterator, Mapping, MutableMapping
 from importlib import import_module
+from typing import Any
 
 import click
 
 
 class LazyCommands(MutableMapping[str, click.Command]):
-    """The commands of a click group by their names, each with its help in shape once it is looked up.
+    """The commands of a click group by their names, each in shape once it is looked up: its help, and what it takes.
 
     Args:
         places: of the commands that are imported then, `module:attribute` by name, the module in `holdfast.console.commands`.
@@ -25,6 +26,7 @@ class LazyCommands(MutableMapping[str, click.Command]):
         if name not in self._ready:
             command = self._added[name] if name in self._added else _import(self._places[name])
             shape_help(command)
+            _refuse_other_bytes(command)
             self._ready[name] = command
         return self._ready[name]
 
@@ -59,6 +61,28 @@ def shape_help(command: click.Command) -> None:
     if isinstance(command, click.Group) and not isinstance(command.commands, LazyCommands):
         for inner in command.commands.values():
             shape_help(inner)
+
+
+class _Utf8(click.types.StringParamType):
+    """A text in UTF-8, as all names on Kafka's wire are; of other bytes Python makes characters that cannot be sent."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:  # noqa: ANN401
+        text: str = super().convert(value, param, ctx)
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            self.fail(f"{text!r} is not in UTF-8, as all names in Kafka are", param, ctx)
+        return text
+
+
+def _refuse_other_bytes(command: click.Command) -> None:
+    """Have a command take texts in UTF-8 alone; paths are as the file system has them."""
+    for parameter in command.params:
+        if parameter.type is click.STRING:
+            parameter.type = _Utf8()
+    if isinstance(command, click.Group) and not isinstance(command.commands, LazyCommands):
+        for inner in command.commands.values():
+            _refuse_other_bytes(inner)
 
 
 def _import(place: str) -> click.Command:

@@ -7,9 +7,12 @@ import sys
 from collections.abc import Iterator
 
 import click
+import pytest
+from click.testing import CliRunner
 
 from holdfast.cli import main
 from holdfast.console.lazy_commands import LazyCommands
+from holdfast.console.outcomes import Exit
 from holdfast.daemon.settings.file_env_flags import KNOWN, RESERVED_VARIABLES
 
 
@@ -32,6 +35,24 @@ def test_the_help_of_each_is_shaped_and_not_twice() -> None:
         assert command.help is not None
         assert command.help.count("\b\n") == command.help.count("Example:") == 1, name
         assert command.short_help, name
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("group", "describe", "\udcff"),
+        ("find", "--type", "group", "\udcff"),
+        ("topics", "create", "x\udcff"),
+        ("dump", "\udcff"),
+        ("group", "list", "--bootstrap-server", "\udcff:9092"),
+        ("state", "list", "--group", "a\udcff"),
+    ],
+    ids=ascii,
+)
+def test_what_is_not_utf8_is_refused_before_anything_is_sent(arguments: tuple[str, ...]) -> None:
+    refused = CliRunner().invoke(main, arguments)
+    assert (refused.exit_code, refused.stdout) == (Exit.WRONG_USAGE, "")
+    assert "is not in UTF-8, as all names in Kafka are\n" in refused.stderr
 
 
 def test_a_node_knows_the_variables_that_commands_read() -> None:
