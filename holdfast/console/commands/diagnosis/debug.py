@@ -82,8 +82,10 @@ def bundle(
     now = datetime.now(UTC)
     path = output or Path(f"holdfast-{now:%Y%m%dT%H%M%SZ}.tar.gz")
     secrets = [] if examined.loaded is None else secrets_of(examined.loaded.settings)
-    files = gather(_parts(examined, timeout_ms, now), secrets, _explain)
     try:
+        if path.exists():  # said before all of it is gathered, of which what is silent takes long
+            raise FileExistsError
+        files = gather(_parts(examined, timeout_ms, now), secrets, _explain)
         size_bytes = write(path, files, bytes_max)
     except FileExistsError:
         raise Failure(f"There is a file {path} already; name another with --output.") from None
