@@ -172,6 +172,8 @@ def describe_topic(admin: AdminClient, name: str, timeout_ms: int) -> tuple[Stat
         if cause.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
             raise TopicMissing(f"There is no topic {name}.") from None
         remedy = acl_remedy(cause.code(), operation, f"topic {name}", who(admin))
+        if cause.code() == KafkaError._UNSUPPORTED_FEATURE:  # every broker has it, however old
+            remedy = "; name Kafka's brokers, not a Holdfast node"
         raise ConnectionFailed(f"the topic {name} cannot be described: {cause.str().rstrip('.')}{remedy}") from None
     config = {key: entry.value for key, entry in entries.items()}
     topic = StateTopic(

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from itertools import chain, repeat
 from random import Random
-from typing import Any, Final
+from typing import Any, Final, cast
 from uuid import UUID
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 
 from holdfast.daemon.settings.components.log import LogSettings
 from holdfast.daemon.topics import state_topic
@@ -17,6 +18,7 @@ from holdfast.daemon.topics.state_topic import (
     StateTopicError,
     TopicDisputed,
     TopicMissing,
+    describe_topic,
     ensure_state_topic,
 )
 from holdfast.kafka.connection_options import ConnectionOptions
@@ -36,6 +38,17 @@ LED: Final = metadata({0: (1, 0)}, UUID(int=NOW), (1, 2))
 
 def topic_of(topic: int) -> StateTopic:
     return StateTopic("state", UUID(int=topic).bytes, 1, 1, 1_048_588)
+
+
+def test_a_node_in_the_place_of_a_broker_is_doubted(monkeypatch: pytest.MonkeyPatch) -> None:
+    class NodeAdmin:
+        def describe_configs(self, *_: object, **__: object) -> None:
+            raise KafkaException(KafkaError(KafkaError._UNSUPPORTED_FEATURE, "not supported by broker"))
+
+    monkeypatch.setattr(state_topic, "find_topic", lambda *_: topic_of(NOW))
+    monkeypatch.setattr(state_topic, "who", lambda _: "User:x")
+    with pytest.raises(ConnectionFailed, match=r"not supported by broker; name Kafka's brokers, not a Holdfast node$"):
+        describe_topic(cast("Any", NodeAdmin()), "state", PATIENCE_MS)
 
 
 class Cluster:
