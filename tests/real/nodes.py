@@ -172,13 +172,19 @@ def node_processes(
             node.kill()
 
 
+#: What a broker that has just started answers, or leaves unanswered.
+_MAY_PASS: Final = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._TIMED_OUT)
+_DESCRIBE_TIMEOUT_S: Final = 10.0
+
+
 def topic_id_of(bootstrap_servers: str, topic: str) -> bytes:
-    """Return the id of a topic, which may have been made a moment ago."""
-    admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})
+    """Return the id of a topic, which may have been made a moment ago, by brokers that may not have learned yet who controls them."""
     deadline = time.monotonic() + PATIENCE_S
     while True:
+        admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})
         try:
-            return topic_id_bytes(admin.describe_topics(TopicCollection([topic]))[topic].result(PATIENCE_S).topic_id)
+            found = admin.describe_topics(TopicCollection([topic]), request_timeout=_DESCRIBE_TIMEOUT_S)[topic]
+            return topic_id_bytes(found.result(PATIENCE_S).topic_id)
         except KafkaException as error:
-            if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART or time.monotonic() > deadline:
+            if error.args[0].code() not in _MAY_PASS or time.monotonic() > deadline:
                 raise
