@@ -26,7 +26,8 @@ class LazyCommands(MutableMapping[str, click.Command]):
         if name not in self._ready:
             command = self._added[name] if name in self._added else _import(self._places[name])
             shape_help(command)
-            _refuse_other_bytes(command)
+            for each in _with_inner(command):
+                _refuse_other_bytes(each)
             self._ready[name] = command
         return self._ready[name]
 
@@ -55,12 +56,17 @@ def shape_help(command: click.Command) -> None:
 
     Once for each command: of a group also for its commands, unless those are lazy and have it done when they are looked up.
     """
-    text = inspect.cleandoc(command.help or "")
-    command.short_help = " ".join(text.partition("\n\n")[0].split())
-    command.help = text.replace("Example:", "\b\nExample:")
+    for each in _with_inner(command):
+        text = inspect.cleandoc(each.help or "")
+        each.short_help = " ".join(text.partition("\n\n")[0].split())
+        each.help = text.replace("Example:", "\b\nExample:")
+
+
+def _with_inner(command: click.Command) -> Iterator[click.Command]:
+    yield command
     if isinstance(command, click.Group) and not isinstance(command.commands, LazyCommands):
         for inner in command.commands.values():
-            shape_help(inner)
+            yield from _with_inner(inner)
 
 
 class _Utf8(click.types.StringParamType):
@@ -80,9 +86,6 @@ def _refuse_other_bytes(command: click.Command) -> None:
     for parameter in command.params:
         if parameter.type is click.STRING:
             parameter.type = _Utf8()
-    if isinstance(command, click.Group) and not isinstance(command.commands, LazyCommands):
-        for inner in command.commands.values():
-            _refuse_other_bytes(inner)
 
 
 def _import(place: str) -> click.Command:
