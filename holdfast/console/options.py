@@ -3,7 +3,6 @@
 import asyncio
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from functools import partial
 from typing import Any, Final, TypeVar
 
 import click
@@ -25,7 +24,7 @@ from holdfast.console.sources.brokers_or_nodes import open_broker
 from holdfast.kafka.addresses import parse_address
 from holdfast.kafka.brokers.broker_connection import BrokerConnection
 from holdfast.kafka.connection_options import ConnectionOptions, connection_options
-from holdfast.kafka.discovery.calls import Sender
+from holdfast.kafka.discovery.broker_links import broker_links
 from holdfast.kafka.discovery.links import Links
 from holdfast.kafka.errors import ConnectionFailed, PropertyRefused
 from holdfast.kafka.protocol.error_codes import error_name
@@ -270,7 +269,7 @@ def ask_brokers(properties: Mapping[str, str], question: Callable[[Links[BrokerC
     """
 
     async def connected(options: ConnectionOptions) -> T:
-        links = Links(options.bootstrap, partial(open_broker, options, _CONNECT_TIMEOUT_MS), Sender())
+        links = broker_links(options, _CONNECT_TIMEOUT_MS, open_broker=open_broker)
         try:
             return await question(links)
         finally:

@@ -24,7 +24,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
     cluster = FakeCluster("abc")
     for server in cluster.servers.values():
         server.coordinator = lambda _, key: key[0]
-    monkeypatch.setattr(options, "Links", lambda *_: cluster.links())
+    monkeypatch.setattr(options, "broker_links", lambda *_, **__: cluster.links())
     return cluster
 
 
