@@ -81,7 +81,7 @@ def test_a_round_is_most_of_what_is_outstanding_or_the_equal_part_of_one_broker(
     assert rule.completes_round(waiting, records, brokers) is completes_round
 
 
-def test_callers_that_cannot_be_divided_evenly_are_waited_for_by_none_of_their_brokers() -> None:
+def test_an_equal_part_is_rounded_down_for_callers_that_cannot_be_divided_evenly() -> None:
     rule = FlushRule(0.005)
     _send(rule, 16)
     assert [rule.completes_round(records, records, 3) for records in (4, 5, 6)] == [False, True, True]
