@@ -89,8 +89,14 @@ class PartitionFetch:
 
     def has_moved_past(self, error_code: int) -> bool:
         """Tell whether a fetch failed only for an offset below ours, so that one from ours may not."""
-        is_below = self.requested_offset < self.offset and not self.is_unconfirmed
-        return is_below and error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+        return self.requested_offset < self.offset and error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+
+    def awaits_confirmation(self, log_start_offset: int) -> bool:
+        """Tell whether an answer to a fetch from `offset` itself leaves open if the record below is still there.
+
+        Where the log starts at `offset`, that record was committed and another program deleted it, so no fetch can show it any more.
+        """
+        return self.is_unconfirmed and self.requested_offset == self.offset > log_start_offset
 
     @property
     def is_unconfirmed(self) -> bool:

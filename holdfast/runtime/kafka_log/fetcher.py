@@ -208,13 +208,13 @@ class Fetcher:
             if fetched.error_code == ErrorCode.CORRUPT_MESSAGE:
                 raise DamagedBatch("the broker cannot read it")
             if fetch.has_moved_past(fetched.error_code):
-                return  # another program deleted what was acknowledged meanwhile; the next fetch begins behind it
+                return  # another program deleted what was acknowledged; the next fetch begins behind it
             self._fail(partition, fetch, _read_error(fetched, fetch.offset, self._brokers.topic, self._brokers.who()))
             return
         if fetched.log_start_offset > fetch.log_start_offset and fetch.end_offset is None:
             fetch.log_start_offset = fetched.log_start_offset
             self._listener().log_start_moved(partition, fetch.instance, fetched.log_start_offset)
-        if fetch.is_unconfirmed and fetch.requested_offset == fetch.offset:
+        if fetch.awaits_confirmation(fetched.log_start_offset):
             return  # the log reaches this offset; what lies below comes with the next fetch
         fetch.is_checked |= fetch.requested_offset == fetch.offset
         requested_offset, reported = fetch.requested_offset, 0

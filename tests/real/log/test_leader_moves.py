@@ -9,16 +9,17 @@ MOVES=5 kills five brokers, one after the other (1 by default); `pytest -s` show
 
 import asyncio
 import os
+import signal
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from uuid import uuid4
 
 import pytest
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from kio.schema.errors import ErrorCode
@@ -73,6 +74,8 @@ class Writer:
         self.longest_s = 0.0
         #: The longest time without a success.
         self.silence_s = 0.0
+        #: Held by it from a call to its answer; whoever holds it keeps the writer from the next one.
+        self.turn = asyncio.Lock()
         self._client = client
         self._topic_id = topic_id
         self._partition = partition
@@ -83,7 +86,8 @@ class Writer:
             batch = StateBatch(self.answered, self.answered, ACKNOWLEDGED, 1 + self.answered % 2)
             asked_s = time.monotonic()
             try:
-                await self._client.write(GROUP, self._topic_id, self._partition, 1, -1, -1, [batch])
+                async with self.turn:
+                    await self._client.write(GROUP, self._topic_id, self._partition, 1, -1, -1, [batch])
             except ShareStateError as refusal:
                 self.refusals[refusal.code] += 1
             else:
@@ -156,6 +160,32 @@ class Scene:
             lambda: all(writer.answered >= goal for writer, goal in zip(self.writers, goals, strict=True)),
             f"{ENOUGH} more answers for each writer",
         )
+
+    async def delete_records(self) -> None:
+        """Delete every record of every log partition, whoever leads it by now."""
+        left = set(range(LOG["share.coordinator.state.topic.num.partitions"]))
+        deadline_s = time.monotonic() + PATIENCE_S
+        while left:
+            assert time.monotonic() < deadline_s, f"records of {left} were not deleted"
+            # Another client each time: one remembers who led before.
+            admin = AdminClient({"bootstrap.servers": self.brokers.bootstrap_servers, "log_level": 0})
+            wanted = [TopicPartition(self._state_topic, partition, -1) for partition in left]
+            for partition, deleted in admin.delete_records(wanted, request_timeout=5).items():
+                with suppress(KafkaException):
+                    await asyncio.to_thread(deleted.result, PATIENCE_S)
+                    left.discard(partition.partition)
+
+    async def wait_made_whole(self, events_before: int) -> None:
+        """Wait until the node has written again what was deleted of every log partition."""
+        wanted = set(range(LOG["share.coordinator.state.topic.num.partitions"]))
+
+        def is_whole() -> bool:
+            events = self.node.events()[events_before:]
+            failed = [event for event in events if event["event"] == "log_partition_failed"]
+            assert not failed, failed
+            return {event["partition"] for event in events if event["event"] == "log_whole_again"} == wanted
+
+        await wait_until(is_whole, "all of it written again")
 
     def check(self) -> None:
         """Check how the writers were answered."""
@@ -302,3 +332,27 @@ async def test_a_broker_wakes_up_alone_and_names_leaders_of_the_past(
             brokers.thaw()
         await playing.wait_in_sync()
         await playing.wait_answers()
+
+
+async def test_an_owner_outlives_that_all_is_deleted_on_a_leader_just_elected(
+    brokers: EmbeddedKafka, topic: str, tmp_path: Path
+) -> None:
+    """The last record that was acknowledged cannot be shown to its tail any more, and its memory has all of them."""
+    times = {"session.timeout.ms": PATIENCE_MS, "rebalance.timeout.ms": PATIENCE_MS}  # it is frozen for some seconds
+    async with scene(brokers, topic, tmp_path, **times) as playing:
+        async with AsyncExitStack() as turns:
+            for writer in playing.writers:
+                await turns.enter_async_context(writer.turn)
+            victim = await playing.busiest()
+            events_before = len(playing.node.events())
+            playing.node.signal(signal.SIGSTOP)
+            try:
+                brokers.kill(victim)
+                await playing.wait_moved_from(victim)
+                await playing.delete_records()
+            finally:
+                playing.node.signal(signal.SIGCONT)
+            await playing.wait_made_whole(events_before)
+        await playing.wait_answers()
+        await asyncio.to_thread(brokers.restart, victim)
+        await playing.wait_in_sync()

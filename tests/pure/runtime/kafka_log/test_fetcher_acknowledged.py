@@ -194,15 +194,61 @@ async def test_a_log_that_lost_what_was_appended_and_stayed_short_loads_again(
     assert reports.lines[1] == "0 instance 3: failed, offset 7 is out of range"
 
 
+@pytest.mark.parametrize("before", [[], [fetched([]), fetched([])]])
+async def test_a_tail_that_is_where_the_log_of_a_new_leader_starts_goes_on(
+    tail: Fetcher, silent_brokers: FakeBrokers, reports: Reports, sent: Sent, before: list[bytes]
+) -> None:
+    """Another program deleted just what the tail has read; the memory that is to write it again must not go with it."""
+    await land_and_move(tail, silent_brokers, sent)
+    out_of_range, behind = found(b"", error_code=1), found(batch(7, [b"c"]))._replace(log_start_offset=7)
+    began = await look(silent_brokers, *before, fetched([out_of_range]), fetched([behind]))
+    assert began[-2:] == [{0: 6}, {0: 7}]
+    await wait_until(lambda: len(reports.lines) == 4)
+    assert reports.lines[1:] == [
+        "0 instance 3: log starts at 7",
+        "0 instance 3: 7 c",
+        "0 instance 3: stands at 8",
+    ]
+
+
+async def test_what_is_written_where_the_log_of_a_new_leader_starts_counts_as_read_without_a_fetch(
+    tail: Fetcher, silent_brokers: FakeBrokers, reports: Reports, sent: Sent
+) -> None:
+    await land_and_move(tail, silent_brokers, sent)
+    empty = found(b"")._replace(log_start_offset=7)
+    await look(silent_brokers, fetched([found(b"", error_code=1)]), fetched([empty]))
+    await silent_brokers.wait_requests(4)
+    sent.append(SentBatch(b"next", 1, b"h2", b"h2", None))
+    tail.on_acknowledged(0, sent.oldest, 7)
+    assert reports.lines[1:] == ["0 instance 3: log starts at 7", "0 instance 3: 1 own from 7"]
+
+
 async def test_what_was_appended_and_lies_below_the_log_start_of_a_new_leader_loads_again(
     tail: Fetcher, silent_brokers: FakeBrokers, reports: Reports, sent: Sent
 ) -> None:
-    """Nothing shows any more whether it is there, so the tail cannot go on behind it."""
+    """Records between the tail and the log start were never read, so they may be another owner's."""
     await land_and_move(tail, silent_brokers, sent)
-    began = await look(silent_brokers, fetched([found(b"", error_code=1)]))
-    assert began == [{0: 6}]
-    await wait_until(lambda: len(reports.lines) == 2 or len(silent_brokers.requests) > 2)
+    out_of_range = found(b"", error_code=1)
+    began = await look(silent_brokers, fetched([out_of_range]), fetched([out_of_range]))
+    assert began == [{0: 6}, {0: 7}]
+    await wait_until(lambda: len(reports.lines) == 2 or len(silent_brokers.requests) > 3)
     assert reports.lines[1:] == ["0 instance 3: failed, offset 7 is out of range"]
+
+
+async def test_a_log_that_starts_below_what_was_appended_is_asked_for_it_again(
+    tail: Fetcher, silent_brokers: FakeBrokers, reports: Reports, sent: Sent
+) -> None:
+    """That it was out of range once shows nothing: the leader had not as much of the log then."""
+    await land_and_move(tail, silent_brokers, sent)
+    behind = found(batch(7, [b"c"]))._replace(log_start_offset=6)
+    there = found(batch(6, [b"b"], header=b"other"))._replace(log_start_offset=6)
+    began = await look(silent_brokers, fetched([found(b"", error_code=1)]), fetched([behind]), fetched([there]))
+    assert began == [{0: 6}, {0: 7}, {0: 6}]
+    await wait_until(lambda: len(reports.lines) == 3)
+    assert reports.lines[1:] == [
+        "0 instance 3: log starts at 6",
+        "0 instance 3: alarm, the log was truncated below offset 7",
+    ]
 
 
 async def test_a_leader_that_learns_its_high_watermark_late_is_given_the_time(
