@@ -1,5 +1,6 @@
 """The configurations that tests give to components: what production takes from its settings, with the values that tests rely on."""
 
+from dataclasses import fields
 from typing import Any, Final
 
 from holdfast.compaction.config import CompactionConfig
@@ -10,6 +11,7 @@ from holdfast.records.codecs.codec import Codec
 from holdfast.runtime.kafka_log.fetch_loop import FetcherConfig
 from holdfast.runtime.kafka_log.log import KafkaLogConfig
 from holdfast.runtime.kafka_log.sending.accumulator import AccumulatorConfig
+from holdfast.runtime.kafka_log.sending.pace import PaceConfig
 from holdfast.runtime.kafka_log.sending.sender import SenderConfig
 from holdfast.runtime.settings import LogIdentity, PartitionConfig
 
@@ -87,14 +89,16 @@ def accumulator_config(**given: Any) -> AccumulatorConfig:
 
 
 def sender_config(accumulator: AccumulatorConfig, message_timeout_ms: int, **given: Any) -> SenderConfig:
-    """Return the bounds of a sender."""
+    """Return the bounds of a sender; those of its pace are given by their names, too."""
     values: dict[str, Any] = {
         "append_linger_ms": -1,
         "append_linger_max_ms": 100,
         "produce_requests_in_flight_max": 4,
         "throttle_max_ms": 300_000,
+        **given,
     }
-    return SenderConfig(accumulator=accumulator, message_timeout_ms=message_timeout_ms, **{**values, **given})
+    pace = PaceConfig(**{each.name: values.pop(each.name) for each in fields(PaceConfig) if each.name in values})
+    return SenderConfig(accumulator=accumulator, pace=pace, message_timeout_ms=message_timeout_ms, **values)
 
 
 def fetcher_config(**given: Any) -> FetcherConfig:

@@ -31,6 +31,7 @@ from holdfast.kafka.leaders import Brokers
 from holdfast.metrics.registry import Registry
 from holdfast.records.header import HEADER_NAME, encode_header
 from holdfast.runtime.kafka_log.sending.accumulator import AccumulatorConfig
+from holdfast.runtime.kafka_log.sending.pace import PaceConfig
 from holdfast.runtime.kafka_log.sending.sender import Sender, SenderConfig
 from holdfast.runtime.kafka_log.sent_batches import SentBatch, SentBatches
 from holdfast.runtime.metrics import RuntimeMetrics
@@ -126,10 +127,12 @@ class Ours:
                 producer_queue_records_max=log.producer_queue_records_max,
                 producer_queue_bytes_max=log.producer_queue_bytes_max,
             ),
+            pace=PaceConfig(
+                append_linger_ms=log.append_linger_ms,
+                append_linger_max_ms=log.append_linger_max_ms,
+                produce_requests_in_flight_max=log.produce_requests_in_flight_max,
+            ),
             message_timeout_ms=_TIMEOUT_MS,
-            append_linger_ms=log.append_linger_ms,
-            append_linger_max_ms=log.append_linger_max_ms,
-            produce_requests_in_flight_max=log.produce_requests_in_flight_max,
             throttle_max_ms=log.throttle_max_ms,
         )
         self._sent = SentBatches()

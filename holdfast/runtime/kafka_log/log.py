@@ -21,6 +21,7 @@ from holdfast.runtime.kafka_log.fetch_loop import FetcherConfig
 from holdfast.runtime.kafka_log.fetcher import Fetcher
 from holdfast.runtime.kafka_log.list_offsets import OffsetQueries
 from holdfast.runtime.kafka_log.sending.accumulator import AccumulatorConfig
+from holdfast.runtime.kafka_log.sending.pace import PaceConfig
 from holdfast.runtime.kafka_log.sending.sender import Sender, SenderConfig
 from holdfast.runtime.kafka_log.sent_batches import SentBatch, SentBatches
 from holdfast.runtime.log_protocol import LogListener, ReadError
@@ -98,10 +99,12 @@ class KafkaLog:
                     producer_queue_records_max=config.producer_queue_records_max,
                     producer_queue_bytes_max=config.producer_queue_bytes_max,
                 ),
+                pace=PaceConfig(
+                    append_linger_ms=config.append_linger_ms,
+                    append_linger_max_ms=config.append_linger_max_ms,
+                    produce_requests_in_flight_max=config.produce_requests_in_flight_max,
+                ),
                 message_timeout_ms=config.message_timeout_ms,
-                append_linger_ms=config.append_linger_ms,
-                append_linger_max_ms=config.append_linger_max_ms,
-                produce_requests_in_flight_max=config.produce_requests_in_flight_max,
                 throttle_max_ms=config.throttle_max_ms,
             ),
             self._brokers,
@@ -122,7 +125,7 @@ class KafkaLog:
         self._tail = self._make_fetcher("tail")
         self._load = self._make_fetcher("load")
         self.append = self._sender.append
-        self.flush_if_all_wait = self._sender.flush_if_all_wait
+        self.flush_if_all_wait = self._sender.pace.flush_if_all_wait
 
     async def start(self, listener: LogListener) -> None:
         """Find the brokers and begin to work for this listener.

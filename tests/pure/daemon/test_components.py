@@ -25,6 +25,7 @@ from holdfast.kafka.connection_options import ConnectionOptions
 from holdfast.runtime.kafka_log.fetch_loop import FetcherConfig
 from holdfast.runtime.kafka_log.log import KafkaLogConfig
 from holdfast.runtime.kafka_log.sending.accumulator import AccumulatorConfig
+from holdfast.runtime.kafka_log.sending.pace import PaceConfig
 from holdfast.runtime.kafka_log.sending.sender import SenderConfig
 from holdfast.runtime.settings import LogIdentity, PartitionConfig
 
@@ -35,6 +36,7 @@ CONFIGS = (
     CompactionConfig,
     FetcherConfig,
     KafkaLogConfig,
+    PaceConfig,
     PartitionConfig,
     SenderConfig,
     ShardConfig,

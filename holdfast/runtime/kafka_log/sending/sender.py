@@ -1,12 +1,12 @@
 """Sends records to the brokers: one Produce request per broker at a time, as a rule, for all partitions that have records.
 
-Records wait in `accumulator`, which keeps those of a partition in order.
+Records wait in `accumulator`, which keeps those of a partition in order; `pace` says when they leave.
 A batch may be appended twice when its answer is lost: the second copy has old sequences and is void for every reader.
 So a batch is sent again until its time is up (`retries`); then it is ambiguous, and the partition's owner is notified.
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Collection, Coroutine
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
@@ -19,9 +19,9 @@ from holdfast.kafka.protocol import requests
 from holdfast.kafka.protocol.denials import acl_remedy
 from holdfast.kafka.protocol.error_codes import PRODUCE_RETRIABLE, name_and_number
 from holdfast.runtime.kafka_log.bug_reports import BugReports
-from holdfast.runtime.kafka_log.linger import FLUSH_WAIT_MAX_S, PATIENCE_MAX_S, FlushRule, Linger
 from holdfast.runtime.kafka_log.sending.accumulator import AccumulatorConfig, RecordAccumulator
-from holdfast.runtime.kafka_log.sending.broker_slot import BrokerSlot, PendingBatch, ProduceRequest, leader_id
+from holdfast.runtime.kafka_log.sending.broker_slot import BrokerSlot, PendingBatch, ProduceRequest
+from holdfast.runtime.kafka_log.sending.pace import Pace, PaceConfig
 from holdfast.runtime.kafka_log.sending.retries import Retries
 from holdfast.runtime.kafka_log.sent_batches import SentBatch, SentBatches
 from holdfast.runtime.metrics import RuntimeMetrics
@@ -35,15 +35,8 @@ class SenderConfig:
     """Bounds of the sender."""
 
     accumulator: AccumulatorConfig
+    pace: PaceConfig
     message_timeout_ms: int
-    #: How long a record waits for others; 0 or less: while each turn of the loop brings some, until that is enough.
-    append_linger_ms: float
-    #: The longest that a record waits for others while its broker has not answered: as long as that usually takes.
-    append_linger_max_ms: float
-    #: The shortest such wait.
-    append_linger_min_ms: float = 1
-    #: For each broker, each on a connection of its own.
-    produce_requests_in_flight_max: int
     #: Batches of one request, unless one batch alone is larger.
     request_bytes_max: int = 16 * 1_048_576
     retry_backoff_ms: int = 50
@@ -84,23 +77,15 @@ class Sender:
         self._bugs = BugReports(metrics.internal_errors)
         self._loop = asyncio.get_running_loop()
         self._now_s, self._clock_ms = self._loop.time, clock_ms
-        self._flush_rule = FlushRule(min(FLUSH_WAIT_MAX_S, config.append_linger_max_ms / 1_000))
         self._sent = sent
         self.accumulator = RecordAccumulator(config.accumulator, sent, metrics)
-        #: Ends the turn in which a flush became due; None: none is.
-        self._turn_end: asyncio.Handle | None = None
-        self._is_closed = False
         #: Requests without an answer.
         self._in_flight = 0
         #: Something that was in flight ended; None: nobody waits for that.
         self._progress: asyncio.Event | None = None
         self._tasks: set[asyncio.Task[None]] = set()
-        #: Of each broker that was sent something, and of records that no broker is known to lead.
-        self._slots: dict[int | None, BrokerSlot] = {}
         self._throttle: Throttle[int] = Throttle(config.throttle_max_ms, metrics.throttle_time_ms, self._loop.time)
-        #: Runs when records have waited long enough for the first of the brokers that have not answered.
-        self._linger_timer: asyncio.Handle | None = None
-        self._linger_end_s = 0.0
+        self.pace = Pace(config.pace, brokers, self.accumulator, self._throttle, self._send_ready)
         self._retries = Retries(
             config.retry_backoff_ms,
             config.message_timeout_ms,
@@ -112,7 +97,6 @@ class Sender:
             end_read_back=self._end_read_back,
             give_up=self._give_up,
         )
-        brokers.on_change(self._flush_ready_soon)
 
     def append(self, partition: int, key: bytes, value: bytes | None, header: bytes) -> None:
         """Take one record.
@@ -120,22 +104,13 @@ class Sender:
         Raises:
             AppendRefused: it is too large, or too many wait.
         """
-        if self.accumulator.append(partition, key, value, header) and self._turn_end is None:
-            self._flush_soon()
-
-    def flush_if_all_wait(self) -> None:
-        """Send now what waits, if no more is outstanding as a rule: a turn of the loop is a part of an answer's time."""
-        end, is_adaptive = self._turn_end, self._config.append_linger_ms <= 0
-        if end is not None and is_adaptive and self._flush_rule.has_all(self.accumulator.records):
-            end.cancel()
-            self._turn_end = None
-            self._flush()
+        if self.accumulator.append(partition, key, value, header):
+            self.pace.flush_soon()
 
     async def close(self, timeout_s: float) -> bool:
         """Send what waits and await what is in flight; returns whether all of it was answered in time."""
-        for slot in self._slots.values():
-            slot.linger.end_patience()
-        self._flush()
+        self.pace.end_patience()
+        self.pace.flush()
         progress = self._progress = asyncio.Event()
         try:
             async with asyncio.timeout(timeout_s):
@@ -144,10 +119,8 @@ class Sender:
                     await progress.wait()
         except TimeoutError:
             pass
-        self._is_closed = True
+        self.pace.close()
         self._retries.close()
-        if self._linger_timer is not None:
-            self._linger_timer.cancel()
         for task in self._tasks:
             task.cancel()
         return not self._is_at_work()
@@ -155,75 +128,10 @@ class Sender:
     def _is_at_work(self) -> bool:
         return bool(self._in_flight or self._tasks or self.accumulator.ready)
 
-    # ---- when what is sent -----------------------------------------------------------------------------------------
+    # ---- a request -------------------------------------------------------------------------------------------------
 
-    def _flush_soon(self) -> None:
-        if self._config.append_linger_ms > 0:
-            self._turn_end = self._loop.call_later(self._config.append_linger_ms / 1_000, self._end_turn)
-        else:
-            self._turn_end = self._loop.call_soon(self._end_turn)
-
-    def _end_turn(self) -> None:
-        """Flush, or wait for another turn if that may bring more."""
-        if self._config.append_linger_ms > 0 or self._flush_rule.is_complete(self.accumulator.records, self._now_s()):
-            self._turn_end = None
-            self._flush()
-        else:
-            self._turn_end = self._loop.call_soon(self._end_turn)
-
-    def _flush_ready_soon(self) -> None:
-        if self.accumulator.ready and self._turn_end is None:
-            self._flush_soon()
-
-    def _flush(self) -> None:
-        """Send to each broker that may get a request now what waits for it, and come back for the others."""
-        if self._is_closed or not self.accumulator.ready:
-            return
-        by_broker: dict[int | None, list[int]] = {}
-        leaders = self._brokers.leaders
-        for partition in self.accumulator.ready:
-            by_broker.setdefault(leader_id(leaders, partition), []).append(partition)
-        now_s, next_s = self._now_s(), None
-        waiting = self.accumulator.records  # of the whole round, whoever gets their part first
-        for broker_id, partitions in by_broker.items():
-            ready_s = self._ready_s(broker_id, partitions, waiting)
-            if ready_s <= now_s:
-                self._send_ready(broker_id, partitions)
-            elif next_s is None or ready_s < next_s:
-                next_s = ready_s
-        if next_s is not None and (self._linger_timer is None or next_s < self._linger_end_s):
-            if self._linger_timer is not None:
-                self._linger_timer.cancel()
-            self._linger_timer = self._loop.call_at(next_s, self._end_linger)
-            self._linger_end_s = next_s
-
-    def _ready_s(self, broker_id: int | None, partitions: list[int], waiting: int) -> float:
-        """Return from when on a broker may be sent the records of these partitions, of so many that wait for all brokers."""
-        slot = self._slots.get(broker_id)
-        throttled_s = 0.0 if broker_id is None else self._throttle.until_s(broker_id)
-        if slot is None:
-            return throttled_s
-        if slot.is_patient:
-            brokers = len(self._slots.keys() & {leader for leader, _ in self._brokers.leaders.values()})
-            if self._flush_rule.completes_round(waiting, self.accumulator.count_records(partitions), brokers):
-                return throttled_s
-        return max(throttled_s, slot.ready_s)
-
-    def _end_linger(self) -> None:
-        self._linger_timer = None
-        self._flush()
-
-    def _send_ready(self, broker_id: int | None, partitions: list[int]) -> None:
-        """Send the records of these partitions if the broker has a connection free; else they wait until one is."""
-        slot = self._slots.get(broker_id)
-        if slot is None:
-            config = self._config
-            linger_max_s = config.append_linger_max_ms / 1_000
-            patience_max_s = min(PATIENCE_MAX_S, linger_max_s) if config.append_linger_ms < 0 else 0.0
-            linger = Linger(config.append_linger_min_ms / 1_000, linger_max_s, patience_max_s)
-            slot = self._slots[broker_id] = BrokerSlot(config.produce_requests_in_flight_max, linger)
-        if not slot.free:
-            return
+    def _send_ready(self, broker_id: int | None, slot: BrokerSlot, partitions: Collection[int]) -> None:
+        """Send the records of these partitions, over a connection that is free."""
         now_s, now_ms, room, records = self._now_s(), self._clock_ms(), self._config.request_bytes_max, 0
         expires_s = now_s + self._config.message_timeout_ms / 1_000
         batches: list[PendingBatch] = []
@@ -240,8 +148,7 @@ class Sender:
                 records += sent.record_count
                 batches.append(PendingBatch(partition, sent, expires_s))
         if batches:
-            slot.linger.on_sent(now_s)
-            self._flush_rule.on_sent(records, self.accumulator.records)
+            self.pace.on_sent(slot, records)
             self._send(ProduceRequest(broker_id, slot.free.pop(), slot, batches, records))
 
     def _drop_unbuilt(self, partition: int, bug: Exception) -> None:
@@ -250,8 +157,6 @@ class Sender:
         self.accumulator.forget(partition)
         self._bugs.report(bug, f"building a batch of partition {partition} failed")
         self._loop.call_soon(self._report_failed, partition, header, f"no batch could be built: {bug!r}")
-
-    # ---- a request -------------------------------------------------------------------------------------------------
 
     def _send(self, request: ProduceRequest) -> None:
         """Send batches on a connection, which is free again when they are answered."""
@@ -275,7 +180,7 @@ class Sender:
             connection = await self._brokers.connection(request.broker_id, request.connection.purpose)
         except Exception as failure:
             self._free(request)
-            self._flush_ready_soon()
+            self.pace.flush_ready_soon()
             why = self._bugs.explain(failure, f"connecting to broker {request.broker_id} to send to it failed")
             self._retries.retry(request.batches, why)
             return
@@ -285,7 +190,7 @@ class Sender:
             self._send_on(connection, request)
         else:
             self._free(request)
-            self._flush_ready_soon()
+            self.pace.flush_ready_soon()
 
     def _send_on(self, connection: BrokerConnection, request: ProduceRequest) -> None:
         self._in_flight += 1
@@ -320,8 +225,7 @@ class Sender:
         slot, request.slot = request.slot, None
         if slot is not None:
             slot.free.append(request.connection)
-            slot.linger.on_ended(self._now_s())
-            self._flush_rule.on_ended(request.records)
+            self.pace.on_ended(slot, request.records)
 
     def _on_answered(self, request: ProduceRequest, began_s: float, outcome: bytes | ConnectionFailed) -> None:
         """Take the answer to a request: free what waited for it, send what waits next, and only then report.
@@ -348,10 +252,7 @@ class Sender:
                 self.accumulator.end_batch(partition)
                 acknowledged.append(batch)
         self._free(request)
-        if self._config.append_linger_ms > 0:
-            self._flush_ready_soon()
-        elif self._turn_end is None or self._flush_rule.is_enough(self.accumulator.records):
-            self._flush()
+        self.pace.flush_behind_answer()
         for batch in acknowledged:
             self._report_acknowledged(batch)
         if failure is not None:
@@ -431,7 +332,7 @@ class Sender:
 
     def _end_and_flush(self, partition: int) -> None:
         self.accumulator.end_batch(partition)
-        self._flush_ready_soon()
+        self.pace.flush_ready_soon()
 
     # ---- tasks -----------------------------------------------------------------------------------------------------
 

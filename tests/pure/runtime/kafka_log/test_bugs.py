@@ -284,7 +284,7 @@ async def test_where_a_request_is_sent(
     assert (sorted(landed), len(failed)) == ([0, 1], 2)
     assert await sender.close(5)
     assert sender._in_flight == 0
-    assert [len(slot.free) for slot in sender._slots.values()] == [1]
+    assert [len(slot.free) for slot in sender.pace.slots.values()] == [1]
 
 
 async def test_in_what_takes_that_a_request_cannot_be_sent(

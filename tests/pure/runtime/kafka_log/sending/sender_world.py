@@ -1,7 +1,6 @@
 """A sender, and what the brokers see of it."""
 
-from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 from aiokafka.record.memory_records import MemoryRecords  # type: ignore[import-untyped]
 
@@ -12,12 +11,13 @@ from tests.pure.kafka.brokers.fake_brokers import FakeBrokers, produced
 from tests.pure.runtime.kafka_log.fetcher_world import make_metrics
 from tests.waiting import PATIENCE_MS
 
-CONFIG = sender_config(
-    accumulator=accumulator_config(producer_queue_records_max=20),
-    message_timeout_ms=PATIENCE_MS,
-    produce_requests_in_flight_max=2,
-    retry_backoff_ms=1,
-)
+_VALUES: Final[dict[str, Any]] = {
+    "accumulator": accumulator_config(producer_queue_records_max=20),
+    "message_timeout_ms": PATIENCE_MS,
+    "produce_requests_in_flight_max": 2,
+    "retry_backoff_ms": 1,
+}
+CONFIG = sender_config(**_VALUES)
 
 Failures = list[tuple[int, bytes]]
 Landings = list[tuple[int, bytes, int]]
@@ -25,7 +25,7 @@ Landings = list[tuple[int, bytes, int]]
 
 def make_sender(brokers: FakeBrokers, **settings: Any) -> Sender:
     """Return a sender that tells nobody."""
-    config = replace(CONFIG, **settings)
+    config = sender_config(**{**_VALUES, **settings})
     return Sender(config, brokers, SentBatches(), lambda *_: None, lambda *_: None, lambda: 1_000, make_metrics())  # type: ignore[arg-type]
 
 

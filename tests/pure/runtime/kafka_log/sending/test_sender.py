@@ -73,7 +73,7 @@ async def test_partitions_linger_while_every_connection_to_their_broker_is_busy(
         await brokers.wait_requests(partition + 1)
     for partition in (2, 3, 2):
         sender.append(partition, b"k", b"2", b"h")
-    assert len(brokers.requests) == CONFIG.produce_requests_in_flight_max
+    assert len(brokers.requests) == CONFIG.pace.produce_requests_in_flight_max
     brokers.release_answers()
     assert await sender.close(5)
     assert [batches_of(body) for _, _, body in brokers.requests[2:]] == [{2: [b"2", b"2"], 3: [b"2"]}]
@@ -100,7 +100,7 @@ async def test_while_a_broker_has_not_answered_records_linger_until_it_does() ->
 async def test_a_request_leaves_with_half_of_what_is_outstanding_or_when_a_turn_brings_no_more() -> None:
     brokers = FakeBrokers({0: 1})
     sender = make_sender(brokers, append_linger_max_ms=60_000)
-    sender._flush_rule = FlushRule(60)
+    sender.pace._rule = FlushRule(60)
     for _ in range(8):
         sender.append(0, b"k", b"1", b"h")
     await brokers.wait_requests(1)
@@ -125,23 +125,23 @@ async def test_all_that_is_outstanding_leaves_within_its_turn_and_less_waits_for
     sender.append(0, b"k", b"1", b"h")
     await _await_answers(sender, brokers, 1)
     sender.append(0, b"k", b"2", b"h")
-    sender.flush_if_all_wait()
+    sender.pace.flush_if_all_wait()
     assert sender._in_flight == 1
-    sender.flush_if_all_wait()
+    sender.pace.flush_if_all_wait()
     await _await_answers(sender, brokers, 2)
     assert batches_of(brokers.requests[1][2]) == {0: [b"2"]}
     for _ in range(8):
         sender.append(0, b"k", b"3", b"h")
-    sender.flush_if_all_wait()
+    sender.pace.flush_if_all_wait()
     await _await_answers(sender, brokers, 3)
     sender.append(0, b"k", b"4", b"h")
-    sender.flush_if_all_wait()
+    sender.pace.flush_if_all_wait()
     assert sender._in_flight == 0, "seven more may come"
     await _await_answers(sender, brokers, 4)
     assert batches_of(brokers.requests[3][2]) == {0: [b"4"]}
     for _ in range(7):
         sender.append(0, b"k", b"5", b"h")
-        sender.flush_if_all_wait()
+        sender.pace.flush_if_all_wait()
     await _await_answers(sender, brokers, 5)
     assert batches_of(brokers.requests[4][2]) == {0: 7 * [b"5"]}, "a turn of several calls is one request"
     assert await sender.close(5)
@@ -153,7 +153,7 @@ async def test_where_a_linger_is_set_nothing_leaves_within_a_turn(brokers: FakeB
     sender.append(0, b"k", b"1", b"h")
     await _await_answers(sender, brokers, 1)
     sender.append(0, b"k", b"2", b"h")
-    sender.flush_if_all_wait()
+    sender.pace.flush_if_all_wait()
     assert sender._in_flight == 0
     await _await_answers(sender, brokers, 2)
     assert await sender.close(5)
@@ -169,7 +169,7 @@ async def test_behind_slow_answers_requests_wait_for_a_round_or_until_time_is_up
                 sender.append(partition, b"k", b"1", b"h")
 
     def be_patient(until_s: float) -> None:
-        for slot in sender._slots.values():
+        for slot in sender.pace.slots.values():
             slot.linger.patient_until_s = until_s
 
     append(0, 1, 1)
@@ -206,11 +206,12 @@ async def test_a_broker_that_leads_nothing_any_more_has_no_part_in_a_round() -> 
     for partition in (0, 1, 2):
         sender.append(partition, b"k", b"1", b"h")
     await _await_answers(sender, brokers, 3)
-    brokers.leaders[2] = (2, 1)
+    brokers.elected[1] = {2: (2, 1)}
+    await brokers.refresh()
     for _ in range(20):
         sender.append(0, b"k", b"1", b"h")
     await _await_answers(sender, brokers, 4)
-    sender._slots[1].linger.patient_until_s = loop.time() + 60
+    sender.pace.slots[1].linger.patient_until_s = loop.time() + 60
     for _ in range(8):
         sender.append(0, b"k", b"1", b"h")
     await _go_on()
@@ -226,7 +227,7 @@ async def test_what_waits_behind_an_answer_leaves_when_the_sender_closes() -> No
     for _ in range(8):
         sender.append(0, b"k", b"1", b"h")
     await _await_answers(sender, brokers, 1)
-    sender._slots[1].linger.patient_until_s = asyncio.get_running_loop().time() + 60
+    sender.pace.slots[1].linger.patient_until_s = asyncio.get_running_loop().time() + 60
     sender.append(0, b"k", b"2", b"h")
     assert await sender.close(5)
     assert batches_of(brokers.requests[1][2]) == {0: [b"2"]}
@@ -238,7 +239,7 @@ async def test_behind_an_answer_nothing_waits_where_a_linger_is_set() -> None:
         sender = make_sender(brokers, append_linger_ms=append_linger_ms)
         sender.append(0, b"k", b"1", b"h")
         await _await_answers(sender, brokers, 1)
-        linger = sender._slots[1].linger
+        linger = sender.pace.slots[1].linger
         for _ in range(100):
             linger.on_answered(0.1)
         linger.on_ended(1_000)
@@ -275,7 +276,7 @@ async def test_a_broker_waits_for_its_own_answers_only() -> None:
     sender.append(0, b"k", b"1", b"h")
     await brokers.wait_requests(1)
     for _ in range(100):
-        sender._slots[1].linger.on_answered(60)
+        sender.pace.slots[1].linger.on_answered(60)
     sender.append(1, b"k", b"1", b"h")
     await asyncio.sleep(0)  # now it lingers for a minute
     sender.append(2, b"k", b"1", b"h")
@@ -296,10 +297,10 @@ def test_it_lingers_for_less_than_uvloop_can_distinguish() -> None:
         brokers.withhold_answers()
         sender.append(0, b"k", b"1", b"h")
         await brokers.wait_requests(1)
-        sender._slots[1].linger.on_sent(asyncio.get_running_loop().time())
+        sender.pace.slots[1].linger.on_sent(asyncio.get_running_loop().time())
         sender.append(1, b"k", b"1", b"h")
-        sender._flush()  # uvloop's clock stands still in one turn, and makes no timer of so little
-        sender._flush()
+        sender.pace.flush()  # uvloop's clock stands still in one turn, and makes no timer of so little
+        sender.pace.flush()
         await brokers.wait_requests(2)
         brokers.release_answers()
         assert await sender.close(5)

@@ -275,7 +275,7 @@ async def test_a_request_that_is_sent_again_leaves_the_other_connections_to_new_
     brokers.answers.extend([lambda body: produced(body, 7)] * 4)
     sender.append(0, b"k", b"1", b"h1")
     await brokers.wait_requests(4)
-    assert sorted(each.purpose for each in sender._slots[1].free) == ["produce-0", "produce-1"]
+    assert sorted(each.purpose for each in sender.pace.slots[1].free) == ["produce-0", "produce-1"]
 
 
 async def test_a_connection_is_opened_once_and_again_when_it_was_closed(
@@ -307,7 +307,7 @@ async def test_after_close_nothing_is_sent_again(brokers: FakeBrokers) -> None:
     # Nobody is left who could send: neither a task, nor who lingers or waits for a leader.
     assert asyncio.all_tasks() == {asyncio.current_task()}
     count = len(brokers.requests)
-    sender._flush()
+    sender.pace.flush()
     brokers.elected[1] = {0: (2, 1)}
     await brokers.refresh()
     assert not sender._tasks
