@@ -48,15 +48,25 @@ class ConfigTopicPlace(NamedTuple):
     state_topic: str
     topic: str
 
-    def read(self) -> ClusterValues:
-        """Return what it holds now; nothing where there is no such topic.
+    def read(self, *, is_ahead: bool = False) -> ClusterValues:
+        """Return what it holds now; nothing where there is no such topic yet.
+
+        Args:
+            is_ahead: whether there need be no state topic yet either. Else a misspelt name would look like one of which nothing is
+                set, and the first setting would make it a config topic that no node reads.
 
         Raises:
-            Failure: no broker answers, or there is too much in it.
+            Failure: no broker answers, there is neither config topic nor state topic, or there is too much in it.
         """
         values = ClusterValues(ConfigTopicSettings().values_bytes_max)
         with KafkaReader(self.properties) as kafka:
             if not _is_there(kafka, self.topic):
+                if not (is_ahead or _is_there(kafka, self.state_topic)):
+                    raise Failure(
+                        f"There is no state topic {self.state_topic}; name that of your nodes by --state-topic, or give "
+                        f"`holdfast config set` {_AHEAD} if they have not made it yet.",
+                        Exit.NOT_FOUND,
+                    )
                 return values
             start, end = kafka.bounds(self.topic, PARTITION)
             if start < end:
@@ -66,20 +76,6 @@ class ConfigTopicPlace(NamedTuple):
                 except TooManyValues as error:
                     raise Failure(f"The config topic {self.topic} cannot be read: {error}.") from None
         return values
-
-    def check_state_topic(self) -> None:
-        """Check that the config topic is one of a state topic, or is there already.
-
-        Raises:
-            Failure: no broker answers, or there is neither of them.
-        """
-        with KafkaReader(self.properties) as kafka:
-            if not (_is_there(kafka, self.topic) or _is_there(kafka, self.state_topic)):
-                raise Failure(
-                    f"There is no state topic {self.state_topic}; name that of your nodes by --state-topic, or give "
-                    f"{_AHEAD} if they have not made it yet.",
-                    Exit.NOT_FOUND,
-                )
 
     def write(self, values: Mapping[str, str | None]) -> None:
         """Write values by name, None to unset one; the topic is made if it is missing.
@@ -246,7 +242,7 @@ def _change(
     *,
     is_ahead: bool = False,
 ) -> None:
-    before = place.read().texts()
+    before = place.read(is_ahead=is_ahead).texts()
     if missing := [name for name, value in wanted.items() if value is None and name not in before]:
         raise Failure(
             f"{', '.join(missing)} is not set for all nodes; `holdfast config list` shows what is.", Exit.NOT_FOUND
@@ -257,9 +253,6 @@ def _change(
     except ConfigError as error:
         raise wrong_settings(error.problems) from None
     changed = {name: value for name, value in wanted.items() if value != before.get(name)}
-    if changed and not before and not is_ahead:
-        # The config topic may be missing: a misspelt name would get one that no node reads.
-        place.check_state_topic()
     if changed and not is_dry_run:
         place.write(changed)
     if is_json:

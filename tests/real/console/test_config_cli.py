@@ -48,22 +48,19 @@ def until_standings(tool: Tool, node: NodeProcess, wanted: dict[str, str]) -> No
 
 def test_a_node_takes_what_is_set_for_all_and_follows_what_it_can(kafka: str, topic: str, tmp_path: Path) -> None:
     tool = Tool(kafka, topic)
-    assert tool.listed() == {}
-    assert tool.run("get", "loads_max").exit_code == Exit.NOT_FOUND
-    wrong = tool.run("set", "loads_max=0", "log_level=info")
+    for arguments in (("list",), ("get", "loads_max"), ("set", "loads_max=6"), ("set", "loads_max=6", "--dry-run")):
+        misspelt = tool.run(*arguments)
+        assert (misspelt.exit_code, misspelt.stderr) == (
+            Exit.NOT_FOUND,
+            f"Error: There is no state topic {topic}; name that of your nodes by --state-topic, or give "
+            "`holdfast config set` --before-the-first-node if they have not made it yet.\n",
+        )
+    wrong = tool.run("set", "loads_max=0", "log_level=info", "--before-the-first-node")
     assert (wrong.exit_code, "loads_max is '0' (in the config topic); it must be" in wrong.stderr) == (
         Exit.WRONG_USAGE,
         True,
     )
-    for ahead in (("--dry-run",), ()):
-        misspelt = tool.run("set", "loads_max=6", *ahead)
-        assert (misspelt.exit_code, misspelt.stderr) == (
-            Exit.NOT_FOUND,
-            f"Error: There is no state topic {topic}; name that of your nodes by --state-topic, or give "
-            "--before-the-first-node if they have not made it yet.\n",
-        )
     tool.done("set", "loads_max=6", "--before-the-first-node", "--dry-run")
-    assert tool.listed() == {}
     assert f"{topic}_config" not in AdminClient({"bootstrap.servers": kafka}).list_topics(timeout=PATIENCE_S).topics
     tool.done("set", "loads_max=7", "log_level=info", "parked_writes_max=500", "--before-the-first-node")
     # A name of a newer version.

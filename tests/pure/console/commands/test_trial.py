@@ -124,17 +124,35 @@ def written(monkeypatch: pytest.MonkeyPatch) -> Written:
     return found
 
 
-@pytest.mark.parametrize("dry_run", [(), ("--dry-run",)], ids=["real", "dry"])
-def test_nothing_is_set_for_a_state_topic_that_there_is_not(written: Written, dry_run: tuple[str, ...]) -> None:
+OF_ALL_NODES = {
+    "list": ("list",),
+    "list for scripts": ("list", "--json"),
+    "get": ("get", "codec"),
+    "set": ("set", "codec=kafka"),
+    "set, dry": ("set", "codec=kafka", "--dry-run"),
+    "unset": ("unset", "codec"),
+}
+
+
+@pytest.mark.parametrize("arguments", OF_ALL_NODES.values(), ids=OF_ALL_NODES)
+def test_what_is_set_for_a_state_topic_that_there_is_not_is_neither_shown_nor_changed(
+    written: Written, arguments: tuple[str, ...]
+) -> None:
     """Its name may be misspelt, and no node would read a config topic that is made for it."""
-    misspelt = run("config", "set", "codec=kafka", "--state-topic", "stat", *dry_run)
+    misspelt = run("config", *arguments, "--state-topic", "stat")
     assert (misspelt.exit_code, misspelt.stdout, misspelt.stderr) == (
         Exit.NOT_FOUND,
         "",
         "Error: There is no state topic stat; name that of your nodes by --state-topic, or give "
-        "--before-the-first-node if they have not made it yet.\n",
+        "`holdfast config set` --before-the-first-node if they have not made it yet.\n",
     )
     assert written == {}
+
+
+@pytest.mark.parametrize("dry_run", [(), ("--dry-run",)], ids=["real", "dry"])
+def test_settings_are_set_ahead_of_the_state_topic_by_whoever_says_so(
+    written: Written, dry_run: tuple[str, ...]
+) -> None:
     ahead = run("config", "set", "codec=kafka", "--state-topic", "stat", "--before-the-first-node", *dry_run)
     assert (ahead.exit_code, written) == (Exit.DONE, {} if dry_run else {"stat_config": {"codec": "kafka"}})
 
