@@ -116,6 +116,8 @@ def history(at_ms: int | None, offset: int | None, follow: bool, as_json: bool, 
 def diff(from_ms: int, to_ms: int | None, as_json: bool, options: HistoryOptions) -> None:
     """Show what changed between two times, by share partition; with GROUP [TOPIC [PARTITION]] only there.
 
+    Its exit code is 6 where nothing is known of what is named, at either time.
+
     Example: holdfast diff orders-workers --from 2026-01-31T12:00:00Z --to 2026-01-31T13:00:00Z --history-dir /var/lib/holdfast/history
     """
     if to_ms is not None and to_ms < from_ms:
@@ -133,12 +135,18 @@ def diff(from_ms: int, to_ms: int | None, as_json: bool, options: HistoryOptions
 def _find_differences(
     opened: OpenHistory, from_ms: int, to_ms: int | None
 ) -> list[tuple[SharePartitionKey, dict[str, Any]]]:
-    """Return the share partitions that differ between two times, in order, with what differs."""
+    """Return the share partitions that differ between two times, in order, with what differs.
+
+    Raises:
+        Failure: nothing is known of those that the command names.
+    """
     earlier, later = StatesAt(from_ms), StatesAt(to_ms)
     for change in opened.log.changes(to_ms):
         earlier.take(change)
         later.take(change)
     was_there = set(earlier.unknown())
+    if opened.wanted.group_id is not None and not (later.known or later.unknown()):
+        raise _nothing_known()
     rows: list[tuple[SharePartitionKey, dict[str, Any]]] = []
     for key, known in sorted(later.known.items()):
         before = earlier.known.get(key)
@@ -165,7 +173,7 @@ def _show_states(opened: OpenHistory, at_ms: int | None, follow: bool, as_json: 
     found: list[tuple[SharePartitionKey, KnownState | None]] = [*sorted(states.known.items())]
     found += [(key, None) for key in sorted(states.unknown())]
     if not found:
-        raise Failure("Nothing is known of such a share partition at that time.", Exit.NOT_FOUND)
+        raise _nothing_known()
     if follow:
         _print_states(opened, chain(found, _changed(opened, states.known)), as_lines=as_json, rows_measured=len(found))
     elif as_json:
@@ -229,7 +237,7 @@ def _show_offset(opened: OpenHistory, history: OffsetHistory, at_ms: int | None,
     elif steps or follow:
         print_table(_STEP_COLUMNS, map(_step_row, shown), rows_measured=len(steps))
     if not (steps or follow):
-        raise Failure("Nothing is known of such a share partition at that time.", Exit.NOT_FOUND)
+        raise _nothing_known()
 
 
 def _step_data(step: Step) -> dict[str, Any]:
@@ -248,6 +256,10 @@ def _step_row(step: Step) -> tuple[object, ...]:
 
 
 # ---- what both need --------------------------------------------------------------------------------------------------
+
+
+def _nothing_known() -> Failure:
+    return Failure("Nothing is known of such a share partition at that time.", Exit.NOT_FOUND)
 
 
 def _new_changes(opened: OpenHistory) -> Iterator[LogChange]:

@@ -390,6 +390,12 @@ def test_what_is_requested_wrongly_or_in_vain_is_said(directory: Path) -> None:
         "Error: 'orders' is no topic id, and only Kafka knows names: leave --no-log out.\n",
     )
     assert failed("diff", "--from", at(2), "--to", at(1))[0] == Exit.WRONG_USAGE
+    nothing = (Exit.NOT_FOUND, "Error: Nothing is known of such a share partition at that time.\n")
+    assert failed("diff", "nobody", "--from", at(2)) == nothing
+    assert failed("diff", KEY.group_id, TOPIC, "99", "--from", at(2)) == nothing
+    assert failed("diff", KEY.group_id, "--from", at(-9), "--to", at(-8)) == early
+    assert failed("diff", "--from", at(-9), "--to", at(-8))[0] == Exit.DONE
+    assert failed("diff", KEY.group_id, "--from", at(9)) == (Exit.DONE, "0 share partitions differ.\n")
 
 
 def test_a_gap_is_said_and_what_was_before_it_is_uncertain(directory: Path) -> None:
