@@ -88,7 +88,7 @@ def bundle(
         files = gather(_parts(examined, timeout_ms, now), secrets, _explain)
         size_bytes = write(path, files, bytes_max)
     except FileExistsError:
-        raise Failure(f"There is a file {path} already; name another with --output.") from None
+        raise Failure(f"There is a file {path} already; name another with --output.", Exit.WRONG_USAGE) from None
     except OSError as error:
         raise Failure(f"{path} cannot be written ({error.strerror}); name another with --output.") from None
     missing = sorted(name.removesuffix(".missing.txt") for name in files if name.endswith(".missing.txt"))
