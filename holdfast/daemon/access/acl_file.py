@@ -51,9 +51,11 @@ def read_lines(path: Path) -> list[Line]:
             f"The file of access rules {path} cannot be read ({error.strerror}); `holdfast acls add` makes one."
         ) from None
     except OSError as error:
-        raise AclFileError(f"The file of access rules {path} cannot be read ({error.strerror}).") from None
+        raise AclFileError(
+            f"The file of access rules {path} cannot be read ({error.strerror}); name a file that this user may read."
+        ) from None
     except UnicodeDecodeError:
-        raise AclFileError(f"The file of access rules {path} is not UTF-8.") from None
+        raise AclFileError(f"The file of access rules {path} is not UTF-8; write it so, or name another.") from None
     # Only at line feeds: inside of a text, JSON may have what Python takes for line ends, too.
     return list(_parse(text.split("\n"), path))
 
@@ -76,7 +78,9 @@ def write_lines(path: Path, lines: Collection[Line]) -> None:
     try:
         replace_file(path, "".join(f"{line.text}\n" for line in lines), mode=0o644, mode_max=0o777)
     except OSError as error:
-        raise AclFileError(f"The file of access rules {path} cannot be written ({error.strerror}).") from None
+        raise AclFileError(
+            f"The file of access rules {path} cannot be written ({error.strerror}); name one in a directory that this user may write to."
+        ) from None
 
 
 def line_of(acl: Acl) -> Line:

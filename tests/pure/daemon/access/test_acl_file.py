@@ -102,10 +102,12 @@ def test_what_is_no_rule_is_refused(tmp_path: Path, line: str, problem: str) -> 
 def test_a_file_that_cannot_be_read_says_why(tmp_path: Path) -> None:
     with pytest.raises(AclFileError, match=r"cannot be read \(No such file or directory\); `holdfast acls add` makes"):
         read_acls(tmp_path / "missing")
-    with pytest.raises(AclFileError, match=r"cannot be read \(Is a directory\)\.$"):
+    with pytest.raises(
+        AclFileError, match=r"cannot be read \(Is a directory\); name a file that this user may read\.$"
+    ):
         read_acls(tmp_path)
     (tmp_path / "latin").write_bytes(b"# \xe9\n")
-    with pytest.raises(AclFileError, match="is not UTF-8"):
+    with pytest.raises(AclFileError, match=r"is not UTF-8; write it so, or name another\.$"):
         read_acls(tmp_path / "latin")
 
 
@@ -121,5 +123,7 @@ def test_a_change_replaces_the_file_whole_and_keeps_its_mode(tmp_path: Path) -> 
 
 def test_a_file_that_cannot_be_written_is_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "missing" / "acls"
-    with pytest.raises(AclFileError, match=r"cannot be written \(No such file"):
+    with pytest.raises(
+        AclFileError, match=r"cannot be written \(No such file or directory\); name one in a directory that"
+    ):
         write_lines(path, [])
