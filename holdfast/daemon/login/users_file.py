@@ -84,9 +84,11 @@ def read_kept(path: Path, *, may_be_missing: bool = False) -> KeptUsers:
         fix = "`holdfast users add` makes one"
         raise UsersFileMissing(f"The users file {path} cannot be read ({error.strerror}); {fix}.") from None
     except OSError as error:
-        raise UsersFileWrong(f"The users file {path} cannot be read ({error.strerror}).") from None
+        raise UsersFileWrong(
+            f"The users file {path} cannot be read ({error.strerror}); name a file that this user may read."
+        ) from None
     except UnicodeDecodeError:
-        raise UsersFileWrong(f"The users file {path} is not UTF-8.") from None
+        raise UsersFileWrong(f"The users file {path} is not UTF-8; write it so, or name another.") from None
     try:
         return parse_kept(text)
     except ValueError as error:
@@ -136,7 +138,9 @@ def write_kept(path: Path, kept: KeptUsers) -> None:
     try:
         replace_file(path, render_kept(kept), mode=0o600, mode_max=0o640)
     except OSError as error:
-        raise UsersFileWrong(f"The users file {path} cannot be written ({error.strerror}).") from None
+        raise UsersFileWrong(
+            f"The users file {path} cannot be written ({error.strerror}); name one in a directory that this user may write to."
+        ) from None
 
 
 def _parse_secret(text: str, former: bytes) -> bytes:

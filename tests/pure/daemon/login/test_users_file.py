@@ -97,8 +97,14 @@ def test_a_file_that_is_missing_or_no_text_is_named(tmp_path: Path) -> None:
         read_kept(path)
     assert read_kept(path, may_be_missing=True) == KeptUsers({})
     path.write_bytes(b"\xff")
-    with pytest.raises(UsersFileWrong, match="is not UTF-8"):
+    with pytest.raises(UsersFileWrong, match=r"is not UTF-8; write it so, or name another\.$"):
         read_kept(path)
+    with pytest.raises(
+        UsersFileWrong, match=r"cannot be read \(Is a directory\); name a file that this user may read\.$"
+    ):
+        read_kept(tmp_path)
+    with pytest.raises(UsersFileWrong, match=r"cannot be written \(Not a directory\); name one in a directory that"):
+        write_kept(path / "inner", KeptUsers({}))
 
 
 @pytest.mark.parametrize("mechanism", KEY_BYTES)
