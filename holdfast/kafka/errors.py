@@ -1,5 +1,7 @@
 """What can go wrong with Kafka from a client's side; the callers say what that means for them."""
 
+from collections.abc import Iterable
+
 
 class PropertyRefused(Exception):
     """A property of the Kafka client cannot be used; the text names it as the setting does, `kafka.` in front."""
@@ -7,6 +9,11 @@ class PropertyRefused(Exception):
 
 class ConnectionFailed(Exception):
     """A broker could not be reached, closed the connection, or sent no answer that can be used; another try may succeed."""
+
+
+def all_failed(failures: Iterable[str]) -> ConnectionFailed:
+    """Return the failure of what no server would do, with why of each: clauses have a semicolon between them, sentences have none."""
+    return ConnectionFailed("; ".join(failures).replace(".; ", ". "))
 
 
 class UnreadableAnswer(ConnectionFailed):

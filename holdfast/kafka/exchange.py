@@ -13,7 +13,7 @@ from kio.static.protocol import Entity, Payload, RequestPayload
 
 from holdfast.kafka.brokers.broker_connection import BrokerConnection
 from holdfast.kafka.connection_options import Address, ConnectionOptions
-from holdfast.kafka.errors import ConnectionFailed, UnreadableAnswer
+from holdfast.kafka.errors import ConnectionFailed, UnreadableAnswer, all_failed
 from holdfast.kafka.protocol.lengths import check_lengths
 from holdfast.kafka.protocol.unknown_tags import cut_unknown_tags
 
@@ -142,7 +142,7 @@ async def first_answer(addresses: Iterable[Address], try_one: Callable[[Address]
                 return answered[0].result()
         if bugs:
             raise bugs[0]
-        raise ConnectionFailed("; ".join(failures))
+        raise all_failed(failures)
     finally:
         for task in trying:
             task.cancel()

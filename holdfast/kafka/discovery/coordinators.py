@@ -12,12 +12,10 @@ from typing import Any, Final
 from holdfast.kafka.addresses import Address
 from holdfast.kafka.discovery.calls import Connection
 from holdfast.kafka.discovery.find_coordinator import FIND_COORDINATOR, Found, Key, KeyType
-from holdfast.kafka.discovery.links import Links
-from holdfast.kafka.errors import ConnectionFailed
+from holdfast.kafka.discovery.links import OTHER_SERVER_AFTER_MS, Links
+from holdfast.kafka.errors import ConnectionFailed, all_failed
 from holdfast.kafka.protocol.error_codes import LOOK_UP_ELSEWHERE, SHARE_STATE_RETRIABLE
 
-#: How long in ms a server may be silent before another is queried as well.
-OTHER_SERVER_AFTER_MS: Final = 500
 #: Between two tries of what may succeed later; the first, and the longest as they double.
 PAUSE_FIRST_S: Final = 0.05
 PAUSE_MAX_S: Final = 1.0
@@ -152,7 +150,7 @@ class Coordinators:
             # Awaited, for how one ends that nobody looks at would be reported as lost.
             await asyncio.gather(*queries, return_exceptions=True)
         if not found:
-            raise ConnectionFailed(" ".join(failures))
+            raise all_failed(failures)
         return found
 
     def _take(self, answers: dict[Key, Found], address: Address, found: dict[Key, Found]) -> None:

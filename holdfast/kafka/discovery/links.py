@@ -5,6 +5,7 @@ began with are gone.
 """
 
 import asyncio
+from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Iterable
 from math import inf
 from typing import Final, Generic, TypeVar
@@ -12,10 +13,12 @@ from typing import Final, Generic, TypeVar
 from holdfast.kafka.addresses import Address
 from holdfast.kafka.discovery.calls import Connection, Sender
 from holdfast.kafka.discovery.servers import ALL, METADATA
-from holdfast.kafka.errors import ConnectionFailed
+from holdfast.kafka.errors import ConnectionFailed, all_failed
 
 C = TypeVar("C", bound=Connection)
 
+#: How long in ms a server may be silent before another is queried as well.
+OTHER_SERVER_AFTER_MS: Final = 500
 #: Age in ms of what is known of the servers, from which on they are looked up again. Kafka's default of `metadata.max.age.ms`.
 MAX_AGE_MS: Final = 300_000
 
@@ -64,9 +67,7 @@ class Links(Generic[C]):
         Raises:
             ConnectionFailed: it cannot be opened, or broke at once.
         """
-        connection = self._connections.get(address)
-        if connection is None or not connection.is_open:
-            connection = await self._opened(address)
+        connection = await self._opened(address)
         now_s = asyncio.get_running_loop().time()
         if now_s - self._learned_s >= self._max_age_s:
             self._learned_s = now_s
@@ -79,18 +80,34 @@ class Links(Generic[C]):
         self.learned = tuple(addresses) or self.learned
 
     async def any(self) -> C:
-        """Return an open connection to any server that can be reached.
+        """Return an open connection to any server that can be reached; while one is silent, the next ones are tried as well.
 
         Raises:
             ConnectionFailed: none can be reached.
         """
         failures = []
-        for address in self.in_turn():
-            try:
-                return await self.to(address)
-            except ConnectionFailed as failure:
-                failures.append(str(failure))
-        raise ConnectionFailed(" ".join(failures))
+        untried = deque(self.in_turn())
+        opening: dict[asyncio.Task[C], Address] = {}
+        try:
+            while untried or opening:
+                if untried:
+                    address = untried.popleft()
+                    opening[asyncio.create_task(self._opened(address), name="holdfast-any-link")] = address
+                patience_s = OTHER_SERVER_AFTER_MS / 1_000 if untried else None
+                done, _ = await asyncio.wait(opening, timeout=patience_s, return_when=asyncio.FIRST_COMPLETED)
+                for task in done:
+                    address = opening.pop(task)
+                    try:
+                        await task
+                        return await self.to(address)
+                    except ConnectionFailed as failure:
+                        failures.append(str(failure))
+        finally:
+            for task in opening:
+                task.cancel()
+            # Awaited, for how one ends that nobody looks at would be reported as lost.
+            await asyncio.gather(*opening, return_exceptions=True)
+        raise all_failed(failures)
 
     def in_turn(self) -> list[Address]:
         """Return the servers to query: all that are known or connected, the connected ones first.
@@ -123,6 +140,9 @@ class Links(Generic[C]):
         self.keep(())
 
     async def _opened(self, address: Address) -> C:
+        connection = self._connections.get(address)
+        if connection is not None and connection.is_open:
+            return connection
         opening = self._opening.get(address)
         if opening is None:
             opening = asyncio.create_task(self._open(address), name="holdfast-link")

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 
 import pytest
 
+from holdfast.kafka.addresses import Address
 from holdfast.kafka.discovery.calls import Sender
 from holdfast.kafka.discovery.links import Links
 from holdfast.kafka.errors import ConnectionFailed
@@ -70,8 +72,59 @@ async def test_any_server_will_do_for_a_caller_that_does_not_care() -> None:
     for server in cluster.servers.values():
         server.is_gone = True
     links.keep(())
-    with pytest.raises(ConnectionFailed, match="cannot be reached"):
+    with pytest.raises(ConnectionFailed, match=r"^a cannot be reached; b cannot be reached; c cannot be reached$"):
         await links.any()
+
+
+def links_to(open_one: Callable[[Address], Awaitable[Connection]]) -> Links[Connection]:
+    return Links([A, B, C], open_one, Sender())
+
+
+@pytest.mark.virtual_time
+async def test_servers_that_are_silent_are_waited_for_side_by_side_and_the_first_that_answers_will_do() -> None:
+    cluster = FakeCluster("abc")
+    let_go = asyncio.Event()
+
+    async def open_one(address: Address) -> Connection:
+        if address != C:
+            await let_go.wait()
+        return await cluster.open_one(address)
+
+    links = links_to(open_one)
+    async with asyncio.timeout(60):
+        reached = await links.any()
+        assert cluster.opened == [("c", reached)]
+        # What was begun goes on, for whoever needs that server next.
+        let_go.set()
+        await links.to(A)
+    assert sorted(each for each, _ in cluster.opened) == ["a", "b", "c"]
+
+
+@pytest.mark.virtual_time
+async def test_all_servers_that_are_silent_take_no_longer_than_one() -> None:
+    async def open_one(address: Address) -> Connection:
+        await asyncio.sleep(50)
+        raise ConnectionFailed(f"{address[0]} is silent.")
+
+    links = links_to(open_one)
+    async with asyncio.timeout(60):
+        with pytest.raises(ConnectionFailed, match=r"^a is silent\. b is silent\. c is silent\.$"):
+            await links.any()
+
+
+async def test_who_knows_no_server_reaches_none() -> None:
+    with pytest.raises(ConnectionFailed):
+        await FakeCluster().links("").any()
+
+
+async def test_what_is_no_failed_connection_ends_the_search_for_one() -> None:
+    """As where the console finds a node in the place of a broker."""
+
+    async def open_one(address: Address) -> Connection:
+        raise LookupError(f"{address[0]} is none of them")
+
+    with pytest.raises(LookupError, match="a is none of them"):
+        await links_to(open_one).any()
 
 
 async def test_the_order_is_connected_first_and_doubted_last() -> None:
