@@ -110,7 +110,7 @@ async def open_transport(
     # of versions that a broker announces.
     except (OSError, KafkaError, ConnectionFailed, RuntimeError, UnicodeError, AssertionError) as error:
         inner.close()
-        why = str(error) or type(error).__name__
+        why = _why(error, timeout_ms)
         if security_protocol == "SSL" and isinstance(error, KafkaConnectionError):
             why += "; a broker ends a connection without a word whose certificate it does not accept"
         raise ConnectionFailed(f"{host}:{port} cannot be reached: {why}") from error
@@ -118,6 +118,15 @@ async def open_transport(
         inner.close()
         raise
     return Opened(writer.transport, inner._versions, inner.close)
+
+
+def _why(error: BaseException, timeout_ms: int) -> str:
+    """Return why a connection did not come about, for people; asyncio shows them a tuple of Python's, or nothing."""
+    if isinstance(error, ConnectionRefusedError):
+        return "Connection refused"
+    if isinstance(error, TimeoutError) and not str(error):
+        return f"no answer in {timeout_ms} ms"
+    return str(error) or type(error).__name__
 
 
 def make_batch_builder(compression: int, size_max: int) -> Any:  # noqa: ANN401

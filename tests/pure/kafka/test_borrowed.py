@@ -2,6 +2,7 @@
 
 import ast
 import asyncio
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -73,8 +74,15 @@ async def test_an_opened_transport_says_what_the_broker_speaks_and_is_ours_to_us
 
 
 async def test_nobody_there_is_a_failed_connection() -> None:
-    with pytest.raises(ConnectionFailed, match=r"^127\.0\.0\.1:1 cannot be reached: "):
+    with pytest.raises(ConnectionFailed, match=r"^127\.0\.0\.1:1 cannot be reached: Connection refused$"):
         await open_transport("127.0.0.1", 1, **PLAIN)
+
+
+async def test_a_broker_that_is_silent_is_said_to_be() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        port = silent.getsockname()[1]
+        with pytest.raises(ConnectionFailed, match=rf":{port} cannot be reached: no answer in 20 ms$"):
+            await open_transport("127.0.0.1", port, **PLAIN | {"timeout_ms": 20})
 
 
 def test_a_batch_has_kafkas_layout_and_reads_back() -> None:
