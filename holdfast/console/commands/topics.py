@@ -6,13 +6,13 @@ from typing import Final, NamedTuple
 import click
 from confluent_kafka import KafkaError, KafkaException
 
-from holdfast.console.options import dry_run_option, json_option, kafka_options, kafka_properties
+from holdfast.console.options import ask_brokers, dry_run_option, json_option, kafka_options, kafka_properties
 from holdfast.console.outcomes import Exit, Failure
 from holdfast.console.show.output import counted, print_json, say
 from holdfast.console.show.waiting import waiting_for
-from holdfast.console.sources.brokers_or_nodes import node_instead
 from holdfast.console.sources.kafka_reader import READ_TIMEOUT_S
 from holdfast.daemon.topics.state_topic import StateTopic, TopicMissing, describe_topic, until_known
+from holdfast.kafka.discovery.links import Links
 from holdfast.kafka.errors import ConnectionFailed
 from holdfast.kafka.librdkafka import KafkaClients
 from holdfast.kafka.librdkafka_types import NewTopic
@@ -80,15 +80,10 @@ def create_topic(
         )
         say("Nothing was changed (--dry-run).")
         return
+    # An admin client of librdkafka would wait for a broker until the time is over, and not say why none came.
+    ask_brokers(of_clients, Links.any)
     with waiting_for(bootstrap_server):
-        try:
-            topic, is_new = make_topic(
-                clients, name, partitions or 1, replication_factor or CLUSTERS_DEFAULT, timeout_s
-            )
-        except Failure as failure:
-            if failure.exit_code == Exit.FAILED and (instead := node_instead(of_clients)):
-                raise instead from None
-            raise
+        topic, is_new = make_topic(clients, name, partitions or 1, replication_factor or CLUSTERS_DEFAULT, timeout_s)
     if as_json:
         print_json(
             {

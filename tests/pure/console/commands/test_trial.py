@@ -42,11 +42,12 @@ def test_a_dry_run_says_what_topic_would_be_made() -> None:
     )
 
 
-def test_a_kafka_that_is_not_there_is_named() -> None:
+def test_a_kafka_that_is_not_there_is_named_with_the_reason_and_not_waited_for() -> None:
     result = run("topics", "create", "orders", "--bootstrap-server", "127.0.0.1:1", "--timeout", "0.2")
-    assert result.exit_code == Exit.UNREACHABLE
-    assert "No broker at 127.0.0.1:1 answers (" in result.stderr
-    assert "is --bootstrap-server right? `holdfast dev` starts a Kafka" in result.stderr
+    assert (result.exit_code, result.stderr) == (
+        Exit.UNREACHABLE,
+        "Error: Kafka does not answer (127.0.0.1:1 cannot be reached: Connection refused); see --bootstrap-server.\n",
+    )
 
 
 @pytest.mark.parametrize(
@@ -55,7 +56,6 @@ def test_a_kafka_that_is_not_there_is_named() -> None:
         ("dump", "__holdfast_share_state"),
         ("config", "list"),
         ("config", "set", "codec=kafka"),
-        ("topics", "create", "x"),
     ],
     ids=" ".join,
 )
@@ -64,8 +64,7 @@ def test_a_command_that_waits_for_kafka_says_for_whom(
 ) -> None:
     monkeypatch.setattr(waiting, "_SAY_AFTER_S", 0.0)
     monkeypatch.setattr(kafka_reader, "READ_TIMEOUT_S", 0.2)
-    timeout = ("--timeout", "0.2") if command[0] == "topics" else ()
-    result = run(*command, *timeout, "--bootstrap-server", "127.0.0.1:1,127.0.0.1:2")
+    result = run(*command, "--bootstrap-server", "127.0.0.1:1,127.0.0.1:2")
     said, error = result.stderr.splitlines()
     assert (result.exit_code, said) == (Exit.UNREACHABLE, "Waiting for Kafka at 127.0.0.1:1,127.0.0.1:2 …")
     assert error.startswith("Error: ")
