@@ -22,6 +22,8 @@ from holdfast.records.keys import format_topic_id
 CLUSTERS_DEFAULT: Final = -1
 
 TOPIC_NAMES: Final = "a name has 1 to 249 letters, digits, dots, underscores and hyphens"
+#: librdkafka's bound.
+_TIMEOUT_S_MAX: Final = 3_600
 _ENDINGS: Final = {
     KafkaError.INVALID_REPLICATION_FACTOR: ("the cluster has fewer brokers than copies are requested", Exit.FAILED),
     KafkaError.TOPIC_EXCEPTION: (TOPIC_NAMES, Exit.WRONG_USAGE),
@@ -46,7 +48,7 @@ class Made(NamedTuple):
 @click.option(
     "--timeout",
     "timeout_s",
-    type=click.FloatRange(min=0.1),
+    type=click.FloatRange(0.1, _TIMEOUT_S_MAX),
     default=READ_TIMEOUT_S,
     show_default=True,
     metavar="SECONDS",

@@ -163,6 +163,11 @@ def test_a_command_that_is_answered_in_time_says_nothing_of_it(capsys: pytest.Ca
     assert capsys.readouterr().err == ""
 
 
+def test_a_time_that_librdkafka_does_not_wait_is_refused() -> None:
+    result = run("topics", "create", "orders", "--timeout", "3600.1", "--bootstrap-server", "127.0.0.1:1")
+    assert (result.exit_code, "3600.1 is not in the range" in result.stderr) == (Exit.WRONG_USAGE, True)
+
+
 def test_a_property_that_kafka_does_not_know_is_named() -> None:
     result = run("topics", "create", "orders", "--kafka", "no.such=1")
     assert result.exit_code == Exit.WRONG_USAGE
