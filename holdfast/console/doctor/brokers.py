@@ -81,7 +81,9 @@ def judge_brokers(found: Mapping[Address, Broker | str], bootstrap: Collection[A
         else:
             remedy = "mend advertised.listeners of that broker, or the way from here to it"
             findings.append(wrong(f"the brokers name {name}, and it does not answer ({broker})", remedy))
-    clusters = sorted({broker.cluster_id for broker in found.values() if isinstance(broker, Broker)})
+    clusters = sorted(
+        {each.cluster_id for each in found.values() if isinstance(each, Broker) and ADMIN not in each.versions}
+    )
     if len(clusters) == 1:
         findings.append(right(f"all of them are the cluster {clusters[0]}"))
     elif clusters:

@@ -1,13 +1,13 @@
-"""The table of all checks, in the order in which they are shown."""
+"""The table of all checks, in the order in which they are shown; and which of them say nothing without another one."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from holdfast.console.doctor.brokers import check_brokers, check_clock
 from holdfast.console.doctor.certificates import check_certificates
-from holdfast.console.doctor.findings import Check
+from holdfast.console.doctor.findings import Check, Level, Line
 from holdfast.console.doctor.logins import check_logins
 from holdfast.console.doctor.machine import check_files, check_java, check_memory, check_versions
 from holdfast.console.doctor.nodes import check_node, check_others
@@ -29,3 +29,17 @@ CHECKS: Final[Mapping[str, Check]] = {
     "node": check_node,
     "other nodes": check_others,
 }
+
+_BROKERS: Final = "brokers"
+#: What brokers are queried for.
+_OF_BROKERS: Final = frozenset({"clock", "ACLs", "state topic", "snapshot topic"})
+
+
+def without_brokers(lines: Sequence[Line]) -> list[Line]:
+    """Return the findings with one line for all that brokers alone can tell, where there is none that is right to query."""
+    unmade = [line for line in lines if line.check in _OF_BROKERS and line.level == Level.UNKNOWN.value]
+    if not unmade or any(line.check == _BROKERS and line.level == Level.RIGHT.value for line in lines):
+        return list(lines)
+    names = ", ".join(dict.fromkeys(line.check for line in unmade))
+    one = Line(_BROKERS, Level.UNKNOWN.value, f"without any, these could not be looked at: {names}", "")
+    return [one if line is unmade[0] else line for line in lines if line not in unmade[1:]]

@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 import click
 
-from holdfast.console.doctor.checks import CHECKS
+from holdfast.console.doctor.checks import CHECKS, without_brokers
 from holdfast.console.doctor.findings import Level, Line, Subject, run_checks
 from holdfast.console.options import ADDRESS_DEFAULT, INT32_MAX, json_option, nearest_address, split_assignment
 from holdfast.console.outcomes import Failure
@@ -109,7 +109,7 @@ def diagnose(examined: Examined, timeout_ms: int) -> list[Line]:
         remedy = "mend it; docs/configuration.md has every setting"
         return [Line(_SETTINGS, Level.WRONG.value, each.removesuffix("."), remedy) for each in examined.problems]
     subject = Subject(examined.loaded.settings, examined.address, timeout_ms)
-    return [*_about_settings(examined.loaded), *asyncio.run(run_checks(CHECKS, subject))]
+    return [*_about_settings(examined.loaded), *without_brokers(asyncio.run(run_checks(CHECKS, subject)))]
 
 
 def _about_settings(loaded: Loaded) -> Iterable[Line]:

@@ -14,6 +14,7 @@ from click.testing import CliRunner, Result
 from holdfast.cli import main
 from holdfast.console import node_session
 from holdfast.console.commands.diagnosis import doctor as doctor_module
+from holdfast.console.doctor.checks import CHECKS
 from holdfast.console.doctor.findings import Finding, Subject, right, warning, wrong
 from holdfast.console.outcomes import Exit
 from holdfast.kafka.security import Security
@@ -68,6 +69,20 @@ def test_the_doctor_prints_what_it_finds_and_what_to_type(checks: dict[str, Any]
         "remedy": "grant-it",
     }
     assert result.stderr == "Error: 1 of 4 findings are not right.\n"
+
+
+def test_a_node_in_the_place_of_a_broker_is_said_once(monkeypatch: pytest.MonkeyPatch, node: Node) -> None:
+    of_brokers = {name: CHECKS[name] for name in ("brokers", "clock", "ACLs", "state topic")}
+    monkeypatch.setattr(doctor_module, "CHECKS", of_brokers)
+    result = run("doctor", "--set", f"kafka.bootstrap.servers={node.address}")
+    assert [line.split(maxsplit=2) for line in result.stdout.splitlines()[2:]] == [
+        ["wrong", "brokers", f"{node.address} is a Holdfast node, not a Kafka broker"],
+        ["unknown", "brokers", "without any, these could not be looked at: clock, ACLs, state topic"],
+    ]
+    assert (result.exit_code, result.stderr) == (
+        Exit.FAILED,
+        "brokers: name Kafka's brokers in kafka.bootstrap.servers\nError: 2 of 3 findings are not right.\n",
+    )
 
 
 def test_wrong_settings_are_what_the_doctor_finds(checks: dict[str, Any]) -> None:

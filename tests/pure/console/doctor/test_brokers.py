@@ -42,7 +42,7 @@ def test_a_broker_that_is_too_old_is_told_what_it_lacks() -> None:
 
 def test_a_node_is_not_taken_for_an_old_broker() -> None:
     node = broker()._replace(versions={ADMIN: (0, 0), api_keys.METADATA: (0, 12)})
-    [found, _] = judge_brokers({A: node}, [A])
+    [found] = judge_brokers({A: node}, [A])
     assert (found.level, found.text) == (Level.WRONG, "kafka-1:9092 is a Holdfast node, not a Kafka broker")
     assert "kafka.bootstrap.servers" in found.remedy
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
+from holdfast.console.doctor.checks import CHECKS, without_brokers
 from holdfast.console.doctor.findings import Finding, Line, Subject, right, run_checks, wrong
 from holdfast.daemon.settings.file_env_flags import load_settings
 
@@ -37,3 +38,25 @@ async def test_each_check_has_its_lines_in_the_order_of_the_table_whatever_becom
         Line("good", "right", "all is well", ""),
         Line("good", "wrong", "but this", "mend it"),
     ]
+
+
+NODE = Line("brokers", "wrong", "a:1 is a Holdfast node, not a Kafka broker", "name Kafka's brokers")
+UNMADE = [Line(check, "unknown", "could not be checked", "look") for check in ("clock", "ACLs", "state topic")]
+NO_SNAPSHOTS = Line("snapshot topic", "right", "none is set", "")
+
+
+def test_what_brokers_alone_can_tell_is_one_line_where_there_is_none() -> None:
+    others = [Line("java", "unknown", "no answer", "wait"), NO_SNAPSHOTS, Line("node", "right", "it answers", "")]
+    assert without_brokers([others[0], NODE, *UNMADE, *others[1:]]) == [
+        others[0],
+        NODE,
+        Line("brokers", "unknown", "without any, these could not be looked at: clock, ACLs, state topic", ""),
+        *others[1:],
+    ]
+    assert {*CHECKS} >= {NODE.check, NO_SNAPSHOTS.check, *(line.check for line in UNMADE)}
+
+
+def test_what_a_broker_did_not_tell_is_a_line_each() -> None:
+    lines = [NODE, Line("brokers", "right", "b:1 answers", ""), *UNMADE, NO_SNAPSHOTS]
+    assert without_brokers(lines) == lines
+    assert without_brokers([NODE, NO_SNAPSHOTS]) == [NODE, NO_SNAPSHOTS]
