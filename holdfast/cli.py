@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from holdfast.console.importing import importing
-from holdfast.console.lazy_commands import LazyCommands, shape_help
+from holdfast.console.lazy_commands import LazyCommands, shape
 from holdfast.console.standard_output import RUN_UNSEEN, CommandLine, print_to_nobody
 from holdfast.distribution import VERSION
 
@@ -127,4 +127,4 @@ def serve(
     sys.exit(serve_as_worker() if worker else serve_until_stopped(config, flags))
 
 
-shape_help(main)
+shape(main)

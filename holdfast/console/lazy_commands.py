@@ -25,9 +25,7 @@ class LazyCommands(MutableMapping[str, click.Command]):
     def __getitem__(self, name: str) -> click.Command:
         if name not in self._ready:
             command = self._added[name] if name in self._added else _import(self._places[name])
-            shape_help(command)
-            for each in _with_inner(command):
-                _refuse_other_bytes(each)
+            shape(command)
             self._ready[name] = command
         return self._ready[name]
 
@@ -51,15 +49,14 @@ class LazyCommands(MutableMapping[str, click.Command]):
         return len({**self._places, **self._added})
 
 
-def shape_help(command: click.Command) -> None:
-    """Keep each example on a line of its own, to be copied out of the help, and the first sentence whole in lists of commands.
+def shape(command: click.Command) -> None:
+    """Bring a command into the shape of all: how its help stands, and what texts it takes.
 
     Once for each command: of a group also for its commands, unless those are lazy and have it done when they are looked up.
     """
     for each in _with_inner(command):
-        text = inspect.cleandoc(each.help or "")
-        each.short_help = " ".join(text.partition("\n\n")[0].split())
-        each.help = text.replace("Example:", "\b\nExample:")
+        _shape_help(each)
+        _refuse_other_bytes(each)
 
 
 def _with_inner(command: click.Command) -> Iterator[click.Command]:
@@ -67,6 +64,13 @@ def _with_inner(command: click.Command) -> Iterator[click.Command]:
     if isinstance(command, click.Group) and not isinstance(command.commands, LazyCommands):
         for inner in command.commands.values():
             yield from _with_inner(inner)
+
+
+def _shape_help(command: click.Command) -> None:
+    """Keep each example on a line of its own, to be copied out of the help, and the first sentence whole in lists of commands."""
+    text = inspect.cleandoc(command.help or "")
+    command.short_help = " ".join(text.partition("\n\n")[0].split())
+    command.help = text.replace("Example:", "\b\nExample:")
 
 
 class _Utf8(click.types.StringParamType):

@@ -46,6 +46,7 @@ def test_the_help_of_each_is_shaped_and_not_twice() -> None:
         ("dump", "\udcff"),
         ("group", "list", "--bootstrap-server", "\udcff:9092"),
         ("state", "list", "--group", "a\udcff"),
+        ("--address", "\udcff:9492", "status"),
     ],
     ids=ascii,
 )
