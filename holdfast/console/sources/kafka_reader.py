@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import Future
 from concurrent.futures import wait as wait_futures
+from functools import cached_property
 from threading import Event, Thread
 from time import monotonic
 from types import TracebackType
@@ -125,7 +126,7 @@ class KafkaReader:
         """
         found = self._list_topics(topic)[topic]
         if found.error is not None:
-            if failure := node_instead(self._properties):
+            if failure := self._node_instead:
                 raise failure
             if remedy := acl_remedy(found.error.code(), "Describe", f"topic {topic}", self._clients.principal):
                 raise Failure(f"The topic {topic} cannot be read ({found.error.str()}){remedy}.")
@@ -275,6 +276,11 @@ class KafkaReader:
                 elif problem.fatal() or not problem.retriable():
                     raise self._unreachable(KafkaException(problem))
 
+    @cached_property
+    def _node_instead(self) -> Failure | None:
+        """The failure where a node listens in the place of a broker; looked for once, for a silent address among them takes long."""
+        return node_instead(self._properties)
+
     def _list_topics(self, topic: str | None = None) -> Mapping[str, Any]:
         """Return one topic by its name; None: all."""
         topics: Mapping[str, Any] = self._answer(lambda try_s: self._consumer.list_topics(topic, timeout=try_s)).topics
@@ -334,7 +340,7 @@ class KafkaReader:
 
     def _unreachable(self, error: KafkaException) -> Failure:
         cause: KafkaError = error.args[0]
-        if cause.code() == KafkaError._UNSUPPORTED_FEATURE and (failure := node_instead(self._properties)):
+        if cause.code() == KafkaError._UNSUPPORTED_FEATURE and (failure := self._node_instead):
             return failure
         if not self._has_read:
             # It has its lines given out. Later it might take a record that is to be read, and then they came with those before.

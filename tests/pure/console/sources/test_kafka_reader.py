@@ -387,3 +387,26 @@ def test_no_record_is_taken_from_those_to_be_read_to_learn_why_a_broker_is_silen
         assert next(reader.read("t", 2, end=100, from_offset=7))[0] == 7
         with pytest.raises(Failure, match="nothing came"):
             reader.partitions("t")
+
+
+def test_topics_that_are_missing_are_looked_for_on_nodes_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A silent address among the servers makes each look take long."""
+
+    class Consumer(FakeConsumer):
+        def list_topics(self, topic: str, timeout: float) -> object:
+            missing = SimpleNamespace(error=KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART), partitions={})
+            return SimpleNamespace(topics={topic: missing})
+
+    looked_at: list[str] = []
+
+    def look(properties: dict[str, str]) -> None:
+        looked_at.append(properties["bootstrap.servers"])
+
+    monkeypatch.setattr("holdfast.kafka.librdkafka.Consumer", Consumer)
+    monkeypatch.setattr("holdfast.console.sources.kafka_reader.node_instead", look)
+    with KafkaReader({"bootstrap.servers": "b:1"}) as reader:
+        for topic in ("config", "state"):
+            with pytest.raises(Failure, match=f"The topic {topic} cannot be read") as caught:
+                reader.partitions(topic)
+            assert caught.value.exit_code == Exit.NOT_FOUND
+    assert looked_at == ["b:1"]
