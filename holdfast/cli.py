@@ -8,7 +8,7 @@ import click
 
 from holdfast.console.importing import importing
 from holdfast.console.lazy_commands import LazyCommands, shape
-from holdfast.console.standard_output import RUN_UNSEEN, CommandLine, print_to_nobody
+from holdfast.console.standard_output import RUN_UNSEEN, CommandLine, nobody_reads, print_to_nobody
 from holdfast.distribution import VERSION
 
 #: Where the commands are; see `LazyCommands`.
@@ -78,7 +78,7 @@ def main(context: click.Context, address: str | None, command_config: Path | Non
     """
     # All others end before they change what they could not tell of.
     if sys.stdout is None and context.invoked_subcommand not in RUN_UNSEEN:
-        raise click.ClickException("Standard output is closed; name a file or a pipe, or /dev/null.")
+        raise nobody_reads()
     if sys.stdout is None:
         print_to_nobody()
 

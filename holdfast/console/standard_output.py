@@ -22,6 +22,13 @@ class CommandLine(click.Group):
             sys.stdout.reconfigure(errors="backslashreplace")
         try:
             return super().main(*args, **extra)
+        except SystemExit as ended:
+            # Help and version are printed, and all is over, before a command could look at where it prints.
+            if sys.stdout is None and not ended.code:
+                refusal = nobody_reads()
+                refusal.show()
+                sys.exit(refusal.exit_code)
+            raise
         except OSError as error:
             if not _is_of_printing(error):
                 raise
@@ -29,6 +36,11 @@ class CommandLine(click.Group):
             failure = click.ClickException(f"Standard output cannot be written ({error.strerror}); see where it goes.")
             failure.show()
             sys.exit(failure.exit_code)
+
+
+def nobody_reads() -> click.ClickException:
+    """Return how a command ends that has nowhere to print to."""
+    return click.ClickException("Standard output is closed; name a file or a pipe, or /dev/null.")
 
 
 def print_to_nobody() -> None:

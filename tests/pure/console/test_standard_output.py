@@ -51,6 +51,12 @@ def test_nothing_is_done_that_could_not_be_told_of(node: Node) -> None:
     assert node.asked == []
 
 
+@pytest.mark.parametrize("arguments", [("--help",), ("--version",), ("state", "read", "--help")], ids=" ".join)
+def test_what_is_printed_in_the_place_of_a_command_needs_somebody_who_reads_it(arguments: tuple[str, ...]) -> None:
+    unread = redirected(">&-", *arguments)
+    assert (unread.returncode, unread.stderr) == (Exit.FAILED, CLOSED)
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
