@@ -11,6 +11,7 @@ import json
 import sys
 from base64 import urlsafe_b64encode
 from collections.abc import Iterator
+from heapq import heappop, heappush
 from io import BytesIO
 from itertools import pairwise
 from pathlib import Path
@@ -99,24 +100,47 @@ def fold(state: Fields | None, name: str, fields: Fields) -> Fields | None:
     changed = {name: fields[name] for name in ("leader_epoch", "start_offset") if fields[name] != -1}
     state = {**state, **changed, "delivery_complete_count": fields["delivery_complete_count"]}
     state["leader_epoch_fence"] = max(state["leader_epoch_fence"], fields["leader_epoch"])
-    state["state_batches"] = combine(state["state_batches"] + fields["state_batches"], state["start_offset"])
+    state["state_batches"] = combine(state["state_batches"], fields["state_batches"], state["start_offset"])
     return state
 
 
-def combine(batches: list[Fields], start_offset: int) -> list[Fields]:
-    """Give each offset from the start offset on the highest (delivery count, delivery state) of all that cover it."""
-    edges = {edge for batch in batches for edge in (batch["first_offset"], batch["last_offset"] + 1)}
+def combine(batches: list[Fields], new_batches: list[Fields], start_offset: int) -> list[Fields]:
+    """Give each offset from the start offset on the highest (delivery count, delivery state) of all that cover it.
+
+    Those that were there overlap nothing, so only where new ones reach them, or join them, there is anything to compare.
+    """
+    begin = min((batch["first_offset"] for batch in new_batches), default=0) - 1
+    end = max((batch["last_offset"] for batch in new_batches), default=-1) + 1
+    kept: list[Fields] = []
+    together = [*new_batches]
+    for batch in batches:
+        is_apart = batch["last_offset"] < begin or batch["first_offset"] > end
+        (kept if is_apart and batch["first_offset"] >= start_offset else together).append(batch)
+    edges = {
+        max(edge, start_offset) for batch in together for edge in (batch["first_offset"], batch["last_offset"] + 1)
+    }
+    waiting = sorted(together, key=by_first_offset, reverse=True)
+    covering: list[tuple[int, int, int, Fields]] = []  # a heap, the highest first; the third number tells equals apart
     combined: list[Fields] = []
-    for first, end in pairwise(sorted({max(edge, start_offset) for edge in edges})):
-        covering = [batch for batch in batches if batch["first_offset"] <= first <= batch["last_offset"]]
+    for first, next_first in pairwise(sorted(edges)):
+        while waiting and waiting[-1]["first_offset"] <= first:
+            batch = waiting.pop()
+            heappush(covering, (-batch["delivery_count"], -batch["delivery_state"], len(waiting), batch))
+        while covering and covering[0][-1]["last_offset"] < first:
+            heappop(covering)
         if not covering:
             continue
-        best = max(covering, key=lambda batch: (batch["delivery_count"], batch["delivery_state"]))
+        best = covering[0][-1]
         joined = {**best, "first_offset": combined[-1]["first_offset"], "last_offset": first - 1} if combined else None
         if joined is not None and joined == combined[-1]:
             first = combined.pop()["first_offset"]
-        combined.append({**best, "first_offset": first, "last_offset": end - 1})
-    return combined
+        combined.append({**best, "first_offset": first, "last_offset": next_first - 1})
+    return sorted(kept + combined, key=by_first_offset)
+
+
+def by_first_offset(batch: Fields) -> int:
+    """Return what batches are in the order of."""
+    return int(batch["first_offset"])
 
 
 class StateReader:

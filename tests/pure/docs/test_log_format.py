@@ -218,6 +218,31 @@ def test_the_example_counts_and_folds_as_holdfast_does(log: list[Entry]) -> None
     assert {place: comparable(fields) for place, fields in reader.states.items()} == expected
 
 
+class CountedReads(dict[str, int]):
+    """A state batch that counts how often any of them is looked at."""
+
+    reads = 0
+
+    def __getitem__(self, name: str) -> int:
+        CountedReads.reads += 1
+        return super().__getitem__(name)
+
+
+def counted(first_offset: int, last_offset: int, delivery_count: int) -> CountedReads:
+    return CountedReads(StateBatch(first_offset, last_offset, 0, delivery_count)._asdict())
+
+
+@pytest.mark.parametrize("is_wide", [False, True], ids=["one batch", "all batches"])
+def test_the_example_looks_at_each_batch_a_few_times_whatever_an_update_covers(is_wide: bool) -> None:
+    count = 500
+    before = [counted(2 * number, 2 * number, 1) for number in range(count)]
+    new = [counted(2 * number, 2 * number + 1, 2) for number in range(count if is_wide else 1)]
+    CountedReads.reads = 0
+    combined = example.combine(before, new, 0)
+    assert len(combined) == (1 if is_wide else count)
+    assert CountedReads.reads < 20 * (len(before) + len(new))
+
+
 def test_the_example_says_what_it_cannot_read() -> None:
     for header, key, text in (
         (b"\x02" + bytes(12), b"", "a newer Holdfast wrote it"),
