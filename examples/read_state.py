@@ -192,16 +192,23 @@ class StateReader:
 
 
 def read_log(consumer: Consumer, topic: str) -> Iterator[Message]:
-    """Yield all records of a topic as it is now, those of one partition in offset order; raises LookupError where it is not there."""
-    described = consumer.list_topics(topic, timeout=SILENCE_S_MAX).topics[topic]
+    """Yield all records of a topic as it is now, those of one partition in offset order.
+
+    Raises:
+        LookupError: it cannot be read: it is not there, no broker answers, or a node of Holdfast does in the place of one.
+    """
+    try:
+        described = consumer.list_topics(topic, timeout=SILENCE_S_MAX).topics[topic]
+    except KafkaException as failure:
+        raise cannot_be_read(topic, failure.args[0].str()) from None
     if described.error is not None:
-        raise LookupError(f"The topic {topic} cannot be read: {described.error.str()}.")
+        raise cannot_be_read(topic, described.error.str())
     waiting = set(described.partitions)
     consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in waiting])
     heard_s = monotonic()
     while waiting:
         if monotonic() - heard_s > SILENCE_S_MAX:
-            raise TimeoutError(f"No broker gave the rest of partitions {sorted(waiting)} in {SILENCE_S_MAX:.0f} s.")
+            raise cannot_be_read(topic, f"No broker gave the rest of {sorted(waiting)} in {SILENCE_S_MAX:.0f} s")
         for message in consumer.consume(1_000, timeout=0.5):
             heard_s = monotonic()
             error = message.error()
@@ -210,7 +217,12 @@ def read_log(consumer: Consumer, topic: str) -> Iterator[Message]:
             elif error.code() == KafkaError._PARTITION_EOF:
                 waiting.discard(message.partition())
             else:
-                raise KafkaException(error)
+                raise cannot_be_read(topic, error.str())
+
+
+def cannot_be_read(topic: str, why: str) -> LookupError:
+    """Return what to raise for a topic that cannot be read."""
+    return LookupError(f"The topic {topic} cannot be read: {why}.")
 
 
 def main() -> int:
@@ -240,8 +252,8 @@ def main() -> int:
             assert not isinstance(key, str)
             assert not isinstance(value, str)
             reader.take(partition, offset, key, value, header)
-    except LookupError as missing:
-        sys.stderr.write(f"{missing}\n")
+    except LookupError as unread:
+        sys.stderr.write(f"{unread}\n")
         return 1
     finally:
         consumer.close()

@@ -5,10 +5,11 @@ from __future__ import annotations
 import importlib.util
 import re
 import sys
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any, NamedTuple
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException, Message
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -241,6 +242,33 @@ def test_the_example_looks_at_each_batch_a_few_times_whatever_an_update_covers(i
     combined = example.combine(before, new, 0)
     assert len(combined) == (1 if is_wide else count)
     assert CountedReads.reads < 20 * (len(before) + len(new))
+
+
+class Unread:
+    """A consumer of a topic that lists it or not, and then gives an error: a node coordinates no groups of consumers."""
+
+    def __init__(self, why_not_listed: KafkaError | None) -> None:
+        self._why_not_listed = why_not_listed
+
+    def list_topics(self, topic: str, timeout: float) -> object:
+        if self._why_not_listed is not None:
+            raise KafkaException(self._why_not_listed)
+        return SimpleNamespace(topics={topic: SimpleNamespace(error=None, partitions={0: None})})
+
+    def assign(self, places: object) -> None:
+        pass
+
+    def consume(self, count: int, timeout: float) -> list[Message]:
+        return [Message(error=KafkaError(KafkaError.INVALID_REQUEST, "share state only"))]
+
+
+@pytest.mark.parametrize(
+    ("why_not_listed", "why"),
+    [(None, "share state only"), (KafkaError(KafkaError._TRANSPORT, "no broker answers"), "no broker answers")],
+)
+def test_the_example_says_in_one_line_why_a_topic_cannot_be_read(why_not_listed: KafkaError | None, why: str) -> None:
+    with pytest.raises(LookupError, match=rf"^The topic t cannot be read: {why}\.$"):
+        list(example.read_log(Unread(why_not_listed), "t"))
 
 
 def test_the_example_says_what_it_cannot_read() -> None:
