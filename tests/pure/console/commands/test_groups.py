@@ -212,6 +212,15 @@ def test_states_are_listed_line_by_line(run: Run, held: Held, node: Node) -> Non
     assert node.asked[-2][1]["topic_id"] == format_topic_id(TOPIC_ID)
 
 
+@pytest.mark.parametrize(("as_json", "lines"), [((), 1), (("--json",), 0)], ids=["table", "json"])
+def test_a_filter_that_leaves_nothing_of_a_list_is_no_error(
+    run: Run, held: Held, as_json: tuple[str, ...], lines: int
+) -> None:
+    listed = run("state", "list", "--group", "nobody", *as_json)
+    assert (listed.exit_code, listed.stderr) == (Exit.DONE, "0 share partitions.\n")
+    assert len(listed.stdout.splitlines()) == lines, "of the table there is its head"
+
+
 def test_what_the_node_does_not_serve_is_missing_and_said_to_be(run: Run, held: Held) -> None:
     held.not_listed = [{"log_partition": 3, "state": "loading", "why": None}]
     output = run("groups", "list")
