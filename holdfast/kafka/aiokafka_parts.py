@@ -5,13 +5,15 @@ Its connection does TLS and SASL and learns what the broker speaks; its record b
 """
 
 import asyncio
+import os
+import re
 import ssl
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from aiokafka.abc import AbstractTokenProvider  # type: ignore[import-untyped]  # as below
 from aiokafka.conn import AIOKafkaConnection  # type: ignore[import-untyped]  # it ships no types
-from aiokafka.errors import KafkaConnectionError, KafkaError  # type: ignore[import-untyped]  # as above
+from aiokafka.errors import IllegalSaslStateError, KafkaConnectionError, KafkaError  # type: ignore[import-untyped]  # as above
 from aiokafka.record.default_records import DefaultRecordBatchBuilder  # type: ignore[import-untyped]  # as above
 from aiokafka.record.memory_records import MemoryRecords  # type: ignore[import-untyped]  # as above
 
@@ -21,6 +23,10 @@ from holdfast.kafka.oauth.tokens import TokenKeeper
 
 #: Of the record batches that we write, and of all that we can read.
 MAGIC = 2
+
+#: The numbers of the operating system in a text of asyncio, whose words beside them have a tuple of Python's.
+_ERRNO: Final = re.compile(r"\[Errno (\d+)\]")
+_OTHER_NUMBER: Final = re.compile(r"^\[Errno -\d+\] ")
 
 
 class Opened(NamedTuple):
@@ -122,11 +128,18 @@ async def open_transport(
 
 def _why(error: BaseException, timeout_ms: int) -> str:
     """Return why a connection did not come about, for people; asyncio shows them a tuple of Python's, or nothing."""
-    if isinstance(error, ConnectionRefusedError):
-        return "Connection refused"
-    if isinstance(error, TimeoutError) and not str(error):
+    text = str(error)
+    if isinstance(error, TimeoutError) and not text:
         return f"no answer in {timeout_ms} ms"
-    return str(error) or type(error).__name__
+    if isinstance(error, ConnectionResetError) and not text:
+        return "the connection was closed in the TLS handshake, as by a port without TLS"
+    if isinstance(error, IllegalSaslStateError):
+        return "nobody logs in there; set security.protocol to PLAINTEXT or SSL"
+    # A host may have several addresses, each with an error of its own.
+    if numbers := dict.fromkeys(_ERRNO.findall(text)):
+        return ", ".join(os.strerror(int(number)) for number in numbers)
+    # What looks up hosts has numbers of its own, below zero.
+    return _OTHER_NUMBER.sub("", text) or type(error).__name__
 
 
 def make_batch_builder(compression: int, size_max: int) -> Any:  # noqa: ANN401

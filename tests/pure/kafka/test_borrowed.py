@@ -2,12 +2,14 @@
 
 import ast
 import asyncio
+import errno
 import socket
 from pathlib import Path
 from typing import Any
 
 import confluent_kafka.admin
 import pytest
+from aiokafka.errors import IllegalSaslStateError  # type: ignore[import-untyped]  # it ships no types
 
 import holdfast
 from holdfast.kafka import aiokafka_parts, librdkafka_types
@@ -76,6 +78,42 @@ async def test_an_opened_transport_says_what_the_broker_speaks_and_is_ours_to_us
 async def test_nobody_there_is_a_failed_connection() -> None:
     with pytest.raises(ConnectionFailed, match=r"^127\.0\.0\.1:1 cannot be reached: Connection refused$"):
         await open_transport("127.0.0.1", 1, **PLAIN)
+
+
+@pytest.mark.parametrize(
+    ("error", "why"),
+    [
+        (OSError(errno.EHOSTUNREACH, "Connect call failed ('10.0.0.1', 1)"), "No route to host"),
+        (
+            OSError(
+                "Multiple exceptions: [Errno 111] Connect call failed ('::1', 1, 0, 0), "
+                "[Errno 111] Connect call failed ('127.0.0.1', 1)"
+            ),
+            "Connection refused",
+        ),
+        (
+            OSError("Multiple exceptions: [Errno 101] Connect call failed (), [Errno 111] Connect call failed ()"),
+            "Network is unreachable, Connection refused",
+        ),
+        (socket.gaierror(socket.EAI_NONAME, "Name or service not known"), "Name or service not known"),
+        (ConnectionResetError(), "the connection was closed in the TLS handshake, as by a port without TLS"),
+        (
+            IllegalSaslStateError("<AIOKafkaConnection>"),
+            "nobody logs in there; set security.protocol to PLAINTEXT or SSL",
+        ),
+    ],
+    ids=["no route", "two addresses", "two reasons", "no name", "no TLS", "no logins"],
+)
+async def test_why_a_broker_cannot_be_reached_is_in_plain_words(
+    monkeypatch: pytest.MonkeyPatch, error: Exception, why: str
+) -> None:
+    async def connect(_: object) -> None:
+        raise error
+
+    monkeypatch.setattr("holdfast.kafka.aiokafka_parts.AIOKafkaConnection.connect", connect)
+    with pytest.raises(ConnectionFailed) as caught:
+        await open_transport("b", 1, **PLAIN)
+    assert str(caught.value) == f"b:1 cannot be reached: {why}"
 
 
 async def test_a_broker_that_is_silent_is_said_to_be() -> None:
