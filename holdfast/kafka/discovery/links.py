@@ -171,3 +171,5 @@ class Links(Generic[C]):
         for ended in [each for each, connection in self._connections.items() if not connection.is_open]:
             del self._connections[ended]
         self._connections[address] = done.result()
+        if self._is_closed:
+            self.keep(())

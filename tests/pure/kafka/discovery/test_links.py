@@ -112,6 +112,23 @@ async def test_all_servers_that_are_silent_take_no_longer_than_one() -> None:
             await links.any()
 
 
+async def test_what_opens_while_all_is_closed_is_closed_too() -> None:
+    cluster = FakeCluster("abc")
+    is_open = asyncio.Event()
+
+    async def open_one(address: Address) -> Connection:
+        is_open.set()
+        return await cluster.open_one(address)
+
+    links = links_to(open_one)
+    wanted = asyncio.create_task(links.to(A), name="wanted")
+    # Whoever waits for this is woken before those who are told that the opening is done.
+    await is_open.wait()
+    links.close()
+    await asyncio.gather(wanted, return_exceptions=True)
+    assert [connection.is_open for _, connection in cluster.opened] == [False]
+
+
 async def test_who_knows_no_server_reaches_none() -> None:
     with pytest.raises(ConnectionFailed):
         await FakeCluster().links("").any()
