@@ -3,6 +3,7 @@
 import asyncio
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from math import isnan
 from typing import Any, Final, TypeVar
 
 import click
@@ -198,6 +199,21 @@ def split_key(text: str) -> tuple[str, str, int]:
     if int(pieces[2]) > INT32_MAX:
         raise Failure(f"{text!r} names partition {pieces[2]}; the largest is {INT32_MAX}.", Exit.WRONG_USAGE)
     return pieces[0], pieces[1], int(pieces[2])
+
+
+class Seconds(click.FloatRange):
+    """A time in a range, in which `nan` is not: Python takes that for a number, and neither smaller nor larger than any."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:  # noqa: ANN401
+        """Return the time in seconds.
+
+        Raises:
+            BadParameter: it is none, or not in the range.
+        """
+        seconds = super().convert(value, param, ctx)
+        if isnan(seconds):
+            self.fail(f"{value!r} is not a number", param, ctx)
+        return seconds
 
 
 class BatchType(click.ParamType[StateBatch]):

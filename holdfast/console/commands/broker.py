@@ -14,7 +14,7 @@ from holdfast.broker import (
     start_detached,
     stop_detached,
 )
-from holdfast.console.options import F, json_option
+from holdfast.console.options import F, Seconds, json_option
 from holdfast.console.outcomes import Exit, Failure
 from holdfast.console.show.broker_start import showing_start
 from holdfast.console.show.output import print_json, say
@@ -47,7 +47,7 @@ def start_timeout_option(default_s: float, help_text: str) -> Callable[[F], F]:
     return click.option(
         "--start-timeout",
         "start_timeout_s",
-        type=click.FloatRange(min=1),
+        type=Seconds(min=1),
         default=default_s,
         show_default=True,
         metavar="SECONDS",

@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 import click
 from confluent_kafka import KafkaError, KafkaException
 
-from holdfast.console.options import ask_brokers, dry_run_option, json_option, kafka_options, kafka_properties
+from holdfast.console.options import Seconds, ask_brokers, dry_run_option, json_option, kafka_options, kafka_properties
 from holdfast.console.outcomes import Exit, Failure
 from holdfast.console.show.output import counted, print_json, say
 from holdfast.console.show.waiting import waiting_for
@@ -48,7 +48,7 @@ class Made(NamedTuple):
 @click.option(
     "--timeout",
     "timeout_s",
-    type=click.FloatRange(0.1, _TIMEOUT_S_MAX),
+    type=Seconds(0.1, _TIMEOUT_S_MAX),
     default=READ_TIMEOUT_S,
     show_default=True,
     metavar="SECONDS",

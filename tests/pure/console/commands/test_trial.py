@@ -168,6 +168,14 @@ def test_a_time_that_librdkafka_does_not_wait_is_refused() -> None:
     assert (result.exit_code, "3600.1 is not in the range" in result.stderr) == (Exit.WRONG_USAGE, True)
 
 
+@pytest.mark.parametrize(
+    "command", [("topics", "create", "orders", "--timeout"), ("broker", "start", "--start-timeout")], ids=" ".join
+)
+def test_a_time_that_is_no_number_is_refused(command: tuple[str, ...]) -> None:
+    result = run(*command, "nan")
+    assert (result.exit_code, "'nan' is not a number" in result.stderr) == (Exit.WRONG_USAGE, True), result.stderr
+
+
 def test_a_property_that_kafka_does_not_know_is_named() -> None:
     result = run("topics", "create", "orders", "--kafka", "no.such=1")
     assert result.exit_code == Exit.WRONG_USAGE
