@@ -277,15 +277,24 @@ def query_node(address: str, query: Callable[[Client], Awaitable[T]]) -> T:
         raise Failure(str(error), _EXITS.get(name, Exit.FAILED)) from None
 
 
-def ask_brokers(properties: Mapping[str, str], question: Callable[[Links[BrokerConnection]], Awaitable[T]]) -> T:
+def ask_brokers(
+    properties: Mapping[str, str],
+    question: Callable[[Links[BrokerConnection]], Awaitable[T]],
+    timeout_ms: int = _CONNECT_TIMEOUT_MS,
+) -> T:
     """Query the brokers of a Kafka over connections of our own, and return the answer.
+
+    Args:
+        properties: librdkafka's; `bootstrap.servers` at least.
+        question: what is sent.
+        timeout_ms: bounds connecting to each broker, and each answer, where it is shorter than usual.
 
     Raises:
         Failure: whatever went wrong, in one sentence with the next step.
     """
 
     async def connected(options: ConnectionOptions) -> T:
-        links = broker_links(options, _CONNECT_TIMEOUT_MS, open_broker=open_broker)
+        links = broker_links(options, min(timeout_ms, _CONNECT_TIMEOUT_MS), open_broker=open_broker)
         try:
             return await question(links)
         finally:

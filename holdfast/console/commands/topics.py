@@ -10,6 +10,7 @@ from holdfast.console.options import Seconds, ask_brokers, dry_run_option, json_
 from holdfast.console.outcomes import Exit, Failure
 from holdfast.console.show.output import counted, print_json, say
 from holdfast.console.show.waiting import waiting_for
+from holdfast.console.sources.brokers_or_nodes import node_instead
 from holdfast.console.sources.kafka_reader import READ_TIMEOUT_S
 from holdfast.daemon.topics.state_topic import StateTopic, TopicMissing, describe_topic, until_known
 from holdfast.kafka.discovery.links import Links
@@ -83,9 +84,17 @@ def create_topic(
         say("Nothing was changed (--dry-run).")
         return
     # An admin client of librdkafka would wait for a broker until the time is over, and not say why none came.
-    ask_brokers(of_clients, Links.any)
+    ask_brokers(of_clients, Links.any, round(timeout_s * 1_000))
     with waiting_for(bootstrap_server):
-        topic, is_new = make_topic(clients, name, partitions or 1, replication_factor or CLUSTERS_DEFAULT, timeout_s)
+        try:
+            topic, is_new = make_topic(
+                clients, name, partitions or 1, replication_factor or CLUSTERS_DEFAULT, timeout_s
+            )
+        except Failure as failure:
+            # Any broker was reachable, and librdkafka may have taken a node among them.
+            if failure.exit_code == Exit.FAILED and (instead := node_instead(of_clients)):
+                raise instead from None
+            raise
     if as_json:
         print_json(
             {

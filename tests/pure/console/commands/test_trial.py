@@ -16,6 +16,7 @@ from click.testing import CliRunner, Result
 
 from holdfast.broker.properties import choose_ports
 from holdfast.cli import main
+from holdfast.console.commands import topics
 from holdfast.console.interrupts import one_interrupt
 from holdfast.console.outcomes import Exit, Failure
 from holdfast.console.show import waiting
@@ -47,6 +48,28 @@ def test_a_kafka_that_is_not_there_is_named_with_the_reason_and_not_waited_for()
     assert (result.exit_code, result.stderr) == (
         Exit.UNREACHABLE,
         "Error: Kafka does not answer (127.0.0.1:1 cannot be reached: Connection refused); see --bootstrap-server.\n",
+    )
+
+
+def test_the_time_that_kafka_may_take_bounds_how_long_a_silent_one_is_waited_for() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        server = f"127.0.0.1:{silent.getsockname()[1]}"
+        result = run("topics", "create", "orders", "--bootstrap-server", server, "--timeout", "0.2")
+    assert (result.exit_code, "no answer in 200 ms" in result.stderr) == (Exit.UNREACHABLE, True), result.stderr
+
+
+def test_a_node_among_the_brokers_is_named_where_librdkafka_took_it(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise Failure("The topic 'orders' cannot be made: Topic Admin API (KIP-4) not supported by broker.")
+
+    monkeypatch.setattr(topics, "ask_brokers", lambda *_: None)
+    monkeypatch.setattr(topics, "make_topic", refuse)
+    result = run("topics", "create", "orders", "--bootstrap-server", f"127.0.0.1:1,{node.address}")
+    assert (result.exit_code, result.stderr) == (
+        Exit.WRONG_USAGE,
+        f"Error: {node.address} is a Holdfast node, not a Kafka broker; name brokers by --bootstrap-server.\n",
     )
 
 
