@@ -42,4 +42,6 @@ def without_brokers(lines: Sequence[Line]) -> list[Line]:
         return list(lines)
     names = ", ".join(dict.fromkeys(line.check for line in unmade))
     one = Line(_BROKERS, Level.UNKNOWN.value, f"without any, these could not be looked at: {names}", "")
-    return [one if line is unmade[0] else line for line in lines if line not in unmade[1:]]
+    place = lines.index(unmade[0])
+    others = [line for line in lines if line not in unmade]
+    return [*others[:place], one, *others[place:]]

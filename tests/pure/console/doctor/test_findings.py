@@ -53,6 +53,9 @@ def test_what_brokers_alone_can_tell_is_one_line_where_there_is_none() -> None:
         Line("brokers", "unknown", "without any, these could not be looked at: clock, ACLs, state topic", ""),
         *others[1:],
     ]
+    said_twice = [NODE, UNMADE[0], Line(*UNMADE[0]), NO_SNAPSHOTS]
+    clock = Line("brokers", "unknown", "without any, these could not be looked at: clock", "")
+    assert without_brokers(said_twice) == [NODE, clock, NO_SNAPSHOTS]
     assert {*CHECKS} >= {NODE.check, NO_SNAPSHOTS.check, *(line.check for line in UNMADE)}
 
 
