@@ -9,7 +9,7 @@ from holdfast.kafka.brokers.throttle import Throttle
 from holdfast.kafka.errors import ConnectionFailed, UnreadableAnswer
 from holdfast.kafka.leaders import Brokers
 from holdfast.kafka.protocol import requests
-from holdfast.kafka.protocol.error_codes import FETCH_SESSION_LOST, STALE_LEADER
+from holdfast.kafka.protocol.error_codes import FETCH_SESSION_LOST, STALE_LEADER, ErrorCode
 from holdfast.kafka.protocol.requests import Fetched
 from holdfast.runtime.kafka_log.fetch_session import FetchSession, PartitionFetch
 from holdfast.runtime.kafka_log.record_batches import DamagedBatch
@@ -191,4 +191,5 @@ class FetchLoop:
             return True
         except Exception as bug:  # the other partitions of this answer go on
             self._owner.fail_alone(fetched.partition, fetch, bug)
-        return False
+        # A tail that goes on behind it asks the broker again, which must not become a loop without a pause.
+        return fetched.error_code == ErrorCode.OFFSET_OUT_OF_RANGE

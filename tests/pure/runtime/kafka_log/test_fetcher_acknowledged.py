@@ -251,6 +251,18 @@ async def test_a_log_that_starts_below_what_was_appended_is_asked_for_it_again(
     ]
 
 
+async def test_a_broker_that_keeps_saying_out_of_range_is_not_asked_without_a_pause(
+    tail: Fetcher, silent_brokers: FakeBrokers, reports: Reports, sent: Sent
+) -> None:
+    await land_and_move(tail, silent_brokers, sent)
+    behind = found(batch(7, [b"c"]))._replace(log_start_offset=6)
+    out_of_range = found(b"", error_code=1)
+    await look(silent_brokers, *[fetched([out_of_range]), fetched([behind])] * 3)
+    await silent_brokers.wait_requests(8)
+    assert silent_brokers.refreshes == 1 + 3, "a look at the leaders begins with a pause"
+    assert reports.lines[1:] == ["0 instance 3: log starts at 6"]
+
+
 async def test_a_leader_that_learns_its_high_watermark_late_is_given_the_time(
     tail: Fetcher, silent_brokers: FakeBrokers, reports: Reports, sent: Sent
 ) -> None:
