@@ -48,7 +48,8 @@ class Pace:
             brokers: who leads what.
             accumulator: what waits.
             throttle: for how long each broker is to be left alone.
-            send: sends a broker what waits for some partitions, over a connection of a slot that has one free, and says so by `on_sent`.
+            send: sends a broker what waits for some partitions, over a connection of a slot that has one free; calls `on_sent` before
+                that, so that whatever ends the request comes behind it.
         """
         self._config = config
         self._brokers = brokers
@@ -58,7 +59,7 @@ class Pace:
         self._loop = asyncio.get_running_loop()
         self._now_s = self._loop.time
         self._rule = FlushRule(min(FLUSH_WAIT_MAX_S, config.append_linger_max_ms / 1_000))
-        #: Of each broker that was sent something, and of records that no broker is known to lead.
+        #: Of each broker for which something waited, and of records that no broker is known to lead.
         self.slots: dict[int | None, BrokerSlot] = {}
         #: How many of these brokers lead something.
         self._leading = 0
@@ -82,7 +83,7 @@ class Pace:
             self._turn_end = self._loop.call_soon(self._end_turn)
 
     def flush_ready_soon(self) -> None:
-        """Do so if something waits that no batch in flight holds up."""
+        """Flush when no more records come, if some wait that no batch in flight holds up."""
         if self._accumulator.ready:
             self.flush_soon()
 
@@ -95,7 +96,7 @@ class Pace:
             self.flush()
 
     def flush_behind_answer(self) -> None:
-        """Flush if enough waits, or nothing that has just come."""
+        """Flush now, unless records have just come that others may follow; with a linger that is set, flush at its end."""
         if self._config.append_linger_ms > 0:
             self.flush_ready_soon()
         elif self._turn_end is None or self._rule.is_enough(self._accumulator.records):
@@ -126,7 +127,7 @@ class Pace:
             self._linger_end_s = next_s
 
     def on_sent(self, slot: BrokerSlot, records: int) -> None:
-        """Take note that a request with these records leaves."""
+        """Take note that a request with these records is about to leave."""
         slot.linger.on_sent(self._now_s())
         self._rule.on_sent(records, self._accumulator.records)
 

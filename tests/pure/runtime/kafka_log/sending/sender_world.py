@@ -1,5 +1,6 @@
 """A sender, and what the brokers see of it."""
 
+import asyncio
 from typing import Any, Final
 
 from aiokafka.record.memory_records import MemoryRecords  # type: ignore[import-untyped]
@@ -9,7 +10,7 @@ from holdfast.runtime.kafka_log.sent_batches import SentBatch, SentBatches
 from tests.configs import accumulator_config, sender_config
 from tests.pure.kafka.brokers.fake_brokers import FakeBrokers, produced
 from tests.pure.runtime.kafka_log.fetcher_world import make_metrics
-from tests.waiting import PATIENCE_MS
+from tests.waiting import PATIENCE_MS, wait_until
 
 _VALUES: Final[dict[str, Any]] = {
     "accumulator": accumulator_config(producer_queue_records_max=20),
@@ -61,3 +62,15 @@ def refused(error_codes: dict[int, int]) -> bytes:
 def throttled(body: bytes, throttle_ms: int, error_code: int = 0) -> bytes:
     """Return the answer of a broker that reads nothing for a while, because of a quota."""
     return produced(body, error_code)[:-4] + throttle_ms.to_bytes(4, "big")
+
+
+async def go_on() -> None:
+    """Let the loop turn more often than a flush waits for others."""
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
+async def await_answers(sender: Sender, brokers: FakeBrokers, count: int) -> None:
+    """Wait until brokers were sent so many requests and have answered them all."""
+    await brokers.wait_requests(count)
+    await wait_until(lambda: not sender._in_flight)
