@@ -37,6 +37,20 @@ def gather(
     return files
 
 
+def try_place(path: Path) -> None:
+    """See whether a bundle can be written at a path, by a file beside it that is gone afterwards.
+
+    Raises:
+        FileExistsError: there is such a file.
+        OSError: it cannot be written.
+    """
+    if os.path.lexists(path):
+        raise FileExistsError
+    descriptor, temporary = _begin(path)
+    os.close(descriptor)
+    os.unlink(temporary)
+
+
 def write(path: Path, files: Mapping[str, bytes], bytes_max: int) -> int:
     """Write a bundle as tar.gz that its owner alone reads, and return its size in bytes; there is all of it, or nothing.
 
@@ -60,8 +74,7 @@ def write(path: Path, files: Mapping[str, bytes], bytes_max: int) -> int:
 
 
 def _write_whole(path: Path, content: memoryview) -> None:
-    # Its mode is 0600 from the beginning.
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    descriptor, temporary = _begin(path)
     try:
         with open(descriptor, "wb") as stream:
             stream.write(content)
@@ -70,6 +83,11 @@ def _write_whole(path: Path, content: memoryview) -> None:
         os.link(temporary, path)  # unlike a renaming, it replaces nothing
     finally:
         os.unlink(temporary)
+
+
+def _begin(path: Path) -> tuple[int, str]:
+    # Its mode is 0600 from the beginning.
+    return tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
 
 
 def _to_text(name: str, content: object) -> str:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import platform
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import cache, partial
 from importlib import metadata
@@ -15,7 +16,7 @@ from typing import Any, Final
 import click
 
 from holdfast.console.commands.diagnosis.doctor import Examined, diagnose, doctor_options, load
-from holdfast.console.doctor.bundle import gather, stacks_text, write
+from holdfast.console.doctor.bundle import gather, stacks_text, try_place, write
 from holdfast.console.node_session import reach_nodes_by
 from holdfast.console.options import admin, split_assignment
 from holdfast.console.outcomes import Exit, Failure
@@ -82,15 +83,11 @@ def bundle(
     now = datetime.now(UTC)
     path = output or Path(f"holdfast-{now:%Y%m%dT%H%M%SZ}.tar.gz")
     secrets = [] if examined.loaded is None else secrets_of(examined.loaded.settings)
-    try:
-        if path.exists():  # said before all of it is gathered, of which what is silent takes long
-            raise FileExistsError
-        files = gather(_parts(examined, timeout_ms, now), secrets, _explain)
+    with _writing(path, Exit.WRONG_USAGE):  # said before all of it is gathered, of which what is silent takes long
+        try_place(path)
+    files = gather(_parts(examined, timeout_ms, now), secrets, _explain)
+    with _writing(path, Exit.FAILED):
         size_bytes = write(path, files, bytes_max)
-    except FileExistsError:
-        raise Failure(f"There is a file {path} already; name another with --output.", Exit.WRONG_USAGE) from None
-    except OSError as error:
-        raise Failure(f"{path} cannot be written ({error.strerror}); name another with --output.") from None
     missing = sorted(name.removesuffix(".missing.txt") for name in files if name.endswith(".missing.txt"))
     if as_json:
         print_json({"path": str(path), "bytes": size_bytes, "files": sorted(files), "missing": missing})
@@ -98,6 +95,19 @@ def bundle(
         click.echo(f"{path}: {size_bytes} bytes, {len(files)} files")
     if missing:
         say(f"Not to be had, and the bundle says why: {', '.join(missing)}.")
+
+
+@contextmanager
+def _writing(path: Path, code: Exit) -> Iterator[None]:
+    """Say what is wrong with a path, and end with this exit code where it is not that there is a file already."""
+    try:
+        yield
+    except FileExistsError:
+        raise Failure(f"There is a file {path} already; name another with --output.", Exit.WRONG_USAGE) from None
+    except OSError as error:
+        make = "make its directory, or " if isinstance(error, FileNotFoundError) else ""
+        why = f"{path} cannot be written ({error.strerror})"
+        raise Failure(f"{why}; {make}name another with --output.", code) from None
 
 
 class _Node:

@@ -151,6 +151,25 @@ def test_a_bundle_has_what_the_node_and_the_doctor_say(checks: dict[str, Any], n
     assert node.asked == [], "what takes long was gathered for nothing"
 
 
+def test_a_bundle_that_could_not_be_written_is_refused_before_it_is_gathered(node: Node, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "nowhere").symlink_to(tmp_path / "gone")
+    another = "name another with --output."
+    for place, why in (
+        (
+            "missing/b",
+            f"{tmp_path}/missing/b cannot be written (No such file or directory); make its directory, or {another}",
+        ),
+        ("file/b", f"{tmp_path}/file/b cannot be written (Not a directory); {another}"),
+        ("x" * 250, f"{tmp_path}/{'x' * 250} cannot be written (File name too long); {another}"),
+        ("nowhere", f"There is a file {tmp_path}/nowhere already; {another}"),
+    ):
+        refused = run("debug", "bundle", *KAFKA, "--address", node.address, "--output", str(tmp_path / place))
+        assert (refused.exit_code, refused.stderr) == (Exit.WRONG_USAGE, f"Error: {why}\n")
+    assert node.asked == []
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["file", "nowhere"]
+
+
 def test_a_bundle_of_a_node_that_does_not_answer_says_so_in_each_part(checks: dict[str, Any], tmp_path: Path) -> None:
     path = tmp_path / "b.tar.gz"
     result = run("debug", "bundle", *KAFKA, "--address", "127.0.0.1:1", "--output", str(path))
