@@ -53,7 +53,7 @@ class Made(NamedTuple):
     default=READ_TIMEOUT_S,
     show_default=True,
     metavar="SECONDS",
-    help="How long Kafka may take.",
+    help="How long Kafka may take; an address that refuses the connection is not waited for.",
 )
 @dry_run_option
 @json_option
