@@ -51,9 +51,8 @@ def read_lines(path: Path) -> list[Line]:
             f"The file of access rules {path} cannot be read ({error.strerror}); `holdfast acls add` makes one."
         ) from None
     except OSError as error:
-        raise AclFileError(
-            f"The file of access rules {path} cannot be read ({error.strerror}); name a file that this user may read."
-        ) from None
+        fix = "name a file that this user may read" if isinstance(error, PermissionError) else "name another"
+        raise AclFileError(f"The file of access rules {path} cannot be read ({error.strerror}); {fix}.") from None
     except UnicodeDecodeError:
         raise AclFileError(f"The file of access rules {path} is not UTF-8; write it so, or name another.") from None
     # Only at line feeds: inside of a text, JSON may have what Python takes for line ends, too.

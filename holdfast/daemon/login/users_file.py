@@ -84,9 +84,8 @@ def read_kept(path: Path, *, may_be_missing: bool = False) -> KeptUsers:
         fix = "`holdfast users add` makes one"
         raise UsersFileMissing(f"The users file {path} cannot be read ({error.strerror}); {fix}.") from None
     except OSError as error:
-        raise UsersFileWrong(
-            f"The users file {path} cannot be read ({error.strerror}); name a file that this user may read."
-        ) from None
+        fix = "name a file that this user may read" if isinstance(error, PermissionError) else "name another"
+        raise UsersFileWrong(f"The users file {path} cannot be read ({error.strerror}); {fix}.") from None
     except UnicodeDecodeError:
         raise UsersFileWrong(f"The users file {path} is not UTF-8; write it so, or name another.") from None
     try:

@@ -151,7 +151,7 @@ def test_a_wrong_file_is_not_changed(desk: Desk) -> None:
 @pytest.mark.parametrize("arguments", [("add", *ORDERS), ("remove", *ORDERS), ("list",)])
 def test_a_file_that_cannot_be_looked_at_is_one_sentence(tmp_path: Path, arguments: tuple[str, ...]) -> None:
     result = Desk(tmp_path / ("x" * 300)).run(*arguments)
-    why = "cannot be read (File name too long); name a file that this user may read.\n"
+    why = "cannot be read (File name too long); name another.\n"
     assert (result.exit_code, result.stderr.endswith(why)) == (Exit.WRONG_USAGE, True), result.stderr
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+from errno import EACCES
 from pathlib import Path
 
 import pytest
@@ -102,13 +104,22 @@ def test_what_is_no_rule_is_refused(tmp_path: Path, line: str, problem: str) -> 
 def test_a_file_that_cannot_be_read_says_why(tmp_path: Path) -> None:
     with pytest.raises(AclFileError, match=r"cannot be read \(No such file or directory\); `holdfast acls add` makes"):
         read_acls(tmp_path / "missing")
-    with pytest.raises(
-        AclFileError, match=r"cannot be read \(Is a directory\); name a file that this user may read\.$"
-    ):
+    with pytest.raises(AclFileError, match=r"cannot be read \(Is a directory\); name another\.$"):
         read_acls(tmp_path)
     (tmp_path / "latin").write_bytes(b"# \xe9\n")
     with pytest.raises(AclFileError, match=r"is not UTF-8; write it so, or name another\.$"):
         read_acls(tmp_path / "latin")
+    with pytest.raises(AclFileError, match=r"cannot be read \(Not a directory\); name another\.$"):
+        read_acls(tmp_path / "latin" / "inner")
+
+
+def test_a_file_that_others_alone_may_read_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> str:
+        raise PermissionError(EACCES, os.strerror(EACCES))
+
+    monkeypatch.setattr(Path, "read_text", refuse)
+    with pytest.raises(AclFileError, match=r"\(Permission denied\); name a file that this user may read\.$"):
+        read_acls(tmp_path / "acls")
 
 
 def test_a_change_replaces_the_file_whole_and_keeps_its_mode(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from errno import EACCES
 from pathlib import Path
 
 import pytest
@@ -99,12 +100,21 @@ def test_a_file_that_is_missing_or_no_text_is_named(tmp_path: Path) -> None:
     path.write_bytes(b"\xff")
     with pytest.raises(UsersFileWrong, match=r"is not UTF-8; write it so, or name another\.$"):
         read_kept(path)
-    with pytest.raises(
-        UsersFileWrong, match=r"cannot be read \(Is a directory\); name a file that this user may read\.$"
-    ):
+    with pytest.raises(UsersFileWrong, match=r"cannot be read \(Is a directory\); name another\.$"):
         read_kept(tmp_path)
+    with pytest.raises(UsersFileWrong, match=r"cannot be read \(Not a directory\); name another\.$"):
+        read_kept(path / "inner", may_be_missing=True)
     with pytest.raises(UsersFileWrong, match=r"cannot be written \(Not a directory\); name one in a directory that"):
         write_kept(path / "inner", KeptUsers({}))
+
+
+def test_a_file_that_others_alone_may_read_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> str:
+        raise PermissionError(EACCES, os.strerror(EACCES))
+
+    monkeypatch.setattr(Path, "read_text", refuse)
+    with pytest.raises(UsersFileWrong, match=r"\(Permission denied\); name a file that this user may read\.$"):
+        read_kept(tmp_path / "users")
 
 
 @pytest.mark.parametrize("mechanism", KEY_BYTES)
