@@ -74,14 +74,14 @@ def _shape_help(command: click.Command) -> None:
 
 
 class _Utf8(click.types.StringParamType):
-    """A text in UTF-8, as all names on Kafka's wire are; of other bytes Python makes characters that cannot be sent."""
+    """A text in UTF-8, as names on Kafka's wire and addresses are; of other bytes Python makes characters that cannot be sent."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:  # noqa: ANN401
         text: str = super().convert(value, param, ctx)
         try:
             text.encode()
         except UnicodeEncodeError:
-            self.fail(f"{text!r} is not in UTF-8, as all names in Kafka are", param, ctx)
+            self.fail(f"{text!r} is not in UTF-8, as everything but a path must be", param, ctx)
         return text
 
 

@@ -53,7 +53,7 @@ def test_the_help_of_each_is_shaped_and_not_twice() -> None:
 def test_what_is_not_utf8_is_refused_before_anything_is_sent(arguments: tuple[str, ...]) -> None:
     refused = CliRunner().invoke(main, arguments)
     assert (refused.exit_code, refused.stdout) == (Exit.WRONG_USAGE, "")
-    assert "is not in UTF-8, as all names in Kafka are\n" in refused.stderr
+    assert "is not in UTF-8, as everything but a path must be\n" in refused.stderr
 
 
 def test_a_node_knows_the_variables_that_commands_read() -> None:
