@@ -87,7 +87,8 @@ def _exit_codes() -> Iterator[str]:
     yield "\nWhat a command is about and what is not there ends with 6: a topic, also the state topic, or what an argument names."
     yield "An option that narrows a list, as `--group` does for `state list`, may leave nothing of it: that is an empty list, and 0."
     yield f"\nWhere standard output is closed, as by `>&-`, {unseen} and `{RUN_UNSEEN[-1]}` run all the same, and print nothing there."
-    yield "Every other command then ends with 1 before it does anything, and so do `--help` and `--version`.\n"
+    yield "Every other command then ends with 1 before it does anything, and so do `--help` and `--version`."
+    yield "After the name of one of those that run, `--help` is printed to nobody and ends with 0.\n"
 
 
 def _sections() -> Iterator[str]:

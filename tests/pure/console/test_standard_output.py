@@ -69,6 +69,8 @@ def test_what_is_printed_in_the_place_of_a_command_needs_somebody_who_reads_it(a
 def test_what_runs_something_needs_nobody_who_reads_what_it_prints(arguments: tuple[str, ...], said: str) -> None:
     begun = redirected(">&-", *arguments)
     assert (begun.returncode, said in begun.stderr) == (Exit.WRONG_USAGE, True), begun.stderr
+    helped = redirected(">&-", arguments[0], "--help")
+    assert (helped.returncode, helped.stderr) == (Exit.DONE, "")
 
 
 @pytest.mark.parametrize("closed", [">&-", "<&- >&-"])
