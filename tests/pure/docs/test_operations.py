@@ -19,6 +19,8 @@ import yaml  # type: ignore[import-untyped] # it ships no types
 from packaging.requirements import Requirement
 from structlog.testing import capture_logs
 
+from holdfast.console.doctor.checks import CHECKS, without_brokers
+from holdfast.console.doctor.findings import Level, Line
 from holdfast.daemon.brokers.silence import BrokerSilence
 from holdfast.daemon.node_exit import NodeExit
 from holdfast.daemon.settings.components.config_topic import ConfigTopicSettings
@@ -78,6 +80,12 @@ def test_the_exit_codes_are_those_of_the_node() -> None:
     described = {name: int(code) for code, name, *_ in table(PAGE, "exit codes")}
     # The second SIGTERM finds the default action (`test_freeze.py` has one), which is an exit code to shells alone.
     assert described == {code.name: code.value for code in NodeExit} | {"–": 128 + SIGTERM}
+
+
+def test_a_script_is_told_which_checks_are_absent_without_brokers() -> None:
+    (said,) = re.findall(r"^With `--json`, too, (.+) are then absent", PAGE, re.MULTILINE)
+    left = without_brokers([Line(name, Level.UNKNOWN.value, "could not be checked", "") for name in CHECKS])
+    assert re.findall("`(.+?)`", said) == [name for name in CHECKS if name not in {line.check for line in left}]
 
 
 def test_a_start_without_brokers_takes_the_time_of_both_its_waits() -> None:
