@@ -225,6 +225,36 @@ def cannot_be_read(topic: str, why: str) -> LookupError:
     return LookupError(f"The topic {topic} cannot be read: {why}.")
 
 
+class Failures:
+    """What librdkafka says of connections, in the place of its log: the last is the reason where no broker answers."""
+
+    def __init__(self) -> None:
+        self._last: KafkaError | None = None
+
+    def take(self, error: KafkaError) -> None:
+        """Take what `error_cb` is called with."""
+        if error.code() != KafkaError._ALL_BROKERS_DOWN:  # the one before says why
+            self._last = error
+
+    def text(self) -> str:
+        """Return the last one as the end of a line."""
+        return "" if self._last is None else f" The last connection: {self._last.str().rstrip('.')}."
+
+
+def open_consumer(settings: dict[str, Any], properties: list[str], failures: Failures) -> Consumer:
+    """Return a consumer; raises ValueError where a property is wrong."""
+    wrong = [text for text in properties if "=" not in text]
+    if wrong:
+        raise ValueError(f"{wrong[0]!r} is not NAME=VALUE")
+    quiet = {"log_level": 0, "error_cb": failures.take}
+    try:
+        return Consumer({**settings, **quiet, **dict(text.split("=", 1) for text in properties)})
+    except KafkaException as refused:
+        raise ValueError(refused.args[0].str()) from None
+    except TypeError as refused:  # of a property that is a function
+        raise ValueError(str(refused)) from None
+
+
 def main() -> int:
     """Read the topic and print what it says; returns the exit code."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
@@ -232,16 +262,19 @@ def main() -> int:
     parser.add_argument("--topic", default="__holdfast_share_state")
     parser.add_argument("--property", action="append", default=[], metavar="NAME=VALUE", help="of librdkafka")
     options = parser.parse_args()
-    consumer = Consumer(
-        {
-            "bootstrap.servers": options.bootstrap_server,
-            "group.id": "read-state-example",  # the client requires it; no group is joined
-            "enable.auto.commit": False,
-            "enable.partition.eof": True,
-            "isolation.level": "read_uncommitted",
-            **dict(setting.split("=", 1) for setting in options.property),
-        }
-    )
+    settings = {
+        "bootstrap.servers": options.bootstrap_server,
+        "group.id": "read-state-example",  # the client requires it; no group is joined
+        "enable.auto.commit": False,
+        "enable.partition.eof": True,
+        "isolation.level": "read_uncommitted",
+    }
+    failures = Failures()
+    try:
+        consumer = open_consumer(settings, options.property, failures)
+    except ValueError as wrong:
+        sys.stderr.write(f"--property is wrong: {wrong}.\n")
+        return 2
     reader = StateReader()
     try:
         for message in read_log(consumer, options.topic):
@@ -253,7 +286,8 @@ def main() -> int:
             assert not isinstance(value, str)
             reader.take(partition, offset, key, value, header)
     except LookupError as unread:
-        sys.stderr.write(f"{unread}\n")
+        consumer.poll(0)  # has what error_cb is called with come
+        sys.stderr.write(f"{unread}{failures.text()}\n")
         return 1
     finally:
         consumer.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import re
+import subprocess
 import sys
 from types import ModuleType, SimpleNamespace
 from typing import Any, NamedTuple
@@ -269,6 +270,36 @@ class Unread:
 def test_the_example_says_in_one_line_why_a_topic_cannot_be_read(why_not_listed: KafkaError | None, why: str) -> None:
     with pytest.raises(LookupError, match=rf"^The topic t cannot be read: {why}\.$"):
         list(example.read_log(Unread(why_not_listed), "t"))
+
+
+def run_example(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = (sys.executable, str(EXAMPLE), "--bootstrap-server", "127.0.0.1:1", *arguments)
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("x", "'x' is not NAME=VALUE"),
+        ("nope=x", 'No such configuration property: "nope"'),
+        ("error_cb=x", "expected error_cb property as a callable function"),
+    ],
+)
+def test_the_example_says_in_one_line_that_a_property_is_wrong(text: str, why: str) -> None:
+    ended = run_example("--property", text)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (2, "", f"--property is wrong: {why}.\n")
+
+
+def test_the_example_says_in_one_line_why_no_broker_can_be_reached(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(example, "SILENCE_S_MAX", 0.2)
+    monkeypatch.setattr(sys, "argv", ["read_state.py", "--bootstrap-server", "127.0.0.1:1", "--topic", "t"])
+    assert example.main() == 1
+    printed, said = capfd.readouterr()
+    assert (printed, said.count("\n")) == ("", 1), said
+    assert said.startswith("The topic t cannot be read: ")
+    assert "Connection refused" in said
 
 
 def test_the_example_says_what_it_cannot_read() -> None:
