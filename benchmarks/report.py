@@ -163,7 +163,7 @@ def mark_table(results: dict[str, Sequence[dict[str, Any]]]) -> str:
         is_reached = ratio <= mark.limit if mark.is_upper else ratio >= mark.limit
         sign = "≤" if mark.is_upper else "≥"
         lines.append(
-            f"| {mark.text} | {sign} {mark.limit} | {ratio:.2f} ({worse}) | {'yes' if is_reached else 'no'} | {other} |"
+            f"| {mark.text} | {sign} {mark.limit} | {ratio:.2f}{_named(worse)} | {'yes' if is_reached else 'no'} | {other} |"
         )
     if not lines:
         return ""
@@ -177,6 +177,11 @@ def mark_table(results: dict[str, Sequence[dict[str, Any]]]) -> str:
         )
         + "\n"
     )
+
+
+def _named(mix: str) -> str:
+    """Return a mix as it stands behind a ratio; a load has none."""
+    return f" ({mix})" if mix else ""
 
 
 def _of_workload(runs: Sequence[dict[str, Any]], workload: tuple[str, int, int]) -> list[dict[str, Any]]:
