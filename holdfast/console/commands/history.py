@@ -14,6 +14,7 @@ from holdfast.console.options import OFFSET, json_option
 from holdfast.console.outcomes import Exit, Failure
 from holdfast.console.show.output import (
     batch_texts,
+    counted,
     known_number,
     print_facts,
     print_json,
@@ -129,7 +130,7 @@ def diff(from_ms: int, to_ms: int | None, as_json: bool, options: HistoryOptions
             print_json([row for _, row in rows])
         else:
             print_table(_DIFF_COLUMNS, [_diff_row(opened.names.shown(key), row) for key, row in rows])
-    say(f"{len(rows)} share partitions differ.")
+    say(f"{counted(len(rows), 'share partition')} differ{'s' * (len(rows) == 1)}.")
 
 
 def _find_differences(

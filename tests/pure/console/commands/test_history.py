@@ -343,6 +343,8 @@ def test_what_changed_between_two_times(directory: Path) -> None:
     ]
     assert output[0]["from"]["state"]["start_offset"] == 100
     assert output[0]["to"]["state"]["start_offset"] == 105
+    one = run(directory, "diff", KEY.group_id, TOPIC, str(KEY.partition), "--from", at(2))
+    assert one.stderr == "1 share partition differs.\n"
     table = run(directory, "diff", KEY.group_id, "--from", at(2)).stdout.splitlines()
     assert table[1].split() == [format_key(KEY), "changed", "100", "→", "105", "-", "→", "0", "1", "0", "1"]
     assert table[2].split()[1:] == ["deleted", "0", "→", "-", "-", "1", "→", "-", "0", "→", "-", "1"]
