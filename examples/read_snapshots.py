@@ -16,7 +16,7 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient
-from read_state import SCHEMAS, SILENCE_S_MAX, Fields, SingleObjects, read_log
+from read_state import SCHEMAS, SILENCE_S_MAX, Failures, Fields, SingleObjects, open_consumer, read_log
 
 Place = tuple[str, bytes, int]
 
@@ -94,10 +94,10 @@ def is_same_log(consumer: Consumer, topic: str, partition: int, covered_offset: 
 
 def topic_id_of(properties: dict[str, str], topic: str) -> bytes:
     """Return the 16 bytes of a topic's id; raises LookupError where there is none."""
-    # Warnings and errors only: at its end librdkafka logs events that no handler takes.
-    admin = AdminClient({"log_level": 4, **properties})
+    admin = AdminClient({"log_level": 0, **properties})
     try:
-        topic_id: Any = admin.describe_topics(TopicCollection([topic]))[topic].result(SILENCE_S_MAX).topic_id
+        described = admin.describe_topics(TopicCollection([topic]), request_timeout=SILENCE_S_MAX)[topic]
+        topic_id: Any = described.result().topic_id
     except KafkaException as error:
         raise LookupError(f"The topic {topic} cannot be read: {error.args[0].str()}.") from error
     return pack(">qq", topic_id.get_most_significant_bits(), topic_id.get_least_significant_bits())
@@ -111,21 +111,23 @@ def main() -> int:
     parser.add_argument("--state-topic", default="__holdfast_share_state")
     parser.add_argument("--property", action="append", default=[], metavar="NAME=VALUE", help="of librdkafka")
     options = parser.parse_args()
-    properties = {
+    settings = {
         "bootstrap.servers": options.bootstrap_server,
-        **dict(setting.split("=", 1) for setting in options.property),
+        "group.id": "read-snapshots-example",  # the client requires it; no group is joined
+        "enable.auto.commit": False,
+        "enable.partition.eof": True,
+        "isolation.level": "read_uncommitted",
     }
-    consumer = Consumer(
-        {
-            **properties,
-            "group.id": "read-snapshots-example",  # the client requires it; no group is joined
-            "enable.auto.commit": False,
-            "enable.partition.eof": True,
-            "isolation.level": "read_uncommitted",
-        }
-    )
+    failures = Failures()
+    try:
+        consumer = open_consumer(settings, options.property, failures)
+    except ValueError as wrong:
+        sys.stderr.write(f"--property is wrong: {wrong}.\n")
+        return 2
     missing = []
     try:
+        properties = {"bootstrap.servers": options.bootstrap_server}
+        properties |= dict(text.split("=", 1) for text in options.property)
         topics = read_topic(consumer, options.topic, topic_id_of(properties, options.state_topic))
         for log_partition, snapshots in sorted(topics.items()):
             # Looked up after the topic was read: what lies before may be deleted by now.
@@ -143,7 +145,8 @@ def main() -> int:
                 line = {"group_id": group_id, "topic_id": name, "partition": partition, **place, **state}
                 sys.stdout.write(json.dumps(line) + "\n")
     except LookupError as no_topic:
-        sys.stderr.write(f"{no_topic} Without snapshots, read the log itself.\n")
+        consumer.poll(0)  # has what error_cb is called with come
+        sys.stderr.write(f"{no_topic}{failures.text()} Without snapshots, read the log itself.\n")
         return 1
     finally:
         consumer.close()

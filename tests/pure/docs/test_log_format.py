@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import re
 import subprocess
 import sys
@@ -272,11 +273,15 @@ def test_the_example_says_in_one_line_why_a_topic_cannot_be_read(why_not_listed:
         list(example.read_log(Unread(why_not_listed), "t"))
 
 
-def run_example(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = (sys.executable, str(EXAMPLE), "--bootstrap-server", "127.0.0.1:1", *arguments)
-    return subprocess.run(command, capture_output=True, text=True, check=False)
+def run_example(program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = (sys.executable, str(EXAMPLE.with_name(program)), "--bootstrap-server", "127.0.0.1:1", *arguments)
+    environment = {
+        name: value for name, value in os.environ.items() if name != "PYTHONSAFEPATH"
+    }  # one imports the other
+    return subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
 
 
+@pytest.mark.parametrize("program", ["read_state.py", "read_snapshots.py"])
 @pytest.mark.parametrize(
     ("text", "why"),
     [
@@ -285,8 +290,8 @@ def run_example(*arguments: str) -> subprocess.CompletedProcess[str]:
         ("error_cb=x", "expected error_cb property as a callable function"),
     ],
 )
-def test_the_example_says_in_one_line_that_a_property_is_wrong(text: str, why: str) -> None:
-    ended = run_example("--property", text)
+def test_an_example_says_in_one_line_that_a_property_is_wrong(program: str, text: str, why: str) -> None:
+    ended = run_example(program, "--property", text)
     assert (ended.returncode, ended.stdout, ended.stderr) == (2, "", f"--property is wrong: {why}.\n")
 
 
