@@ -1,4 +1,4 @@
-"""Files that commands keep and a running node reads: replaced at once, for those who could read them before."""
+"""Files that commands keep and a running node reads: replaced at once, for those who could read them before; what is wrong with one."""
 
 import os
 import stat
@@ -35,3 +35,16 @@ def replace_file(path: Path, text: str, *, mode: int, mode_max: int) -> None:
         draft.replace(path)
     finally:
         draft.unlink(missing_ok=True)
+
+
+def explain_unreadable(what: str, error: OSError | UnicodeDecodeError) -> str:
+    """Return that a file, as `what` names it, cannot be read, with why and the next step."""
+    if isinstance(error, UnicodeDecodeError):
+        return f"{what} is not UTF-8; write it so, or name another."
+    fix = "name a file that this user may read" if isinstance(error, PermissionError) else "name another"
+    return f"{what} cannot be read ({error.strerror}); {fix}."
+
+
+def explain_unwritable(what: str, error: OSError) -> str:
+    """Return that a file, as `what` names it, cannot be written, with why and the next step."""
+    return f"{what} cannot be written ({error.strerror}); name one in a directory that this user may write to."

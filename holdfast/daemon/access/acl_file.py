@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
 
 from holdfast.daemon.access.acl import ANY, Acl, Operation, PatternType, Permission, ResourceType
-from holdfast.daemon.file_replacement import replace_file
+from holdfast.daemon.file_replacement import explain_unreadable, explain_unwritable, replace_file
 
 E = TypeVar("E", bound=Enum)
 
@@ -50,11 +50,8 @@ def read_lines(path: Path) -> list[Line]:
         raise AclFileMissing(
             f"The file of access rules {path} cannot be read ({error.strerror}); `holdfast acls add` makes one."
         ) from None
-    except OSError as error:
-        fix = "name a file that this user may read" if isinstance(error, PermissionError) else "name another"
-        raise AclFileError(f"The file of access rules {path} cannot be read ({error.strerror}); {fix}.") from None
-    except UnicodeDecodeError:
-        raise AclFileError(f"The file of access rules {path} is not UTF-8; write it so, or name another.") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise AclFileError(explain_unreadable(f"The file of access rules {path}", error)) from None
     # Only at line feeds: inside of a text, JSON may have what Python takes for line ends, too.
     return list(_parse(text.split("\n"), path))
 
@@ -77,9 +74,7 @@ def write_lines(path: Path, lines: Collection[Line]) -> None:
     try:
         replace_file(path, "".join(f"{line.text}\n" for line in lines), mode=0o644, mode_max=0o777)
     except OSError as error:
-        raise AclFileError(
-            f"The file of access rules {path} cannot be written ({error.strerror}); name one in a directory that this user may write to."
-        ) from None
+        raise AclFileError(explain_unwritable(f"The file of access rules {path}", error)) from None
 
 
 def line_of(acl: Acl) -> Line:

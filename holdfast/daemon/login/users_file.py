@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from holdfast.daemon.file_replacement import replace_file
+from holdfast.daemon.file_replacement import explain_unreadable, explain_unwritable, replace_file
 from holdfast.daemon.login.credentials import ITERATIONS_MAX, ITERATIONS_MIN, SECRET_BYTES, KeptUsers, Users
 from holdfast.kafka.protocol.scram import KEY_BYTES, SALT_BYTES_MIN, Keys, ScramRefused, prepare_name
 
@@ -83,11 +83,8 @@ def read_kept(path: Path, *, may_be_missing: bool = False) -> KeptUsers:
             return KeptUsers({})
         fix = "`holdfast users add` makes one"
         raise UsersFileMissing(f"The users file {path} cannot be read ({error.strerror}); {fix}.") from None
-    except OSError as error:
-        fix = "name a file that this user may read" if isinstance(error, PermissionError) else "name another"
-        raise UsersFileWrong(f"The users file {path} cannot be read ({error.strerror}); {fix}.") from None
-    except UnicodeDecodeError:
-        raise UsersFileWrong(f"The users file {path} is not UTF-8; write it so, or name another.") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsersFileWrong(explain_unreadable(f"The users file {path}", error)) from None
     try:
         return parse_kept(text)
     except ValueError as error:
@@ -137,9 +134,7 @@ def write_kept(path: Path, kept: KeptUsers) -> None:
     try:
         replace_file(path, render_kept(kept), mode=0o600, mode_max=0o640)
     except OSError as error:
-        raise UsersFileWrong(
-            f"The users file {path} cannot be written ({error.strerror}); name one in a directory that this user may write to."
-        ) from None
+        raise UsersFileWrong(explain_unwritable(f"The users file {path}", error)) from None
 
 
 def _parse_secret(text: str, former: bytes) -> bytes:
