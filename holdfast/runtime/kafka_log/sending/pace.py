@@ -4,7 +4,7 @@ The rules are in `runtime/kafka_log/linger.py`; here they meet the loop's clock,
 """
 
 import asyncio
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import final
 
@@ -39,7 +39,7 @@ class Pace:
         brokers: Brokers,
         accumulator: RecordAccumulator,
         throttle: Throttle[int],
-        send: Callable[[int | None, BrokerSlot, Collection[int]], None],
+        send: Callable[[int | None, BrokerSlot, list[int]], None],
     ) -> None:
         """Begin with nothing in flight.
 
@@ -126,9 +126,9 @@ class Pace:
             self._linger_timer = self._loop.call_at(next_s, self._end_linger)
             self._linger_end_s = next_s
 
-    def on_sent(self, slot: BrokerSlot, records: int) -> None:
-        """Take note that a request with these records is about to leave."""
-        slot.linger.on_sent(self._now_s())
+    def on_sent(self, slot: BrokerSlot, records: int, now_s: float) -> None:
+        """Take note that a request with these records is about to leave, by the loop's clock."""
+        slot.linger.on_sent(now_s)
         self._rule.on_sent(records, self._accumulator.records)
 
     def on_ended(self, slot: BrokerSlot, records: int) -> None:

@@ -6,7 +6,7 @@ So a batch is sent again until its time is up (`retries`); then it is ambiguous,
 """
 
 import asyncio
-from collections.abc import Callable, Collection, Coroutine
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
@@ -130,7 +130,7 @@ class Sender:
 
     # ---- a request -------------------------------------------------------------------------------------------------
 
-    def _send_ready(self, broker_id: int | None, slot: BrokerSlot, partitions: Collection[int]) -> None:
+    def _send_ready(self, broker_id: int | None, slot: BrokerSlot, partitions: list[int]) -> None:
         """Send the records of these partitions, over a connection that is free."""
         now_s, now_ms, room, records = self._now_s(), self._clock_ms(), self._config.request_bytes_max, 0
         expires_s = now_s + self._config.message_timeout_ms / 1_000
@@ -148,7 +148,7 @@ class Sender:
                 records += sent.record_count
                 batches.append(PendingBatch(partition, sent, expires_s))
         if batches:
-            self.pace.on_sent(slot, records)
+            self.pace.on_sent(slot, records, now_s)
             self._send(ProduceRequest(broker_id, slot.free.pop(), slot, batches, records))
 
     def _drop_unbuilt(self, partition: int, bug: Exception) -> None:
