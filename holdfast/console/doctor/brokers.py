@@ -67,7 +67,8 @@ async def check_brokers(subject: Subject) -> Sequence[Finding]:
 
 def judge_brokers(found: Mapping[Address, Broker | str], bootstrap: Collection[Address]) -> Sequence[Finding]:
     """Judge what each broker has said, or why it said nothing."""
-    findings = []
+    findings: list[Finding] = []
+    cluster_ids: set[str] = set()
     for address, broker in found.items():
         name = format_address(*address)
         if isinstance(broker, Broker) and ADMIN in broker.versions:
@@ -75,15 +76,14 @@ def judge_brokers(found: Mapping[Address, Broker | str], bootstrap: Collection[A
             findings.append(wrong(what, "name Kafka's brokers in kafka.bootstrap.servers"))
         elif isinstance(broker, Broker):
             findings.append(_judge_versions(name, broker))
+            cluster_ids.add(broker.cluster_id)
         elif address in bootstrap:
             remedy = "see that Kafka runs there and that this machine reaches it, or mend kafka.bootstrap.servers"
             findings.append(wrong(f"{name} does not answer ({broker})", remedy))
         else:
             remedy = "mend advertised.listeners of that broker, or the way from here to it"
             findings.append(wrong(f"the brokers name {name}, and it does not answer ({broker})", remedy))
-    clusters = sorted(
-        {each.cluster_id for each in found.values() if isinstance(each, Broker) and ADMIN not in each.versions}
-    )
+    clusters = sorted(cluster_ids)
     if len(clusters) == 1:
         findings.append(right(f"all of them are the cluster {clusters[0]}"))
     elif clusters:
