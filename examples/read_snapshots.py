@@ -16,7 +16,7 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient
-from read_state import SCHEMAS, SILENCE_S_MAX, Failures, Fields, SingleObjects, open_consumer, read_log
+from read_state import SCHEMAS, SILENCE_S_MAX, Failures, Fields, SingleObjects, open_consumer, read_log, read_properties
 
 Place = tuple[str, bytes, int]
 
@@ -111,23 +111,15 @@ def main() -> int:
     parser.add_argument("--state-topic", default="__holdfast_share_state")
     parser.add_argument("--property", action="append", default=[], metavar="NAME=VALUE", help="of librdkafka")
     options = parser.parse_args()
-    settings = {
-        "bootstrap.servers": options.bootstrap_server,
-        "group.id": "read-snapshots-example",  # the client requires it; no group is joined
-        "enable.auto.commit": False,
-        "enable.partition.eof": True,
-        "isolation.level": "read_uncommitted",
-    }
     failures = Failures()
     try:
-        consumer = open_consumer(settings, options.property, failures)
+        properties = read_properties(options.bootstrap_server, options.property)
+        consumer = open_consumer("read-snapshots-example", properties, failures)
     except ValueError as wrong:
         sys.stderr.write(f"--property is wrong: {wrong}.\n")
         return 2
     missing = []
     try:
-        properties = {"bootstrap.servers": options.bootstrap_server}
-        properties |= dict(text.split("=", 1) for text in options.property)
         topics = read_topic(consumer, options.topic, topic_id_of(properties, options.state_topic))
         for log_partition, snapshots in sorted(topics.items()):
             # Looked up after the topic was read: what lies before may be deleted by now.

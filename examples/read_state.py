@@ -241,14 +241,26 @@ class Failures:
         return "" if self._last is None else f" The last connection: {self._last.str().rstrip('.')}."
 
 
-def open_consumer(settings: dict[str, Any], properties: list[str], failures: Failures) -> Consumer:
-    """Return a consumer; raises ValueError where a property is wrong."""
-    wrong = [text for text in properties if "=" not in text]
+def read_properties(bootstrap_server: str, texts: list[str]) -> dict[str, str]:
+    """Return what all clients are given, from NAME=VALUE each; raises ValueError where a text is not that."""
+    wrong = [text for text in texts if "=" not in text]
     if wrong:
         raise ValueError(f"{wrong[0]!r} is not NAME=VALUE")
-    quiet = {"log_level": 0, "error_cb": failures.take}
+    return {"bootstrap.servers": bootstrap_server, **dict(text.split("=", 1) for text in texts)}
+
+
+def open_consumer(group_id: str, properties: dict[str, str], failures: Failures) -> Consumer:
+    """Return a consumer of all that a topic holds; raises ValueError where a property is wrong."""
+    settings = {
+        "group.id": group_id,  # the client requires it; no group is joined
+        "enable.auto.commit": False,
+        "enable.partition.eof": True,
+        "isolation.level": "read_uncommitted",
+        "log_level": 0,
+        "error_cb": failures.take,
+    }
     try:
-        return Consumer({**settings, **quiet, **dict(text.split("=", 1) for text in properties)})
+        return Consumer({**settings, **properties})
     except KafkaException as refused:
         raise ValueError(refused.args[0].str()) from None
     except TypeError as refused:  # of a property that is a function
@@ -262,16 +274,10 @@ def main() -> int:
     parser.add_argument("--topic", default="__holdfast_share_state")
     parser.add_argument("--property", action="append", default=[], metavar="NAME=VALUE", help="of librdkafka")
     options = parser.parse_args()
-    settings = {
-        "bootstrap.servers": options.bootstrap_server,
-        "group.id": "read-state-example",  # the client requires it; no group is joined
-        "enable.auto.commit": False,
-        "enable.partition.eof": True,
-        "isolation.level": "read_uncommitted",
-    }
     failures = Failures()
     try:
-        consumer = open_consumer(settings, options.property, failures)
+        properties = read_properties(options.bootstrap_server, options.property)
+        consumer = open_consumer("read-state-example", properties, failures)
     except ValueError as wrong:
         sys.stderr.write(f"--property is wrong: {wrong}.\n")
         return 2
