@@ -45,10 +45,11 @@ MOVES = int(os.environ.get("MOVES", "1"))
 BROKERS = 3
 WRITERS = 16
 GROUP, SHARE_TOPIC = "moving", "shares"
+LOG_PARTITIONS = 6
 LOG = {
     "share.coordinator.state.topic.replication.factor": 3,
     "share.coordinator.state.topic.min.isr": 2,
-    "share.coordinator.state.topic.num.partitions": 6,
+    "share.coordinator.state.topic.num.partitions": LOG_PARTITIONS,
 }
 #: Answers that each writer must get before and after each move.
 ENOUGH = 10
@@ -167,7 +168,7 @@ class Scene:
 
     async def delete_records(self) -> None:
         """Delete every record of every log partition, whoever leads it by now."""
-        left = set(range(LOG["share.coordinator.state.topic.num.partitions"]))
+        left = set(range(LOG_PARTITIONS))
         deadline_s = time.monotonic() + PATIENCE_S
         while left:
             assert time.monotonic() < deadline_s, f"records of {left} were not deleted"
@@ -182,7 +183,7 @@ class Scene:
 
     async def wait_made_whole(self, events_before: int) -> None:
         """Wait until the node has written again what was deleted of every log partition."""
-        wanted = set(range(LOG["share.coordinator.state.topic.num.partitions"]))
+        wanted = set(range(LOG_PARTITIONS))
 
         def is_whole() -> bool:
             events = self.node.events()[events_before:]
