@@ -134,6 +134,9 @@ class Caller(Protocol):
     def reserve(self, size_bytes: int) -> bool:
         """Promise so many bytes of state batches in the answer; returns whether there is room for them."""
 
+    def go_on(self, task: Callable[[], None]) -> None:
+        """Run a task of the request, which waited for an event, when it is this client's turn; maybe at once."""
+
 
 class PatientCaller:
     """A caller who waits for ever, and takes an answer of any size."""
@@ -148,6 +151,10 @@ class PatientCaller:
     def reserve(self, size_bytes: int) -> bool:
         """Take it."""
         return True
+
+    def go_on(self, task: Callable[[], None]) -> None:
+        """Run it at once."""
+        task()
 
 
 PATIENT_CALLER: Final = PatientCaller()

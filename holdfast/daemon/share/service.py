@@ -104,6 +104,9 @@ class ShareService:
         self._end_with = end_with
         #: (API key, request, what takes the answer, ms waited) of requests that are to be split, in order.
         self._taken: list[tuple[int, StateRequest, Respond, int]] = []
+        #: The group that was hashed last: the parts of a large request have the same, and its hash takes time for each character.
+        self._hashed_group = ""
+        self._group_hash = group_hash("")
         #: Of the state topic; 0 before start-up and after shutdown.
         self._partition_count = 0
         #: share partition to itself (one object, so that its parts are built once) and its log partition
@@ -229,7 +232,7 @@ class ShareService:
                 place = places.get(name)
                 if place is None:
                     if hash_of_group is None:
-                        hash_of_group = group_hash(group_id)
+                        hash_of_group = self._hash(group_id)
                     place = self._place(SharePartitionKey(*name), hash_of_group)
                 key, log_partition_index = place
                 operation: ShareOperation
@@ -242,6 +245,11 @@ class ShareService:
                     operation = operation_type(key, partition_request, pending, index)
                 operations.append((log_partition_index, operation))
                 index += 1
+
+    def _hash(self, group_id: str) -> int:
+        if group_id is not self._hashed_group:
+            self._hashed_group, self._group_hash = group_id, group_hash(group_id)
+        return self._group_hash
 
     def _run(self, operations: list[tuple[int, ShareOperation]], waited_ms: int) -> None:
         if not operations:

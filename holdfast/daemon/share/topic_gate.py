@@ -53,6 +53,7 @@ class TopicGate:
     """A gate before the share service: a topic made or enlarged a moment ago is found before a call for it is refused.
 
     Unknown means that a broker said so. Where none was queried in time, the answer is a retriable one.
+    One answer of a broker ends the look-ups of many requests: each goes on in a turn of its client.
     """
 
     def __init__(
@@ -81,16 +82,19 @@ class TopicGate:
         if image is not None:
             unknown = _find_unknown(request, image.topics)
             if unknown and self._service.is_active:
-                then = partial(self._handle_looked_up, api_key, request, respond, self._clock_ms())
+                then = partial(self._looked_up, api_key, request, respond, self._clock_ms())
                 self._metadata.look_up(unknown, caller, then, self._timeout_ms)
                 return
         self._service.handle(api_key, request, respond)
 
-    def _handle_looked_up(
+    def _looked_up(
         self, api_key: int, request: StateRequest, respond: Respond, began_ms: int, not_queried: Collection[bytes]
     ) -> None:
         if not_queried:
             respond = partial(_respond_in_doubt, respond, frozenset(not_queried))
+        request.caller.go_on(partial(self._carry_out, api_key, request, respond, began_ms))
+
+    def _carry_out(self, api_key: int, request: StateRequest, respond: Respond, began_ms: int) -> None:
         self._service.handle(api_key, request, respond, self._clock_ms() - began_ms)
 
 

@@ -2,23 +2,34 @@
 
 A client is a principal, or without login an address. So it gains nothing by opening more connections: they share its turns
 (`turns`) and its quota, and what is over the quota is not begun until some of the rest is answered.
+They share its backlog, too: what waited for an event goes on in its turns, however much of it one event sets free.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from holdfast.daemon.server.wire.requests import ANONYMOUS, RequestMemory
-from holdfast.daemon.server.wire.turns import Payer, Worker
+from holdfast.daemon.server.wire.turns import Backlog, Payer, Turns, Worker
 from holdfast.daemon.settings.components.listener import LimitSettings
 
 
 class Account:
     """The connections of one client."""
 
-    def __init__(self, name: str, limits: LimitSettings, node_memory: RequestMemory) -> None:
+    def __init__(
+        self,
+        name: str,
+        limits: LimitSettings,
+        node_memory: RequestMemory,
+        turns: Turns,
+        report_bug: Callable[[Exception], None],
+    ) -> None:
         self.name = name
         #: What the requests in flight of all of them take.
         self.memory = RequestMemory(node_memory)
         self.payer = Payer()
+        self.backlog = Backlog(self.payer, turns, report_bug)
         #: How many connections it has.
         self.connections = 0
         #: Those whose next request is over the quota, in the order in which they came.
@@ -49,9 +60,21 @@ class Account:
 class Accounts:
     """The clients of one server that have connections."""
 
-    def __init__(self, limits: LimitSettings, node_memory: RequestMemory) -> None:
+    def __init__(
+        self, limits: LimitSettings, node_memory: RequestMemory, turns: Turns, report_bug: Callable[[Exception], None]
+    ) -> None:
+        """Begin without a client.
+
+        Args:
+            limits: the quota of each.
+            node_memory: what the requests of all of them take.
+            turns: they take them.
+            report_bug: takes what a request raised that waited for an event and went on.
+        """
         self._limits = limits
         self._node_memory = node_memory
+        self._turns = turns
+        self._report_bug = report_bug
         self._open: dict[str, Account] = {}
         #: Those with connections that wait, or without any and with requests that have not ended.
         self._watched: dict[Account, None] = {}
@@ -67,7 +90,7 @@ class Accounts:
         name = host if principal == ANONYMOUS else principal
         account = self._open.get(name)
         if account is None:
-            account = self._open[name] = Account(name, self._limits, self._node_memory)
+            account = self._open[name] = Account(name, self._limits, self._node_memory, self._turns, self._report_bug)
         account.connections += 1
         return account
 

@@ -289,4 +289,5 @@ class Connection:
             memory,
             work_bytes,
             self.principal,
+            None if self._account is None else self._account.backlog,
         )

@@ -75,7 +75,7 @@ class Connections:
         self._open: dict[OpenConnection, None] = {}
         #: What requests in flight take, on all connections.
         self.memory = RequestMemory()
-        self.accounts = Accounts(limits, self.memory)
+        self.accounts = Accounts(limits, self.memory, self.turns, self._resumption_failed)
         self.buffers = Buffers(self._open.keys(), limits, self.memory)
         self._admission = Admission(limits)
         #: Connections with answers to be written in this turn of the loop.
@@ -189,6 +189,9 @@ class Connections:
                 self.turns.wait(connection)
         for worker in self.accounts.take_ready():
             self.turns.wait(worker)
+
+    def _resumption_failed(self, bug: Exception) -> None:
+        self.internal_errors.note_bug("request_resumption_failed", bug)
 
     def flush_soon(self, connection: OpenConnection) -> None:
         """Have `connection` write its answers at the end of this turn of the loop."""

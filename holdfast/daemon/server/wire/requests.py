@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final, NamedTuple, final
 
+from holdfast.daemon.server.wire.turns import Backlog
+
 #: Frames up to this size are handled in one step; larger ones are cut into steps, and wait where memory is short.
 SMALL_FRAME_BYTES: Final = 4_096
 
@@ -99,6 +101,7 @@ class Request:
 
     __slots__ = (
         "_answer_bytes",
+        "_backlog",
         "_client_id",
         "_memory",
         "_reserved_bytes",
@@ -129,6 +132,7 @@ class Request:
         memory: RequestMemory,
         work_bytes: int,
         principal: str = ANONYMOUS,
+        backlog: Backlog | None = None,
     ) -> None:
         self.api_key = api_key
         self.api_version = api_version
@@ -152,6 +156,8 @@ class Request:
         #: The answer, None until there is one; empty again once it has left.
         self.reply: Body | None = None
         self._memory = memory
+        #: Of its client; None: nobody takes turns.
+        self._backlog = backlog
         self._work_bytes = work_bytes
         #: Promised to state batches, and all that is promised.
         self._reserved_bytes = 0
@@ -175,6 +181,13 @@ class Request:
         self._reserved_bytes = reserved_bytes
         self.count_answer_bytes(size_bytes)
         return True
+
+    def go_on(self, task: Callable[[], None]) -> None:
+        """Run a task of this request, which waited for an event, in a turn of its client."""
+        if self._backlog is None:
+            task()
+        else:
+            self._backlog.add(task)
 
     def end_work(self) -> None:
         """Give back what carrying it out takes; what its answer takes, it keeps."""

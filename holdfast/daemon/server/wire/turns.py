@@ -13,6 +13,8 @@ loop in which it arrived.
 Small requests of several connections that came in one turn are one step, which cannot be divided and makes nobody pause
 (`request_batch`); each pays for its part.
 
+Requests that waited for one event go on when it comes, all of them at once; each of them is a step of its client's (`Backlog`).
+
 No step counts for more than a hundred slices: whoever had one when the machine was suspended, or the process stopped, neither
 used that time nor pauses for as long.
 """
@@ -20,6 +22,7 @@ used that time nor pauses for as long.
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable
 from heapq import heappop, heappush
 from typing import Final
@@ -71,6 +74,35 @@ class Worker:
         It must not raise, for others wait for their turn behind it.
         """
         raise NotImplementedError
+
+
+class Backlog(Worker):
+    """The tasks of a client that waited for an event, each of them one step of its turns."""
+
+    def __init__(self, payer: Payer, turns: Turns, report_bug: Callable[[Exception], None]) -> None:
+        """Begin without a task; `payer` pays for all of them, and a task that raises is reported."""
+        super().__init__(payer)
+        self._turns = turns
+        self._report_bug = report_bug
+        self._tasks: deque[Callable[[], None]] = deque()
+
+    def add(self, task: Callable[[], None]) -> None:
+        """Run a task when its turn comes, after those that were added before."""
+        self._tasks.append(task)
+        self._turns.wait(self)
+
+    def work(self, ends_s: float) -> bool:
+        """See `Worker`."""
+        tasks, clock = self._tasks, self._turns.clock
+        while tasks:
+            task = tasks.popleft()
+            try:
+                task()
+            except Exception as bug:  # the others are not to wait for ever
+                self._report_bug(bug)
+            if clock() >= ends_s:
+                break
+        return bool(tasks)
 
 
 class Turns:

@@ -402,6 +402,20 @@ def test_start_up_needs_a_partition(house: House) -> None:
         ShareService(house.runtime, house.metrics, lambda: 0.0, InternalErrors(Counter())).start_up(0)
 
 
+def test_places_are_right_whatever_group_was_hashed_before(house: House) -> None:
+    groups = ["a" * 300, "b" * 300, "a" * 300, "g1"]  # longer ones are not remembered
+    for group_id in groups:
+        asked = [ask(INITIALIZE, partition) for partition in range(4)]
+        assert codes(house.call(INITIALIZE, (TOPIC, asked), group_id=group_id)) == [(TOPIC, [(n, 0) for n in range(4)])]
+        asked = [ask(READ, partition) for partition in range(4)]
+        [(_, results)] = house.call(READ, (TOPIC, asked), group_id=group_id)
+        assert [result.start_offset for _, result in results] == [100] * 4  # type: ignore[union-attr]
+        for partition in range(4):
+            key = SharePartitionKey(group_id, TOPIC, partition)
+            shard = house.runtime.worlds[log_partition(key, PARTITION_COUNT)].shard
+            assert shard.state.newest(key) is not None
+
+
 def test_the_memory_of_places_is_bounded() -> None:
     house = House(key_cache_size_max=3)
     for partition in range(20):

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from time import monotonic
 
 from holdfast.api import share_state
 from holdfast.daemon.server.api_table import APIS
 from holdfast.daemon.server.wire.accounts import Account, Accounts
 from holdfast.daemon.server.wire.connection import NEED_DATA, NEED_QUOTA, Connection
 from holdfast.daemon.server.wire.requests import ANONYMOUS, Request, RequestMemory
-from holdfast.daemon.server.wire.turns import Payer, Worker
+from holdfast.daemon.server.wire.turns import Payer, Turns, Worker
 from holdfast.daemon.settings.components.listener import LimitSettings
 from holdfast.kafka.protocol import frames
 from tests.waiting import wait_until
@@ -34,8 +35,16 @@ class Idler(Worker):
         return False
 
 
+def unused(bug: Exception) -> None:
+    raise bug
+
+
+def make_accounts() -> Accounts:
+    return Accounts(LIMITS, RequestMemory(), Turns(5, monotonic), unused)
+
+
 def test_a_client_is_a_principal_or_without_login_an_address() -> None:
-    accounts = Accounts(LIMITS, RequestMemory())
+    accounts = make_accounts()
     first = accounts.enter("User:a", "10.0.0.1")
     assert accounts.enter("User:a", "10.0.0.2") is first
     assert accounts.enter("User:b", "10.0.0.1") is not first
@@ -46,7 +55,7 @@ def test_a_client_is_a_principal_or_without_login_an_address() -> None:
 
 
 def test_an_account_ends_with_its_last_connection_and_the_last_of_its_requests() -> None:
-    accounts, node, one, two = Accounts(LIMITS, RequestMemory()), RequestMemory(), Idler(), Idler()
+    accounts, node, one, two = make_accounts(), RequestMemory(), Idler(), Idler()
     account = accounts.enter("User:a", "h")
     account.memory.count_work(1, 10)
     request = Request(85, 1, 1, b"", b"", 0, "h:1", account.memory, 10)
@@ -63,7 +72,7 @@ def test_an_account_ends_with_its_last_connection_and_the_last_of_its_requests()
 
 
 def test_as_many_connections_try_again_as_there_is_room_for_requests() -> None:
-    accounts, idlers = Accounts(LIMITS, RequestMemory()), [Idler() for _ in range(6)]
+    accounts, idlers = make_accounts(), [Idler() for _ in range(6)]
     account = accounts.enter("User:a", "h")
     account.memory.requests = 4
     for idler in (*idlers, idlers[0]):
@@ -80,7 +89,7 @@ def test_as_many_connections_try_again_as_there_is_room_for_requests() -> None:
 
 
 def test_a_running_node_keeps_to_another_quota_at_once() -> None:
-    accounts = Accounts(LIMITS, RequestMemory())
+    accounts = make_accounts()
     account = accounts.enter("User:a", "h")
     account.memory.requests = 4
     assert not account.has_room(is_large=False)
@@ -93,7 +102,7 @@ def test_a_running_node_keeps_to_another_quota_at_once() -> None:
 
 def test_a_connection_says_that_its_client_has_all_it_may_have_and_goes_on_when_it_has_not() -> None:
     node = RequestMemory()
-    account = Account("User:a", LIMITS, node)
+    account = Account("User:a", LIMITS, node, Turns(5, monotonic), unused)
     one, two = (Connection(APIS, LIMITS, "h:1", 0, node) for _ in range(2))
     for connection in (one, two):
         connection.join(account)
