@@ -5,7 +5,7 @@ Each log partition is shown as of its newest manifest. The sum of digests is not
 `read_snapshots.py` does that too.
 
 Example, not run: tests/real/job/test_examples.py runs it under Spark:
-    spark-submit --packages org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.0,org.apache.spark:spark-avro_2.13:4.0.0 \
+    spark-submit --packages org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0,org.apache.spark:spark-avro_2.13:4.2.0 \
         examples/read_snapshots_spark.py --bootstrap-server 127.0.0.1:9092
 """
 

@@ -25,9 +25,9 @@ BOOTSTRAP_CHECKPOINT = "bootstrap.checkpoint"
 
 _REMEDY = "make room there, or name a directory that this user may write by HOLDFAST_CACHE"
 
-#: The connector, and the jars of its that Spark 4.0 does not bring.
-SPARK_KAFKA_VERSION = "4.0.0"
-SPARK_KAFKA_CLIENTS_VERSION = "3.9.0"
+#: The connector, and the jars of its that Spark 4.2 does not bring.
+SPARK_KAFKA_VERSION = "4.2.0"
+SPARK_KAFKA_CLIENTS_VERSION = "3.9.2"
 
 _KAFKA = JarSet(
     title=f"Apache Kafka {KAFKA_VERSION}",

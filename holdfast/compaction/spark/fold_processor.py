@@ -122,7 +122,7 @@ class FoldingProcessor(StatefulProcessor):
     def handleInputRows(  # noqa: N802  # the names are PySpark's
         self,
         key: Any,  # noqa: ANN401
-        rows: Iterator[pd.DataFrame],
+        rows: Iterator[Any],
         timerValues: TimerValues,  # noqa: N803
     ) -> Iterator[pd.DataFrame]:
         """Fold one batch of a log partition's records, which arrive in any order, and yield the rows of `OUTPUT`."""

@@ -16,4 +16,4 @@ import holdfast.compaction.spark.fold_processor  # noqa: F401  # the same
 if __name__ == "__main__":
     # A worker looks for garbage after each task, and none is ever found in what all have imported.
     gc.freeze()
-    daemon.manager()  # type: ignore[no-untyped-call]
+    daemon.manager()

@@ -20,11 +20,16 @@ from tests.pure.docs.test_operations import pins
 from tools.log_events import sites
 
 PAGE = (ROOT / "docs" / "spark.md").read_text()
+EXAMPLE = (ROOT / "examples" / "read_snapshots_spark.py").read_text()
 
 
-def test_the_connector_is_the_one_that_the_job_fetches() -> None:
-    found = set(re.findall(r"org.apache.spark:spark-sql-kafka-0-10_2.13:([\d.]+)", PAGE))
-    assert found == {SPARK_KAFKA_VERSION}
+def test_connector_and_avro_are_of_the_version_that_the_job_fetches() -> None:
+    found = re.findall(r"org.apache.spark:spark-(sql-kafka-0-10|avro)_2.13:([\d.]+)", PAGE + EXAMPLE)
+    assert set(found) == {("sql-kafka-0-10", SPARK_KAFKA_VERSION), ("avro", SPARK_KAFKA_VERSION)}
+
+
+def test_the_connector_is_of_the_locked_version_of_spark() -> None:
+    assert pins("requirements.lock")["pyspark"].startswith(f"pyspark=={SPARK_KAFKA_VERSION} ")
 
 
 def test_the_exit_codes_are_those_of_the_tool() -> None:

@@ -198,7 +198,7 @@ async def test_the_queries_of_the_page_answer(tmp_path: Path) -> None:
     queries = code_behind((EXAMPLES.parent / "docs" / "log-format.md").read_text(), "history queries")
     (tmp_path / "queries.sql").write_text(queries.replace("/var/lib/holdfast/history", str(tmp_path / "history")))
     (tmp_path / "script.py").write_text(RUN_QUERIES)
-    command = spark_submit(tmp_path / "script.py", packages="org.apache.spark:spark-avro_2.13:4.0.0")
+    command = spark_submit(tmp_path / "script.py", packages="org.apache.spark:spark-avro_2.13:4.2.0")
     printed, _ = await run(*command, str(tmp_path / "queries.sql"))
     per_day, moved = map(json.loads, printed.splitlines())
     assert {kind: changes for _, _, kind, changes in per_day} == Counter(row["kind"] for row in rows)

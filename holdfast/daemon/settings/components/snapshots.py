@@ -18,7 +18,7 @@ OWNED_SPARK_PROPERTIES: Final = {
 
 
 #: What Spark takes; of another text its Java says so on standard error, and ends.
-#: Source: `SparkMasterRegex` and `SparkSubmit` of Spark 4.0.
+#: Source: `SparkMasterRegex` and `SparkSubmit` of Spark 4.2.
 _MASTER: Final = re.compile(
     r"yarn|spark://.+|k8s://.+|local(\[(\d+|\*)(\s*,\s*\d+)?\])?|local-cluster\[\s*\d+\s*,\s*\d+\s*,\s*\d+\s*\]"
 )
