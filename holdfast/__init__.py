@@ -10,6 +10,7 @@ The rooms, top down; imports point downwards only, and `lint-imports` checks it:
 - `records`: what is in the log, and the rule which records count.
 - `kafka`: Apache Kafka from a client's side. `jars`: Java and its jars.
 - `metrics`, `distribution`: instruments; name and version. `clock`, `backoff`: the clock of waits, and pauses between tries.
+- `hidden_texts`: secrets, which stand in no line that others read.
 - `children`: child processes. `service`: what a service manager is notified of.
 
 README.md draws them as a tree, docs/glossary.md has the words.

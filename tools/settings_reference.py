@@ -75,7 +75,7 @@ No value keeps a node from its start:
 Each of them is in the event `cluster_setting_refused` with its reason, and in `holdfast config list`.
 Two commands at the same moment are checked against the same values, and the later record holds.
 
-Each node has these for itself, and `holdfast config set` refuses them, with all properties of the client and all secrets:
+Each node has these for itself, and `holdfast config set` refuses them, with all properties of Kafka's client and of Spark, and all secrets:
 
 | Name | Why |
 | --- | --- |

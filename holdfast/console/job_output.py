@@ -19,9 +19,10 @@ from rich.live import Live
 from holdfast.compaction.child_lines import ChildLines
 from holdfast.compaction.progress import RunProgress, to_json
 from holdfast.console.show.job_progress import line_of, view_of
-from holdfast.daemon.settings.logging import HIDDEN_TEXTS, configure_logging
+from holdfast.daemon.settings.logging import configure_logging
 from holdfast.daemon.settings.models import Settings
 from holdfast.daemon.settings.secrets import secrets_of
+from holdfast.hidden_texts import HIDDEN_TEXTS
 
 _STDERR: Final = 2
 

@@ -17,6 +17,7 @@ from aiokafka.errors import IllegalSaslStateError, KafkaConnectionError, KafkaEr
 from aiokafka.record.default_records import DefaultRecordBatchBuilder  # type: ignore[import-untyped]  # as above
 from aiokafka.record.memory_records import MemoryRecords  # type: ignore[import-untyped]  # as above
 
+from holdfast.hidden_texts import HIDDEN_TEXTS
 from holdfast.kafka.errors import ConnectionFailed
 from holdfast.kafka.oauth.sources import MECHANISM
 from holdfast.kafka.oauth.tokens import TokenKeeper
@@ -63,7 +64,8 @@ class _TokenLogin:
             fields += [f"{name}={value}" for name, value in self._tokens.extensions.items()]
             return "".join(f"{field}\x01" for field in ("n,,", *fields, "")).encode(), True
         if answer:
-            raise ConnectionFailed(f"the broker refuses the token: {answer.decode(errors='replace')}")
+            why = HIDDEN_TEXTS.hide(answer.decode(errors="replace"))  # it may repeat the token
+            raise ConnectionFailed(f"the broker refuses the token: {why}")
         return None
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from holdfast.hidden_texts import HIDDEN_TEXTS
 from holdfast.kafka.errors import PropertyRefused
 from holdfast.kafka.oauth.sources import MECHANISM, Bearer, parse_bearer
 
@@ -42,6 +43,7 @@ _MAPPED: Final = frozenset(
         "enable.ssl.certificate.verification",
     }
 )
+_SECRETS: Final = ("sasl.password", "sasl.oauthbearer.client.secret", "ssl.key.password")
 #: Of these, what a running node may take over: all but whether there are TLS and a login.
 RENEWABLE: Final = _MAPPED - {"security.protocol"}
 _SECURITY_PREFIXES: Final = ("security.", "sasl.", "ssl.", "enable.ssl.", "enable.sasl.", "https.")
@@ -121,11 +123,12 @@ def _read_properties(path: Path) -> dict[str, str]:
 
 
 def parse_security(properties: Mapping[str, str]) -> Security:
-    """Return what the properties say about security.
+    """Return what the properties say about security; the secrets among them stand in no log line from then on.
 
     Raises:
         PropertyRefused: one has no counterpart in the other clients, or a value is wrong.
     """
+    HIDDEN_TEXTS.add(properties[name] for name in _SECRETS if properties.get(name))
     for name in properties:
         if name.startswith(_SECURITY_PREFIXES) and name not in _MAPPED:
             raise PropertyRefused(f"kafka.{name} is not supported; use {', '.join(sorted(_MAPPED))}.")

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from holdfast.daemon.settings.secrets import hide
+from holdfast.hidden_texts import hide
 
 _CUT: Final = b"\n(cut: the bundle has no room for the rest)\n"
 

@@ -14,6 +14,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from holdfast.daemon.login.tls import NamedFile, TlsFiles
 from holdfast.daemon.settings.components.http import HttpSettings
+from holdfast.hidden_texts import HIDDEN_TEXTS
 from holdfast.kafka.addresses import parse_address
 
 #: Characters of the file that are read.
@@ -96,7 +97,9 @@ class TokenGuard:
         read_of = (found.st_mtime_ns, found.st_size, found.st_ino)
         if read_of != self._read_of:
             with open(self._path, encoding="utf-8", errors="replace") as file:
-                self._token = file.readline(_TOKEN_MAX).strip().encode()
+                token = file.readline(_TOKEN_MAX).strip()
+            HIDDEN_TEXTS.add_token(token)
+            self._token = token.encode()
             self._read_of = read_of
 
 

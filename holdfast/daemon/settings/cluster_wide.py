@@ -9,6 +9,7 @@ TAKEN_OVER_WHILE_RUNNING: Final = frozenset({"log_level"})
 
 _LISTENS_FIRST: Final = "a node listens before it reads the config topic"
 _FINDS_TOPIC: Final = "a node finds the config topic by it"
+_WHERE_JOB_RUNS: Final = "it is where the job takes the log, and how it logs in to Kafka"
 _NODE_ONLY: Final = {
     "node_id": "each node has one of its own",
     "listen": "each node has an address of its own",
@@ -23,11 +24,15 @@ _NODE_ONLY: Final = {
     "log_format": "the lines of each node go to whatever runs it",
     "take_over": "it would have all nodes replace each other",
     "compaction.run": "one node alone runs the job",
+    "compaction.master": _WHERE_JOB_RUNS,
+    "compaction.checkpoint.dir": _WHERE_JOB_RUNS,
+    "compaction.history.dir": _WHERE_JOB_RUNS,
     "state_topic": _FINDS_TOPIC,
 }
 _NODE_ONLY_BEGINNINGS: Final = {
     "kafka.": _FINDS_TOPIC,
     "config.": _FINDS_TOPIC,
+    "spark.": "whoever writes the config topic could have Spark run programs of his own",
     "http.": "each node has a port and files of its own",
     "listener.": _LISTENS_FIRST,
     "ssl.": _LISTENS_FIRST,

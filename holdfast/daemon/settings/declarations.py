@@ -1,11 +1,11 @@
 """How a setting is declared: its default, what it does, its bounds, and the names it may be given under."""
 
-import re
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
+from holdfast.hidden_texts import REDACTED, URL_PASSWORD
 from holdfast.kafka.addresses import parse_address
 
 MIB = 1024 * 1024
@@ -26,9 +26,6 @@ _SECRET_PARTS = (
     "sasl.oauthbearer.config",
     "assertion",
 )
-REDACTED = "(hidden)"
-#: As in `https://user:password@host`.
-URL_PASSWORD = re.compile(r"(?<=://)[^/\s@]+:[^/\s@]+(?=@)")
 
 
 def is_secret(name: str) -> bool:

@@ -412,7 +412,7 @@ def _explain(detail: Any, given: Mapping[str, Given]) -> str:  # noqa: ANN401
     ):  # pydantic's; what a check of ours says is better than what the declaration says
         why = f"it must be {expected(KNOWN[name].field) if name in KNOWN else 'a text, a number, true or false'}"
     value, origin = given.get(name, Given(None, "by default"))
-    return f"{name} is {'hidden' if is_secret(name) else _show(value)} ({origin}); {why}."
+    return f"{name} is {'hidden' if is_secret(name) else _show(redact(name, value))} ({origin}); {why}."
 
 
 def _show(value: object) -> str:

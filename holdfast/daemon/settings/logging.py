@@ -1,6 +1,7 @@
 """What the node says: one line an event, JSON for machines or text for people on a terminal, on stderr.
 
-Events are short sentences; what varies is in named fields. Lines of libraries come out in the same form.
+Events are short sentences; what varies is in named fields. Lines of libraries come out in the same form, from *warning* on whatever
+`log_level` says: below, they show what they send and receive, a login by password or token with it, and many may set the level.
 Fields whose names say that they hold a secret are hidden, and so are the secrets of the settings in any value.
 Names of events and of fields are not rewritten here: they are ours, alarms look for them, and a password may be a word of theirs.
 """
@@ -22,10 +23,10 @@ from typing import IO, Any, Final
 import structlog
 
 from holdfast.daemon.brokers.silence import IsLeftOut, none_left_out
-from holdfast.daemon.settings.declarations import REDACTED, is_secret
+from holdfast.daemon.settings.declarations import is_secret
 from holdfast.daemon.settings.log_line_limits import TracebackLimit, bound_text
 from holdfast.daemon.settings.models import LoggingSettings
-from holdfast.daemon.settings.secrets import HiddenTexts
+from holdfast.hidden_texts import HIDDEN_TEXTS, REDACTED
 from holdfast.metrics.instruments import Counter
 from holdfast.metrics.line_limit import LineLimit
 
@@ -33,12 +34,15 @@ _log = structlog.get_logger(__name__)
 
 #: A client may put anything into what it sends; its part of a line is cut to so many characters.
 _CLIENT_TEXT_MAX: Final = 300
+#: And so many are looked through for secrets, which takes time.
+_CLIENT_TEXT_SEEN_MAX: Final = 10_000
 
 #: Of a kept line that is longer, the beginning says what it is about.
 _KEPT_CHARACTERS_MAX: Final = 1_000
 
-#: The logger of everything that does not use structlog.
-_ROOT_LEVEL: Final = logging.WARNING
+#: Of the lines of libraries, the least important that are written.
+_LIBRARIES_LEVEL: Final = logging.WARNING
+_OURS: Final = "holdfast"
 _PRIVATE_MODE: Final = 0o600
 #: Fields that name what a line is about.
 _NAMING: Final = frozenset({"event", "level", "logger", "timestamp"})
@@ -71,7 +75,6 @@ class LastLines:
 
 #: As the logging itself, these are of the process.
 LAST_LINES: Final = LastLines()
-HIDDEN_TEXTS: Final = HiddenTexts()
 #: Lines of the audit log that its file did not take.
 AUDIT_UNWRITTEN: Final = Counter()
 
@@ -118,6 +121,8 @@ def configure_logging(
         cache_logger_on_first_use=False,
     )
     handler = logging.StreamHandler(stream)
+    # Some libraries set the levels of their loggers themselves.
+    handler.addFilter(_is_to_be_written)
     handler.addFilter(TracebackLimit(settings.client_lines_per_minute_max))
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
@@ -189,10 +194,14 @@ class _AuditFile(logging.handlers.WatchedFileHandler):
 
 
 def set_level(log_level: str) -> None:
-    """Write lines from a level on: ours, and of libraries only what is wrong, or all where everything is wanted."""
-    level = log_level.upper()
-    logging.getLogger().setLevel(level if level == "DEBUG" else max(_ROOT_LEVEL, logging.getLevelNamesMapping()[level]))
-    logging.getLogger("holdfast").setLevel(level)
+    """Write lines of ours from a level on; of libraries those that tell of something wrong alone, and no more than of ours."""
+    level = logging.getLevelNamesMapping()[log_level.upper()]
+    logging.getLogger().setLevel(max(_LIBRARIES_LEVEL, level))
+    logging.getLogger(_OURS).setLevel(level)
+
+
+def _is_to_be_written(record: logging.LogRecord) -> bool:
+    return record.levelno >= _LIBRARIES_LEVEL or record.name.partition(".")[0] in (_OURS, AUDIT_LOGGER)
 
 
 def form_for_people(settings: LoggingSettings, stream: IO[str], *, may_be_coloured: bool) -> LineForPeople | None:
@@ -252,7 +261,8 @@ class ClientLines:
         fields = self._limit.admit(kind)
         if fields is not None:
             # Before the cut, which could leave a part of a secret that nobody recognizes.
-            _log.warning(kind, client=client, text=HIDDEN_TEXTS.hide(text)[:_CLIENT_TEXT_MAX], **fields)
+            shown = HIDDEN_TEXTS.hide(text[:_CLIENT_TEXT_SEEN_MAX])[:_CLIENT_TEXT_MAX]
+            _log.warning(kind, client=client, text=shown, **fields)
 
 
 class LibraryLines:

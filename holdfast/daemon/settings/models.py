@@ -284,7 +284,8 @@ class LoggingSettings(Component):
     )
     log_level: Literal["debug", "info", "warning", "error"] = setting(
         "info",
-        "The least important lines that are written; a running node takes it over at SIGHUP, and at once from the config topic.",
+        "The least important lines that are written; a running node takes it over at SIGHUP, and at once from the config topic. Of "
+        "libraries, only warnings and errors are.",
     )
     client_lines_per_minute_max: int = count(
         10,

@@ -8,9 +8,10 @@ import structlog
 from holdfast.daemon.settings.cluster_wide import TAKEN_OVER_WHILE_RUNNING
 from holdfast.daemon.settings.declarations import redact
 from holdfast.daemon.settings.file_env_flags import ConfigError, Loaded, to_flags
-from holdfast.daemon.settings.logging import HIDDEN_TEXTS, set_level
+from holdfast.daemon.settings.logging import set_level
 from holdfast.daemon.settings.models import Settings
 from holdfast.daemon.settings.secrets import secrets_of
+from holdfast.hidden_texts import HIDDEN_TEXTS
 from holdfast.kafka.connection_options import LiveProperties
 from holdfast.kafka.errors import PropertyRefused
 from holdfast.kafka.security import RENEWABLE, files_of

@@ -23,9 +23,9 @@ from holdfast.compaction.child_lines import ChildLines
 from holdfast.compaction.progress import RunProgress, from_json
 from holdfast.daemon.internal_errors import InternalErrors
 from holdfast.daemon.settings.file_env_flags import to_flags
-from holdfast.daemon.settings.logging import HIDDEN_TEXTS
 from holdfast.daemon.settings.models import KafkaSettings, Settings
 from holdfast.daemon.snapshots.job_metrics import JobMetrics
+from holdfast.hidden_texts import HIDDEN_TEXTS
 
 _log = structlog.get_logger(__name__)
 

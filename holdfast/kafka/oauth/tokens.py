@@ -1,6 +1,7 @@
 """Tokens as they are shown to brokers: fetched or read, looked at for their end, and kept until most of their time is over.
 
 Everything here blocks; several threads may share a keeper.
+A token is hidden from all lines before anything is done with it: an endpoint or a broker may repeat it in the text of a refusal.
 """
 
 import json
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 from urllib.parse import urlencode, urlsplit
 
+from holdfast.hidden_texts import HIDDEN_TEXTS
 from holdfast.kafka.errors import ConnectionFailed
 from holdfast.kafka.oauth.sources import Bearer, TokenEndpoint, TokenFile
 
@@ -71,6 +73,7 @@ class TokenKeeper:
         return token
 
     def _checked(self, text: str, place: str) -> Token:
+        HIDDEN_TEXTS.add_token(text)
         expires_s = _read_end(text, place)
         if expires_s <= self._clock_s():
             ended = datetime.fromtimestamp(expires_s, UTC).isoformat(timespec="seconds")
@@ -108,7 +111,8 @@ def _fetch(endpoint: TokenEndpoint, timeout_s: float) -> str:
         answer, token = {}, None
     if not isinstance(token, str):
         why = answer.get("error_description") or answer.get("error") if isinstance(answer, dict) else None
-        raise ConnectionFailed(f"{endpoint.url} gave no token: HTTP status {status}{f', {why}' if why else ''}")
+        shown = f", {HIDDEN_TEXTS.hide(str(why))}" if why else ""
+        raise ConnectionFailed(f"{endpoint.url} gave no token: HTTP status {status}{shown}")
     return token
 
 

@@ -148,3 +148,20 @@ def test_every_setting_that_may_hold_for_all_nodes_can_be_set_to_its_default() -
         value = getattr(getattr(settings, known.component) if known.component else settings, known.attribute)
         text = ",".join(value) if isinstance(value, tuple) else str(value)
         assert refused({name: text}) == {}, name
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "spark.driver.extraJavaOptions",
+        "spark.jars",
+        "spark.pyspark.python",
+        "compaction.master",
+        "compaction.checkpoint.dir",
+        "compaction.history.dir",
+    ],
+)
+def test_nobody_runs_programs_of_his_own_on_a_nodes_host_by_the_config_topic(name: str) -> None:
+    with pytest.raises(ConfigError, match="cannot be set for all nodes"):
+        cluster_wide_name(name)
+    assert name in refused({name: "spark://host:7077"})

@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 import structlog
 
-from holdfast.daemon.settings.declarations import REDACTED
 from holdfast.daemon.settings.file_env_flags import describe, load_settings
 from holdfast.daemon.settings.logging import (
     AUDIT_LOGGER,
@@ -23,7 +22,8 @@ from holdfast.daemon.settings.logging import (
     open_audit_file,
 )
 from holdfast.daemon.settings.models import LoggingSettings
-from holdfast.daemon.settings.secrets import HiddenTexts, secrets_of
+from holdfast.daemon.settings.secrets import secrets_of
+from holdfast.hidden_texts import REDACTED, HiddenTexts
 
 SECRET = "open sesame"
 
