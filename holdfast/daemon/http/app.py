@@ -2,6 +2,7 @@
 
 All of it runs on the loop of the node.
 Health is answered at once; of what may be large, one answer is made at a time and in pieces, between which the loop turns.
+A command that waits for Kafka or for other nodes keeps no other answer waiting.
 """
 
 from __future__ import annotations
@@ -86,7 +87,7 @@ class _Pages:
     def __init__(self, node: NodeView, guard: HttpGuard) -> None:
         self._node = node
         self._guard = guard
-        #: Held while an answer is made that may be large.
+        #: Held while an answer is made that may be large, and over no wait for anybody else.
         self._turn = asyncio.Lock()
 
     def guarded(self, answer: _Answer, admits: Callable[[Headers], bool] | None = None) -> _Answer:
@@ -142,8 +143,7 @@ class _Pages:
             except QueryRefused as refused:
                 return _refusal(400, str(refused))
             client = "unknown" if request.client is None else request.client.host
-            async with self._turn:
-                body = await _run(self._node.admin, AdminRequest(query.command, arguments), client)
+            body = await self._run(AdminRequest(query.command, arguments), client)
             code, message, result = split_admin_response(body)
             if code == ErrorCode.NONE:
                 return Response(result, media_type=_JSON)
@@ -151,24 +151,25 @@ class _Pages:
 
         return answer
 
+    async def _run(self, request: AdminRequest, client: str) -> bytes:
+        """Run a command that changes nothing; returns the body of its answer."""
+        answered: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+
+        def respond(body: bytes) -> None:
+            if not answered.done():
+                answered.set_result(body)
+
+        steps = self._node.admin.handle(request, respond, client)
+        if steps is not None:
+            async with self._turn:
+                for _ in steps:
+                    await asyncio.sleep(0)
+        return await answered
+
     async def report_bug(self, request: Request, error: Exception) -> Response:
         """Answer what a bug of ours kept from its answer."""
         self._node.internal_errors.note_bug("http_request_failed", error, path=request.url.path)
         return _refusal(500, "The request failed in the node; its log says why.")
-
-
-async def _run(admin: Admin, request: AdminRequest, client: str) -> bytes:
-    """Run a command that changes nothing; returns the body of its answer."""
-    answered: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
-
-    def respond(body: bytes) -> None:
-        if not answered.done():
-            answered.set_result(body)
-
-    steps = admin.handle(request, respond, client)
-    for _ in steps or ():
-        await asyncio.sleep(0)
-    return await answered
 
 
 def _refusal(status: int, text: str, headers: Mapping[str, str] | None = None) -> Response:

@@ -43,29 +43,48 @@ class TokenKeeper:
         self.extensions: Mapping[str, str] = bearer.extensions
         self._source = bearer.source
         self._clock_s = clock_s
+        #: Held while one is fetched.
         self._lock = threading.Lock()
+        #: How many fetches have failed, and why the last one did.
+        self._failures = 0
+        self._failure = ""
         self._kept: Token | None = None
         #: When the next one is wanted.
         self._renew_s = 0.0
 
     def token(self, timeout_s: float) -> Token:
-        """Return a token that has not expired; blocks while one is fetched, `timeout_s` at most in each of its steps.
+        """Return a token that has not expired; blocks while the first one is fetched, `timeout_s` at most in each of its steps.
+
+        While another thread fetches the next one, the one before serves as long as it holds.
+        Callers that wait for a fetch share its failure.
 
         Raises:
             ConnectionFailed: there is none.
         """
         if isinstance(self._source, TokenFile):
             return self._checked(_read(self._source.path), str(self._source.path))
-        with self._lock:
+        failures = self._failures
+        if not self._lock.acquire(blocking=False):
+            kept = self._kept
+            if kept is not None and self._clock_s() < kept.expires_s:
+                return kept
+            self._lock.acquire()
+        try:
             if self._kept is not None and self._clock_s() < self._renew_s:
                 return self._kept
+            if self._failures != failures:
+                raise ConnectionFailed(self._failure)
             return self._renew(self._source, timeout_s)
+        finally:
+            self._lock.release()
 
     def _renew(self, endpoint: TokenEndpoint, timeout_s: float) -> Token:
         try:
             token = self._checked(_fetch(endpoint, timeout_s), endpoint.url)
-        except ConnectionFailed:
+        except ConnectionFailed as failure:
             if self._kept is None or self._clock_s() >= self._kept.expires_s:
+                self._failures += 1
+                self._failure = str(failure)
                 raise
             return self._kept  # it holds for a while yet, and the next connection tries again
         now_s = self._clock_s()

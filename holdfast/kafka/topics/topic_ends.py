@@ -56,7 +56,7 @@ class TopicEnds(NamedTuple):
 
 
 class TopicEndSource:
-    """Queries to brokers over connections that last for one query, one query at a time."""
+    """Queries to brokers over connections that last for one query; one that waits for a silent broker keeps no other waiting."""
 
     def __init__(self, options: ConnectionOptions, leaders: TopicLeaders, *, timeout_ms: int, waiting_max: int) -> None:
         """Connect nowhere before the first query.
@@ -65,14 +65,13 @@ class TopicEndSource:
             options: how to connect.
             leaders: finds who leads what.
             timeout_ms: bound of each answer of a broker, and of a query in all.
-            waiting_max: queries that may wait, with the one in flight.
+            waiting_max: queries that may wait for brokers at once.
         """
         self._options = options
         self._leaders = leaders
         self._timeout_ms = timeout_ms
         self._waiting_max = waiting_max
-        self._turn = asyncio.Lock()
-        #: Queries, with the one in flight.
+        #: Queries in flight.
         self._waiting = 0
 
     async def look_up(self, wanted: Mapping[bytes, Collection[int]]) -> dict[bytes, TopicEnds]:
@@ -88,7 +87,7 @@ class TopicEndSource:
         found: dict[Place, Ends] = {}
         self._waiting += 1
         try:
-            async with asyncio.timeout(self._timeout_ms / 1_000), self._turn:
+            async with asyncio.timeout(self._timeout_ms / 1_000):
                 for number in range(_TRIES):
                     await asyncio.sleep(number * _PAUSE_S)
                     missing = await self._query(missing, names, found)

@@ -21,6 +21,7 @@ from holdfast.daemon.server.admin import Admin, AdminCommand, AdminError, NodeSt
 from holdfast.daemon.settings.components.http import HttpSettings
 from holdfast.metrics.instruments import Counter
 from holdfast.metrics.registry import Registry
+from tests.waiting import wait_until
 from tests.world.http import Answer, get
 
 ROWS = [{"partition": 0, "state": "loading", "records_read": 7, "next_offset": 9, "why": None}]
@@ -159,6 +160,28 @@ async def test_a_command_that_waits_or_has_many_steps_is_answered_at_its_end() -
     async with serving(Node(resolve_topic=wait, share_partitions=step)) as ask:
         assert (await ask(f"{PREFIX}resolve-topic?name=a")).json() == {"id": 1}
         assert (await ask(f"{PREFIX}share-partitions")).json() == {"next": None}
+
+
+async def test_a_command_that_waits_for_others_keeps_no_other_answer_waiting() -> None:
+    answered, waiting = asyncio.Event(), list[str]()
+
+    async def wait(arguments: dict[str, Any]) -> object:
+        waiting.append(arguments["name"])
+        await answered.wait()
+        return {"id": 1}
+
+    def step(arguments: dict[str, Any]) -> Generator[None, None, object]:
+        yield
+        return {"next": None}
+
+    async with serving(Node(resolve_topic=wait, share_partitions=step)) as ask:
+        silent = [asyncio.create_task(ask(f"{PREFIX}resolve-topic?name=t{number}")) for number in range(5)]
+        await wait_until(lambda: len(waiting) == 5)  # all at once, too
+        assert (await ask("/metrics")).status == 200
+        assert (await ask(f"{PREFIX}share-partitions")).json() == {"next": None}
+        assert not any(each.done() for each in silent)
+        answered.set()
+        assert [(await each).json() for each in silent] == [{"id": 1}] * 5
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import json
 import threading
 from base64 import urlsafe_b64encode
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -16,6 +17,7 @@ from holdfast.kafka.errors import ConnectionFailed, PropertyRefused
 from holdfast.kafka.librdkafka import _with_tokens
 from holdfast.kafka.oauth.sources import Bearer, TokenEndpoint, TokenFile, parse_bearer
 from holdfast.kafka.oauth.tokens import TokenKeeper
+from tests.waiting import PATIENCE_S, block_until
 
 NOW_S = 1_000_000.0
 
@@ -38,6 +40,9 @@ class Endpoint:
     """A token endpoint that gives what it is told to, once each."""
 
     def __init__(self) -> None:
+        #: While it is not set, requests wait for their answers.
+        self.is_answering = threading.Event()
+        self.is_answering.set()
         self.answers: list[tuple[int, bytes]] = []
         #: Path, login and form of each request.
         self.requests: list[tuple[str, str | None, bytes]] = []
@@ -54,6 +59,7 @@ def served(endpoint: Endpoint) -> Iterator[TokenEndpoint]:
         def do_POST(self) -> None:
             form = self.rfile.read(int(self.headers["Content-Length"]))
             endpoint.requests.append((self.path, self.headers["Authorization"], form))
+            assert endpoint.is_answering.wait(PATIENCE_S)
             status, body = endpoint.answers.pop(0)
             self.send_response(status)
             self.send_header("Content-Length", str(len(body)))
@@ -80,6 +86,21 @@ def served(endpoint: Endpoint) -> Iterator[TokenEndpoint]:
             thread.join()
 
 
+class CountedLock:
+    """A lock that counts who waits for it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self.waiting = 0
+
+    def acquire(self, blocking: bool = True) -> bool:
+        self.waiting += blocking
+        return self._lock.acquire(blocking)
+
+    def release(self) -> None:
+        self._lock.release()
+
+
 def keeper_of(source: TokenEndpoint | TokenFile, clock: Clock) -> TokenKeeper:
     return TokenKeeper(Bearer(source=source, extensions={}), clock)
 
@@ -100,6 +121,39 @@ def test_a_token_is_kept_until_most_of_its_time_is_over_and_then_renewed() -> No
         endpoint.requests
         == [("/token?tenant=1", "Basic bWU6c2U6c2FtZQ==", b"grant_type=client_credentials&scope=kafka+read")] * 2
     )
+
+
+def test_while_the_next_token_is_fetched_the_one_before_serves() -> None:
+    endpoint, clock = Endpoint(), Clock()
+    with served(endpoint) as source, ThreadPoolExecutor() as threads:
+        keeper = keeper_of(source, clock)
+        first, second = token_until(NOW_S + 100), token_until(NOW_S + 200)
+        endpoint.gives(first)
+        keeper.token(PATIENCE_S)
+        clock.now_s = NOW_S + 90
+        endpoint.is_answering.clear()
+        endpoint.gives(second)
+        fetching = threads.submit(keeper.token, PATIENCE_S)
+        block_until(lambda: len(endpoint.requests) == 2)
+        assert keeper.token(PATIENCE_S).text == first
+        assert not fetching.done()
+        endpoint.is_answering.set()
+        assert fetching.result().text == second
+
+
+def test_callers_that_wait_for_a_fetch_share_its_failure() -> None:
+    endpoint, clock = Endpoint(), Clock()
+    with served(endpoint) as source, ThreadPoolExecutor(8) as threads:
+        keeper = keeper_of(source, clock)
+        keeper._lock = lock = CountedLock()  # type: ignore[assignment]  # it has what is used of one
+        endpoint.is_answering.clear()
+        endpoint.answers = [(500, b"{}")]
+        waiting = [threads.submit(keeper.token, PATIENCE_S) for _ in range(5)]
+        block_until(lambda: endpoint.requests and lock.waiting == 4)
+        endpoint.is_answering.set()
+        failures = [each.exception() for each in waiting]
+    assert [type(failure) for failure in failures] == [ConnectionFailed] * 5
+    assert len(endpoint.requests) == 1
 
 
 def test_while_the_endpoint_is_away_the_token_holds_to_its_end_and_no_longer() -> None:

@@ -24,6 +24,7 @@ from holdfast.kafka.errors import ConnectionFailed
 from holdfast.kafka.topics.topic_ends import Ends, TooManyQueries, TopicEnds, TopicEndSource
 from holdfast.kafka.topics.topic_leaders import TopicLeaders
 from tests.pure.kafka.brokers.metadata_brokers import NO_TIME
+from tests.waiting import wait_until
 
 ORDERS, PAYMENTS, NO_TOPIC = (bytes([number] * 16) for number in (1, 2, 3))
 NONE = ErrorCode.none
@@ -37,6 +38,7 @@ class Cluster:
         self.leaders: dict[tuple[str, int], str | None] = {("orders", 1): "b"}
         self.errors: dict[tuple[str, int], list[ErrorCode]] = {}  #: what is told first, before the truth
         self.is_silent = False
+        self.silent: set[str] = set()  #: of ListOffsets
         self.answers_left = 1_000  #: then every connection fails
         self.down: set[str] = set()
         self.asked: Counter[str] = Counter()
@@ -121,7 +123,7 @@ class Connection:
 
     async def exchange(self, api_key: int, version: int, body: bytes, *, is_flexible: bool) -> bytes:
         self._cluster.asked[f"{self._host} {api_key}"] += 1
-        if self._cluster.is_silent:
+        if self._cluster.is_silent or (api_key == 2 and self._host in self._cluster.silent):
             await asyncio.Event().wait()
         if api_key == 3:
             answer = self._cluster.metadata(entity_reader(MetadataRequest)(body, 0)[0])
@@ -221,4 +223,17 @@ async def test_a_broker_that_is_silent_is_waited_for_so_long_and_by_so_many(monk
     assert await asyncio.gather(*waiting) == [silence, silence]
     cluster.is_silent = False
     assert (await source.look_up({ORDERS: [0]}))[ORDERS].partitions == {0: Ends(5, 100)}
+    assert cluster.open == []
+
+
+async def test_a_query_that_waits_for_a_silent_broker_keeps_no_other_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = Cluster(monkeypatch)
+    cluster.silent = {"b"}
+    source = cluster.source()
+    waiting = asyncio.create_task(source.look_up({ORDERS: [1]}))
+    await wait_until(lambda: cluster.asked["b 2"] == 2)
+    assert (await source.look_up({ORDERS: [0]}))[ORDERS].partitions == {0: Ends(5, 100)}
+    assert not waiting.done()
+    waiting.cancel()
+    await asyncio.gather(waiting, return_exceptions=True)
     assert cluster.open == []
