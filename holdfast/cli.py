@@ -23,7 +23,6 @@ _COMMANDS = {
     "doctor": "diagnosis.doctor:doctor",
     "dump": "dump:dump",
     "find": "find:find",
-    "group": "group:group",
     "groups": "groups:groups",
     "history": "history:history",
     "members": "node:members",

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import click
 
+from holdfast.console.lazy_commands import LazyCommands
 from holdfast.console.options import address_option, json_option, kafka_options, kafka_properties
 from holdfast.console.outcomes import Exit, Failure
 from holdfast.console.show.group_lag import (
@@ -91,7 +92,7 @@ def _with_source(command: Callable[..., None]) -> Callable[..., None]:
     return with_source
 
 
-@click.group()
+@click.group(commands=LazyCommands({"kafka": "kafka_groups:kafka"}))
 def groups() -> None:
     """Show the share groups whose state the nodes of a log or a state topic hold.
 

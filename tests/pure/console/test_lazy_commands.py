@@ -40,11 +40,11 @@ def test_the_help_of_each_is_shaped_and_not_twice() -> None:
 @pytest.mark.parametrize(
     "arguments",
     [
-        ("group", "describe", "\udcff"),
+        ("groups", "kafka", "describe", "\udcff"),
         ("find", "--type", "group", "\udcff"),
         ("topics", "create", "x\udcff"),
         ("dump", "\udcff"),
-        ("group", "list", "--bootstrap-server", "\udcff:9092"),
+        ("groups", "kafka", "list", "--bootstrap-server", "\udcff:9092"),
         ("state", "list", "--group", "a\udcff"),
         ("--address", "\udcff:9492", "status"),
     ],

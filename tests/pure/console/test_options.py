@@ -15,8 +15,8 @@ COMMANDS = (
     ("dump", "t"),
     ("find", "g:t:0", "--bootstrap-server", "127.0.0.1:1"),
     ("find", "--type", "group", "g"),
-    ("group", "describe", "g"),
-    ("group", "list"),
+    ("groups", "kafka", "describe", "g"),
+    ("groups", "kafka", "list"),
     ("groups", "list", "--topic", "t"),
     ("snapshots", "list"),
     ("topics", "create", "t", "--dry-run"),
@@ -51,7 +51,7 @@ def test_a_wrong_property_is_one_sentence(
 
 @pytest.mark.parametrize("server", ["127.0.0.1", "b:1,127.0.0.1:99999", "127.0.0.1:port", ":9092"])
 def test_a_broker_is_named_with_a_port_that_can_be(server: str) -> None:
-    result = CliRunner().invoke(main, ("group", "list", "--bootstrap-server", server))
+    result = CliRunner().invoke(main, ("groups", "kafka", "list", "--bootstrap-server", server))
     assert (result.exit_code, result.stdout) == (Exit.WRONG_USAGE, "")
     assert f"{server.rpartition(',')[2]!r} is not HOST:PORT, as in 127.0.0.1:9092" in result.stderr
 

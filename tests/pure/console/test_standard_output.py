@@ -40,8 +40,8 @@ def test_another_error_of_the_system_is_not_taken_for_it(monkeypatch: pytest.Mon
     def refuse(_: object) -> None:
         raise PermissionError(13, "no")
 
-    monkeypatch.setattr("holdfast.console.commands.group._ask", lambda *_: refuse(None))
-    assert isinstance(CliRunner().invoke(main, ("group", "list")).exception, PermissionError)
+    monkeypatch.setattr("holdfast.console.commands.kafka_groups._ask", lambda *_: refuse(None))
+    assert isinstance(CliRunner().invoke(main, ("groups", "kafka", "list")).exception, PermissionError)
 
 
 def test_nothing_is_done_that_could_not_be_told_of(node: Node) -> None:

@@ -1,4 +1,4 @@
-"""`holdfast group`: the groups that any Kafka coordinates; `holdfast groups` has the share groups whose state we hold."""
+"""`holdfast groups kafka`: the groups of every type that the brokers of any Kafka coordinate, with their members and offsets."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -24,20 +24,20 @@ _group_ids = click.argument("group_ids", nargs=-1, required=True, metavar="GROUP
 
 
 @click.group()
-def group() -> None:
-    """Look at the groups of any Kafka, and delete them. The state of share groups is shown by `holdfast groups`.
+def kafka() -> None:
+    """Look at the groups of every type that Kafka's brokers coordinate, and delete them.
 
-    Example: holdfast group list --bootstrap-server 127.0.0.1:9092
+    Example: holdfast groups kafka list --bootstrap-server 127.0.0.1:9092
     """
 
 
-@group.command("list")
+@kafka.command("list")
 @json_option
 @kafka_options
 def list_groups(as_json: bool, bootstrap_server: str, properties: Sequence[str]) -> None:
     """Show the groups of all brokers. Its exit code is 1 where a broker does not answer; the others' groups are shown.
 
-    Example: holdfast group list --bootstrap-server 127.0.0.1:9092
+    Example: holdfast groups kafka list --bootstrap-server 127.0.0.1:9092
     """
     found = _ask(bootstrap_server, properties, Groups.list_all)
     if as_json:
@@ -51,7 +51,7 @@ def list_groups(as_json: bool, bootstrap_server: str, properties: Sequence[str])
         raise Failure(f"{counted(len(found.failures), 'broker')} did not list groups.")
 
 
-@group.command()
+@kafka.command()
 @_group_ids
 @click.option("--offsets", "has_offsets", is_flag=True, help="Show the committed offsets, too.")
 @json_option
@@ -64,7 +64,7 @@ def describe(
     Of a group of another type, such as a streams group, it shows type and state, and says that it cannot be described.
     Its exit code is 6 where there is no such group, and 1 where a group could not be described otherwise; the others are shown.
 
-    Example: holdfast group describe orders-readers payments-readers
+    Example: holdfast groups kafka describe orders-readers payments-readers
     """
 
     async def look(groups: Groups) -> tuple[dict[str, Described], dict[str, Offsets]]:
@@ -91,7 +91,7 @@ def describe(
     _fail_for({each: (found.error_code(), found.problem()) for each, found in offsets.items()})
 
 
-@group.command()
+@kafka.command()
 @_group_ids
 @dry_run_option
 @click.option("--force", is_flag=True, help="Do it also where offsets are lost, without a prompt.")
@@ -110,7 +110,7 @@ def delete(
     What a group of a type that cannot be described here has is not known, and counts as data that goes.
     Its exit code is 6 where there is no such group, and 1 where a group could not be deleted otherwise; the others are deleted.
 
-    Example: holdfast group delete orders-readers --dry-run
+    Example: holdfast groups kafka delete orders-readers --dry-run
     """
     described, committed = _ask(bootstrap_server, properties, lambda groups: _with_offsets(groups, group_ids))
     losses = _losses(described, committed)
@@ -219,4 +219,4 @@ def _fail_for(errors: Mapping[str, tuple[int, str]]) -> None:
         return
     are_missing = all(code == ErrorCode.GROUP_ID_NOT_FOUND for code, _ in failed.values())
     text = "; ".join(f"{group_id}: {error_name(code)}" for group_id, (code, _) in failed.items())
-    raise Failure(f"{text}. `holdfast group list` shows all.", Exit.NOT_FOUND if are_missing else Exit.FAILED)
+    raise Failure(f"{text}. `holdfast groups kafka list` shows all.", Exit.NOT_FOUND if are_missing else Exit.FAILED)

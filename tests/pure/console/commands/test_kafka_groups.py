@@ -1,4 +1,4 @@
-"""`holdfast group` and `holdfast find --type` against brokers that are objects: tables, JSON and exit codes."""
+"""`holdfast groups kafka` and `holdfast find --type` against brokers that are objects: tables, JSON and exit codes."""
 
 from __future__ import annotations
 
@@ -87,11 +87,11 @@ def test_no_broker_that_answers_is_an_exit_code_of_its_own(cluster: FakeCluster)
         server.is_gone = True
     for arguments in (
         ("find", "--type", "group", "x"),
-        ("group", "list"),
-        ("group", "describe", "x"),
-        ("group", "describe", "x", "--offsets"),
-        ("group", "delete", "x", "--force"),
-        ("group", "delete", "x", "--dry-run"),
+        ("groups", "kafka", "list"),
+        ("groups", "kafka", "describe", "x"),
+        ("groups", "kafka", "describe", "x", "--offsets"),
+        ("groups", "kafka", "delete", "x", "--force"),
+        ("groups", "kafka", "delete", "x", "--dry-run"),
     ):
         failed = run(*arguments)
         assert failed.exit_code == Exit.UNREACHABLE
@@ -110,43 +110,43 @@ def test_what_groups_are_and_have_is_waited_for_once_and_a_person_is_told_for_wh
         yield
 
     monkeypatch.setattr(options, "waiting_for", noted)
-    run("group", *arguments, "--bootstrap-server", "a:9092,b:9092")
+    run("groups", "kafka", *arguments, "--bootstrap-server", "a:9092,b:9092")
     assert waited_for == ["a:9092,b:9092"]
     assert cluster.in_flight_max == 2, "so one time-out bounds both"
 
 
 def test_groups_are_listed(cluster: FakeCluster) -> None:
-    listed = run("group", "list")
+    listed = run("groups", "kafka", "list")
     assert [line.split() for line in listed.stdout.splitlines()] == [
         ["group", "type", "state", "protocol"],
         *([host, "classic", "Stable", "consumer"] for host in "abc"),
     ]
     cluster.servers["c"].is_gone = True
-    assert [row["group"] for row in rows("group", "list")] == ["a", "b"]
-    failed = run("group", "list")
+    assert [row["group"] for row in rows("groups", "kafka", "list")] == ["a", "b"]
+    failed = run("groups", "kafka", "list")
     assert failed.exit_code == Exit.FAILED
     assert "The groups of c:9092 are not known: c cannot be reached\nError: 1 broker did not list" in failed.stderr
 
 
 def test_groups_are_described_and_one_that_is_missing_is_exit_code_6(cluster: FakeCluster) -> None:
-    described = run("group", "describe", "a1", "b1")
+    described = run("groups", "kafka", "describe", "a1", "b1")
     assert [line.split() for line in described.stdout.splitlines()] == [
         ["group", "type", "state", "protocol", "members", "error"],
         ["a1", "classic", "Stable", "range", "1", "-"],
         ["b1", "classic", "Stable", "range", "1", "-"],
     ]
     cluster.servers["b"].group_error = lambda _: ErrorCode.group_id_not_found
-    missing = run("group", "describe", "a1", "b1")
+    missing = run("groups", "kafka", "describe", "a1", "b1")
     assert missing.exit_code == Exit.NOT_FOUND
-    assert missing.stderr == "Error: b1: GROUP_ID_NOT_FOUND. `holdfast group list` shows all.\n"
+    assert missing.stderr == "Error: b1: GROUP_ID_NOT_FOUND. `holdfast groups kafka list` shows all.\n"
     cluster.servers["a"].group_error = lambda _: ErrorCode.group_authorization_failed
-    assert run("group", "describe", "a1", "b1").exit_code == Exit.FAILED
+    assert run("groups", "kafka", "describe", "a1", "b1").exit_code == Exit.FAILED
 
 
 def test_consumer_and_share_groups_are_described_as_what_they_are(cluster: FakeCluster) -> None:
     for server in cluster.servers.values():
         server.group_type = {"a1": "consumer", "b1": "share"}.__getitem__
-    described = run("group", "describe", "a1", "b1", "--offsets")
+    described = run("groups", "kafka", "describe", "a1", "b1", "--offsets")
     assert [line.split() for line in described.stdout.splitlines()[:3]] == [
         ["group", "type", "state", "protocol", "members", "error"],
         ["a1", "consumer", "Stable", "simple", "1", "-"],
@@ -157,21 +157,21 @@ def test_consumer_and_share_groups_are_described_as_what_they_are(cluster: FakeC
         described.stderr
         == "b1 is a share group and commits no offsets; `holdfast groups describe b1` shows how far it is.\n"
     )
-    assert [row["type"] for row in rows("group", "describe", "a1", "b1")] == ["consumer", "share"]
-    dry = run("group", "delete", "b1", "--dry-run")
+    assert [row["type"] for row in rows("groups", "kafka", "describe", "a1", "b1")] == ["consumer", "share"]
+    dry = run("groups", "kafka", "delete", "b1", "--dry-run")
     assert "the delivery state of the share group b1." in dry.stderr
 
 
 def test_offsets_are_described_on_request(cluster: FakeCluster) -> None:
-    (row,) = rows("group", "describe", "a1", "--offsets")
+    (row,) = rows("groups", "kafka", "describe", "a1", "--offsets")
     assert row["offsets"] == [{"topic": "topic", "partition": 0, "offset": 2}]
     assert row["members"] == [{"member_id": "m", "instance_id": None, "client_id": "c", "host": "/h"}]
-    assert run("group", "describe", "a1", "--offsets").stdout.split()[-4:] == ["a1", "topic", "0", "2"]
+    assert run("groups", "kafka", "describe", "a1", "--offsets").stdout.split()[-4:] == ["a1", "topic", "0", "2"]
 
 
 def test_a_dry_run_says_what_a_deletion_would(cluster: FakeCluster) -> None:
     cluster.servers["a"].has_members = False
-    dry = run("group", "delete", "a1", "--dry-run")
+    dry = run("groups", "kafka", "delete", "a1", "--dry-run")
     assert (dry.exit_code, dry.stderr.splitlines()) == (
         Exit.DONE,
         [
@@ -179,13 +179,13 @@ def test_a_dry_run_says_what_a_deletion_would(cluster: FakeCluster) -> None:
             "Nothing was changed (--dry-run).",
         ],
     )
-    assert rows("group", "delete", "a1", "b1", "--dry-run") == [
+    assert rows("groups", "kafka", "delete", "a1", "b1", "--dry-run") == [
         {"group": "a1", "deleted": False, "error": None},
         {"group": "b1", "deleted": False, "error": "NON_EMPTY_GROUP: it has members"},
     ]
-    assert run("group", "delete", "a1", "b1", "--dry-run").exit_code == Exit.FAILED
+    assert run("groups", "kafka", "delete", "a1", "b1", "--dry-run").exit_code == Exit.FAILED
     cluster.servers["b"].group_error = lambda _: ErrorCode.group_id_not_found
-    assert run("group", "delete", "b1", "--dry-run").exit_code == Exit.NOT_FOUND
+    assert run("groups", "kafka", "delete", "b1", "--dry-run").exit_code == Exit.NOT_FOUND
     assert cluster.requests("DeleteGroups") == []
 
 
@@ -194,7 +194,7 @@ def test_what_is_not_known_of_a_group_is_a_loss(cluster: FakeCluster) -> None:
     cluster.servers["a"].group_error = lambda _: ErrorCode.group_authorization_failed
     loss = "what a1 has, which is not known (GROUP_AUTHORIZATION_FAILED)"
     for arguments, code in ((("--dry-run",), Exit.FAILED), ((), Exit.WRONG_USAGE)):
-        refused = run("group", "delete", "a1", *arguments)
+        refused = run("groups", "kafka", "delete", "a1", *arguments)
         assert (refused.exit_code, loss in refused.stderr) == (code, True)
     assert cluster.requests("DeleteGroups") == []
 
@@ -203,7 +203,7 @@ def test_a_group_of_a_type_that_cannot_be_described_is_not_missing(cluster: Fake
     cluster.servers["a"].group_type = lambda _: ""
     cluster.servers["a"].listed = {"a1": "streams"}
     problem = "UNSUPPORTED_VERSION: it is a streams group, and cannot be described here"
-    described = run("group", "describe", "a1")
+    described = run("groups", "kafka", "describe", "a1")
     assert (described.exit_code, described.stdout.splitlines()[1].split()[:3]) == (
         Exit.FAILED,
         ["a1", "streams", "Stable"],
@@ -211,24 +211,24 @@ def test_a_group_of_a_type_that_cannot_be_described_is_not_missing(cluster: Fake
     assert problem in described.stdout
     loss = f"what a1 has, which is not known ({problem})"
     for arguments, code in ((("--dry-run",), Exit.FAILED), ((), Exit.WRONG_USAGE)):
-        refused = run("group", "delete", "a1", *arguments)
+        refused = run("groups", "kafka", "delete", "a1", *arguments)
         assert (refused.exit_code, loss in refused.stderr) == (code, True)
     assert cluster.requests("DeleteGroups") == []
-    assert run("group", "describe", "a2").exit_code == Exit.NOT_FOUND
-    would_be = rows("group", "delete", "a1", "--dry-run")
+    assert run("groups", "kafka", "describe", "a2").exit_code == Exit.NOT_FOUND
+    would_be = rows("groups", "kafka", "delete", "a1", "--dry-run")
     assert would_be == [{"group": "a1", "deleted": False, "error": "NON_EMPTY_GROUP: its state is Stable"}]
     cluster.servers["a"].listed_state = "Empty"
-    assert run("group", "delete", "a1", "--dry-run").exit_code == 0
+    assert run("groups", "kafka", "delete", "a1", "--dry-run").exit_code == 0
 
 
 def test_groups_are_deleted_only_with_consent(cluster: FakeCluster) -> None:
     loss = "the offsets of 1 partition that a1 committed"
-    refused = run("group", "delete", "a1")
+    refused = run("groups", "kafka", "delete", "a1")
     assert (refused.exit_code, loss in refused.stderr) == (Exit.WRONG_USAGE, True)
     assert cluster.requests("DeleteGroups") == []
     cluster.servers["b"].group_error = lambda group: ErrorCode.non_empty_group if group == "b1" else NONE
-    assert rows("group", "delete", "a1", "b1", "--force") == [
+    assert rows("groups", "kafka", "delete", "a1", "b1", "--force") == [
         {"group": "a1", "deleted": True, "error": None},
         {"group": "b1", "deleted": False, "error": "NON_EMPTY_GROUP"},
     ]
-    assert run("group", "delete", "a1", "b1", "--force").exit_code == Exit.FAILED
+    assert run("groups", "kafka", "delete", "a1", "b1", "--force").exit_code == Exit.FAILED
