@@ -84,6 +84,16 @@ def nearest_address(context: click.Context, parameter: click.Parameter, value: s
     return value
 
 
+def is_typed(name: str) -> bool:
+    """Tell whether an option stands on the command line, with the command that runs or before it."""
+    context = click.get_current_context(silent=True)
+    while context is not None:
+        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+            return True
+        context = context.parent
+    return False
+
+
 def named_servers(context: click.Context, parameter: click.Parameter, value: str) -> str:
     """Return the brokers that the command line names as they are, each with its port.
 

@@ -16,6 +16,7 @@ from holdfast.console.show.output import batch_data, batch_text, print_json, pri
 from holdfast.console.show.tables import Column
 from holdfast.console.sources.kafka_reader import Stopped
 from holdfast.console.sources.log_reader import LogEntry, LogReader, LogSelection
+from holdfast.console.sources.state_topics import KAFKA_STATE_TOPIC, find_state_topic
 from holdfast.console.sources.topic_names import TopicNameCache
 from holdfast.records.checkpoint import Checkpoint
 from holdfast.records.keys import format_topic_id
@@ -57,7 +58,7 @@ class TimeType(click.ParamType[int]):
 
 
 @click.command()
-@click.argument("topic")
+@click.argument("topic", required=False)
 @kafka_options
 @click.option("--partition", "partitions", type=PARTITION, multiple=True, help="Only this log partition.")
 @click.option("--from-offset", type=OFFSET, default=0, help="Leave out the records before.")
@@ -67,7 +68,7 @@ class TimeType(click.ParamType[int]):
 @click.option("--follow", is_flag=True, help="Go on with what comes, until interrupted.")
 @json_option
 def dump(
-    topic: str,
+    topic: str | None,
     bootstrap_server: str,
     properties: Sequence[str],
     partitions: Sequence[int],
@@ -80,6 +81,7 @@ def dump(
 ) -> None:
     """Show the records of a state topic: ours, or a broker's own `__share_group_state`, in either codec.
 
+    Without TOPIC it is Kafka's own where the cluster has one, else `__holdfast_share_state`.
     It says of each record whether it counts, and under which owner epoch and sequence it was written.
     Nothing is changed. With --json each record is a line. Ctrl-C ends --follow, with exit code 0.
 
@@ -88,8 +90,12 @@ def dump(
     wanted = LogSelection(partitions, from_offset, from_time)
     with (
         set_by(*([SIGINT] if follow else [])) as is_interrupted,
-        closing(LogReader(kafka_properties(bootstrap_server, properties), topic, is_interrupted)) as reader,
+        closing(
+            LogReader(kafka_properties(bootstrap_server, properties), topic or KAFKA_STATE_TOPIC, is_interrupted)
+        ) as reader,
     ):
+        if topic is None:
+            reader.topic = find_state_topic(reader.kafka)
         read = _entries(reader, wanted, is_interrupted if follow else None)
         counted = _Counted(islice((entry for entry in read if not kinds or entry.kind in kinds), limit))
         if as_json:

@@ -8,7 +8,7 @@ from typing import Any, Final
 import click
 
 from holdfast.console.lazy_commands import LazyCommands
-from holdfast.console.options import address_option, json_option, kafka_options, kafka_properties
+from holdfast.console.options import address_option, is_typed, json_option, kafka_options, kafka_properties
 from holdfast.console.outcomes import Exit, Failure
 from holdfast.console.show.group_lag import (
     GroupFilter,
@@ -69,7 +69,7 @@ def _with_source(command: Callable[..., None]) -> Callable[..., None]:
         "read_topic",
         metavar="STATE_TOPIC",
         help="Query no node, and read this state topic: `__share_group_state` of an Apache Kafka 4 cluster, or that of a "
-        "Holdfast whose node is down.",
+        "Holdfast whose node is down. With --bootstrap-server it is found without this.",
     )
     @json_option
     @address_option
@@ -82,21 +82,26 @@ def _with_source(command: Callable[..., None]) -> Callable[..., None]:
         properties: Sequence[str],
         **arguments: Any,  # noqa: ANN401
     ) -> None:
-        source: Source = (
-            NodeSource(address)
-            if read_topic is None
-            else LogSource(kafka_properties(bootstrap_server, properties), read_topic)
-        )
-        command(source=source, **arguments)
+        are_brokers_named = is_typed("bootstrap_server")
+        if read_topic is None and not are_brokers_named:
+            command(source=NodeSource(address), **arguments)
+            return
+        if is_typed("address"):
+            option = "--bootstrap-server" if are_brokers_named else "--topic"
+            raise Failure(
+                f"--address names a node, and {option} a Kafka to read instead of one; leave one of them out.",
+                Exit.WRONG_USAGE,
+            )
+        command(source=LogSource(kafka_properties(bootstrap_server, properties), read_topic), **arguments)
 
     return with_source
 
 
 @click.group(commands=LazyCommands({"kafka": "kafka_groups:kafka"}))
 def groups() -> None:
-    """Show the share groups whose state the nodes of a log or a state topic hold.
+    """Show how far share groups are: those of any Kafka 4 by --bootstrap-server, or those that a node holds.
 
-    Example: holdfast groups list
+    Example: holdfast groups list --bootstrap-server 127.0.0.1:9092
     """
 
 
@@ -106,11 +111,12 @@ def groups() -> None:
 def list_groups(only_topic: str | None, as_json: bool, source: Source) -> None:
     """Show each group with its lag, and how many of its records are in flight.
 
+    With --bootstrap-server no node is queried: the state is read from `__share_group_state`, in which Kafka's brokers keep it.
     The lag counts the records from the start offsets to the ends of the topics that are not finished (acknowledged or archived).
     In flight are those of them that lie before the last one that the state names.
     A record that was given out for the first time is in no state before it is answered, so it counts as lag alone.
 
-    Example: holdfast groups list --topic __share_group_state --bootstrap-server 127.0.0.1:9092
+    Example: holdfast groups list --bootstrap-server 127.0.0.1:9092
     """
     by_group: dict[str, LagTotals] = {}
     for row in chain.from_iterable(list_with_lag(source, GroupFilter(topic=only_topic))):

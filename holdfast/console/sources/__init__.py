@@ -2,6 +2,7 @@
 
 - `node_states`: a running node; `group_nodes`: all nodes that divide a log;
 - `kafka_reader`: topics of a cluster; `log_reader`, `log_states`: a state topic, record by record and as states;
+- `state_topics`: which state topic a cluster has;
 - `brokers_or_nodes`: whether brokers are there at all;
 - `snapshot_reader`: the snapshot store, compared with the log;
 - `history_files`, `history_log`, `history_states`: the history, the log behind it, and what both say of an instant or an offset;

@@ -136,6 +136,19 @@ class KafkaReader:
             )
         return sorted(found.partitions)
 
+    def has_topic(self, topic: str) -> bool:
+        """Tell whether the cluster has a topic.
+
+        Raises:
+            Failure: no broker answers, a node does, or the topic cannot be read.
+        """
+        try:
+            return bool(self.partitions(topic))
+        except Failure as refusal:
+            if refusal.exit_code != Exit.NOT_FOUND:
+                raise
+            return False
+
     def topic_names(self) -> dict[bytes, str]:
         """Return the names of all topics that Kafka lists, by their ids.
 

@@ -1,4 +1,6 @@
-"""The states in a state topic, read from it: of a Holdfast whose node is down, or in `__share_group_state` of Apache Kafka.
+"""The states in a state topic, read from it: in `__share_group_state` of Apache Kafka, or of a Holdfast whose node is down.
+
+No node, no Java and no Spark is needed for it.
 
 Every record that counts is replayed, one log partition after the other, by the rule that a node replays by.
 In Kafka's own topic all records count, and an update whose snapshot was pruned is applied to an empty state, as Kafka does.
@@ -14,6 +16,7 @@ from holdfast.console.outcomes import Exit, Failure
 from holdfast.console.show.group_lag import GroupFilter, Place, Row, TopicEnd
 from holdfast.console.show.output import counted
 from holdfast.console.sources.log_reader import LogEntry, LogReader
+from holdfast.console.sources.state_topics import KAFKA_STATE_TOPIC, find_state_topic
 from holdfast.daemon.settings.models import MetadataSettings
 from holdfast.kafka.connection_options import ConnectionOptions, connection_options
 from holdfast.kafka.errors import PropertyRefused
@@ -33,27 +36,30 @@ _UPDATES_PER_SNAPSHOT: Final = 0
 class LogSource:
     """The share partitions of a state topic."""
 
-    def __init__(self, properties: Mapping[str, str], topic: str) -> None:
+    def __init__(self, properties: Mapping[str, str], topic: str | None) -> None:
         """Connect to nothing yet.
 
         Args:
             properties: librdkafka's; `bootstrap.servers` at least.
-            topic: a state topic, in either codec.
+            topic: a state topic, in either codec; None: the one that the cluster has.
         """
         self._properties = properties
         self._topic = topic
-        self._fold = Fold(topic)
+        self._fold: Fold | None = None
 
     def pages(self, wanted: GroupFilter) -> Iterator[list[Row]]:
         """Yield the share partitions of which the topic has state, some at a time, when all of it is read.
 
         Raises:
-            Failure: no broker answers, or it is no state topic.
+            Failure: no broker answers, there is no state topic, or the one that is named is none.
         """
-        with closing(LogReader(self._properties, self._topic)) as reader:
+        with closing(LogReader(self._properties, self._topic or KAFKA_STATE_TOPIC)) as reader:
+            if self._topic is None:
+                reader.topic = find_state_topic(reader.kafka)
+            fold = self._fold = Fold(reader.topic)
             topic_id = None if wanted.topic is None else reader.kafka.find_topic_id(wanted.topic)
-            leaders = reader.kafka.leaders(self._topic)
-            rows = list(self._fold.rows(reader.read(), leaders, wanted.group, topic_id))
+            leaders = reader.kafka.leaders(reader.topic)
+            rows = list(fold.rows(reader.read(), leaders, wanted.group, topic_id))
         rows.sort(key=lambda row: (row["group"], parse_topic_id(row["topic_id"]), row["partition"]))
         for start in range(0, len(rows), _ROWS_PER_PAGE):
             yield rows[start : start + _ROWS_PER_PAGE]
@@ -82,7 +88,7 @@ class LogSource:
 
     def gaps(self) -> Sequence[str]:
         """Return which records that count could not be used."""
-        return self._fold.gaps()
+        return () if self._fold is None else self._fold.gaps()
 
 
 class Fold:

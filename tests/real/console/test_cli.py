@@ -139,9 +139,14 @@ def test_kafkas_own_state_topic_is_shown_as_well(kafka: str, new_topic: NewTopic
         ("update", "kafka", True, None),
     ]
     produce(kafka, orders, 0, 12)
-    from_log = ("--topic", "__share_group_state", "--bootstrap-server", kafka)
-    [state] = listed("state", "list", "--group", group, *from_log)
+    brokers = ("--bootstrap-server", kafka)
+    [state] = listed("state", "list", "--group", group, *brokers)
     assert (state["topic"], state["start_offset"], state["lag"], state["owner"]) == (orders, 0, 7, "1")
+    assert [state] == listed("state", "list", "--group", group, "--topic", "__share_group_state", *brokers)
+    assert group in run("groups", "list", *brokers).stdout.split()
+    assert f"group             {group}" in run("groups", "describe", group, *brokers).stdout.splitlines()
+    found = run("dump", *brokers, "--json").stdout.splitlines()
+    assert set(map(str, records)) <= {str(json.loads(line)) for line in found}
     users = run("groups", "list", "--topic", orders, "--bootstrap-server", kafka)
     assert (users.exit_code, "is no state topic" in users.stderr) == (Exit.WRONG_USAGE, True)
 

@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 from click import Option
+from click.testing import CliRunner, Result
 from hypothesis import given
 
+from holdfast.cli import main
 from holdfast.console.commands.groups import list_groups
 from holdfast.console.outcomes import Exit, Failure
 from holdfast.console.show.group_lag import GroupFilter, Place, Row, TopicEnd, list_with_lag, with_lag
@@ -305,3 +307,60 @@ def test_the_option_for_a_state_topic_says_how_it_differs_from_that_for_a_users_
     helps = {option.name: option.help or "" for option in list_groups.params if isinstance(option, Option)}
     assert "__share_group_state" in helps["read_topic"]
     assert "Only the share partitions of this topic" in helps["only_topic"]
+
+
+# ---- of which of them ------------------------------------------------------------------------------------------------
+
+BROKERS = ("--bootstrap-server", "b:1")
+COMMANDS = pytest.mark.parametrize(
+    "command", [("groups", "list"), ("groups", "describe", "workers"), ("state", "list")], ids=" ".join
+)
+
+
+@pytest.fixture
+def logs_read(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str | None]]:
+    """Brokers and topic of each log that is read; None: the topic that they have."""
+    read: list[tuple[str, str | None]] = []
+
+    class Log(Pages):
+        def __init__(self, properties: Mapping[str, str], topic: str | None) -> None:
+            super().__init__(TopicEnd("orders", 100))
+            read.append((properties["bootstrap.servers"], topic))
+
+    monkeypatch.setattr("holdfast.console.commands.groups.LogSource", Log)
+    return read
+
+
+@COMMANDS
+def test_brokers_that_are_named_are_read_and_no_node_is_queried(
+    node: Node, logs_read: list[tuple[str, str | None]], command: tuple[str, ...]
+) -> None:
+    def run(*arguments: str) -> Result:
+        return CliRunner().invoke(main, (*command, *arguments), env={"HOLDFAST_ADDRESS": node.address})
+
+    assert run(*BROKERS).exit_code == run(*BROKERS, "--topic", "t").exit_code == run("--topic", "t").exit_code == 0
+    assert logs_read == [("b:1", None), ("b:1", "t"), ("127.0.0.1:9092", "t")]
+    assert node.asked == []
+
+
+@COMMANDS
+def test_brokers_of_the_environment_alone_leave_it_at_the_node(
+    node: Node, held: Held, logs_read: list[tuple[str, str | None]], command: tuple[str, ...]
+) -> None:
+    variables = {"HOLDFAST_ADDRESS": node.address, "HOLDFAST_KAFKA_BOOTSTRAP_SERVERS": "b:1"}
+    assert CliRunner().invoke(main, command, env=variables).exit_code == 0
+    assert logs_read == []
+
+
+@COMMANDS
+@pytest.mark.parametrize("named", [BROKERS, ("--topic", "t")], ids=["brokers", "topic"])
+def test_a_node_and_brokers_are_not_both_named(
+    logs_read: list[tuple[str, str | None]], command: tuple[str, ...], named: tuple[str, str]
+) -> None:
+    for arguments in ((*command, "--address", "n:1", *named), ("--address", "n:1", *command, *named)):
+        refused = CliRunner().invoke(main, arguments)
+        assert (refused.exit_code, refused.stderr) == (
+            Exit.WRONG_USAGE,
+            f"Error: --address names a node, and {named[0]} a Kafka to read instead of one; leave one of them out.\n",
+        )
+    assert logs_read == []

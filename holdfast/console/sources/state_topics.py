@@ -1,0 +1,34 @@
+"""The state topic of a cluster, found where a command names only brokers."""
+
+from contextlib import suppress
+from typing import Final
+
+from holdfast.console.options import STATE_TOPIC_DEFAULT
+from holdfast.console.outcomes import Exit, Failure
+from holdfast.console.show.output import say
+from holdfast.console.sources.kafka_reader import KafkaReader
+
+#: The topic in which the brokers of Apache Kafka 4.1 and newer keep the state of share groups.
+KAFKA_STATE_TOPIC: Final = "__share_group_state"
+
+
+def find_state_topic(kafka: KafkaReader) -> str:
+    """Return the state topic of a cluster whose name is known: Kafka's own where there is one, else that of a Holdfast.
+
+    Raises:
+        Failure: no broker answers, the topics may not be described, or there is none of them.
+    """
+    if not kafka.has_topic(KAFKA_STATE_TOPIC):
+        if kafka.has_topic(STATE_TOPIC_DEFAULT):
+            return STATE_TOPIC_DEFAULT
+        raise Failure(
+            f"This Kafka has neither {KAFKA_STATE_TOPIC}, which brokers of Apache Kafka 4.1 and newer make when a share group is "
+            f"first used, nor {STATE_TOPIC_DEFAULT}; name a state topic that is called otherwise.",
+            Exit.NOT_FOUND,
+        )
+    with suppress(Failure):  # the other one need not be described
+        if kafka.has_topic(STATE_TOPIC_DEFAULT):
+            say(
+                f"{KAFKA_STATE_TOPIC} is read; this Kafka has the state topic of a Holdfast as well, {STATE_TOPIC_DEFAULT}."
+            )
+    return KAFKA_STATE_TOPIC
