@@ -29,12 +29,15 @@ _KEPT_VARIABLES: Final = frozenset({"HOLDFAST_CACHE"})
 class NodeProcess:
     """`holdfast serve` on a cluster of one broker, with one worker or several; its lines go to a file."""
 
-    def __init__(self, address: str, bootstrap_servers: str, log_file: Path, workers: int = 1) -> None:
+    def __init__(
+        self, address: str, http_address: str, bootstrap_servers: str, log_file: Path, workers: int = 1
+    ) -> None:
         self.address = address
+        self.http_address = http_address
         self.log_file = log_file
         flags = {
             "listen": address,
-            "http.listen": "127.0.0.1:0",
+            "http.listen": http_address,
             "kafka.bootstrap.servers": bootstrap_servers,
             **_SETTINGS,
         }

@@ -13,7 +13,7 @@ import click
 
 from holdfast.broker import FAST_START, EmbeddedKafka, find_java
 from holdfast.broker.errors import in_directory
-from holdfast.broker.properties import HOST, is_free
+from holdfast.broker.properties import HOST, choose_ports, is_free
 from holdfast.console.commands.broker import broker_failures, kafka_home_option, start_timeout_option
 from holdfast.console.commands.topics import CLUSTERS_DEFAULT, TOPIC_NAMES, make_topic
 from holdfast.console.interrupts import one_interrupt
@@ -25,10 +25,14 @@ from holdfast.jars.cache import kafka_home as cached_kafka
 from holdfast.jars.errors import LockHeld
 from holdfast.jars.locks import file_lock
 from holdfast.kafka.addresses import parse_address
-from holdfast.kafka.librdkafka import KafkaClients
+from holdfast.kafka.librdkafka import IN_ORDER, KafkaClients, Record, write_in_order
 from holdfast.kafka.metadata import is_topic_name
 
 KAFKA_PORT_DEFAULT: Final = 9092
+#: That of a node's setting `http.listen`.
+HTTP_PORT_DEFAULT: Final = 9592
+#: Records of a topic that is made, so that a group has something to be behind of.
+_RECORDS: Final = 100
 _STOP_TIMEOUT_S: Final = 20.0
 _POLL_S: Final = 0.1
 
@@ -50,6 +54,11 @@ _POLL_S: Final = 0.1
     show_default=True,
     metavar="HOST:PORT",
     help="Where the node listens.",
+)
+@click.option(
+    "--http-port",
+    type=click.IntRange(1, 65_535),
+    help=f"Where the node's health and metrics are, on {HOST}.  [default: {HTTP_PORT_DEFAULT}, or a free one]",
 )
 @click.option(
     "--kafka-port",
@@ -74,31 +83,35 @@ def dev(
     topics: Sequence[str],
     data_dir: Path | None,
     listen: str,
+    http_port: int | None,
     kafka_port: int,
     workers: int,
     kafka_home: Path | None,
     start_timeout_s: float,
     as_json: bool,
 ) -> None:
-    """Run a Kafka of one broker, a node on it and a topic, until Ctrl-C ends them all; needs Java 17.
+    """Run a Kafka of one broker, a node on it and a topic of 100 records, until Ctrl-C ends them all; needs Java 17.
 
     It says what to type next, in another terminal. For production there is `holdfast serve`.
 
     Example: holdfast dev
     """
-    _check(topics, listen, kafka_port, workers)
+    _check(topics, listen, http_port, kafka_port, workers)
     with broker_failures(), one_interrupt(SIGINT, SIGTERM, SIGHUP), ExitStack() as running:
         try:
-            kafka, node = _start(running, data_dir, listen, kafka_port, workers, kafka_home, start_timeout_s)
-            made = [make_topic(_clients(kafka), name, 1, CLUSTERS_DEFAULT, start_timeout_s).topic for name in topics]
+            http_address = f"{HOST}:{http_port or _choose_http_port()}"
+            kafka, node = _start(
+                running, data_dir, listen, http_address, kafka_port, workers, kafka_home, start_timeout_s
+            )
+            made = [_make_topic(_clients(kafka), name, start_timeout_s) for name in topics]
             node.wait_ready(start_timeout_s)
-            _tell(kafka, node, [topic.name for topic in made], data_dir is not None, as_json)
+            _tell(kafka, node, made, data_dir is not None, as_json)
             _wait_for_an_end(kafka, node)
         except KeyboardInterrupt:
             say("Ending.")
 
 
-def _check(topics: Sequence[str], listen: str, kafka_port: int, workers: int) -> None:
+def _check(topics: Sequence[str], listen: str, http_port: int | None, kafka_port: int, workers: int) -> None:
     """Check names and addresses before anything is started.
 
     Raises:
@@ -117,10 +130,33 @@ def _check(topics: Sequence[str], listen: str, kafka_port: int, workers: int) ->
             f"--listen is {listen!r}, which leaves the port open; name one from 1 to 65535.", Exit.WRONG_USAGE
         )
     of_workers = _ports_of_workers(listen_port, workers) if workers > 1 else ()
-    ports = ((kafka_port, "--kafka-port"), *((port, "--listen") for port in (listen_port, *of_workers)))
+    ports = [(kafka_port, "--kafka-port"), *((port, "--listen") for port in (listen_port, *of_workers))]
+    if http_port is not None:
+        ports.append((http_port, "--http-port"))
     for port, option in ports:
         if not is_free(port):
             raise Failure(f"Something listens on port {port} already; end it, or name another port by {option}.")
+
+
+def _choose_http_port() -> int:
+    """Return the usual port where it is free: with another one the lines of the pages would query another node."""
+    return HTTP_PORT_DEFAULT if is_free(HTTP_PORT_DEFAULT) else choose_ports(1)[0].broker
+
+
+def _make_topic(clients: KafkaClients, name: str, timeout_s: float) -> str:
+    """Make a topic that has records, and return its name; one that exists is left as it is.
+
+    Raises:
+        Failure: Kafka refused, or takes no records.
+    """
+    topic, is_new = make_topic(clients, name, 1, CLUSTERS_DEFAULT, timeout_s)
+    if is_new:
+        timeout_ms = round(timeout_s * 1_000)
+        records = (Record(name, 0, str(number).encode(), b"{}") for number in range(_RECORDS))
+        producer = clients.producer({**IN_ORDER, "message.timeout.ms": timeout_ms})
+        if error := write_in_order(producer, records, timeout_ms):
+            raise Failure(f"The topic {name} takes no records ({error.str()}).")
+    return topic.name
 
 
 def _ports_of_workers(port: int, workers: int) -> Sequence[int]:
@@ -137,6 +173,7 @@ def _start(
     running: ExitStack,
     data_dir: Path | None,
     listen: str,
+    http_address: str,
     kafka_port: int,
     workers: int,
     kafka_home: Path | None,
@@ -165,7 +202,7 @@ def _start(
     say("Starting Kafka …")
     kafka.start()
     say("Starting the node …")
-    node = NodeProcess(listen, kafka.bootstrap_servers, directory / "node.log", workers)
+    node = NodeProcess(listen, http_address, kafka.bootstrap_servers, directory / "node.log", workers)
     running.callback(node.stop, _STOP_TIMEOUT_S)
     with in_directory(directory):
         node.start()
@@ -192,12 +229,20 @@ def _clients(kafka: EmbeddedKafka) -> KafkaClients:
 
 def _tell(kafka: EmbeddedKafka, node: NodeProcess, topics: Sequence[str], is_kept: bool, as_json: bool) -> None:
     if as_json:
-        print_json({"bootstrap_servers": kafka.bootstrap_servers, "address": node.address, "topics": topics})
+        print_json(
+            {
+                "bootstrap_servers": kafka.bootstrap_servers,
+                "address": node.address,
+                "http_address": node.http_address,
+                "topics": topics,
+            }
+        )
         return
     place = node.log_file.parent
     named = f"--group workers --topic {topics[0]} --partition 0"
     lines = [
         f"Kafka listens on {kafka.bootstrap_servers}, the node on {node.address}, and there is the topic {', '.join(topics)}.",
+        f"The node's health and metrics are at http://{node.http_address}/ready and /metrics.",
         f"All is kept in {place}." if is_kept else f"All is in {place} and goes at the end (--data-dir keeps it).",
         "",
         "In another terminal:",
@@ -205,8 +250,9 @@ def _tell(kafka: EmbeddedKafka, node: NodeProcess, topics: Sequence[str], is_kep
         f"  export HOLDFAST_KAFKA_BOOTSTRAP_SERVERS={kafka.bootstrap_servers}",
         *([f"  export HOLDFAST_ADDRESS={node.address}"] if node.address != ADDRESS_DEFAULT else []),
         f"  holdfast state init {named} --start-offset 0",
-        f"  holdfast state write {named} --batch 0-9:acknowledged:1 --batch 10-19:available:2 --beyond-the-end",
-        f"  holdfast state read {named}",
+        f"  holdfast state write {named} --batch 0-9:acknowledged:1 --batch 10-19:available:2",
+        "  holdfast groups describe workers",
+        f"  curl --silent 'http://{node.http_address}/api/v1/share-partitions?group=workers'",
         "",
         "Ctrl-C here ends all of it.",
     ]

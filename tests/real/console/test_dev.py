@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from urllib.request import urlopen
 
 import pytest
 from click.testing import CliRunner, Result
@@ -39,12 +40,14 @@ class Dev:
     """A `holdfast dev` in a process of its own."""
 
     def __init__(self, data_dir: Path, said: Path, *topics: str) -> None:
-        ports = choose_ports(1)[0]
+        ports, of_http = choose_ports(2)
         self.address, self.kafka_port = f"{HOST}:{ports.broker}", ports.controller
+        self.http_port = of_http.broker
         self.data_dir = data_dir
         self._said = said
         self.arguments = [
             *("dev", "--data-dir", str(data_dir), "--listen", self.address, "--kafka-port", str(self.kafka_port)),
+            *("--http-port", str(self.http_port)),
             *("--start-timeout", str(PATIENCE_S), "--json"),
             *(part for topic in topics for part in ("--topic", topic)),
         ]
@@ -110,10 +113,15 @@ def test_one_command_runs_all_and_whichever_ends_by_itself_ends_the_other(tmp_pa
         assert first.ready() == {
             "bootstrap_servers": f"{HOST}:{first.kafka_port}",
             "address": first.address,
+            "http_address": f"{HOST}:{first.http_port}",
             "topics": ["orders", "bills"],
         }
+        with urlopen(f"http://{HOST}:{first.http_port}/ready") as ready:
+            assert json.load(ready)["is_ready"]
         named = ("--group", "workers", "--topic", "bills", "--partition", "0", "--address", first.address)
-        assert run("state", "init", *named, "--start-offset", "7", "--beyond-the-end").exit_code == Exit.DONE
+        assert run("state", "init", *named, "--start-offset", "7").exit_code == Exit.DONE
+        described = run("groups", "describe", "workers", "--address", first.address).stdout
+        assert described.splitlines()[-1].split() == ["bills", "0", "7", "7", "100", "93", "0", "-"]
         where = ("--bootstrap-server", f"{HOST}:{first.kafka_port}")
         made = run("topics", "create", "refunds", "--partitions", "3", *where)
         last = made.stderr.splitlines()[-1]  # a busy broker may have been waited for
@@ -145,6 +153,8 @@ def test_one_command_runs_all_and_whichever_ends_by_itself_ends_the_other(tmp_pa
 
     with dev(tmp_path / "data", "orders") as second_run:
         second_run.ready()
+        again = json.loads(run("groups", "describe", "workers", "--address", second_run.address, "--json").stdout)
+        assert again["lag"] == 93, "a topic that exists gets no records"
         named = ("--group", "workers", "--topic", "bills", "--partition", "0", "--address", second_run.address)
         assert json.loads(run("state", "read", *named, "--json").stdout)["start_offset"] == 7
         node_pid, kafka_pid = second_run.node_pid(), second_run.kafka_pid()
