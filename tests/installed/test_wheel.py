@@ -13,6 +13,7 @@ from shlex import quote
 
 import pytest
 
+from holdfast.broker import EmbeddedKafka
 from holdfast.console.outcomes import Exit
 from holdfast.records.keys import format_key
 from tests.installed.desk import Desk
@@ -20,6 +21,8 @@ from tests.installed.environment import ROOT, Environment, install_locked, names
 from tests.pure.console.history_writer import BEGIN_MS, Stamped, rows_of, write_batch
 from tests.pure.docs.blocks import TYPED_PAGES
 from tests.pure.records.logs import STATE_TOPIC_ID, write_log
+from tests.real.quick_java import QUICK_KAFKA
+from tools.microscope import play, record, steps_on_the_page
 
 pytestmark = pytest.mark.real
 
@@ -105,6 +108,21 @@ def test_a_history_is_queried_without_spark(environment: Environment, tmp_path: 
     (found,) = json.loads(environment.run(ask))
     assert found["share_partition"] == format_key(key)
     assert "No module named" in environment.run("python -c 'import pyspark' 2>&1 || true")
+
+
+@pytest.mark.parametrize("build", BUILDS[-1:], indirect=True, scope="module")
+def test_the_recording_is_what_a_stock_kafka_shows_without_java_and_spark(
+    environment: Environment, build: str, tmp_path: Path
+) -> None:
+    """The first block of README.md, and the picture of it, are what comes on a stock Kafka with stock share consumers."""
+    alone = (
+        'PATH=$(dirname "$(command -v holdfast)"); '
+        "if command -v java || python -c 'import pyspark' 2>&-; then exit 1; fi; {}"
+    )
+    with EmbeddedKafka(data_dir=tmp_path, jvm_options=QUICK_KAFKA) as kafka:
+        play(kafka.bootstrap_servers)
+        steps = record(kafka.bootstrap_servers, lambda command: environment.run(alone.format(command)))
+    assert steps == steps_on_the_page(), "`python -m tools.microscope` records it again"
 
 
 @pytest.mark.parametrize("build", BUILDS[-1:], indirect=True, scope="module")

@@ -1,4 +1,4 @@
-"""The tree of the package in README.md and docs/architecture.md, and the rooms and files that pages name, are those on the disk."""
+"""The tree of the package in docs/architecture.md, and the rooms and files that pages name, are those on the disk."""
 
 from __future__ import annotations
 
@@ -44,9 +44,8 @@ def test_a_tree_is_read_by_its_indentation() -> None:
     }
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/architecture.md"])
-def test_the_tree_is_the_folders_of_the_package_with_a_line_for_each(page: str) -> None:
-    rooms = rooms_in(code_behind((ROOT / page).read_text(), "rooms"))
+def test_the_tree_is_the_folders_of_the_package_with_a_line_for_each() -> None:
+    rooms = rooms_in(code_behind(ARCHITECTURE, "rooms"))
     assert {room for room in rooms if room.endswith("/")} == folders()
     assert [room for room, line in rooms.items() if not line and room != "holdfast/"] == []
     assert [room for room in rooms if not (ROOT / room).exists()] == []
@@ -65,11 +64,6 @@ def test_a_room_that_says_what_is_in_it_says_all_and_nothing_else(path: Path) ->
         assert held - named == set(), "left out"
         firsts = re.findall(r"^(?:- |\| )`([a-z_][a-z_0-9./]*)`", described, re.MULTILINE)
         assert {name.split(".")[0].rstrip("/") for name in firsts} - held == set(), "gone"
-
-
-def test_both_pages_show_the_same_tree() -> None:
-    readme = (ROOT / "README.md").read_text()
-    assert code_behind(readme, "rooms") == code_behind(ARCHITECTURE, "rooms")
 
 
 def test_the_glossary_is_short_and_its_rooms_exist() -> None:
