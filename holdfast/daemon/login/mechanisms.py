@@ -9,11 +9,17 @@ from collections.abc import Callable
 from typing import Final, NamedTuple, Protocol
 
 from holdfast.daemon.login.credentials import Users, is_password
-from holdfast.daemon.login.users_file import NAME_CHARACTERS_MAX
-from holdfast.kafka.protocol.scram import KEY_BYTES, Keys, ScramRefused, ServerSide, prepare_name
+from holdfast.kafka.protocol.scram import (
+    KEY_BYTES,
+    Keys,
+    ScramRefused,
+    ServerSide,
+    bound_preparation,
+    prepare_name,
+)
 
 PLAIN: Final = "PLAIN"
-#: Of SCRAM: a name, a nonce and little else. A longer name takes milliseconds of the event loop to prepare (RFC 4013).
+#: Of SCRAM: a name, a nonce and little else.
 _FIRST_MESSAGE_BYTES_MAX: Final = 768
 #: All mechanisms that a listener can have.
 MECHANISMS: Final = (PLAIN, *KEY_BYTES)
@@ -56,12 +62,16 @@ class Exchange(Protocol):
             NotProved: it is no such message, or proves nothing.
         """
 
+    def holds(self, users: Users) -> bool:
+        """Tell whether what was proved is that of a user among these, who may have changed since the first message."""
+
 
 class PlainExchange:
     """A login by a password."""
 
     def __init__(self, users: Users) -> None:
-        self.name = ""
+        self.name = self._mechanism = ""
+        self._keys: Keys | None = None
         self._users = users
 
     def take(self, message: bytes) -> Unchecked:
@@ -75,17 +85,21 @@ class PlainExchange:
         acts_as, self.name, password = parts
         if not self.name or not password:
             raise NotProved("it gives no name or no password")
-        if max(len(self.name), len(password)) > NAME_CHARACTERS_MAX:
-            raise NotProved(f"its name or password has more than {NAME_CHARACTERS_MAX} characters")
         if acts_as not in ("", self.name):
             raise NotProved("it wants to act as another user than it is")
         try:
+            # A password is prepared in another thread, which holds the interpreter as well.
+            bound_preparation(password)
             self.name = prepare_name(self.name)
         except ScramRefused as error:
             raise NotProved(str(error)) from None
-        mechanism = self._users.strongest_of(self.name)
-        keys = self._users.find(self.name, mechanism)
+        self._mechanism = mechanism = self._users.strongest_of(self.name)
+        self._keys = keys = self._users.find(self.name, mechanism)
         return Unchecked(lambda: is_password(mechanism, keys, password))
+
+    def holds(self, users: Users) -> bool:
+        """See `Exchange.holds`."""
+        return users.find(self.name, self._mechanism) == self._keys
 
 
 class ScramExchange:
@@ -95,6 +109,7 @@ class ScramExchange:
         self.name = ""
         self._mechanism = mechanism
         self._users = users
+        self._keys: Keys | None = None
         self._server = ServerSide(mechanism, self._find)
         self._is_challenged = False
 
@@ -112,10 +127,15 @@ class ScramExchange:
         except ScramRefused as error:
             raise NotProved(str(error)) from None
 
+    def holds(self, users: Users) -> bool:
+        """See `Exchange.holds`."""
+        return users.find(self.name, self._mechanism) == self._keys
+
     def _find(self, name: str) -> Keys:
         self.name = name
         self.name = prepare_name(name)
-        return self._users.find(self.name, self._mechanism)
+        self._keys = keys = self._users.find(self.name, self._mechanism)
+        return keys
 
 
 def begin_exchange(mechanism: str, users: Users) -> Exchange:

@@ -4,6 +4,7 @@
     in → SaslHandshake → SaslAuthenticate, … → in        (again: KIP-368)
 
 Whatever else a client does ends with `Refused`, after which the connection is to be closed.
+Users are looked at twice: when a login begins, and when it ends, because a client may take its time in between.
 
 Source: Kafka's `SaslServerAuthenticator`.
 """
@@ -160,6 +161,8 @@ class SaslLogin:
 
     def _let_in(self, version: int, message: bytes) -> Outcome:
         assert self._exchange is not None
+        if not self._exchange.holds(self._rules.users()):
+            return self._refuse(version, "its user was removed or changed since it began to log in")
         found = (self._exchange.name, self._mechanism)
         if self._known not in (None, found):
             return self._refuse(version, "it logs in again as another user, or by another mechanism")

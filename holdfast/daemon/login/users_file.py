@@ -20,10 +20,8 @@ from typing import Final
 
 from holdfast.daemon.file_replacement import explain_unreadable, explain_unwritable, replace_file
 from holdfast.daemon.login.credentials import ITERATIONS_MAX, ITERATIONS_MIN, SECRET_BYTES, KeptUsers, Users
-from holdfast.kafka.protocol.scram import KEY_BYTES, SALT_BYTES_MIN, Keys, ScramRefused, prepare_name
+from holdfast.kafka.protocol.scram import CHARACTERS_MAX, KEY_BYTES, SALT_BYTES_MIN, Keys, ScramRefused, prepare_name
 
-#: Longer names are no names; a name is one word.
-NAME_CHARACTERS_MAX: Final = 255
 #: Kafka's name of whoever has not logged in.
 _NOBODY: Final = "ANONYMOUS"
 
@@ -42,8 +40,8 @@ class UsersFileMissing(UsersFileWrong):
 
 def why_no_name(name: str) -> str:
     """Return what keeps a text from being the name of a user; empty if nothing does."""
-    if not 0 < len(name) <= NAME_CHARACTERS_MAX:
-        return f"a name has 1 to {NAME_CHARACTERS_MAX} characters"
+    if not 0 < len(name) <= CHARACTERS_MAX:
+        return f"a name has 1 to {CHARACTERS_MAX} characters"
     if not name.isprintable() or any(each.isspace() for each in name) or name.startswith("#"):
         return "a name is one printable word that does not begin with #"
     if name == _NOBODY:

@@ -119,8 +119,9 @@ class NodeSecurity:
         """See `ListenerSecurity.begin_login`."""
         if not self._settings.has_login:
             return None
-        delay_ms = self._settings.connection_failed_authentication_delay_ms
-        return ClientLogin(SaslLogin(self._login_rules), connection, self._metrics, self._audit, self._checks, delay_ms)
+        times_ms = self._settings.connection_failed_authentication_delay_ms, self._settings.login_timeout_ms
+        login = SaslLogin(self._login_rules)
+        return ClientLogin(login, connection, self._metrics, self._audit, self._checks, *times_ms)
 
     def principal_of(self, certificate: bytes | None, client_address: str) -> str:
         """See `ListenerSecurity.principal_of`."""
@@ -200,18 +201,27 @@ class ClientLogin:
         audit: Audit,
         checks: PasswordChecks,
         delay_ms: int,
+        timeout_ms: int,
     ) -> None:
-        """Log the client of `connection` in; the answer to a failed login is held back for `delay_ms`."""
+        """Log the client of `connection` in; the answer to a failed login is held back for `delay_ms`.
+
+        The first login has its time from the connection on; each later one has `timeout_ms`.
+        """
         self._login = login
         self._connection = connection
         self._metrics = metrics
         self._audit = audit
         self._checks = checks
         self._delay_ms = delay_ms
+        self._timeout_ms = timeout_ms
+        #: Ends a login that has begun while the one before it holds; None: there is none.
+        self._timeout: asyncio.TimerHandle | None = None
         #: The newest.
         self._check: PasswordCheck | None = None
         #: What takes the answer to its request.
         self._undecided: Respond | None = None
+        #: Whether the client has logged in once.
+        self._is_known = False
         #: Until when the login holds; None: for good.
         self._ends_ms: float | None = None
 
@@ -235,6 +245,7 @@ class ClientLogin:
         """See `Login.end`."""
         if self._check is not None:
             self._checks.cancel(self._check)
+        self._stop_timeout()
         respond, self._undecided = self._undecided, None
         if respond is not None:  # nobody gets this, but what the request takes is given back
             respond(b"")
@@ -250,6 +261,9 @@ class ClientLogin:
         else:
             if isinstance(outcome, LoggedIn):
                 self._let_in(outcome)
+            elif self._is_known and self._timeout is None:
+                timeout_s = self._timeout_ms / 1_000
+                self._timeout = asyncio.get_running_loop().call_later(timeout_s, self._time_out)
             respond(outcome.body)
 
     def _take(self, found: Finding, respond: Respond) -> None:
@@ -263,11 +277,23 @@ class ClientLogin:
 
     def _let_in(self, outcome: LoggedIn) -> None:
         self._metrics.succeeded.value += 1
+        self._is_known = True
+        self._stop_timeout()
         self._ends_ms = None if outcome.lifetime_ms == 0 else monotonic() * 1_000 + outcome.lifetime_ms
         self._connection.let_in(_USER + outcome.name)
         self._audit.logged_in(self._connection.address, _USER + outcome.name, outcome.mechanism)
 
+    def _time_out(self) -> None:
+        text = "it has begun to log in again, and did not within its time (listener.login.timeout.ms)"
+        self._connection.close(Violation("login_timed_out", text))
+
+    def _stop_timeout(self) -> None:
+        if self._timeout is not None:
+            self._timeout.cancel()
+            self._timeout = None
+
     def _refuse(self, outcome: Refused, violation: Violation, respond: Callable[[Body], None]) -> None:
+        self._stop_timeout()
         self._audit.login_refused(self._connection.address, outcome.name, outcome.mechanism, outcome.why)
         self._connection.close_answered(violation)
         asyncio.get_running_loop().call_later(self._delay_ms / 1_000, respond, outcome.body)

@@ -35,6 +35,9 @@ class LoginConnection(Protocol):
     def close_answered(self, violation: Violation) -> None:
         """Begin no more requests, and close when those in flight are answered."""
 
+    def close(self, violation: Violation) -> None:
+        """Close at once."""
+
 
 class Login(Protocol):
     """How the client of one connection proves who it is."""

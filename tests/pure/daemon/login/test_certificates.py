@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast.daemon.login import certificates
 from holdfast.daemon.login.certificates import CertificateWrong, distinguished_name, valid_until
 from holdfast.daemon.login.tls import TlsFilesWrong, load_tls
 from holdfast.daemon.server.security import tls_files
@@ -92,6 +93,20 @@ def test_a_certificate_of_version_1_has_a_name_too(der: bytes) -> None:
 )
 def test_a_name_that_would_be_none_or_another_one_is_refused(der: bytes, subject: bytes, why: str) -> None:
     with pytest.raises(CertificateWrong, match=why):
+        distinguished_name(with_subject(der, subject))
+
+
+@pytest.mark.parametrize(
+    "subject",
+    [make_subject({CN: "a" * 2_040}), make_subject({CN: "alice"}, *[{OU: "x"}] * 1_000)],
+    ids=["long", "many"],
+)
+def test_a_name_that_is_too_long_is_refused_before_it_is_taken_apart(
+    der: bytes, subject: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A thousand attributes take 50 ms of the event loop."""
+    monkeypatch.setattr(certificates, "_show", lambda attribute: pytest.fail(f"{attribute} was read"))
+    with pytest.raises(CertificateWrong, match="issue it with 2048 at most"):
         distinguished_name(with_subject(der, subject))
 
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Callable
 
 import pytest
+import scramp.core  # type: ignore[import-untyped]  # it ships no types
 from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.daemon.login.credentials import KeptUsers, Users, derive
 from holdfast.daemon.login.mechanisms import MECHANISMS
 from holdfast.daemon.login.sasl_login import Answered, LoggedIn, LoginRules, Outcome, Refused, SaslLogin, Undecided
+from holdfast.kafka.protocol import scram
 from holdfast.kafka.protocol.error_codes import ErrorCode
 from holdfast.kafka.protocol.primitives import MalformedBody
 from holdfast.kafka.protocol.sasl_calls import (
@@ -24,7 +27,8 @@ from holdfast.kafka.protocol.sasl_calls import (
 )
 from holdfast.kafka.protocol.scram import KEY_BYTES, SCRAM_SHA_256, SCRAM_SHA_512, ClientSide
 
-USERS = Users(KeptUsers({"alice": {each: derive(each, "sesame", 4_096) for each in KEY_BYTES}}))
+ALICE = {each: derive(each, "sesame", 4_096) for each in KEY_BYTES}
+USERS = Users(KeptUsers({"alice": ALICE}))
 ANY = tuple(MECHANISMS)
 
 
@@ -181,6 +185,42 @@ def test_a_long_name_is_refused_before_it_is_prepared() -> None:
         assert isinstance(say(ours, message), Refused)
 
 
+@pytest.mark.parametrize(
+    "name", ["\ufdfa" * 255, "\ufdfa" * 15, "\u3300" * 64, "\ufb03" * 86, "a" + "\u0300\u0323" * 128]
+)
+@pytest.mark.parametrize("place", ["name", "password"])
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_nothing_is_prepared_that_grows_beyond_the_longest_name(
+    monkeypatch: pytest.MonkeyPatch, mechanism: str, place: str, name: str
+) -> None:
+    """One character may become 18, and SASLprep looks at each a dozen times; nobody has logged in yet."""
+    prepared: list[str] = []
+
+    def saslprep(text: str) -> str:
+        prepared.append(unicodedata.normalize("NFKC", text))
+        return prepared[-1]
+
+    monkeypatch.setattr(scramp.core, "saslprep", saslprep)
+    monkeypatch.setattr(scram, "saslprep", saslprep)
+    ours = login()
+    choose(ours, mechanism)
+    if mechanism == "PLAIN":
+        outcome = say(ours, f"\0{name}\0x".encode() if place == "name" else f"\0alice\0{name}".encode())
+    else:
+        outcome = say(ours, f"n,,n={name},r=nonce".encode() if place == "name" else f"n,,r=nonce,n={name}".encode())
+    assert isinstance(outcome, Refused)
+    assert max(map(len, prepared), default=0) <= scram.CHARACTERS_MAX
+
+
+@pytest.mark.parametrize("name", ["k\u00e4the", "\u682a\u5f0f\u4f1a\u793e", "a" * 255, "\ud55c" * 255])
+def test_a_name_beyond_ascii_is_a_name(name: str) -> None:
+    assert scram.prepare_name(name) == name
+    users = Users(KeptUsers({name: {each: derive(each, "sesame", 4_096) for each in KEY_BYTES}}))
+    mechanisms = [each for each in MECHANISMS if len(name.encode()) < 700 or each == "PLAIN"]
+    for mechanism in mechanisms:
+        assert isinstance(log_in(login(users=lambda: users), mechanism, name), LoggedIn)
+
+
 def test_a_name_in_a_log_line_is_cut_and_shows_no_line_end() -> None:
     ours = login()
     choose(ours, "PLAIN")
@@ -205,6 +245,45 @@ def test_users_are_those_of_the_moment_at_which_a_login_begins() -> None:
     assert isinstance(log_in(ours, SCRAM_SHA_256), Refused)
     users = USERS
     assert isinstance(log_in(login(users=lambda: users), SCRAM_SHA_256), LoggedIn)
+
+
+@pytest.mark.parametrize("is_again", [False, True])
+@pytest.mark.parametrize("becomes", ["removed", "given another password", "added again with the same password"])
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_a_login_that_began_before_its_user_changed_comes_to_nothing(
+    mechanism: str, becomes: str, is_again: bool
+) -> None:
+    password = "sesame" if "same" in becomes else "another"
+    keys = {} if becomes == "removed" else {"alice": {each: derive(each, password, 4_096) for each in KEY_BYTES}}
+    users = USERS
+    ours = login(users=lambda: users)
+    if is_again:
+        assert isinstance(log_in(ours, mechanism), LoggedIn)
+    choose(ours, mechanism)
+    if mechanism == "PLAIN":
+        undecided = say(ours, b"\0alice\0sesame")
+        assert isinstance(undecided, Undecided)
+        users = Users(KeptUsers(keys))
+        outcome = ours.checked(undecided.check())
+    else:
+        client = ClientSide(mechanism, "alice", "sesame")
+        challenged = answer(say(ours, client.begin()))
+        users = Users(KeptUsers(keys))
+        outcome = say(ours, client.prove(challenged.message))
+    assert isinstance(outcome, Refused)
+    assert outcome.why == "its user was removed or changed since it began to log in"
+    assert answer(outcome).error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_a_login_goes_on_when_only_other_users_changed(mechanism: str) -> None:
+    counted = iter(range(100))
+
+    def users() -> Users:
+        others = {f"bob{next(counted)}": {SCRAM_SHA_512: derive(SCRAM_SHA_512, "x", 4_096)}}
+        return Users(KeptUsers({"alice": ALICE} | others))
+
+    assert isinstance(log_in(login(users=users), mechanism), LoggedIn)
 
 
 @given(st.lists(st.tuples(st.sampled_from([SASL_HANDSHAKE, SASL_AUTHENTICATE]), st.binary(max_size=60)), max_size=4))

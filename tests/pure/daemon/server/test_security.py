@@ -11,15 +11,19 @@ import pytest
 import structlog
 
 from holdfast.client import LoginRefused
+from holdfast.client.connection import NodeConnection
 from holdfast.client.errors import Disconnected
+from holdfast.client.login import log_in
+from holdfast.daemon.login.credentials import KeptUsers
+from holdfast.daemon.login.users_file import write_kept
 from holdfast.daemon.settings.components.listener import LimitSettings
 from holdfast.kafka.protocol import frames, sasl_calls
 from holdfast.kafka.protocol.error_codes import ErrorCode
-from holdfast.kafka.protocol.scram import KEY_BYTES
+from holdfast.kafka.protocol.scram import KEY_BYTES, ClientSide
 from holdfast.kafka.security import Sasl
 from tests.waiting import PATIENCE_MS, PATIENCE_S, wait_until
 from tests.world.identity.certificates import Authority, Pair
-from tests.world.identity.guarded import CROWD, SESAME, Guarded, crowd, guarded, tls_files, tls_of
+from tests.world.identity.guarded import CROWD, SECRET, SESAME, Guarded, crowd, guarded, tls_files, tls_of
 from tests.world.serving import connected, is_cut_off, write_frame
 
 
@@ -227,6 +231,42 @@ async def test_a_login_that_has_ended_is_to_be_made_anew(tmp_path: Path) -> None
         with pytest.raises(Disconnected):
             await at.call(connection)
     assert at.served.reports.kinds == ["login_expired"]
+
+
+async def test_a_login_that_is_begun_again_and_held_loses_its_connection(tmp_path: Path) -> None:
+    async with guarded("SASL_PLAINTEXT", tmp_path, connections_max_reauth_ms=60_000) as at:
+        connection = await at.open(sasl=SESAME)
+        for _ in range(2):
+            await log_in(connection, SESAME)
+        [client] = list(at.served.server.connections._open)
+        login = client._login  # type: ignore[attr-defined]
+        assert login._timeout is None, "one that ends has no time left to keep"
+        login._timeout_ms = 1
+        handshake = sasl_calls.encode_handshake(SESAME.mechanism)
+        await connection.exchange(sasl_calls.SASL_HANDSHAKE, sasl_calls.HANDSHAKE_VERSION, handshake)
+        await wait_until(lambda: not len(at.served.server.connections))
+    assert at.served.reports.kinds == ["login_timed_out"]
+
+
+async def test_a_user_who_was_removed_cannot_end_a_login_begun_before(tmp_path: Path) -> None:
+    async with guarded("SASL_PLAINTEXT", tmp_path, connections_max_reauth_ms=60_000) as at:
+        connection = await at.open(sasl=SESAME)
+        side = ClientSide(SESAME.mechanism, SESAME.username, SESAME.password)
+        handshake = sasl_calls.encode_handshake(SESAME.mechanism)
+        await connection.exchange(sasl_calls.SASL_HANDSHAKE, sasl_calls.HANDSHAKE_VERSION, handshake)
+        challenge = await say(connection, side.begin())
+        write_kept(tmp_path / "users", KeptUsers({}, SECRET))
+        at.files.look()
+        refused = await say(connection, side.prove(challenge.message))
+        assert (challenge.error_code, refused.error_code) == (0, ErrorCode.SASL_AUTHENTICATION_FAILED)
+        await wait_until(lambda: not len(at.served.server.connections))
+    assert at.served.reports.kinds == ["login_failed"]
+
+
+async def say(connection: NodeConnection, message: bytes) -> sasl_calls.AuthenticateAnswer:
+    request = sasl_calls.encode_authenticate(2, message)
+    body = await connection.exchange(sasl_calls.SASL_AUTHENTICATE, 2, request, is_flexible=True)
+    return sasl_calls.decode_authenticate_answer(2, body, 0)
 
 
 async def test_a_request_behind_an_expired_login_gives_back_its_place(tmp_path: Path) -> None:
