@@ -11,6 +11,7 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
 from holdfast.metrics.instruments import BUCKETS_MS, Counter, Gauge, Histogram, Instrument
+from holdfast.metrics.negotiation import preferred_format
 from holdfast.metrics.registry import Family, Labels, Registry
 
 #: Lines of one piece, at least: 0.1 ms. Each piece costs every request in flight one such turn of the loop.
@@ -32,7 +33,7 @@ class Exposition(NamedTuple):
 
 def expose(registry: Registry, accept: str) -> Exposition:
     """Return all metrics in the best of the formats that a header `Accept` names; Prometheus text where it names none."""
-    encode, content_type = choose_encoder(accept)
+    encode, content_type = choose_encoder(preferred_format(accept))
     return Exposition(content_type, _write(registry, encode))
 
 

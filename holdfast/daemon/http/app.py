@@ -123,7 +123,7 @@ class _Pages:
     async def metrics(self, request: Request) -> Response:
         """Write all metrics in the format that the client prefers."""
         async with self._turn:
-            content_type, pieces = expose(self._node.registry, request.headers.get("accept", ""))
+            content_type, pieces = expose(self._node.registry, ", ".join(request.headers.getlist("accept")))
             text = bytearray()
             for piece in pieces:
                 text += piece
