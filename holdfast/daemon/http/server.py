@@ -13,9 +13,9 @@ from typing import cast
 
 from starlette.types import ASGIApp
 from uvicorn import Config
-from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
+from holdfast.daemon.http.bounded_heads import BoundedHeads
 from holdfast.daemon.internal_errors import InternalErrors
 from holdfast.daemon.login.tls import FollowedTls
 from holdfast.daemon.server.sockets import CannotListen, listen
@@ -143,14 +143,14 @@ class HttpServer:
             self._is_empty.set()
 
     def _make_connection(self) -> _Connection:
-        inner = H11Protocol(self._config, self._state, {})
+        inner = BoundedHeads(self._config, self._state, {})
         return _Connection(self, inner, self._settings.request_timeout_ms, self._tls)
 
 
 class _Connection(asyncio.Protocol):
     """One of uvicorn's connections, which ends when its time is up."""
 
-    def __init__(self, server: HttpServer, inner: H11Protocol, timeout_ms: int, tls: FollowedTls | None) -> None:
+    def __init__(self, server: HttpServer, inner: BoundedHeads, timeout_ms: int, tls: FollowedTls | None) -> None:
         self.host = "unknown"
         self._server = server
         self._inner = inner

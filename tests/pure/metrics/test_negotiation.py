@@ -40,7 +40,7 @@ TEXT_0, TEXT_1, OM_1 = "text/plain; version=0.0.4", "text/plain; version=1.0.0",
         (f"{OM},text/plain", OM),
         (f"application/json,{OM};q=0.1", OM),
         # Other spellings, and what is none.
-        (f"APPLICATION/OpenMetrics-Text ; Version = 1.0.0 ; q = 0.5", OM_1),
+        ("APPLICATION/OpenMetrics-Text ; Version = 1.0.0 ; q = 0.5", OM_1),
         (f'{OM};version="1.0.0"', OM_1),
         (f"{OM};version=0.0.1", TEXT_0),
         (f"{OM};version=abc", TEXT_0),

@@ -145,6 +145,86 @@ async def test_a_large_head_is_refused() -> None:
         writer.close()
 
 
+def head_of(size: int, end: bytes = b"\r\n") -> bytes:
+    """Return the head of a request, of so many bytes."""
+    begin = b"GET / HTTP/1.1" + end + b"Host: a" + end + b"X: "
+    return begin + b"a" * (size - len(begin) - 2 * len(end)) + 2 * end
+
+
+LIMIT = 1_024
+
+
+@pytest.mark.parametrize("pieces", [1, 2, 40])
+@pytest.mark.parametrize(
+    ("sent", "statuses"),
+    [
+        (head_of(LIMIT), [200]),
+        (head_of(LIMIT + 2), [400]),
+        (head_of(LIMIT + 2, b"\n"), [400]),
+        (head_of(60_000), [400]),
+        (head_of(1_000_000), [400]),
+        (REQUEST[:-2] + b"".join(b"X%d: 1\r\n" % number for number in range(5_000)) + b"\r\n", [400]),
+        (REQUEST[:-2] + b"X: " + b" " * 60_000 + b"a\r\n\r\n", [400]),
+        (b"GET /" + b"a" * 60_000 + b" HTTP/1.1\r\nHost: a\r\n\r\n", [400]),
+        # Behind others, which are answered.
+        (REQUEST * 3 + head_of(LIMIT + 2), [200, 200, 200, 400]),
+        (REQUEST * 3 + head_of(60_000) + REQUEST, [200, 200, 200, 400]),
+        (head_of(LIMIT) * 5, [200] * 5),
+        # Behind a body.
+        (REQUEST[:-2] + b"Content-Length: 5000\r\n\r\n" + bytes(5_000) + head_of(LIMIT), [200, 200]),
+        (REQUEST[:-2] + b"Content-Length: 5000\r\n\r\n" + bytes(5_000) + head_of(60_000), [200, 400]),
+        (
+            REQUEST[:-2] + b"Transfer-Encoding: chunked\r\n\r\n" + b"5\r\nhello\r\n" * 900 + b"0\r\n\r\n" + REQUEST,
+            [200] * 2,
+        ),
+    ],
+)
+async def test_a_head_has_a_bound_however_it_comes(sent: bytes, statuses: list[int], pieces: int) -> None:
+    async with serving(head_bytes_max=LIMIT) as server:
+        reader, writer = await connect(server)
+        size = len(sent) // pieces + 1
+        for start in range(0, len(sent), size):
+            if not reader.at_eof() and reader.exception() is None:
+                writer.write(sent[start : start + size])
+                await asyncio.sleep(0)
+        found: list[int] = []
+        for expected in statuses:
+            try:
+                head = await reader.readuntil(b"\r\n\r\n")
+                found.append(int(head.split()[1]))
+                await reader.readuntil(b"ok" if expected == 200 else b".")
+            except (asyncio.IncompleteReadError, ConnectionResetError):
+                break
+        writer.close()
+    # The bytes behind one that is refused may reset the connection before its answers are read.
+    assert found == statuses[: len(found)]
+    assert 400 in statuses or found == statuses
+
+
+async def test_what_comes_while_a_request_is_answered_is_not_read_on() -> None:
+    begun, go_on = asyncio.Event(), asyncio.Event()
+
+    async def answer_late(scope: Scope, receive: Receive, send: Send) -> None:
+        begun.set()
+        await go_on.wait()
+        await answer_ok(scope, receive, send)
+
+    async with serving(answer_late, head_bytes_max=LIMIT) as server:
+        reader, writer = await connect(server)
+        writer.write(REQUEST)
+        await begun.wait()
+        writer.write(head_of(LIMIT) * 20_000)
+        [connection] = server._connections
+        await wait_until(lambda: connection._inner._unread)
+        for _ in range(100):
+            await asyncio.sleep(0)
+        assert len(connection._inner._unread) < 10_000_000
+        go_on.set()
+        for _ in range(3):
+            assert b" 200 " in await reader.readuntil(b"ok")
+        writer.transport.abort()
+
+
 async def test_a_stop_lets_a_request_finish_and_closes_what_is_idle() -> None:
     begun, go_on = asyncio.Event(), asyncio.Event()
 
