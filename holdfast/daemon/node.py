@@ -194,7 +194,7 @@ class Node:
 
     def describe_readiness(self) -> list[dict[str, Any]]:
         """See `Partitions.describe_readiness`; none while the node starts."""
-        return [] if self.parts is None else self.parts.partitions.describe_readiness()
+        return [] if self.parts is None else self.parts.partitions.describe_readiness(self.parts.watch.cut_off)
 
     def status(self) -> dict[str, Any]:
         """Return whether the node is ready, why if it is not, what it serves, and the longest turn of its loop."""
@@ -212,6 +212,7 @@ class Node:
             "topic_id": None if topic is None else format_topic_id(topic.topic_id),
             "log_partitions": None if topic is None else topic.partition_count,
             "log_partitions_held": 0 if parts is None or self._exit.done() else parts.partitions.held_count(),
+            "log_partitions_cut_off": 0 if parts is None else len(parts.watch.cut_off & parts.partitions.wanted.keys()),
             "port": self.port,
             "http_port": self.http_port,
             "longest_turn_ms": None if metrics is None else round(metrics.longest_turn_ms, 1),

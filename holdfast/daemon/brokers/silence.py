@@ -59,6 +59,8 @@ class BrokerSilence:
         """
         #: Why the log cannot be served now; empty while it can.
         self.problem = ""
+        #: Log partitions that no broker leads which answers: none of their calls is answered meanwhile.
+        self.cut_off: frozenset[int] = frozenset()
         self._max_s = max_ms / 1_000
         self._awake_max_s = 2 * interval_s
         self._doubt_s = doubt_s
@@ -113,6 +115,7 @@ class BrokerSilence:
         silent = {broker: quiet for broker, quiet in self._brokers.items() if quiet.quiet_s > self._max_s}
         leaderless = {partition: quiet for partition, quiet in self._leaderless.items() if quiet.quiet_s > self._max_s}
         led = [partition for partition, broker in leaders.items() if broker in silent]
+        self.cut_off = frozenset((*led, *leaderless))
         leading = {leaders[partition] for partition in led}
         quiets = [*silent.values(), *leaderless.values()]
         longest_s = max((quiet.quiet_s for quiet in quiets), default=0.0)

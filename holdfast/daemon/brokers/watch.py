@@ -71,6 +71,11 @@ class BrokerWatch:
         """Why the log cannot be served now; empty while it can."""
         return self._silence.problem
 
+    @property
+    def cut_off(self) -> frozenset[int]:
+        """See `BrokerSilence.cut_off`."""
+        return self._silence.cut_off
+
     def leave_out(self, partition: int | None) -> bool:
         """See `BrokerSilence.leave_out`."""
         return self._silence.leave_out(partition)

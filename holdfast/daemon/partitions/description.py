@@ -14,6 +14,7 @@ from holdfast.records.keys import format_key
 from holdfast.runtime.partition.lifecycle import Partition
 from holdfast.runtime.partition.states import State
 
+_CUT_OFF: Final = "no broker that leads it answers"
 #: What is said of every log partition, in this order.
 _FIELDS: Final = (
     "partition",
@@ -75,18 +76,21 @@ def describe_partition(partition: Partition, pruner: Pruner | None, state: str) 
     }
 
 
-def describe_readiness(index: int, partition: Partition | None, is_waiting: bool) -> dict[str, Any]:
+def describe_readiness(
+    index: int, partition: Partition | None, is_waiting: bool, *, is_cut_off: bool = False
+) -> dict[str, Any]:
     """Return whether a log partition serves, for probes: its state, how far its load has read, and why it does not serve.
 
-    The state is `serving`, `loading`, `waiting` (for its turn to load), `alarmed` (until an admin accepts), `failed` (and it loads again),
-    `elsewhere` (another node took it) or `unloaded`. One that nothing was done for yet is None, and waits.
+    The state is `serving`, `cut off` (it would serve, and no broker that leads it answers), `loading`, `waiting` (for its turn to load),
+    `alarmed` (until an admin accepts), `failed` (and it loads again), `elsewhere` (another node took it) or `unloaded`.
+    One that nothing was done for yet is None, and waits.
     """
     if partition is None:
         return {"partition": index, "state": "waiting", "records_read": None, "next_offset": None, "why": None}
     state, loading = partition.state, partition.state is State.LOADING
     reading = partition.reading
     if state is State.ACTIVE or loading:
-        shown = "serving" if state is State.ACTIVE else "loading"
+        shown = "loading" if loading else "cut off" if is_cut_off else "serving"
     elif partition.is_alarmed:
         shown = "alarmed"
     elif is_waiting:
@@ -100,7 +104,7 @@ def describe_readiness(index: int, partition: Partition | None, is_waiting: bool
         "state": shown,
         "records_read": reading.records_read if loading else None,
         "next_offset": reading.position if loading else None,
-        "why": partition.failure or None,
+        "why": partition.failure or (_CUT_OFF if shown == "cut off" else None),
     }
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Container, Iterator
 from typing import Any, Final, NamedTuple, Protocol
 
 from holdfast.daemon.brokers.silence import IsLeftOut, none_left_out
@@ -288,12 +288,13 @@ class Partitions:
             for each in self
         ]
 
-    def describe_readiness(self) -> list[dict[str, Any]]:
+    def describe_readiness(self, cut_off: Container[int]) -> list[dict[str, Any]]:
         """Return every log partition that this node is to serve, see `description.describe_readiness`."""
         waiting = self._queue.waiting()
         known = {each.index: each for each in self._list_wanted()}
         return [
-            describe_readiness(index, known.get(index), index in waiting) for index in sorted(known.keys() | waiting)
+            describe_readiness(index, known.get(index), index in waiting, is_cut_off=index in cut_off)
+            for index in sorted(known.keys() | waiting)
         ]
 
     def superseded_by(self) -> list[dict[str, Any]]:

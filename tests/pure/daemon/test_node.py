@@ -112,6 +112,7 @@ class Watch:
     """Stands for `BrokerWatch`: all brokers answer."""
 
     problem = ""
+    cut_off: frozenset[int] = frozenset()
 
     def __init__(self, *_: object, **__: object) -> None:
         self.is_stopped = False
@@ -210,7 +211,9 @@ async def test_a_worker_that_starts_answers_at_the_address_of_all_where_no_other
         assert node.parts is None, "Kafka is away"
 
 
-async def test_it_names_its_partitions_before_they_load_and_serves_when_they_have(stages: Stages) -> None:
+async def test_it_names_its_partitions_before_they_load_and_serves_when_they_have(
+    stages: Stages, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async with listening() as (node, client):
         assert node.parts is None
         stages.topic_found.set()
@@ -233,6 +236,11 @@ async def test_it_names_its_partitions_before_they_load_and_serves_when_they_hav
         assert await client.find([KEY]) == [("127.0.0.1", node.port)]
         await client.initialize(KEY.group_id, TOPIC, 0, 1, 7)
         assert (await client.read(KEY.group_id, TOPIC, 0, -1)).start_offset == 7
+        assert [(row["state"], row["why"]) for row in node.describe_readiness()] == [("serving", None)] * 2
+        monkeypatch.setattr(Watch, "cut_off", frozenset([1, 7]))
+        cut_off = ("cut off", "no broker that leads it answers")
+        assert [(row["state"], row["why"]) for row in node.describe_readiness()] == [("serving", None), cut_off]
+        assert (await client.admin("status"))["log_partitions_cut_off"] == 1
 
 
 async def test_it_listens_before_it_has_read_what_holds_for_all_nodes_and_obeys_that_then(

@@ -232,6 +232,7 @@ async def test_in_an_outage_the_node_says_so_in_few_lines_and_serves_when_it_is_
         port = (await playing.node.status())["http_port"]
         ready = await get(port, "/ready")
         assert (ready.status, ready.json()["is_ready"]) == (503, False)
+        assert {row["state"] for row in ready.json()["log_partitions"]} == {"cut off"}
         assert ready.json()["why_not_ready"].startswith("no broker answers")
         assert (await get(port, "/live")).status == 200
         await asyncio.sleep(max(0.0, began_s + seconds - time.monotonic()))  # how long the outage lasts, no more

@@ -62,6 +62,23 @@ def test_brokers_that_answer_are_no_problem_and_their_gauges_stay_low(world: Wor
     assert world.gauges() == {f"holdfast_broker_silence_seconds{{broker={broker}}}": 0 for broker in (1, 2, 3)}
 
 
+def test_log_partitions_are_cut_off_while_no_broker_that_answers_leads_them() -> None:
+    world = World({0: 1, 1: 2, 3: 2}, partition_count=4)
+    world.wait(15)
+    assert world.silence.cut_off == frozenset()
+    world.wait(1)
+    assert world.silence.cut_off == {2}, "it has no leader"
+    world.silent = {2}
+    world.wait(16)
+    assert world.silence.cut_off == {1, 2, 3}
+    world.leaders = {0: 1, 1: 1, 2: 1, 3: 2}
+    world.look(1)
+    assert world.silence.cut_off == {3}
+    world.silent = set()
+    world.look(1)
+    assert world.silence.cut_off == frozenset()
+
+
 def test_when_no_broker_answers_it_is_reported_at_the_bound_once_a_minute_and_at_the_end(world: World) -> None:
     world.silent = {1, 2, 3}
     world.wait(15)
