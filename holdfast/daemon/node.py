@@ -272,7 +272,7 @@ class Node:
             partitions = self._make_partitions(log, metadata, at_exit)
             config, known = self.node_settings, self._known_members
             refused, left_out, bugs = self._refused, self._is_left_out, self.internal_errors
-            counted = self.registry, bugs
+            counted = self.registry, bugs, self.run_id
             allotment = make_allotment(
                 settings, this_node, log, partitions, known, config, *counted, refused=refused, is_left_out=left_out
             )

@@ -81,6 +81,11 @@ class NodeSettings:
         """Up to which the config topic was read, inclusive; -1: nothing."""
         return -1 if self._topic is None else self._topic.offset
 
+    @property
+    def is_current(self) -> bool:
+        """Whether the last refresh has reached the end of the config topic, or found that there is none."""
+        return self._topic is None or self._topic.is_current
+
     async def refresh(self, offset: int, timeout_ms: int) -> int:
         """Read the config topic to its end, and at least to this offset; returns up to which it was read."""
         return -1 if self._topic is None else await self._topic.refresh(offset, timeout_ms)

@@ -59,6 +59,11 @@ class ConfigTopic:
         """The value of each setting that is in it, by name."""
         return self._follower.values.values
 
+    @property
+    def is_current(self) -> bool:
+        """Whether what was begun last has reached the end, or found that there is no topic."""
+        return 0 < self._follower.begun == self._follower.ended
+
     async def start(self) -> bool:
         """Read it to its end, for `config.read.timeout.ms` at most; returns whether that was reached, or there is no topic."""
         self._begin()

@@ -13,17 +13,22 @@ from typing import Any, Final, NamedTuple, Protocol
 
 import structlog
 
-from holdfast.daemon.membership.division.assignment import Assignment, decode_assignment, encode_assignment
-from holdfast.daemon.membership.division.leader import LastDivision, Meeting, assign_all, refuse_all
+from holdfast.daemon.membership.division.assignment import Assignment, encode_assignment
+from holdfast.daemon.membership.division.bounds import (
+    FORMER_OWNERS_MAX,
+    GENERATION_MAX,
+)
+from holdfast.daemon.membership.division.leader import LastDivision, assign_all, refuse_all
 from holdfast.daemon.membership.division.metadata import (
     COOPERATIVE,
     EAGER,
     PROTOCOL_TYPE,
     MemberMetadata,
-    decode_metadata,
     encode_metadata,
 )
 from holdfast.daemon.membership.division.ownership_map import OwnershipMap, Work
+from holdfast.daemon.membership.division.readings import read_assignment, read_meeting
+from holdfast.daemon.membership.division.rows import describe_members
 from holdfast.daemon.membership.holdings import Holdings
 from holdfast.daemon.membership.known_members import KnownMembers
 from holdfast.daemon.membership.map_view import MapView
@@ -33,12 +38,13 @@ from holdfast.daemon.membership.rejoins import Rejoins
 from holdfast.daemon.partitions.description import describe_elsewhere
 from holdfast.daemon.server.cluster_view import Node
 from holdfast.kafka.addresses import format_address
-from holdfast.kafka.protocol.primitives import MalformedBody
 from holdfast.metrics.instruments import Counter
 from holdfast.runtime.membership import JoinedMember
 
 _log = structlog.get_logger(__name__)
 
+#: A broker has all that another client has read of a topic, but for the moment after its leader has changed.
+_UNHEARD_MS: Final = 2_000
 #: Why the group rebalances, where this member has not caused it.
 _BY_OTHERS: Final = "another member, or the broker"
 
@@ -49,6 +55,10 @@ class ConfigSource(Protocol):
     @property
     def offset(self) -> int:
         """Up to which it was read, inclusive; -1: nothing. The leader divides for the highest that a member has."""
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the last refresh has reached the end that the topic had, or found that there is no topic."""
 
     async def refresh(self, offset: int, timeout_ms: int) -> int:
         """Read to its end, and at least to this offset, for as long as it may take; returns up to which it was read."""
@@ -67,6 +77,7 @@ class NodeProtocolConfig:
     #: `cooperative` or `eager`.
     rebalance_protocol: str
     rebalance_delay_ms: int
+    handover_timeout_ms: int
     config_timeout_ms: int
     #: Whenever it stops, its place and its work wait for it within its session.
     keeps_place: bool
@@ -100,7 +111,7 @@ class NodeCoordinator:
         rebalance_alarms: Counter,
         *,
         now_ms: Callable[[], int],
-        refused: Callable[[str], None],
+        refused: Callable[[str, Node | None], None],
     ) -> None:
         """Belong to no group yet.
 
@@ -115,7 +126,7 @@ class NodeCoordinator:
             known_members: learns of everybody who was a member.
             rebalance_alarms: counts alarms of `rebalances`.
             now_ms: the clock.
-            refused: called with why this node must not be a member.
+            refused: called with why this node gets no work before its first assignment, and where the node is that has its id.
         """
         self._node = this_node
         self._config = config
@@ -137,6 +148,8 @@ class NodeCoordinator:
         self._assigned_ms = 0
         #: The newest one could not.
         self._has_failed = False
+        #: Why; a clause.
+        self._why_failed = ""
         #: Highest ownership generation seen in assignments and logs.
         self._generation_seen = 0
         #: Under which one another node took each log partition last, as far as this one has seen it.
@@ -162,7 +175,7 @@ class NodeCoordinator:
                 work.tasks,
                 work.duties,
                 self._config.duties_offered,
-                self._view.may_serve(self._holdings.held),
+                self._view.may_serve(self._holdings.held)[:FORMER_OWNERS_MAX],
             )
         )
         protocols = (EAGER,) if self._config.rebalance_protocol == "eager" else (COOPERATIVE, EAGER)
@@ -185,18 +198,40 @@ class NodeCoordinator:
     ) -> Mapping[str, bytes]:
         """Divide the log partitions and duties among the members as their leader."""
         config = self._config
-        meeting = _read_members(leader_id, members)
-        wanted, held = meeting.config_offset, self._config_source.offset
-        if held < wanted:
-            held = await self._config_source.refresh(wanted, config.config_timeout_ms)
+        meeting = read_meeting(leader_id, members)
+        wanted = meeting.config_offset
+        held = await self._catch_up(wanted)
         _log.info("assignment_started", members=len(members), config_offset_wanted=wanted, config_offset=held)
-        if held < wanted:
+        if held < wanted and self._config_source.is_current:
+            ahead = sorted(each for each, said in meeting.members.items() if said.config_offset > held)
+            _log.error("config_offset_implausible", members=ahead, config_offset=held, config_offset_claimed=wanted)
+        elif held < wanted:
             assignments = refuse_all(meeting, held)
             _log.error("assignment_refused", why="config mismatch", config_offset_wanted=wanted, config_offset=held)
-        else:
-            assignments = assign_all(
-                meeting, range(config.partition_count), held, self._last_division(), config.rebalance_delay_ms
-            )
+            return self._hand_out(leader_id, protocol, assignments)
+        assignments = assign_all(
+            meeting,
+            range(config.partition_count),
+            held,
+            self._last_division(),
+            config.rebalance_delay_ms,
+            config.handover_timeout_ms,
+        )
+        return self._hand_out(leader_id, protocol, assignments)
+
+    async def _catch_up(self, wanted: int) -> int:
+        """Read the config topic as far as a member says that it has, and return up to which it was read.
+
+        Where it ends before that, no more than a moment is waited: the broker may have to hear of what the member has read.
+        """
+        source, timeout_ms = self._config_source, self._config.config_timeout_ms
+        if source.offset < wanted:
+            await source.refresh(wanted, min(_UNHEARD_MS, timeout_ms))
+            if source.offset < wanted and not source.is_current:
+                await source.refresh(wanted, timeout_ms)
+        return source.offset
+
+    def _hand_out(self, leader_id: str, protocol: str, assignments: Mapping[str, Assignment]) -> dict[str, bytes]:
         for member_id, assignment in sorted(assignments.items()):
             tasks, duties = assignment.work
             _log.debug(
@@ -212,7 +247,7 @@ class NodeCoordinator:
 
     async def on_join_complete(self, generation: int, member_id: str, protocol: str, assignment: bytes) -> None:
         """React to the assignment, by the table in `membership.reactions`."""
-        found, why = _read_assignment(assignment)
+        found, why = read_assignment(assignment, self._config.partition_count)
         situation = judge(found, self._config_source.offset, generation, self._place.group_generation)
         reaction = REACTIONS[situation]
         if situation is Situation.OUTDATED:
@@ -221,6 +256,7 @@ class NodeCoordinator:
         self._place = GroupPlace(generation, member_id, protocol)
         self._is_rebalancing = False
         self._has_failed = reaction.joins_again
+        self._why_failed = f": {why}" if reaction.joins_again else ""
         if found is not None:
             self._generation_seen = max(self._generation_seen, found.map.generation)
         if reaction.is_adopted and found is not None:
@@ -228,8 +264,8 @@ class NodeCoordinator:
         if reaction.joins_again:
             _log.error("assignment_failed", why=why, situation=situation.value)
             self._rejoins.request(f"the assignment failed: {why}", self._now_ms())
-        if reaction.stops:
-            self._refused(why)
+        if found is not None and situation is Situation.REFUSED and self._assignment is None:
+            self._refused(why, found.map.place_of(self._node.node_id))
         self._show_staleness()
 
     async def on_leave_prepare(self, generation: int, member_id: str) -> None:
@@ -286,7 +322,7 @@ class NodeCoordinator:
 
     def superseded(self, task: int, generation: int) -> bool:
         """Take in that a log partition was taken under an ownership generation; returns whether this node was to keep it."""
-        self._generation_seen = max(self._generation_seen, generation)
+        self._generation_seen = max(self._generation_seen, min(generation, GENERATION_MAX))
         self._taken_under[task] = generation
         was_ours = self._holdings.superseded(task)
         if was_ours and not self._is_rebalancing:
@@ -296,7 +332,7 @@ class NodeCoordinator:
     def _rejoin_if_outranked(self, task: int) -> None:
         """Have the group divide under a higher generation, if the newest assignment gives us a log partition that it cannot take."""
         generation, found = self._taken_under.get(task, 0), self._assignment
-        if found is not None and generation >= found.map.generation:
+        if found is not None and found.map.generation <= generation < GENERATION_MAX:
             self._request_rejoin(f"log partition {task} was taken under ownership generation {generation}")
 
     def tick(self) -> None:
@@ -376,7 +412,7 @@ class NodeCoordinator:
     def why_not_ready(self) -> str:
         """Return what keeps this member from working by an assignment; empty where it does, with or without work."""
         if self._assignment is None:
-            return "the node has no assignment of its group yet"
+            return f"the node has no assignment of its group yet{self._why_failed}"
         return "the node waits for the config topic" if self._behind_until_ms is not None else ""
 
     def describe_members(self) -> list[dict[str, Any]]:
@@ -384,34 +420,7 @@ class NodeCoordinator:
         known, found = self._view.map, self._assignment
         if known is None or found is None:
             return []
-        ours = "rejoining" if self.needs_rejoin else "stable"
-        rows: list[dict[str, Any]] = [
-            {
-                "node_id": each.node.node_id,
-                "address": format_address(each.node.host, each.node.port),
-                "member_id": each.member_id,
-                "is_leader": each.member_id == found.leader_id,
-                "generation": known.generation,
-                "log_partitions": list(each.work.tasks),
-                "duties": list(each.work.duties),
-                "state": ours if each.node == self._node else "member",
-            }
-            for each in known.members
-        ]
-        rows += [
-            {
-                "node_id": each.node_id,
-                "address": None,
-                "member_id": None,
-                "is_leader": False,
-                "generation": known.generation,
-                "log_partitions": list(each.work.tasks),
-                "duties": list(each.work.duties),
-                "state": "absent",
-            }
-            for each in known.absent
-        ]
-        return sorted(rows, key=lambda row: (row["node_id"], row["member_id"] or ""))
+        return describe_members(known, found.leader_id, self._node, "rejoining" if self.needs_rejoin else "stable")
 
     def describe_elsewhere(self) -> list[dict[str, Any]]:
         """Return the log partitions that this node neither is to have nor still serves, for people, as the last map has them."""
@@ -423,24 +432,3 @@ class NodeCoordinator:
             for index in range(self._config.partition_count)
             if index not in ours
         ]
-
-
-def _read_members(leader_id: str, members: Sequence[JoinedMember]) -> Meeting:
-    """Return who has joined; a member whose metadata cannot be read is named in an error line, and gets no work."""
-    read: dict[str, MemberMetadata] = {}
-    unreadable: dict[str, str] = {}
-    for member in members:
-        try:
-            read[member.member_id] = decode_metadata(member.metadata)
-        except MalformedBody as malformed:
-            unreadable[member.member_id] = f"the leader cannot read the metadata of this member: {malformed}"
-            _log.error("member_metadata_unreadable", member=member.member_id, why=str(malformed))
-    return Meeting(leader_id, read, unreadable)
-
-
-def _read_assignment(data: bytes) -> tuple[Assignment | None, str]:
-    try:
-        found = decode_assignment(data)
-    except MalformedBody as malformed:
-        return None, str(malformed)
-    return found, found.reason

@@ -30,10 +30,13 @@ from holdfast.daemon.membership.rebalance_watch import RebalanceWatch
 from holdfast.daemon.membership.rejoins import Rejoins
 from holdfast.daemon.node_exit import Refused
 from holdfast.daemon.partitions.own_view import find_owner_epoch
+from holdfast.daemon.partitions.owners import query_status_at
 from holdfast.daemon.partitions.partitions import LogPlace, Partitions
 from holdfast.daemon.server.cluster_view import Node
+from holdfast.daemon.server.other_nodes import OtherNodes
 from holdfast.daemon.settings.by_name import configure
 from holdfast.daemon.settings.models import Settings
+from holdfast.kafka.addresses import format_address
 from holdfast.kafka.discovery.broker_links import broker_links
 from holdfast.kafka.discovery.groups import Groups
 from holdfast.metrics.registry import Registry
@@ -63,6 +66,7 @@ class GroupMember:
         config: ConfigSource,
         registry: Registry,
         internal_errors: InternalErrors,
+        run_id: str,
         *,
         now_ms: Callable[[], int],
         refused: Refused,
@@ -81,6 +85,7 @@ class GroupMember:
             config: the config topic, which all members are to have read as far as their leader.
             registry: where to count.
             internal_errors: where its bugs go.
+            run_id: of this process.
             now_ms: the clock.
             refused: called with why this node must not be a member, and whether a setting is wrong.
             is_left_out: see `IsLeftOut`; what a member warns of is left out.
@@ -114,6 +119,8 @@ class GroupMember:
             interval_ms=members.handover_poll_interval_ms,
         )
         self._polling: set[asyncio.Task[None]] = set()
+        self._other_nodes = OtherNodes(settings.security.client_properties_file)
+        self._run_id = run_id
         self.view = MapView(
             this_node,
             log.cluster_id,
@@ -147,7 +154,7 @@ class GroupMember:
             known_members,
             metrics.rebalance_alarms,
             now_ms=now_ms,
-            refused=partial(refused, is_setting_wrong=True),
+            refused=self._look_for_twin,
         )
         self._member = Member(
             self._coordinator,
@@ -297,6 +304,25 @@ class GroupMember:
                 self._internal_errors.note_bug("membership_failed", bug)
                 self._refused(f"the membership ended: {bug!r}", is_setting_wrong=False)
                 return
+
+    def _look_for_twin(self, why: str, place: Node | None) -> None:
+        """End this node if the one that keeps its id answers there; a member that only says so keeps nobody from starting.
+
+        Until then this node is a member without work, and joins again.
+        """
+        if place is not None:
+            self._run_poll(self._end_if_twin(why, format_address(place.host, place.port), place.node_id))
+
+    async def _end_if_twin(self, why: str, address: str, node_id: int) -> None:
+        timeout_ms = self._settings.load.owner_answer_timeout_ms
+        status = await query_status_at(self._other_nodes, address, timeout_ms=timeout_ms)
+        is_twin = (
+            status is not None and status.get("node_id") == node_id and status.get("run_id") not in (None, self._run_id)
+        )
+        if is_twin:
+            self._refused(why, is_setting_wrong=True)
+        else:
+            _log.warning("twin_unproven", address=address, why=why)
 
     def _run_poll(self, poll: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(poll, name="holdfast-former-owners")

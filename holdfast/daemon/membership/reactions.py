@@ -22,7 +22,7 @@ class Situation(Enum):
     BEHIND = "behind"
     #: The leader could not divide anything, or could not read this member.
     FAILED = "failed"
-    #: Another node has our id.
+    #: Another member has our id, or says so.
     REFUSED = "refused"
     #: Its bytes are none.
     UNREADABLE = "unreadable"
@@ -39,15 +39,13 @@ class Reaction(NamedTuple):
     begins_at_once: bool = False
     #: The node serves what it has, and joins again after a pause.
     joins_again: bool = False
-    #: The node ends.
-    stops: bool = False
 
 
 REACTIONS: Final[Mapping[Situation, Reaction]] = {
     Situation.GOOD: Reaction(is_adopted=True, begins_at_once=True),
     Situation.BEHIND: Reaction(is_adopted=True),
     Situation.FAILED: Reaction(joins_again=True),
-    Situation.REFUSED: Reaction(stops=True),
+    Situation.REFUSED: Reaction(joins_again=True),
     Situation.UNREADABLE: Reaction(joins_again=True),
     Situation.OUTDATED: Reaction(),
 }

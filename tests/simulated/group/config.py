@@ -106,6 +106,11 @@ class ConfigReader:
         return self.follower.values.offset
 
     @property
+    def is_current(self) -> bool:
+        """See `ConfigSource.is_current`; as `ConfigTopic` has it."""
+        return self.follower.ended == self.follower.begun
+
+    @property
     def is_at_end(self) -> bool:
         """Whether there is nothing to be read."""
         log = self._world.config

@@ -100,9 +100,10 @@ class GroupMember:
             NodeProtocolConfig(
                 partition_count=partition_count,
                 machine=f"machine-{node.name}",
-                duties_offered=world.duties,
+                duties_offered=tuple(sorted(world.duties)),
                 rebalance_protocol=rebalance_protocol,
                 rebalance_delay_ms=world.rebalance_delay_ms,
+                handover_timeout_ms=HANDOVER_MS,
                 config_timeout_ms=CONFIG_TIMEOUT_MS,
                 keeps_place=settings.group_instance_id is not None,
             ),
@@ -114,7 +115,7 @@ class GroupMember:
             node.known,
             AssignmentMetrics(Registry(), self.holdings).rebalance_alarms,
             now_ms=self.now_ms,
-            refused=lambda why: violate(Invariant.NOBODY_IS_REFUSED, f"{node.name}: {why}"),
+            refused=lambda why, _: violate(Invariant.NOBODY_IS_REFUSED, f"{node.name}: {why}"),
         )
         metrics = MembershipMetrics(Registry())
         self.life = MemberLifecycle(settings, self.coordinator.metadata, world.random.random, metrics)

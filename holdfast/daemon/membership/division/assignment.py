@@ -18,6 +18,13 @@ from enum import IntEnum
 from struct import Struct
 from typing import Final, NamedTuple
 
+from holdfast.daemon.membership.division.bounds import (
+    read_generation,
+    read_node_id,
+    read_offset,
+    read_text,
+    read_wait,
+)
 from holdfast.daemon.membership.division.metadata import (
     decode_former_owners,
     decode_numbers,
@@ -36,6 +43,8 @@ from holdfast.kafka.protocol.primitives import MalformedBody, encode_string, enc
 _ERROR: Final = Struct(">h")
 _OFFSETS: Final = Struct(">qq")
 _ABSENT: Final = Struct(">iq")
+#: Of the longest sentence: it names two nodes and their machines.
+_REASON_CHARACTERS_MAX: Final = 4_096
 
 
 class AssignmentError(IntEnum):
@@ -91,12 +100,12 @@ def decode_assignment(data: bytes) -> Assignment:
     """Return the assignment in these bytes.
 
     Raises:
-        MalformedBody: they hold none.
+        MalformedBody: they hold none, or a number or text that no honest leader would send (`division.bounds`).
     """
     reader = BodyReader(data, 0, is_flexible=True)
-    error, reason, leader_id = _decode_error(reader), reader.string("reason"), reader.string("leader id")
-    leader = decode_place(reader, "leader")
-    config_offset, generation = reader.int64("config offset"), reader.int64("generation")
+    error, reason = _decode_error(reader), read_text(reader, "reason", _REASON_CHARACTERS_MAX)
+    leader_id, leader = read_text(reader, "leader id"), decode_place(reader, "leader")
+    config_offset, generation = read_offset(reader, "config offset"), read_generation(reader, "generation")
     work = _decode_work(reader)
     members = tuple(_decode_member(reader) for _ in range(reader.count("members")))
     absent = tuple(_decode_absent(reader) for _ in range(reader.count("absent")))
@@ -123,12 +132,12 @@ def _decode_work(reader: BodyReader) -> Work:
 
 
 def _decode_member(reader: BodyReader) -> MappedMember:
-    member = MappedMember(reader.string("member id"), decode_place(reader, "node"), _decode_work(reader))
+    member = MappedMember(read_text(reader, "member id"), decode_place(reader, "node"), _decode_work(reader))
     reader.tags("members")
     return member
 
 
 def _decode_absent(reader: BodyReader) -> AbsentNode:
-    absent = AbsentNode(reader.int32("node id"), reader.int64("wait"), _decode_work(reader))
+    absent = AbsentNode(read_node_id(reader, "node id"), read_wait(reader, "wait"), _decode_work(reader))
     reader.tags("absent")
     return absent

@@ -5,17 +5,21 @@ Nothing here waits or remembers: the time, the config offset and the last divisi
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from holdfast.daemon.membership.division.assignment import Assignment, AssignmentError
 from holdfast.daemon.membership.division.assignor import Claim, divide
+from holdfast.daemon.membership.division.bounds import FORMER_OWNERS_MAX, GENERATION_MAX, GENERATION_STEP
 from holdfast.daemon.membership.division.metadata import MemberMetadata
 from holdfast.daemon.membership.division.ownership_map import AbsentNode, FormerOwner, MappedMember, OwnershipMap, Work
 from holdfast.daemon.server.cluster_view import Node
 from holdfast.kafka.addresses import format_address
 
+#: Members say them again next to what they know themselves.
+_FORMER_OWNERS_DIVIDED_MAX: Final = FORMER_OWNERS_MAX // 2
 #: Where the leader is, for members that it could not read: none of them needs it.
 _NOWHERE = Node(-1, "", 0)
 
@@ -50,20 +54,41 @@ class Meeting(NamedTuple):
 
     @property
     def next_generation(self) -> int:
-        """The ownership generation of a new division: one above all that any member has seen."""
-        return 1 + max((each.generation_seen for each in self.members.values()), default=0)
+        """The ownership generation of a new division: one above all that any member has seen.
 
-    def twins(self) -> dict[str, str]:
+        What others have seen and the leader has not raises it by a step at most: whatever a member claims, the number never runs out.
+        One that has truly seen more finds itself outranked in the log, and has the group divide again.
+        """
+        leader = self.members.get(self.leader_id)
+        known = 0 if leader is None else leader.generation_seen
+        seen = max((each.generation_seen for each in self.members.values()), default=0)
+        return min(1 + min(seen, known + GENERATION_STEP), GENERATION_MAX)
+
+    def twins(self, last: OwnershipMap | None) -> dict[str, str]:
         """Return the members whose node id or address another member keeps, by member id, with a sentence that names both.
 
-        Who holds log partitions keeps it, then who has the lower member id.
+        The member keeps it that had it in the last division, then the leader, then the one that most others know as an owner.
+        What a member says of itself comes after all that: who says that it holds log partitions keeps it, then who has the lower member id.
         Two members at one address are one node that was started again: the former one is gone, and its session will end.
         That does not hold for an address that leads to another node on each machine.
         """
         by_id: dict[int, MemberMetadata] = {}
         by_address: dict[tuple[str, int], MemberMetadata] = {}
         refused = {}
-        for member_id in sorted(self.members, key=lambda each: (not self.members[each].tasks, each)):
+        places = {} if last is None else {each.member_id: each.node for each in last.members}
+
+        def rank(member_id: str) -> tuple[bool, bool, int, bool, str]:
+            member = self.members[member_id]
+            is_known = places.get(member_id) == member.node
+            return (
+                not is_known,
+                member_id != self.leader_id,
+                -self._known_by(member.node),
+                not member.tasks,
+                member_id,
+            )
+
+        for member_id in sorted(self.members, key=rank):
             ours = self.members[member_id]
             same_id = by_id.get(ours.node.node_id, ours)
             same_address = by_address.get((ours.node.host, ours.node.port), ours)
@@ -82,6 +107,12 @@ class Meeting(NamedTuple):
             else:
                 by_id[ours.node.node_id] = by_address[ours.node.host, ours.node.port] = ours
         return refused
+
+    def _known_by(self, node: Node) -> int:
+        """Return how many members at other places know a node as one that may serve."""
+        return sum(
+            each.node != node and any(owner.node == node for owner in each.may_serve) for each in self.members.values()
+        )
 
 
 def _address(member: MemberMetadata) -> str:
@@ -109,6 +140,7 @@ def assign_all(
     config_offset: int,
     last: LastDivision | None,
     rebalance_delay_ms: int,
+    handover_timeout_ms: int,
 ) -> dict[str, Assignment]:
     """Return an assignment for each member.
 
@@ -118,8 +150,9 @@ def assign_all(
         config_offset: that the leader divides for; at least that of any member.
         last: the last division, whose members that are absent now are waited for; None: there was none.
         rebalance_delay_ms: for so long what a node had waits for its return; 0: not at all.
+        handover_timeout_ms: for so long at most a former owner may serve, whatever a member says of it.
     """
-    refused = meeting.twins()
+    refused = meeting.twins(None if last is None else last.map)
     able = {member_id: each for member_id, each in meeting.members.items() if member_id not in refused}
     absent = _wait_for(able, last, rebalance_delay_ms)
     waiting = {each for absence in absent for each in absence.work.items}
@@ -128,7 +161,7 @@ def assign_all(
     division = divide(claims, set(tasks) - waiting, duties - waiting)
     members = tuple(MappedMember(each, able[each].node, division[each]) for each in sorted(able))
     divided = OwnershipMap(meeting.next_generation, members, absent)
-    divided = replace(divided, former=_former_owners(divided, tasks, able))
+    divided = replace(divided, former=_former_owners(divided, tasks, able, handover_timeout_ms + rebalance_delay_ms))
 
     def assignment(error: AssignmentError, reason: str, work: Work) -> Assignment:
         return Assignment(error, reason, meeting.leader_id, meeting.leader, config_offset, work, divided)
@@ -160,19 +193,26 @@ def _claims(able: Mapping[str, MemberMetadata], last: LastDivision | None) -> di
 
 
 def _former_owners(
-    divided: OwnershipMap, tasks: Collection[int], able: Mapping[str, MemberMetadata]
+    divided: OwnershipMap, tasks: Collection[int], able: Mapping[str, MemberMetadata], wait_ms_max: int
 ) -> tuple[FormerOwner, ...]:
-    """Return who may still serve log partitions that another node has now, as far as any member knows: the leader may know of nobody."""
+    """Return who may still serve log partitions that another node has now, as far as any member knows: the leader may know of nobody.
+
+    Of too many, those are kept that most members know.
+    """
     waits_ms: dict[tuple[Node, int], int] = {}
+    known_by: Counter[Node] = Counter()
     for member in able.values():
+        known_by.update({owner.node for owner in member.may_serve})
         for node, theirs, wait_ms in member.may_serve:
             for task in theirs:
                 if task in tasks and node != divided.owner(task):
-                    waits_ms[node, task] = max(wait_ms, waits_ms.get((node, task), 0))
+                    waits_ms[node, task] = max(min(wait_ms, wait_ms_max), waits_ms.get((node, task), 0))
     former: dict[tuple[Node, int], list[int]] = {}
     for (node, task), wait_ms in sorted(waits_ms.items()):
         former.setdefault((node, wait_ms), []).append(task)
-    return tuple(FormerOwner(node, tuple(theirs), wait_ms) for (node, wait_ms), theirs in former.items())
+    owners = [FormerOwner(node, tuple(theirs), wait_ms) for (node, wait_ms), theirs in former.items()]
+    kept = sorted(owners, key=lambda owner: -known_by[owner.node])[:_FORMER_OWNERS_DIVIDED_MAX]
+    return tuple(sorted(kept))
 
 
 def _wait_for(able: Mapping[str, MemberMetadata], last: LastDivision | None, delay_ms: int) -> tuple[AbsentNode, ...]:

@@ -17,6 +17,20 @@ from __future__ import annotations
 from struct import Struct, pack, unpack
 from typing import Final, NamedTuple
 
+from holdfast.daemon.membership.division.bounds import (
+    DUTIES_MAX,
+    FORMER_OWNERS_MAX,
+    HOST_CHARACTERS_MAX,
+    bounded,
+    check_ascending,
+    read_generation,
+    read_host,
+    read_node_id,
+    read_offset,
+    read_port,
+    read_text,
+    read_wait,
+)
 from holdfast.daemon.membership.division.ownership_map import FormerOwner
 from holdfast.daemon.server.cluster_view import Node
 from holdfast.kafka.protocol.body import BodyReader
@@ -77,20 +91,21 @@ def decode_metadata(data: bytes) -> MemberMetadata:
     """Return the metadata in these bytes.
 
     Raises:
-        MalformedBody: they hold none.
+        MalformedBody: they hold none, or a number or text that no honest node would say (`division.bounds`).
     """
     reader = BodyReader(data, 0, is_flexible=True)
     metadata = MemberMetadata(
         decode_place(reader, "node"),
-        reader.string("machine"),
-        reader.int64("config offset"),
-        reader.int64("generation"),
-        reader.int64("generation seen"),
+        read_text(reader, "machine", HOST_CHARACTERS_MAX),
+        read_offset(reader, "config offset"),
+        read_generation(reader, "generation"),
+        read_generation(reader, "generation seen"),
         decode_numbers(reader, "tasks"),
         decode_strings(reader, "duties"),
         decode_strings(reader, "duties offered"),
         decode_former_owners(reader),
     )
+    bounded(metadata.generation, 0, metadata.generation_seen, reader, "generation")
     reader.end()
     return metadata
 
@@ -104,9 +119,9 @@ def decode_place(reader: BodyReader, field: str) -> Node:
     """Take where a node is reached, and its id.
 
     Raises:
-        MalformedBody: it is cut off.
+        MalformedBody: it is cut off, or no place.
     """
-    host, port, node_id = reader.string(field), reader.int32(field), reader.int32(field)
+    host, port, node_id = read_host(reader, field), read_port(reader, field), read_node_id(reader, field)
     return Node(node_id, host, port)
 
 
@@ -122,14 +137,15 @@ def decode_former_owners(reader: BodyReader) -> tuple[FormerOwner, ...]:
     """Take an array of nodes that may serve log partitions.
 
     Raises:
-        MalformedBody: it is cut off.
+        MalformedBody: it is cut off, or has too many or impossible entries.
     """
-    return tuple(_decode_former_owner(reader) for _ in range(reader.count("former owners")))
+    count = bounded(reader.count("former owners"), 0, FORMER_OWNERS_MAX, reader, "number of former owners")
+    return tuple(_decode_former_owner(reader) for _ in range(count))
 
 
 def _decode_former_owner(reader: BodyReader) -> FormerOwner:
     place, tasks = decode_place(reader, "former owner"), decode_numbers(reader, "tasks")
-    owner = FormerOwner(place, tasks, reader.int64("wait"))
+    owner = FormerOwner(place, tasks, read_wait(reader, "wait"))
     reader.tags("former owners")
     return owner
 
@@ -140,13 +156,15 @@ def encode_numbers(numbers: tuple[int, ...]) -> bytes:
 
 
 def decode_numbers(reader: BodyReader, field: str) -> tuple[int, ...]:
-    """Take an array of int32.
+    """Take an array of log partitions, in numeric order.
 
     Raises:
-        MalformedBody: it is cut off.
+        MalformedBody: it is cut off, or holds one twice, out of order or negative.
     """
     count = reader.count(field)
-    return unpack(f">{count}i", reader.raw(4 * count, field))
+    numbers = unpack(f">{count}i", reader.raw(4 * count, field))
+    check_ascending((-1, *numbers), reader, field)
+    return numbers
 
 
 def encode_strings(texts: tuple[str, ...]) -> bytes:
@@ -155,9 +173,12 @@ def encode_strings(texts: tuple[str, ...]) -> bytes:
 
 
 def decode_strings(reader: BodyReader, field: str) -> tuple[str, ...]:
-    """Take an array of strings.
+    """Take an array of duties, in order.
 
     Raises:
-        MalformedBody: it is cut off, or a string is null or not UTF-8.
+        MalformedBody: it is cut off or too long, or a string is no name, or stands twice or out of order.
     """
-    return tuple(reader.string(field) for _ in range(reader.count(field)))
+    count = bounded(reader.count(field), 0, DUTIES_MAX, reader, field)
+    texts = tuple(read_text(reader, field, HOST_CHARACTERS_MAX) for _ in range(count))
+    check_ascending(texts, reader, field)
+    return texts

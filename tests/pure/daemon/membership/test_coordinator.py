@@ -243,6 +243,7 @@ async def test_a_mismatch_takes_nothing_away_and_is_tried_again_after_pauses(clo
     a, b = Member(1, clock), Member(2, clock)
     await group.rebalance(a, b)
     b.config.offset = b.config.end = 4
+    a.config.is_current = False
     assert (a.done()[0], b.done()[0]) == ("begin [1, 3] under 1", "begin [0, 2] under 1")
     rebalances = 0
     with capture_logs() as lines:
@@ -259,7 +260,7 @@ async def test_a_mismatch_takes_nothing_away_and_is_tried_again_after_pauses(clo
     assert {line["why"] for line in lines if line["event"] == "assignment_failed"} == {
         "the leader m-1 has read the config topic to offset -1, and a member to 4"
     }
-    a.config.end = 4
+    a.config.end, a.config.is_current = 4, True
     await group.rebalance(a, b)
     assert (a.coordinator.needs_rejoin, a.done(), b.done()) == (
         False,
@@ -355,10 +356,12 @@ async def test_the_second_node_of_one_id_is_refused_and_both_addresses_are_named
     twin.id, twin.coordinator._node = "m-3", twin.node._replace(port=9100)
     await group.rebalance(a, b)
     await group.rebalance(a, b, twin)
-    assert twin.refusals == [
+    why = (
         "node id 2 belongs to the node at h:9002, and the one at h:9100 has it too: "
         "give this one another `node_id`, or stop that one"
-    ]
+    )
+    assert twin.refusals == [(why, b.node)]
+    assert twin.coordinator.why_not_ready() == f"the node has no assignment of its group yet: {why}"
     assert (a.refusals, b.refusals, twin.did) == ([], [], [])
 
 

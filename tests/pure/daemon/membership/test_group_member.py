@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from structlog.testing import capture_logs
@@ -17,6 +17,7 @@ from holdfast.daemon.membership.known_members import KnownMembers
 from holdfast.daemon.node_exit import Refused
 from holdfast.daemon.partitions.partitions import LogPlace
 from holdfast.daemon.server.cluster_view import Node
+from holdfast.daemon.server.other_nodes import NodeSilent, OtherNodes
 from holdfast.daemon.settings.file_env_flags import load_settings
 from holdfast.daemon.topics.state_topic import StateTopic
 from holdfast.kafka.connection_options import ConnectionOptions
@@ -43,6 +44,7 @@ def make_member(broker_port: int, bugs: Counter, refused: Refused) -> GroupMembe
         Config(),
         Registry(),
         InternalErrors(bugs),
+        "run",
         now_ms=lambda: 0,
         refused=refused,
         is_left_out=lambda partition: False,
@@ -79,6 +81,41 @@ async def test_a_broker_that_is_too_old_for_members_ends_the_node_with_what_to_c
         ("group_left", None, None),
     ]
     assert bugs.value == 1
+
+
+@pytest.mark.parametrize(
+    ("status", "is_ended"),
+    [
+        ({"node_id": 1, "run_id": "other"}, True),
+        ({"node_id": 1, "run_id": "run"}, False),  # this node, under an address that it had before
+        ({"node_id": 2, "run_id": "other"}, False),  # the claim names the address of a third one
+        ({"node_id": 1}, False),
+        ("no status", False),
+        (None, False),
+    ],
+)
+async def test_a_node_ends_for_a_twin_that_answers_and_not_for_a_claim(status: object, is_ended: bool) -> None:
+    refusals: list[str] = []
+    member = make_member(1, Counter(), lambda why, *, is_setting_wrong: refusals.append(why))
+    queried: list[tuple[str, str]] = []
+
+    async def query(address: str, command: str, timeout_ms: int) -> object:
+        queried.append((address, command))
+        if status is None:
+            raise NodeSilent("nobody answers")
+        return status
+
+    member._other_nodes = cast("OtherNodes", SimpleNamespace(query=query))
+    with capture_logs() as lines:
+        member._look_for_twin("node id 1 is claimed", Node(1, "10.9.9.9", 1))
+        await in_patience(asyncio.gather(*member._polling))
+    assert queried == [("10.9.9.9:1", "status")]
+    assert refusals == (["node id 1 is claimed"] if is_ended else [])
+    assert [line["event"] for line in lines if line["log_level"] == "warning"] == (
+        [] if is_ended else ["twin_unproven"]
+    )
+    member._look_for_twin("nobody has an address", None)
+    assert not member._polling
 
 
 async def test_a_member_of_which_nothing_is_due_looks_less_often(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -35,12 +35,12 @@ def test_what_an_assignment_means(found: Assignment | None, config_offset: int, 
 @pytest.mark.parametrize(
     ("situation", "reaction"),
     [
-        (Situation.GOOD, Reaction(is_adopted=True, begins_at_once=True, joins_again=False, stops=False)),
-        (Situation.BEHIND, Reaction(is_adopted=True, begins_at_once=False, joins_again=False, stops=False)),
-        (Situation.FAILED, Reaction(is_adopted=False, begins_at_once=False, joins_again=True, stops=False)),
-        (Situation.UNREADABLE, Reaction(is_adopted=False, begins_at_once=False, joins_again=True, stops=False)),
-        (Situation.OUTDATED, Reaction(is_adopted=False, begins_at_once=False, joins_again=False, stops=False)),
-        (Situation.REFUSED, Reaction(is_adopted=False, begins_at_once=False, joins_again=False, stops=True)),
+        (Situation.GOOD, Reaction(is_adopted=True, begins_at_once=True, joins_again=False)),
+        (Situation.BEHIND, Reaction(is_adopted=True, begins_at_once=False, joins_again=False)),
+        (Situation.FAILED, Reaction(is_adopted=False, begins_at_once=False, joins_again=True)),
+        (Situation.UNREADABLE, Reaction(is_adopted=False, begins_at_once=False, joins_again=True)),
+        (Situation.OUTDATED, Reaction(is_adopted=False, begins_at_once=False, joins_again=False)),
+        (Situation.REFUSED, Reaction(is_adopted=False, begins_at_once=False, joins_again=True)),
     ],
 )
 def test_the_reaction_to_each(situation: Situation, reaction: Reaction) -> None:

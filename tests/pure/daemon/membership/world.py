@@ -33,6 +33,8 @@ class Config:
         #: What a refresh brings it to.
         self.end = offset
         self.refreshes = 0
+        #: It can be read to its end.
+        self.is_current = True
 
     async def refresh(self, offset: int, timeout_ms: int) -> int:
         self.refreshes += 1
@@ -48,7 +50,7 @@ class Member:
         self.id = f"m-{node_id}"
         self.config = config or Config()
         self.did: list[str] = []
-        self.refusals: list[str] = []
+        self.refusals: list[tuple[str, Node | None]] = []
         self.serving: set[int] = set()
         self.alarms = Counter()
         self.holdings = Holdings(self, HANDOVER_MS)
@@ -78,6 +80,7 @@ class Member:
             "duties_offered": ("compaction",),
             "rebalance_protocol": "cooperative",
             "rebalance_delay_ms": 0,
+            "handover_timeout_ms": HANDOVER_MS,
             "config_timeout_ms": CONFIG_MS,
             "keeps_place": False,
         }
@@ -92,7 +95,7 @@ class Member:
             KnownMembers(),
             self.alarms,
             now_ms=lambda: clock.now_ms,
-            refused=self.refusals.append,
+            refused=lambda why, place: self.refusals.append((why, place)),
         )
 
     def begin_tasks(self, tasks: Collection[int], generation: int) -> None:

@@ -1,6 +1,8 @@
 """Metadata and assignments as bytes: round trips, fields of a newer version, and bytes that hold none."""
 
 from contextlib import suppress
+from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -11,6 +13,13 @@ from holdfast.daemon.membership.division.assignment import (
     AssignmentError,
     decode_assignment,
     encode_assignment,
+)
+from holdfast.daemon.membership.division.bounds import (
+    DUTIES_MAX,
+    FORMER_OWNERS_MAX,
+    GENERATION_MAX,
+    OFFSET_MAX,
+    WAIT_MS_MAX,
 )
 from holdfast.daemon.membership.division.metadata import MemberMetadata, decode_metadata, encode_metadata
 from holdfast.daemon.membership.division.ownership_map import AbsentNode, FormerOwner, MappedMember, OwnershipMap, Work
@@ -46,14 +55,17 @@ ASSIGNMENT = Assignment(
     ),
 )
 
-int32s = st.integers(-(2**31), 2**31 - 1)
-int64s = st.integers(-(2**63), 2**63 - 1)
-texts = st.text(max_size=20)
-nodes = st.builds(Node, int32s, texts, int32s)
-formers = st.lists(st.builds(FormerOwner, nodes, st.lists(int32s, max_size=5).map(tuple), int64s), max_size=2).map(
-    tuple
-)
-works = st.builds(Work, st.lists(int32s, max_size=5).map(tuple), st.lists(texts, max_size=3).map(tuple))
+numbers = st.integers(0, 2**31 - 1)
+tasks = st.lists(numbers, max_size=5, unique=True).map(sorted).map(tuple)
+offsets = st.integers(-1, OFFSET_MAX)
+generations = st.integers(0, GENERATION_MAX)
+waits = st.integers(0, WAIT_MS_MAX)
+texts = st.text(st.characters().filter(str.isprintable), max_size=20)
+hosts = texts.map(lambda text: text.replace(" ", ""))
+duties = st.lists(texts, max_size=3, unique=True).map(sorted).map(tuple)
+nodes = st.builds(Node, st.integers(-1, 2**31 - 1), hosts, st.integers(0, 65_535))
+formers = st.lists(st.builds(FormerOwner, nodes, tasks, waits), max_size=2).map(tuple)
+works = st.builds(Work, tasks, duties)
 
 
 @given(
@@ -61,12 +73,12 @@ works = st.builds(Work, st.lists(int32s, max_size=5).map(tuple), st.lists(texts,
         MemberMetadata,
         nodes,
         texts,
-        int64s,
-        int64s,
-        int64s,
-        works.map(lambda w: w.tasks),
+        offsets,
+        generations,
+        st.just(GENERATION_MAX),
+        tasks,
         st.just(()),
-        st.just(("a",)),
+        duties,
         formers,
     )
 )
@@ -81,13 +93,13 @@ def test_metadata_is_read_as_it_was_written(metadata: MemberMetadata) -> None:
         texts,
         texts,
         nodes,
-        int64s,
+        offsets,
         works,
         st.builds(
             OwnershipMap,
-            int64s,
+            generations,
             st.lists(st.builds(MappedMember, texts, nodes, works), max_size=3).map(tuple),
-            st.lists(st.builds(AbsentNode, int32s, int64s, works), max_size=2).map(tuple),
+            st.lists(st.builds(AbsentNode, st.integers(-1, 2**31 - 1), waits, works), max_size=2).map(tuple),
             formers,
         ),
     )
@@ -149,3 +161,64 @@ def test_any_bytes_are_malformed_or_an_assignment_that_is_written_the_same(data:
     with suppress(MalformedBody):
         found = decode_assignment(data)
         assert decode_assignment(encode_assignment(found)) == found
+
+
+PLACE = METADATA.node
+#: Of each field a value that no honest node says.
+IMPOSSIBLE_METADATA: list[dict[str, Any]] = [
+    *({"node": node} for node in (Node(-2, "h", 1), Node(1, "h", -1), Node(1, "h", 65_536), Node(1, "h" * 256, 1))),
+    *({"node": Node(1, host, 1)} for host in ("x\x1b[31m", "two words", "line\nend", "\u202eh")),
+    *({"machine": machine} for machine in ("m" * 256, "m\x00", "\u2028")),
+    *({"config_offset": offset} for offset in (-2, OFFSET_MAX + 1, 2**62, 2**63 - 1)),
+    *({"generation_seen": seen} for seen in (-1, 2, GENERATION_MAX + 1, 2**62, 2**63 - 2, 2**63 - 1)),
+    *({"generation": generation} for generation in (-1, 6, 2**60)),
+    *({"tasks": tasks} for tasks in ((-1,), (1, 0), (0, 0))),
+    *({name: names} for name in ("duties", "duties_offered") for names in (("x\x1b[2J",), ("y" * 256,), ("b", "a"))),
+    {"duties_offered": tuple(f"duty {number:02}" for number in range(DUTIES_MAX + 1))},
+    {"may_serve": METADATA.may_serve * (FORMER_OWNERS_MAX + 1)},
+    *({"may_serve": (FormerOwner(PLACE, tasks, 1),)} for tasks in ((-1,), (1, 1))),
+    *({"may_serve": (FormerOwner(PLACE, (), wait_ms),)} for wait_ms in (-1, WAIT_MS_MAX + 1, 2**62)),
+    {"may_serve": (FormerOwner(Node(1, "h\r", 1), (), 1),)},
+]
+
+
+@pytest.mark.parametrize("said", IMPOSSIBLE_METADATA, ids=[f"{index}" for index in range(len(IMPOSSIBLE_METADATA))])
+def test_metadata_that_no_honest_node_says_is_unreadable(said: dict[str, Any]) -> None:
+    with pytest.raises(MalformedBody):
+        decode_metadata(encode_metadata(METADATA._replace(**said)))
+
+
+MAP = ASSIGNMENT.map
+MEMBER = MAP.members[0]
+IMPOSSIBLE_ASSIGNMENTS: list[Assignment] = [
+    *(ASSIGNMENT._replace(reason=reason) for reason in ("x\x1b[31m", "a\nb", "r" * 4_097)),
+    *(ASSIGNMENT._replace(leader_id=name) for name in ("m\x1b", "m" * 1_025)),
+    *(ASSIGNMENT._replace(leader=node) for node in (Node(-2, "h", 1), Node(1, "h h", 1), Node(1, "h", 70_000))),
+    *(ASSIGNMENT._replace(config_offset=offset) for offset in (-2, OFFSET_MAX + 1, 2**62)),
+    *(ASSIGNMENT._replace(work=work) for work in (Work((-5,)), Work((1, 1)), Work((), ("\x1b",)))),
+    *(ASSIGNMENT._replace(map=replace(MAP, generation=each)) for each in (-5, GENERATION_MAX + 1, 2**63 - 1)),
+    *(
+        ASSIGNMENT._replace(map=replace(MAP, members=(member,)))
+        for member in (
+            MEMBER._replace(member_id="evil\x1b[2J"),
+            MEMBER._replace(node=Node(1, "x\x1b[31m", 1)),
+            MEMBER._replace(work=Work((-5, 999_999))),
+        )
+    ),
+    *(
+        ASSIGNMENT._replace(map=replace(MAP, absent=(absent,)))
+        for absent in (AbsentNode(7, 2**63 - 1, Work((0,))), AbsentNode(-2, 1, Work()), AbsentNode(7, -1, Work()))
+    ),
+    *(
+        ASSIGNMENT._replace(map=replace(MAP, former=former))
+        for former in (MAP.former * (FORMER_OWNERS_MAX + 1), (FormerOwner(PLACE, (0,), 2**62),))
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    "sent", IMPOSSIBLE_ASSIGNMENTS, ids=[f"{index}" for index in range(len(IMPOSSIBLE_ASSIGNMENTS))]
+)
+def test_an_assignment_that_no_honest_leader_sends_is_unreadable(sent: Assignment) -> None:
+    with pytest.raises(MalformedBody):
+        decode_assignment(encode_assignment(sent))

@@ -1,8 +1,15 @@
 """What the leader hands out: generations, twins, members that cannot be read, absent nodes, and a mismatch of the config."""
 
+from dataclasses import replace
 from typing import Final
 
-from holdfast.daemon.membership.division.assignment import Assignment, AssignmentError, encode_assignment
+from holdfast.daemon.membership.division.assignment import (
+    Assignment,
+    AssignmentError,
+    decode_assignment,
+    encode_assignment,
+)
+from holdfast.daemon.membership.division.bounds import FORMER_OWNERS_MAX, GENERATION_MAX, GENERATION_STEP
 from holdfast.daemon.membership.division.leader import LastDivision, Meeting, assign_all, refuse_all
 from holdfast.daemon.membership.division.metadata import MemberMetadata
 from holdfast.daemon.membership.division.ownership_map import AbsentNode, FormerOwner, OwnershipMap, Work
@@ -10,6 +17,7 @@ from holdfast.daemon.server.cluster_view import Node
 
 TASKS: Final = range(4)
 DELAY_MS: Final = 30_000
+HANDOVER_MS: Final = 60_000
 
 
 def member(
@@ -35,7 +43,7 @@ def meeting(**members: MemberMetadata) -> Meeting:
 def given(
     met: Meeting, last: LastDivision | None = None, *, delay_ms: int = 0, offset: int = -1
 ) -> dict[str, Assignment]:
-    return assign_all(met, TASKS, offset, last, delay_ms)
+    return assign_all(met, TASKS, offset, last, delay_ms, HANDOVER_MS)
 
 
 def works(assignments: dict[str, Assignment]) -> dict[str, Work]:
@@ -43,7 +51,7 @@ def works(assignments: dict[str, Assignment]) -> dict[str, Work]:
 
 
 def test_everybody_gets_the_whole_map_without_work_too() -> None:
-    found = assign_all(meeting(a=member(1), b=member(2), c=member(3)), range(1), 7, None, 0)
+    found = assign_all(meeting(a=member(1), b=member(2), c=member(3)), range(1), 7, None, 0, HANDOVER_MS)
     assert works(found) == {"a": Work((), ("compaction",)), "b": Work((0,)), "c": Work()}
     assert len({encode_assignment(each._replace(work=Work())) for each in found.values()}) == 1
     shown = found["c"]
@@ -59,6 +67,55 @@ def test_an_ownership_generation_is_above_all_that_any_member_has_seen() -> None
     assert given(meeting(a=member(1), b=member(2)))["a"].map.generation == 1
     # A group that was forgotten begins at 1 again; what a log has seen does not.
     assert given(meeting(a=member(1, generation=3, seen=3), b=member(2, seen=7)))["a"].map.generation == 8
+
+
+def test_what_one_member_claims_to_have_seen_raises_a_generation_by_a_step_at_most() -> None:
+    for claimed in (GENERATION_STEP + 9, 2**40, GENERATION_MAX - 1, GENERATION_MAX):
+        divided = given(meeting(a=member(1, generation=5), b=member(2, generation=5, seen=claimed)))["a"].map
+        assert divided.generation == 5 + GENERATION_STEP + 1
+        # It never outlives the member: the next division is one further.
+        assert given(meeting(a=member(1, generation=divided.generation)))["a"].map.generation == divided.generation + 1
+    # Whatever was seen in the log, a division can be sent.
+    most = given(meeting(a=member(1, seen=GENERATION_MAX)))["a"]
+    assert decode_assignment(encode_assignment(most)) == most
+
+
+def test_a_claim_that_nothing_proves_does_not_outrank_who_had_the_node_id() -> None:
+    claims = member(1, (0, 1, 2, 3), generation=9, port=1)
+    honest, other = member(1, (0, 1), generation=1), member(2, (2, 3), generation=1)
+    # Its member id is the lowest, too.
+    met = Meeting("z", {"0": claims, "a": honest, "z": other}, {})
+    before = replace(BEFORE, members=(BEFORE.members[0], BEFORE.members[1]._replace(member_id="z")))
+    leader_is_twin = met._replace(leader_id="a")
+    others_know = met._replace(
+        members={**met.members, "z": other._replace(may_serve=(FormerOwner(honest.node, (0, 1), 60),))}
+    )
+    for case, last in ((met, LastDivision(before, 0)), (leader_is_twin, None), (others_know, None)):
+        found = given(case, last)
+        assert {each: found[each].error for each in found} == {
+            "0": AssignmentError.NODE_ID_IN_USE,
+            "a": AssignmentError.NONE,
+            "z": AssignmentError.NONE,
+        }
+        assert works(found)["a"].tasks == (0, 1)
+    # The same for its address, under another node id and from another machine.
+    at_address = Meeting("z", {**met.members, "0": member(7, (0,), generation=9, port=9001, machine="evil")}, {})
+    found = given(at_address, LastDivision(before, 0))
+    assert (found["0"].error, found["a"].error) == (AssignmentError.NODE_ID_IN_USE, AssignmentError.NONE)
+
+
+def test_former_owners_that_a_member_makes_up_are_bounded_in_number_and_time() -> None:
+    known = FormerOwner(Node(9, "h", 9009), (3,), 20)
+    made_up = tuple(FormerOwner(Node(number, "evil", 1), (0, 1, 2, 3), 2**40) for number in range(2_000, 3_000))
+    met = meeting(
+        a=member(1, may_serve=(known,)),
+        b=member(2, may_serve=(known,)),
+        c=member(3, may_serve=made_up),
+    )
+    former = given(met)["a"].map.former
+    assert known in former
+    assert len(former) <= FORMER_OWNERS_MAX // 2
+    assert {each.wait_ms for each in former if each != known} == {HANDOVER_MS}
 
 
 def test_what_is_held_stays_and_the_newer_claim_wins() -> None:
