@@ -11,6 +11,22 @@ class TopicRecreated(CompactionError):
     """The state topic does not have the id any more that the job began to fold."""
 
 
+class LogReplaced(CompactionError):
+    """A log partition lost what the job had read, and something else lies there; the fold must begin at the log's start.
+
+    Args:
+        log_partition: of the state topic.
+        offset: of the record that the job had read last.
+        why: a clause about that record.
+    """
+
+    def __init__(self, log_partition: int, offset: int, why: str) -> None:
+        super().__init__(f"Log partition {log_partition} was read to the record at offset {offset}, which {why}.")
+        self.log_partition = log_partition
+        self.offset = offset
+        self.why = why
+
+
 class DamagedFile(CompactionError):
     """A small file of the job's that cannot be parsed.
 

@@ -126,6 +126,9 @@ class _Job:
             files.remove()
             files.mark_stopped()
             return self._stop.is_set()
+        if end is QueryEnd.LOG_REPLACED:
+            # What is held came from what was lost, and only from the log's start can it be put right.
+            files.remove()
         return end in (QueryEnd.FINISHED, QueryEnd.STOPPED) or self._stop.is_set()
 
     def refuse_damage(self) -> None:

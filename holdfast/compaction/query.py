@@ -16,7 +16,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from holdfast.compaction.batch_sizer import BatchSizer
 from holdfast.compaction.config import CompactionConfig
-from holdfast.compaction.errors import TopicRecreated
+from holdfast.compaction.errors import LogReplaced, TopicRecreated
 from holdfast.compaction.report import BatchReport
 from holdfast.compaction.sink import Sink
 from holdfast.compaction.spark.failures import SPARK_ERRORS
@@ -38,6 +38,8 @@ class QueryEnd(Enum):
     RESIZED = "resized"
     #: The state topic has another id than the one that it folds.
     TOPIC_RECREATED = "topic recreated"
+    #: The log does not hold any more what the query has read.
+    LOG_REPLACED = "log replaced"
 
 
 class _BatchRefused(Exception):
@@ -93,6 +95,10 @@ class Query:
             self._commit()
         except TopicRecreated:
             return QueryEnd.TOPIC_RECREATED
+        except LogReplaced as replaced:
+            fields = {"log_partition": replaced.log_partition, "offset": replaced.offset, "why": replaced.why}
+            _log.error("log_end_lost", **fields)
+            return QueryEnd.LOG_REPLACED
         else:
             return end
         finally:

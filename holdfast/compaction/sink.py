@@ -21,16 +21,25 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
 from holdfast.compaction.config import CompactionConfig
-from holdfast.compaction.errors import TopicRecreated
+from holdfast.compaction.errors import LogReplaced, TopicRecreated
 from holdfast.compaction.history import schema
 from holdfast.compaction.history.coverage import Stretch
 from holdfast.compaction.history.writer import HistoryWriter
 from holdfast.compaction.report import BatchReport, PartitionReport
-from holdfast.compaction.spark.fold_processor import ENTRY, MANIFEST, REPORT, STRETCHES, TOTALS
+from holdfast.compaction.spark.fold_processor import (
+    ENTRY,
+    LAST_READ,
+    MANIFEST,
+    REPORT,
+    STRETCHES,
+    TOTALS,
+    decode_last_read,
+)
 from holdfast.compaction.topics import Topics
 from holdfast.kafka.java_properties import to_java
 from holdfast.kafka.librdkafka import DescribedTopic
 from holdfast.records.keys import format_topic_id
+from holdfast.records.snapshot_store.last_read import LastRead
 
 #: Above any record of the snapshot topic; the topic's own limit is what counts.
 _REQUEST_BYTES_MAX: Final = 64 << 20
@@ -48,6 +57,8 @@ class _Folded(NamedTuple):
     totals: Mapping[str, int]
     #: Offsets that the batch read, by log partition, without those that had none to fold.
     stretches: Mapping[int, Sequence[Stretch]]
+    #: What the log must still hold, by log partition that was folded on from an earlier batch.
+    last_read: Mapping[int, LastRead]
 
 
 class _Timings:
@@ -117,6 +128,7 @@ class Sink:
 
         Raises:
             TopicRecreated: the state topic has another id by now; nothing was written.
+            LogReplaced: the log does not hold any more what earlier batches have read; nothing was written.
             CompactionError: Kafka refuses something.
         """
         timings = _Timings()
@@ -128,6 +140,7 @@ class Sink:
                 folded = _fold(batch)
             # What was read before this check was read from the topic that it still is, for ids are never used again.
             self._check_topic()
+            self._check_log(folded.last_read)
             with timings.step("snapshots"):
                 manifest_count = self._write_snapshots(batch, folded)
             with timings.step("history"):
@@ -171,6 +184,20 @@ class Sink:
     def _check_topic(self) -> None:
         if not self.is_same_topic():
             raise TopicRecreated(f"Topic {self._config.state_topic} was deleted or recreated.")
+
+    def _check_log(self, last_read: Mapping[int, LastRead]) -> None:
+        """Check that the log still holds what earlier batches have read.
+
+        This comes after the batch was read: what the log holds now, it held then.
+        """
+        places = [(number, offset) for number, each in last_read.items() for offset in each.offsets()]
+        if not places:
+            return
+        found = self._topics.read_records(places)
+        starts = self._topics.starts(self._topic.partition_count)
+        for number, each in last_read.items():
+            if refusal := each.refusal(starts[number], found[number]):
+                raise LogReplaced(number, each.offset, refusal)
 
     def _write_snapshots(self, batch: DataFrame, folded: _Folded) -> int:
         """Write entries and, when they are acknowledged, manifests; returns how many manifests there are."""
@@ -253,9 +280,11 @@ def _fold(batch: DataFrame) -> _Folded:
     outcomes = [json.loads(bytes(row.value)) for row in found if row.kind == REPORT]
     totals = {name: sum(outcome.pop(name) for outcome in outcomes) for name in TOTALS}
     read = {outcome["log_partition"]: [Stretch(*each) for each in outcome.pop(STRETCHES)] for outcome in outcomes}
+    last_read = {outcome["log_partition"]: outcome.pop(LAST_READ) for outcome in outcomes}
     return _Folded(
         reports=tuple(PartitionReport(**outcome) for outcome in outcomes),
         manifests=[(row.log_partition, bytes(row.key), bytes(row.value)) for row in found if row.kind == MANIFEST],
         totals=totals,
         stretches={log_partition: stretches for log_partition, stretches in read.items() if stretches},
+        last_read={number: decode_last_read(each) for number, each in last_read.items() if each is not None},
     )

@@ -1,22 +1,39 @@
-"""The topics as the driver reads and writes them: ids and ends, manifests, and the group's offsets.
+"""The topics as the driver reads and writes them: ids and ends, single records, manifests, and the group's offsets.
 
 Everything here blocks while Kafka answers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
-from typing import Final, Protocol
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from time import monotonic
+from typing import Any, Final, Protocol
 
-from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from holdfast.compaction.config import CompactionConfig
 from holdfast.compaction.errors import CompactionError
 from holdfast.kafka.librdkafka import IN_ORDER, DescribedTopic, KafkaClients, Record, find_topic, write_in_order
 from holdfast.kafka.librdkafka_types import OffsetSpec, earliest_offset, latest_offset
 from holdfast.kafka.protocol.denials import acl_remedy
+from holdfast.records.header import find_header
+from holdfast.records.snapshot_store.folding import RawRecord
 
 _PRODUCE_TIMEOUT_MS: Final = 120_000
+#: How long the messages at hand wait for others.
+_POLL_S: Final = 0.05
+#: Of a consumer that is to give one record of each log partition, so what else a fetch would bring is not needed.
+_ONE_RECORD: Final[Mapping[str, Any]] = {
+    "enable.partition.eof": True,
+    "isolation.level": "read_uncommitted",
+    "auto.offset.reset": "error",
+    "fetch.message.max.bytes": 65_536,
+    "queued.min.messages": 1,
+    "fetch.wait.max.ms": 10,
+    "socket.nagle.disable": True,
+}
+#: What a consumer says of an offset that the log does not hold: it was cut off, or the log ends before it.
+_GONE: Final = (KafkaError._PARTITION_EOF, KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE)
 
 
 class GroupProgress(Protocol):
@@ -68,6 +85,49 @@ class Topics:
             CompactionError: Kafka does not say.
         """
         return self._list_offsets(range(partition_count), latest_offset())
+
+    def read_records(self, places: Collection[tuple[int, int]]) -> dict[int, dict[int, RawRecord]]:
+        """Return the records at (log partition, offset), by both, without those that the log does not hold.
+
+        Raises:
+            CompactionError: a broker does not give one, and does not say that it is gone.
+        """
+        found: dict[int, dict[int, RawRecord]] = {log_partition: {} for log_partition, _ in places}
+        try:
+            consumer = self._clients.consumer("holdfast-compaction", _ONE_RECORD)
+            try:
+                for offsets in _rounds(places):
+                    for record, log_partition in self._read_round(consumer, offsets):
+                        found[log_partition][record.offset] = record
+            finally:
+                consumer.close()
+        except KafkaException as error:
+            raise self._unread(error.args[0]) from error
+        return found
+
+    def _read_round(self, consumer: Consumer, offsets: dict[int, int]) -> Iterator[tuple[RawRecord, int]]:
+        """Yield the record at one offset of each log partition, with the number of that; none where it is gone."""
+        topic, missing = self._config.state_topic, dict(offsets)
+        consumer.assign([TopicPartition(topic, log_partition, offset) for log_partition, offset in offsets.items()])
+        deadline_s = monotonic() + self._timeout_s
+        while missing:
+            if monotonic() > deadline_s:
+                raise self._unread(
+                    KafkaError(KafkaError._TIMED_OUT, f"no answer in {self._config.request_timeout_ms} ms")
+                )
+            for message in consumer.consume(len(missing), _POLL_S):
+                problem, log_partition, offset = message.error(), message.partition(), message.offset()
+                if problem is not None and problem.code() not in _GONE:
+                    # librdkafka looks up the coordinator of the group that this consumer is in by name only.
+                    if problem.code() != KafkaError.GROUP_AUTHORIZATION_FAILED and not problem.retriable():
+                        raise self._unread(problem)
+                elif log_partition in missing and missing.pop(log_partition) == offset and problem is None:
+                    header = find_header(message.headers())
+                    yield RawRecord(offset, message.key(), message.value(), header), log_partition
+
+    def _unread(self, error: KafkaError) -> CompactionError:
+        topic = self._config.state_topic
+        return CompactionError(f"Topic {topic} cannot be read: {_why(error, 'Read', topic, self._clients.principal)}.")
 
     def offsets_to_fold(self) -> int:
         """Return how many offsets of the log lie between what the group has committed, or the log's start, and its end.
@@ -135,6 +195,18 @@ class Topics:
         except KafkaException as error:
             why = _why(error.args[0], "Describe", self._config.state_topic, self._clients.principal)
             raise CompactionError(f"The bounds of the log are not known: {why}.") from error
+
+
+def _rounds(places: Collection[tuple[int, int]]) -> list[dict[int, int]]:
+    """Sort places into rounds, each of which has one offset of a log partition at most."""
+    rounds: list[dict[int, int]] = []
+    for log_partition, offset in places:
+        of_others = next((each for each in rounds if log_partition not in each), None)
+        if of_others is None:
+            rounds.append({log_partition: offset})
+        else:
+            of_others[log_partition] = offset
+    return rounds
 
 
 def _why(error: KafkaError, operation: str, topic: str, principal: str) -> str:

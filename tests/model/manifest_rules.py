@@ -46,6 +46,9 @@ class ManifestRules(Rules):
     start_asked: str = "after"
     #: A job behind the log start starts "afresh" | "go on": from there.
     over_cut: str = "afresh"
+    #: A job goes on if the log still holds the record that it read "last and checkpoint": the newest one, unless it was cut off |
+    #: "last": the record alone | "checkpoint": that alone | "counted": it, and the record that counted last | "unaware": as it is.
+    resumes: str = "last and checkpoint"
     #: A deleted key becomes an entry.
     tombstones: bool = True
     #: The owner removes entries below the log start, and those that a newer one of their key, covered at or below the

@@ -47,9 +47,12 @@ MANIFEST_SCOPES = {
     "keys": Scope(Left(take=2, write=2, delete=1, stop=1, job=2), nodes=1, keys=2, direct=True),
     "othertry": Scope(Left(take=3, write=2, stop=1, job=1, unclean=2), nodes=1, direct=True),
     "unclean": Scope(Left(take=3, write=2, job=1, unclean=1), nodes=1, direct=True),
+    "lostend": Scope(Left(take=3, write=2, refresh=1, job=2, unclean=1), nodes=1, direct=True),
+    "lostend2": Scope(Left(take=4, write=2, job=3, unclean=2), nodes=1, direct=True),
+    "lostvoid": Scope(Left(take=4, write=0, job=2, unclean=1), direct=True),
 }
-#: Searched without `settle`: after a loss below the watermark a job that goes on unaware is beyond help.
-UNSETTLED = {"unclean", "othertry"}
+#: Searched without `settle`: entries of what was lost below the watermark keep manifests from verifying until their key changes.
+UNSETTLED = {"unclean", "othertry", "lostend", "lostend2", "lostvoid"}
 
 BIG_MANIFESTS = Scope(
     Left(
@@ -105,6 +108,10 @@ MANIFEST_MUTANTS = {
     "manifest below the log start, no record": (unlike(start="any", record=False), "cut", "I4"),
     "the same, and reads on from the start": (unlike(start="any", record=False, out_of_range="go on"), "cut", "I4"),
     "fold goes on over a cut": (unlike(over_cut="go on"), "cut", "I11"),
+    "job goes on after a lost end": (unlike(resumes="unaware"), "lostend", "I11"),
+    "job compares what it read last alone, another attempt has its epoch": (unlike(resumes="last"), "lostend", "I11"),
+    "job compares the newest checkpoint alone": (unlike(resumes="checkpoint"), "lostend", "I11"),
+    "job compares what counted last, void records make way": (unlike(resumes="counted"), "lostvoid", "I11"),
     "deleted key not written": (unlike(tombstones=False), "deleted", "I9"),
     "manifest before every live key was read": (unlike(complete="never"), "cut", "I11"),
     "the same, and a key waits for its base": (unlike(complete="never", waiting=True), "cut", "I11"),

@@ -95,6 +95,7 @@ class ManifestModel(Model):
             remembered,
             queue,
             saved,
+            w.log[hi - 1],
         )
         return self.put_job(w, x, done)
 
@@ -383,7 +384,24 @@ class ManifestModel(Model):
             return self.afresh(w)
         if j.pos == -1 or (j.pos < w.start and self.m.over_cut == "go on"):
             return j._replace(pos=w.start)
-        return self.afresh(w) if not w.start <= j.pos <= w.hw else j
+        return j if w.start <= j.pos <= w.hw and self.may_go_on(w, j) else self.afresh(w)
+
+    def may_go_on(self, w: World, j: Job) -> bool:
+        """Say whether the log still holds what the job knows it by; what else a record says may be the same by chance."""
+        if j.last is None or self.m.resumes == "unaware":
+            return True
+        if self.m.resumes == "counted":
+            at, wanted = j.o, (j.rd.cur, j.rd.next - 1)
+        else:
+            at, wanted = j.pos - 1, (j.last.epoch, j.last.seq)
+        if at < w.start:
+            return False
+        if self.m.resumes != "checkpoint" and (w.log[at].epoch, w.log[at].seq) != wanted:
+            return False
+        if j.rd.ck < w.start or self.m.resumes == "last":
+            return True
+        newest = w.log[j.rd.ck]
+        return newest.kind == "C" and (newest.epoch, newest.nonce) == (j.rd.cur, j.rd.nonce)
 
     def compactions(self, w: World) -> Iterator[Move]:
         """Compaction drops what a later message with its key replaces, and at any moment a null that stands alone."""

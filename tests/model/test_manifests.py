@@ -15,12 +15,13 @@ COMPLETE = {
     "gap": 19_264,
     "rivals": 26_743,
     "lag": 18_875,
-    "cutone": 22_579,
-    "jobs": 34_229,
+    "cutone": 25_555,
+    "jobs": 41_844,
     "jobnull": 1_472,
     "nulls": 13_120,
-    "unclean": 843,
-    "othertry": 11_838,
+    "unclean": 982,
+    "othertry": 14_008,
+    "lostend": 21_424,
 }
 
 

@@ -211,6 +211,7 @@ class Job(NamedTuple):
     remembered: frozenset[int]  # keys that the snapshot topic had when the job started afresh (rule "cleaned")
     queue: tuple[Message, ...] = ()  # of the batch in flight
     saved: "Job | None" = None  # before the batch in flight
+    last: "Rec | None" = None  # the record before `pos`; None where nothing was read yet
 
 
 class Node(NamedTuple):

@@ -28,6 +28,7 @@ from holdfast.records.codecs.codec import Kind, decode_key, peek_kind
 from holdfast.records.fencing import Position
 from holdfast.records.keys import format_topic_id
 from holdfast.records.snapshot_store.folding import NEW, Folded, FoldStopped, Mark, RawRecord, fold
+from holdfast.records.snapshot_store.last_read import LastRead
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -42,13 +43,15 @@ OUTPUT: Final = StructType([StructField(name, _SPARK_TYPES[kind]) for name, kind
 #: Kinds of rows beside those of the history: key and value to be written to the snapshot topic.
 ENTRY: Final = "entry"
 MANIFEST: Final = "manifest"
-#: One per log partition and batch; the value is the JSON of a `PartitionReport`, of `TOTALS` and of `STRETCHES`.
+#: One per log partition and batch; the value is the JSON of a `PartitionReport`, of `TOTALS`, `STRETCHES` and `LAST_READ`.
 REPORT: Final = "report"
 #: What a batch adds up over all log partitions.
 TOTALS: Final = ("entries", "history_rows", "bytes_in", "bytes_out")
 
 #: The offsets folded, as `coverage.Stretch`.
 STRETCHES: Final = "stretches"
+#: What the log must still hold, as `encode_last_read` makes it; None: nothing was read before, or the fold began again.
+LAST_READ: Final = "last_read"
 
 #: A header as `records.header` lays it out, for NumPy.
 _HEADER_FIELDS: Final = [("version", ">i1"), ("owner_epoch", ">i4"), ("sequence", ">i8")]
@@ -82,6 +85,7 @@ def encode_memory(memory: Memory) -> str:
     mark = memory.mark._asdict() | {
         "position": (owner_epoch, attempt_id and attempt_id.hex(), next_sequence),
         "checkpoint": memory.mark.checkpoint.hex(),
+        "last_digest": memory.mark.last_digest.hex(),
     }
     return json.dumps(memory._asdict() | {"mark": mark})
 
@@ -92,8 +96,24 @@ def decode_memory(text: str) -> Memory:
     mark = fields["mark"]
     owner_epoch, attempt_id, next_sequence = mark["position"]
     position = Position(owner_epoch, attempt_id and bytes.fromhex(attempt_id), next_sequence)
-    mark |= {"position": position, "checkpoint": bytes.fromhex(mark["checkpoint"])}
+    mark |= {
+        "position": position,
+        "checkpoint": bytes.fromhex(mark["checkpoint"]),
+        # State of an earlier version has none.
+        "last_digest": bytes.fromhex(mark.get("last_digest", "")),
+    }
     return Memory(**fields | {"mark": Mark(**mark)})
+
+
+def encode_last_read(last_read: LastRead) -> list[int | str]:
+    """Return it as JSON takes it."""
+    return [field.hex() if isinstance(field, bytes) else field for field in last_read]
+
+
+def decode_last_read(fields: list[Any]) -> LastRead:
+    """Return what `encode_last_read` was given."""
+    offset, digest, checkpoint_offset, checkpoint = fields
+    return LastRead(offset, bytes.fromhex(digest), checkpoint_offset, bytes.fromhex(checkpoint))
 
 
 class FoldingProcessor(StatefulProcessor):
@@ -138,7 +158,7 @@ class FoldingProcessor(StatefulProcessor):
         found = self._memory.get()
         memory = decode_memory(found[0]) if found else _NEW_MEMORY
         output = _Output(log_partition)
-        folded, stretches = None, list[Stretch]()
+        folded, stretches, last_read = None, list[Stretch](), None
         if memory.stopped_reason is None:
             store = BucketStore(self._buckets, memory.bucket_count)
             try:
@@ -148,6 +168,7 @@ class FoldingProcessor(StatefulProcessor):
             else:
                 first = bisect_left(offsets, memory.mark.next_offset or 0)
                 stretches = find_stretches(offsets[first:], timestamps[first:])
+                last_read = memory.mark.last_read() if folded.cut_at is None else None
                 mark = folded.mark
                 memory = memory._replace(mark=mark, bucket_count=store.flush(mark.live_count + mark.waiting_count))
                 output.add_snapshots(folded)
@@ -155,7 +176,7 @@ class FoldingProcessor(StatefulProcessor):
                     output.add_history(folded, frame)
             self._memory.update((encode_memory(memory),))
         bytes_in = sum(map(len, filter(None, (*keys, *values))))
-        output.add_report(memory, folded, offsets, bytes_in, stretches, is_new=found is None)
+        output.add_report(memory, folded, offsets, bytes_in, stretches, last_read, is_new=found is None)
         yield from output.frames()
 
 
@@ -202,6 +223,7 @@ class _Output:
         offsets: list[int],
         bytes_in: int,
         stretches: list[Stretch],
+        last_read: LastRead | None,
         *,
         is_new: bool,
     ) -> None:
@@ -222,6 +244,7 @@ class _Output:
             "entries": len(folded.entries) if folded else 0,
             "history_rows": len(folded.changes) if folded else 0,
             STRETCHES: stretches,
+            LAST_READ: last_read and encode_last_read(last_read),
             "bytes_in": bytes_in,
             "bytes_out": self._bytes_out,
         }

@@ -168,7 +168,7 @@ class Pruner:
                 f"{dead} of {total} bytes are dead; a round begins at {settings.pruning_dead_share:.0%} "
                 f"and {settings.pruning_dead_bytes_min} bytes"
             )
-        reader = self._readers.blocking(partition.index, self._cut_offset)
+        reader = self._reader_behind()
         if self.phase is Phase.DELETING and reader is not None:
             return (
                 f"reader {reader.group} {_describe_progress(reader)} and the log would be pruned to {self._cut_offset}"
@@ -245,10 +245,17 @@ class Pruner:
             self._name_cut_offset()  # also where nothing is left to be deleted: without it no load takes the log for whole
         elif partition.log_start >= self._cut_offset:
             self._end_round(now_ms)
-        elif self._readers.blocking(partition.index, self._cut_offset) is None:
+        elif self._reader_behind() is None:
             # A failed deletion is only logged; it is requested again until the log start has moved.
             self._next_ms = now_ms + self._settings.pruning_check_interval_ms
             self._runtime.delete_records(partition.index, self._cut_offset)
+
+    def _reader_behind(self) -> Progress | None:
+        """Return the reader furthest behind that has not read the checkpoint at the cut offset, or None.
+
+        By what it read last, a reader knows that the log is still the one that it has read, so that record must stay.
+        """
+        return self._readers.blocking(self._partition.index, self._cut_offset + 1)
 
     def _name_cut_offset(self) -> None:
         """Append that nothing below the cut offset is needed, before it is deleted: brokers forget a log start not yet on disk."""

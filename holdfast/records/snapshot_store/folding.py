@@ -33,6 +33,7 @@ from holdfast.records.snapshot_store.entries import (
     encode_entry_key,
     encode_manifest,
 )
+from holdfast.records.snapshot_store.last_read import LastRead, digest_record
 from holdfast.records.values import Snapshot
 
 #: Never reached: a fold counts updates since the newest snapshot in the log, as a load does.
@@ -71,6 +72,14 @@ class Mark(NamedTuple):
     checkpoint_offset: int = -1
     #: Where the fold began, while it is not found yet from where on the log is whole; 0: it is, or the log starts there.
     unproven_start: int = 0
+    #: Of the record before `next_offset`, by `last_read.digest_record`; empty: not known.
+    last_digest: bytes = b""
+
+    def last_read(self) -> LastRead | None:
+        """Return what the log must still hold for the fold to go on, None where nothing is known of it."""
+        if self.next_offset is None or not self.last_digest:
+            return None
+        return LastRead(self.next_offset - 1, self.last_digest, self.checkpoint_offset, self.checkpoint)
 
 
 #: Before the first record of a log that is complete from its start on.
@@ -202,6 +211,7 @@ class _Reading:
         self._checkpoint = mark.checkpoint
         self._covered_offset = mark.covered_offset
         self._unproven_start = mark.unproven_start
+        self._last_digest = mark.last_digest
         self._beginning = Beginning(mark.unproven_start, mark.checkpoint_offset)
         self.accepted_offset = mark.accepted_offset
         #: Offset from which the fold began again, because the log was cut behind the mark; None: it went on.
@@ -254,6 +264,8 @@ class _Reading:
             except RecordError as error:
                 if self.finding is None:
                     self.finding = _Finding(offset, error)
+        if next_offset != self._next_offset and next_offset is not None:
+            self._last_digest = digest_record(key, value, header)
         self._next_offset, self._covered_offset = next_offset, covered_offset
         self._position = Position(current_epoch, attempt_id, next_sequence)
 
@@ -270,6 +282,7 @@ class _Reading:
             settlement.waiting_count,
             self._beginning.checkpoint_offset,
             self._unproven_start,
+            self._last_digest,
         )
 
     def _on_checkpoint(self, offset: int, value: bytes, is_accepting: bool) -> None:

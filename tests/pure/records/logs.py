@@ -68,6 +68,10 @@ class LogWriter:
         """Do one of `MOVES`."""
         getattr(self, f"_{move}")()
 
+    def reseed(self, seed: float) -> None:
+        """Go on by other chances."""
+        self._random = Random(seed)
+
     def kept(self) -> list[RawRecord]:
         """Return the records that were not cut off."""
         return self.records[self.log_start :]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from copy import deepcopy
 from pathlib import Path
 from random import Random
 from time import monotonic
@@ -84,6 +85,20 @@ class FoldedLogs:
                 )
                 self._written[number] = offset + 1
         assert not self._producer.flush(PATIENCE_S)
+
+    def lose_end(self, kept: Sequence[LogWriter]) -> None:
+        """Go on from logs as they were, as `copies` gave them, which another owner takes and the broker has been put back to."""
+        self.logs = list(kept)
+        self._written = [len(log.records) for log in self.logs]
+        for log in self.logs:
+            log.do("take")
+
+    def copies(self) -> list[LogWriter]:
+        """Return the logs as they are, to go on from in another way."""
+        copies = deepcopy(self.logs)
+        for copy in copies:
+            copy.reseed(self.random.random())
+        return copies
 
     def cut(self) -> None:
         """Write what lets each log be cut, and cut it."""

@@ -45,6 +45,7 @@ class Truth:
         self.epoch = 0
         self._attempt: bytes | None = None
         self._next_sequence = -1
+        self._opened = 0  #: how many checkpoints opened an epoch
 
     def fold(self) -> Iterator[tuple[int, Append, SharePartitionKey | None]]:
         """Go on to the high watermark; yields offset, append and key (None: a checkpoint) of each record that counts."""
@@ -80,7 +81,13 @@ class Truth:
         if record.key == CHECKPOINT_KEY:
             attempt = decode_checkpoint(record.value or b"").attempt_id
             if epoch > self.epoch:
+                self._opened += 1
                 self.epoch, self._attempt, self._next_sequence = epoch, attempt, sequence + 1
+                return True
+            # Only who won an epoch refreshes in it: a start that fell back onto a claim that had lost looks like its owner's.
+            is_of_winner = self.start_offset > 0 and self._opened == 1 and epoch == self.epoch and sequence > 0
+            if is_of_winner and attempt != self._attempt:
+                self._attempt, self._next_sequence = attempt, sequence + 1
                 return True
         if epoch == self.epoch and sequence == self._next_sequence and attempt == self._attempt:
             self._next_sequence += 1

@@ -62,6 +62,10 @@ class Job:
             self._marks.clear()
             self._stores.clear()
         log = world.topic.partitions[index]
+        if self._has_lost(index, log):
+            world.count("job begins again after a lost end")
+            self._marks.clear()
+            self._stores.clear()
         mark = self._marks.get(index, NEW)
         begin = max(log.log_start_offset, mark.next_offset or 0)
         records = [RawRecord(*record) for record in log.records[begin : log.high_watermark][:records_max]]
@@ -78,6 +82,15 @@ class Job:
         manifests = [] if folded.manifest is None else [folded.manifest]
         self.queue.extend((index, *message) for message in (*folded.entries, *manifests))
         self._folded = index, folded.mark, store
+
+    def _has_lost(self, index: int, log: MemoryPartition) -> bool:
+        """Tell whether the log is another one than the one that was folded, where it was not cut past that."""
+        last_read = self._marks.get(index, NEW).last_read()
+        if last_read is None or log.log_start_offset > last_read.offset + 1:
+            return False
+        held = log.records[log.log_start_offset : log.high_watermark]
+        found = {record.offset: RawRecord(*record) for record in held if record.offset in last_read.offsets()}
+        return bool(last_read.refusal(log.log_start_offset, found))
 
     def write(self) -> None:
         """Write the next entry or manifest of the batch."""

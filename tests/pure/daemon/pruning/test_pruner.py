@@ -230,10 +230,10 @@ def test_the_log_is_not_cut_past_a_reader(offset: int | None) -> None:
     assert (node.log_start, node.pruner.phase, node.refreshes) == (0, DELETING, 1), "a held round is not given up"
     stands = "has committed nothing" if offset is None else f"is at {offset}"
     assert node.pruner.why_not_pruned() == f"reader reader {stands} and the log would be pruned to {cut_offset}"
-    learn(node, cut_offset - 1)
-    node.tick(2)
-    assert node.log_start == 0
     learn(node, cut_offset)
+    node.tick(2)
+    assert node.log_start == 0, "the record that it read last would be cut off, by which it knows the log again"
+    learn(node, cut_offset + 1)
     node.tick(2)
     assert node.log_start == cut_offset
 
