@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple, Protocol
 import structlog
 
 from holdfast.daemon.access.acl import Operation, ResourceType
+from holdfast.daemon.access.needs import COMMAND_ARGUMENTS, unknown_arguments
 from holdfast.daemon.settings.logging import AUDIT_LOGGER
 from holdfast.kafka.addresses import find_host
 from holdfast.metrics.instruments import Counter
@@ -22,6 +23,8 @@ _log = structlog.get_logger(AUDIT_LOGGER)
 
 #: What a client has put into its request is cut to so many characters.
 _TEXT_MAX: Final = 300
+#: Each argument of a command to so many, which is all of any that a node heeds: the reason of an admin has 1,000.
+_ARGUMENT_MAX: Final = 1_200
 
 
 class Client(Protocol):
@@ -98,14 +101,25 @@ class Audit:
             )
 
     def commanded(self, client: Client, command: str, arguments: Mapping[str, Any]) -> None:
-        """Take note that a client was allowed a command that changes something; the line of its outcome is the command's own."""
+        """Take note that a client was allowed a command that changes something; the line of its outcome is the command's own.
+
+        The arguments stand in the order of our table, whatever order the client chose, and those that the command does not take apart.
+        """
+        unknown = unknown_arguments(command, arguments)
+        known = COMMAND_ARGUMENTS.get(command, sorted(arguments))
+        heeded = (f"{name!r}: {_cut(repr(arguments[name]))}" for name in known if name in arguments)
         _log.info(
             "admin_change_requested",
             principal=client.principal,
             client=client.client_address,
             command=command,
-            arguments=str(dict(arguments))[:_TEXT_MAX],
+            arguments=f"{{{', '.join(heeded)}}}",
+            **({"refused_arguments": repr(unknown)[:_TEXT_MAX]} if unknown else {}),
         )
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _ARGUMENT_MAX else f"{text[:_ARGUMENT_MAX]}… ({len(text)} characters)"
 
 
 class _LoginLimit(NamedTuple):

@@ -1,4 +1,4 @@
-"""What each call and each admin command needs: one row each.
+"""What each call and each admin command needs, and what it may be given: one row each.
 
 Kafka's broker has one right for all of this, CLUSTER_ACTION on the cluster; here it still allows all share-state calls and
 look-ups, and rules for groups are finer. Metadata and ApiVersions need nothing.
@@ -8,7 +8,7 @@ Source: Apache Kafka 4.3.1's `KafkaApis`: `handleFindCoordinatorRequest` and tho
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Final, NamedTuple
 
 from holdfast.api import share_state
@@ -59,7 +59,7 @@ class Need(NamedTuple):
     @property
     def is_change(self) -> bool:
         """Whether the command changes something, and is written to the audit log."""
-        return self.operation is not Operation.DESCRIBE
+        return self.operation not in (Operation.DESCRIBE, Operation.READ)
 
 
 _LOOKS: Final = Need(Operation.DESCRIBE)
@@ -77,14 +77,53 @@ ADMIN_COMMANDS: Final[Mapping[str, Need]] = {
     "share-partitions": _LOOKS,
     "status": _LOOKS,
     "topic-ends": _LOOKS,
-    # Shows the state of one group, and changes none.
-    "state-preview": Need(Operation.DESCRIBE, ResourceType.GROUP),
+    # Shows all of a state, as a Read does, and changes none.
+    "state-preview": Need(Operation.READ, ResourceType.GROUP),
     "decision-preview": _LOOKS,
     "partitions-accept": _CHANGES,
     "partitions-take": _CHANGES,
     "readers-drop": _CHANGES,
     "topics-accept-deleted": _CHANGES,
 }
+
+
+#: Any other argument is refused by its name: who misspells one must not believe that it was heeded, and none that nobody reads can fill
+#: the line of the audit log. What says what is changed stands first.
+COMMAND_ARGUMENTS: Final[Mapping[str, tuple[str, ...]]] = {
+    "config": (),
+    "debug": (),
+    "members": (),
+    "metrics": ("of",),
+    "partitions": (),
+    "readers": (),
+    "resolve-topic": ("name",),
+    "settings": (),
+    "share-partitions": ("group", "topic_id", "after", "limit"),
+    "status": (),
+    "topic-ends": ("topics",),
+    "state-preview": (
+        "call",
+        "group",
+        "topic_id",
+        "partition",
+        "state_epoch",
+        "leader_epoch",
+        "start_offset",
+        "delivery_complete_count",
+        "state_batches",
+    ),
+    "decision-preview": ("decision", "partition", "group", "reason"),
+    "partitions-accept": ("partition", "run_id", "reason"),
+    "partitions-take": ("partition", "run_id"),
+    "readers-drop": ("group", "run_id", "reason"),
+    "topics-accept-deleted": ("run_id", "reason"),
+}
+
+
+def unknown_arguments(command: str, arguments: Collection[str]) -> list[str]:
+    """Return the names of arguments that a command does not take, in order; none of a command that has no row."""
+    known = COMMAND_ARGUMENTS.get(command)
+    return [] if known is None else sorted(set(arguments) - set(known))
 
 
 def need_of(command: str) -> Need:

@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping
 from typing import Any, Final
 
 from holdfast.api.admin import AdminRequest, AdminResponse, encode_admin_response
+from holdfast.daemon.access.needs import COMMAND_ARGUMENTS, unknown_arguments
 from holdfast.daemon.internal_errors import InternalErrors
 from holdfast.kafka.protocol.error_codes import ErrorCode
 from holdfast.records.errors import InvalidKey
@@ -26,6 +27,10 @@ AdminCommand = Callable[[dict[str, Any]], object | Awaitable[object] | AdminStep
 
 #: An argument may be anything, and the text of a refusal may repeat it: so much of it is sent.
 _REFUSAL_CHARACTERS_MAX: Final = 1_000
+
+
+def _shown(name: str) -> str:
+    return repr(name[:100]).encode("utf-8", "backslashreplace").decode()
 
 
 class AdminError(Exception):
@@ -80,6 +85,11 @@ class Admin:
             near = difflib.get_close_matches(name[:100], self._commands, n=1)
             hint = f"did you mean {near[0]}" if near else f"known are {', '.join(sorted(self._commands))}"
             text = f"The admin command {name[:100]!r} is unknown to this node; {hint}."
+            respond(encode_admin_response(AdminResponse(ErrorCode.INVALID_REQUEST, text, None)))
+            return None
+        if unknown := unknown_arguments(name, request.arguments):
+            takes = ", ".join(COMMAND_ARGUMENTS[name]) or "none"
+            text = f"The admin command {name} takes no argument {_shown(unknown[0])}; it takes {takes}."
             respond(encode_admin_response(AdminResponse(ErrorCode.INVALID_REQUEST, text, None)))
             return None
         try:

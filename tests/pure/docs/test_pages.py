@@ -13,6 +13,7 @@ import pytest
 
 from holdfast.cli import main
 from holdfast.compaction.history import schema
+from holdfast.daemon.access.needs import COMMAND_ARGUMENTS
 from holdfast.daemon.settings.file_env_flags import KNOWN, MEANINGLESS, RESERVED_VARIABLES
 from tests.pure.docs.metrics import full_registry
 from tests.pure.docs.pages import (
@@ -42,6 +43,7 @@ OTHER_NAMES = {
     "again_in_ms",
     "exit_code",
     "left_out",
+    "refused_arguments",
     "stderr_tail",
     "end_offset",
     "not_listed",
@@ -137,7 +139,7 @@ def test_settings_exist(page: Path) -> None:
         for name in re.findall(r'"([a-z_]+)"', schema.read_text())
     }
     known = KNOWN.keys() | MEANINGLESS.keys() | OTHER_NAMES | columns | schema.COLUMNS.keys() | set(DIRECTORIES)
-    known |= EVENTS | METRICS
+    known |= EVENTS | METRICS | {name for takes in COMMAND_ARGUMENTS.values() for name in takes}
     for span in code_spans(text):
         name = span.partition(" = ")[0].partition("=")[0]
         if (

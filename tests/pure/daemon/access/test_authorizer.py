@@ -15,7 +15,7 @@ from holdfast.daemon.access.acl_file import AclFileError, line_of, write_lines
 from holdfast.daemon.access.audit import Audit
 from holdfast.daemon.access.authorizer import Authorizer
 from holdfast.daemon.access.following import make_audit, make_authorizer
-from holdfast.daemon.access.needs import ADMIN_COMMANDS, need_of
+from holdfast.daemon.access.needs import ADMIN_COMMANDS, COMMAND_ARGUMENTS, need_of
 from holdfast.daemon.access.rules import Decision, Rules
 from holdfast.daemon.admin.commands import LogCommands, NodeCommands, StartingCommands
 from holdfast.daemon.file_watch import FileWatch
@@ -104,16 +104,35 @@ def test_every_change_by_an_admin_is_in_the_audit_log_and_no_look_is(is_open: bo
     authorizer = Authorizer(Rules([cluster_acl(Operation.ALTER, principal="User:a")]), audit, is_open=is_open)
     with capture_logs() as lines:
         for command in ADMIN_COMMANDS:
-            authorizer.refuse_command(Client(), command, {"reason": "r" * 1_000, "group": ""})
+            authorizer.refuse_command(Client(), command, {"reason": "r" * 1_000})
     written = {line["command"] for line in lines if line["event"] == "admin_change_requested"}
     assert written == {"partitions-take", "partitions-accept", "readers-drop", "topics-accept-deleted"}
-    assert {len(line["arguments"]) for line in lines if "arguments" in line} == {300}
+    shown = {line["command"]: line["arguments"] for line in lines if "arguments" in line}
+    assert shown.pop("partitions-take") == "{}"
+    assert set(shown.values()) == {f"{{'reason': '{'r' * 1_000}'}}"}, "a reason is kept as the log keeps it"
+
+
+@pytest.mark.parametrize("command", [name for name in ADMIN_COMMANDS if need_of(name).is_change])
+def test_no_argument_pushes_out_of_the_audit_log_what_is_changed(command: str) -> None:
+    audit = Audit(Counter(), 10, 10)
+    heeded = {name: f"the-{name}" for name in COMMAND_ARGUMENTS[command] if name != "reason"}
+    given = (
+        {"pad": "x" * 40_000, "\n\x1b[31m": 1, "reason": "r" * 40_000, "a" * 30_000: {}} | heeded | {"z": [1] * 9_000}
+    )
+    with capture_logs() as lines:
+        audit.commanded(Client(), command, given)
+    (line,) = lines
+    assert all(f"{name!r}: {value!r}" in line["arguments"] for name, value in heeded.items())
+    assert "pad" not in line["arguments"]
+    assert line["refused_arguments"].startswith("['\\n")
+    assert len(line["arguments"]) + len(line["refused_arguments"]) < 2_000, "the line is cut to 8,000"
 
 
 def test_each_command_of_a_node_has_its_row() -> None:
     parts: Any = None
     named = NodeCommands(parts, parts, parts, parts).table().keys() | StartingCommands().table().keys()
     assert named | LogCommands(parts, parts, parts, parts).table().keys() == ADMIN_COMMANDS.keys()
+    assert COMMAND_ARGUMENTS.keys() == ADMIN_COMMANDS.keys()
     assert need_of("a command to come") == (Operation.ALTER, ResourceType.CLUSTER)
 
 

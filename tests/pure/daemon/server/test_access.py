@@ -21,7 +21,7 @@ from holdfast.api.results import (
 )
 from holdfast.daemon.access.acl import Acl, Operation, PatternType, Permission, ResourceType
 from holdfast.daemon.access.authorizer import Authorizer
-from holdfast.daemon.access.needs import ADMIN_COMMANDS, GROUP_CALLS
+from holdfast.daemon.access.needs import ADMIN_COMMANDS, COMMAND_ARGUMENTS, GROUP_CALLS
 from holdfast.daemon.internal_errors import InternalErrors
 from holdfast.daemon.server.admin import Admin, AdminCommand
 from holdfast.daemon.server.api_table import APIS, ApiHandler
@@ -199,7 +199,7 @@ def test_no_call_is_left_out_here() -> None:
     }
 
 
-def command(authorizer: Authorizer, name: str, **arguments: object) -> tuple[int, str, list[str]]:
+def command(authorizer: Authorizer, name: str, /, **arguments: object) -> tuple[int, str, list[str]]:
     """Return error code, text, and which commands were run."""
     run: list[str] = []
 
@@ -217,7 +217,7 @@ def rights() -> Iterator[tuple[str, Acl, Acl]]:
     """Yield each command, a rule that is enough for it, and one that is not."""
     for name, (operation, resource) in ADMIN_COMMANDS.items():
         if resource is ResourceType.GROUP:
-            yield name, group_acl(Operation.READ, "mine"), group_acl(Operation.ALL, "other")
+            yield name, group_acl(operation, "mine"), group_acl(Operation.ALL, "other")
         elif operation is Operation.DESCRIBE:
             yield name, cluster_acl(Operation.DESCRIBE), MINE
         else:
@@ -226,15 +226,16 @@ def rights() -> Iterator[tuple[str, Acl, Acl]]:
 
 @pytest.mark.parametrize(("name", "enough", "lacking"), list(rights()))
 def test_an_admin_command_needs_what_its_row_says(name: str, enough: Acl, lacking: Acl) -> None:
-    assert command(closed(enough), name, group="mine") == (0, "", [name])
+    operation, resource = ADMIN_COMMANDS[name]
+    given = {"group": "mine"} if resource is ResourceType.GROUP else {}
+    assert command(closed(enough), name, **given) == (0, "", [name])
     for denied in (
         closed(),
         closed(lacking),
         closed(enough, enough._replace(permission=Permission.DENY, operation=Operation.ALL)),
     ):
-        code, text, run = command(denied, name, group="mine")
+        code, text, run = command(denied, name, **given)
         assert (code, run) == (ErrorCode.CLUSTER_AUTHORIZATION_FAILED, [])
-    operation, resource = ADMIN_COMMANDS[name]
     what = "--group mine" if resource is ResourceType.GROUP else "--cluster"
     assert f"User:ANONYMOUS may not {operation.value} the {resource.value}" in text
     assert f"`holdfast acls add --allow-principal User:ANONYMOUS --operation {operation.value} {what}`" in text
@@ -245,6 +246,27 @@ def test_who_may_do_what_changes_may_look_and_an_unknown_command_is_denied_like_
     assert command(admin, "status") == (0, "", ["status"])
     assert command(admin, "stauts")[0] == ErrorCode.INVALID_REQUEST
     assert command(closed(cluster_acl(Operation.DESCRIBE)), "stauts")[0] == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+
+
+@pytest.mark.parametrize("right", [Operation.DESCRIBE, Operation.WRITE, Operation.DELETE])
+def test_a_preview_shows_the_state_to_nobody_who_may_not_read_it(right: Operation) -> None:
+    code, text, run = command(closed(group_acl(right, "mine")), "state-preview", group="mine", call="write")
+    assert (code, run) == (ErrorCode.CLUSTER_AUTHORIZATION_FAILED, [])
+    assert "may not READ the GROUP 'mine'" in text
+
+
+@pytest.mark.parametrize("name", ADMIN_COMMANDS)
+def test_an_argument_that_a_command_does_not_take_is_refused_by_its_name(name: str) -> None:
+    everything = closed(cluster_acl(Operation.ALL), group_acl(Operation.ALL, "mine"))
+    takes = COMMAND_ARGUMENTS[name]
+    given = dict.fromkeys(takes, "mine")
+    assert command(everything, name, **given) == (0, "", [name])
+    for unknown in ("pad", "Group", "partition ", "\ud800", "x" * 500):
+        code, text, run = command(everything, name, **given | {unknown: 1})
+        assert (code, run) == (ErrorCode.INVALID_REQUEST, [])
+        assert text.startswith(f"The admin command {name} takes no argument '")
+        assert text.endswith(f"; it takes {', '.join(takes) or 'none'}.")
+        assert len(text) < 400
 
 
 def test_a_refusal_of_a_command_is_bounded() -> None:
