@@ -98,6 +98,9 @@ def _read(path: str | None, name: str) -> str:
         raise PropertyRefused(f"The file that kafka.{name} names cannot be used: {error}.") from None
 
 
+#: What ends a quoted text for Java's parser, or begins an escape there, and how it is written.
+_ESCAPES: Final = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n", "\r": "\\r"})
+
+
 def _quoted(text: str) -> str:
-    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-    return f'"{escaped}"'
+    return f'"{text.translate(_ESCAPES)}"'

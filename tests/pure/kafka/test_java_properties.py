@@ -29,6 +29,17 @@ def test_a_password_is_quoted_whatever_it_holds() -> None:
     }
 
 
+@pytest.mark.parametrize(
+    ("character", "written"), [("\n", "\\n"), ("\r", "\\r"), ("\\", "\\\\"), ('"', '\\"'), ("\t", "\t")]
+)
+def test_a_character_that_ends_a_quoted_text_for_java_is_escaped(character: str, written: str) -> None:
+    """As the carriage return of a secret that was read from a file of another system."""
+    for place in ("username", "password"):
+        sasl = {"sasl.username": "u", "sasl.password": "p", f"sasl.{place}": f"a{character}b"}
+        java = to_java({"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", **sasl})
+        assert f'{place}="a{written}b"' in java["sasl.jaas.config"]
+
+
 def test_certificates_go_along_as_text(tmp_path: Path) -> None:
     for name in ("authority", "certificate", "key"):
         (tmp_path / name).write_text(f"-- {name} --")
