@@ -13,6 +13,7 @@ from typing import Final
 
 import structlog
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from holdfast.compaction.batch_sizer import BatchSizer
@@ -72,8 +73,10 @@ def _prepare(spark: SparkSession, setting: str, path: str) -> None:
         return
     try:
         Directory(spark, path).prepare()
-    except (Py4JJavaError, OSError) as error:
-        raise CompactionError(f"{setting} is {path}, which cannot be written to: {reason(error)}.") from error
+    except (Py4JJavaError, PySparkException, OSError) as error:
+        why = reason(error)
+        remedy = "" if path.isascii() else "; if Java cannot name it, set LC_ALL to a locale of UTF-8 that is here"
+        raise CompactionError(f"{setting} is {path}, which cannot be written to: {why}{remedy}.") from error
 
 
 class _Job:
@@ -163,6 +166,8 @@ class _Job:
         if files.is_stopped():
             # Spark has read past the record that stopped the fold, so only from the log's start can it come back to it.
             files.remove()
+        for path in files.remove_empty():
+            _log.warning("empty_file_removed", path=path)
 
     def _open_history(self, topic: DescribedTopic, files: QueryFiles, *, is_first: bool) -> HistoryWriter | None:
         """Return what writes the history, None where none is kept.

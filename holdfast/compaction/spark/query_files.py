@@ -46,16 +46,47 @@ class QueryFiles:
         """Tell whether Spark has finished a batch, so that it will not repeat it."""
         return self.directory.exists(f"{_CHECKPOINT}/commits/{batch_id}")
 
+    def remove_empty(self) -> list[str]:
+        """Remove what a machine that lost its power left without content, of batches that Spark can repeat or plan again.
+
+        Returns the paths. A batch whose end is not noted is repeated; one that is not planned is planned again, over the same records
+        or more, of which nothing is written twice.
+        """
+        removed = []
+        finished = self._batches("commits")
+        while finished and self._is_empty("commits", finished[-1]):
+            removed.append(self._remove_batch("commits", finished.pop()))
+        newest = finished[-1] if finished else -1
+        planned = [number for number in self._batches("offsets") if number > newest]
+        empty = [number for number in planned if self._is_empty("offsets", number)]
+        return removed + [self._remove_batch("offsets", number) for number in empty]
+
+    def _batches(self, kind: str) -> list[int]:
+        """Return the numbers of the batches that Spark has a file of this kind about, ascending."""
+        return sorted(int(name) for name in self.directory.files(f"{_CHECKPOINT}/{kind}") if name.isdecimal())
+
+    def _is_empty(self, kind: str, number: int) -> bool:
+        try:
+            text = self.directory.read_text(f"{_CHECKPOINT}/{kind}/{number}")
+        except ValueError:  # it has content, which is damaged
+            return False
+        return text is not None and not text.strip("\0\n ")
+
+    def _remove_batch(self, kind: str, number: int) -> str:
+        name = f"{_CHECKPOINT}/{kind}/{number}"
+        self.directory.remove(name)
+        return f"{self.directory.path}/{name}"
+
     def next_offsets(self, topic: str) -> dict[int, int]:
         """Return the offset that comes next of each partition of a topic, after the newest batch that Spark has finished.
 
         Raises:
             DamagedFile: Spark's file about that batch cannot be parsed.
         """
-        numbers = [int(name) for name in self.directory.files(f"{_CHECKPOINT}/commits") if name.isdecimal()]
+        numbers = self._batches("commits")
         if not numbers:
             return {}
-        name = f"{_CHECKPOINT}/offsets/{max(numbers)}"
+        name = f"{_CHECKPOINT}/offsets/{numbers[-1]}"
         try:
             text = self.directory.read_text(name)
             if text is None:

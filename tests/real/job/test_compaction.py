@@ -96,6 +96,24 @@ def test_snapshots_and_history_hold_what_a_load_finds_across_batches_restarts_an
     assert_history_holds_each_change_once(logs)
 
 
+@pytest.mark.parametrize("kinds", [("offsets",), ("commits",), ("offsets", "commits")], ids="+".join)
+def test_a_job_goes_on_where_a_lost_power_left_the_newest_file_empty(
+    new_logs: LogsFactory, kinds: tuple[str, ...]
+) -> None:
+    logs = new_logs(2)
+    logs.grow(30)
+    batches = len(logs.fold())
+    (query,) = Path(logs.config.checkpoint_dir).glob("*/*/query")
+    for kind in kinds:
+        number = batches if kinds == ("offsets",) else batches - 1
+        (query / kind / f".{number}.crc").unlink(missing_ok=True)
+        (query / kind / str(number)).write_bytes(b"")
+    logs.grow(10)
+    logs.fold()
+    assert_as_loaded(logs)
+    assert_history_holds_each_change_once(logs)
+
+
 def test_a_cut_log_is_folded_from_its_start(new_logs: LogsFactory) -> None:
     """Whether the job had read what was cut, was behind the cut, or had nothing."""
     logs = new_logs(2)
