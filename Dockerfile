@@ -28,7 +28,7 @@ RUN /opt/holdfast/bin/pip install --no-cache-dir --disable-pip-version-check --r
 
 FROM python:3.11-slim AS spark
 RUN apt-get update \
-    && apt-get install --yes --no-install-recommends default-jre-headless procps \
+    && apt-get install --yes --no-install-recommends default-jre-headless libnss-wrapper procps \
     && rm -rf /var/lib/apt/lists/* \
     && useradd --system --uid 10001 --create-home --home-dir /var/lib/holdfast --shell /usr/sbin/nologin holdfast
 COPY --from=build-spark /opt/holdfast /opt/holdfast

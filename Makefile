@@ -1,4 +1,4 @@
-# Short verbs for everyday work. `make` alone lists them. Python 3.11 or newer and Java 17 or newer is all they need.
+# Short verbs for everyday work. `make` alone lists them. Python 3.11 to 3.14 and Java 17 to 25 is all they need.
 
 PYTHON ?= python3
 SEEDS ?= 300

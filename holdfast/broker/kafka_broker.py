@@ -16,7 +16,7 @@ from holdfast.broker.errors import BrokerError, in_directory
 from holdfast.broker.processes import ending_with_us
 from holdfast.broker.properties import new_kafka_uuid, to_properties_text
 from holdfast.jars.cache import BOOTSTRAP_CHECKPOINT, kafka_home
-from holdfast.jars.java import find_java
+from holdfast.jars.java import find_java, java_environment
 
 _POLL_S = 0.02
 _RECOGNIZABLE_TIMEOUT_S = 5.0
@@ -118,6 +118,7 @@ class BrokerNode:
                     stdout=output,
                     stderr=output,
                     cwd=self.directory,
+                    env=java_environment(),
                     start_new_session=True,
                 )
             except OSError as error:  # not one of the directory, which was just written

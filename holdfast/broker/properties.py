@@ -15,6 +15,7 @@ HOST = "127.0.0.1"
 #: connections (32768 on Linux), so that no client can take a port between choosing it and listening on it.
 PORT_FIRST, PORT_LAST = 20_000, 32_000
 _PORT_TRIES = 1_000
+_ASCII_END = 128
 
 #: Set by the embedding itself, for each node its own.
 _OURS = frozenset({"process.roles", "node.id", "controller.quorum.voters", "listeners", "log.dirs"})
@@ -117,5 +118,12 @@ def node_properties(
 
 
 def to_properties_text(properties: Mapping[str, str]) -> str:
-    """Write settings in Java's properties format, one a line, backslashes doubled."""
-    return "".join(f"{name}={value.replace(chr(92), chr(92) * 2)}\n" for name, value in properties.items())
+    """Write settings in Java's properties format, one a line, in ASCII: Java reads such files as Latin-1."""
+    return "".join(f"{name}={_escaped(value)}\n" for name, value in properties.items())
+
+
+def _escaped(value: str) -> str:
+    units = memoryview(value.encode("utf-16-le", "surrogatepass")).cast("H")
+    return "".join(
+        "\\\\" if unit == ord("\\") else chr(unit) if unit < _ASCII_END else f"\\u{unit:04x}" for unit in units
+    )

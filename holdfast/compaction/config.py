@@ -35,3 +35,13 @@ class CompactionConfig:
     request_timeout_ms: int
     #: How often the id of the state topic is checked while nothing happens.
     topic_check_interval_ms: int = 5_000
+
+    @property
+    def directories(self) -> dict[str, str]:
+        """Return the directories that the job writes to, by the settings that name them."""
+        return {"compaction.checkpoint.dir": self.checkpoint_dir, "compaction.history.dir": self.history_dir}
+
+    @property
+    def is_local(self) -> bool:
+        """Tell whether Spark computes in the Java that the job starts."""
+        return self.master is not None and self.master.startswith("local")

@@ -20,6 +20,7 @@ from confluent_kafka import KafkaException
 from holdfast.compaction.config import CompactionConfig
 from holdfast.compaction.errors import CompactionError
 from holdfast.compaction.group import topics_of
+from holdfast.compaction.machine import find_obstacles
 from holdfast.compaction.progress import RunProgress
 from holdfast.compaction.report import BatchReport
 from holdfast.compaction.spark.py_files import write_py_files
@@ -34,7 +35,7 @@ from holdfast.daemon.topics.snapshot_topic import SnapshotTopicError, ensure_sna
 from holdfast.daemon.topics.state_topic import TopicMissing, describe_topic
 from holdfast.distribution import how_to_install
 from holdfast.jars.errors import JarsUnavailable
-from holdfast.jars.java import find_java
+from holdfast.jars.java import find_spark_java
 from holdfast.kafka.errors import ConnectionFailed, PropertyRefused
 from holdfast.kafka.librdkafka import KafkaClients
 
@@ -87,7 +88,7 @@ def compact_until_stopped(settings: Settings, *, once: bool, output: Output) -> 
     config, progress = _config_of(settings), RunProgress()
     _choose_python(config)
     with output(settings, progress) as show:
-        _check_environment()
+        _check_environment(config)
         _ensure_topic(settings)
         with _with_py_files(config) as complete:
             say = LibraryLines(settings.logging.library_lines_per_minute_max)
@@ -135,17 +136,21 @@ def _absolute(place: str) -> str:
     return place if not place or _URI.match(place) else str(Path(place).absolute())
 
 
-def _check_environment() -> None:
+def _check_environment(config: CompactionConfig) -> None:
     absent = [package for module, package in _PACKAGES.items() if not _is_installed(module)]
     if absent:
         raise Failure(
             f"The compaction job needs {', '.join(absent)}, not installed here; {how_to_install('spark')}.",
             Exit.REFUSED_TO_START,
         )
+    if config.master is None:  # `spark-submit` has found its Java, and it runs
+        return
     try:
-        find_java("The compaction job")
+        find_spark_java()
     except JarsUnavailable as error:
         raise Failure(str(error), Exit.REFUSED_TO_START) from None
+    for what, remedy in find_obstacles(config.spark_properties, is_local=config.is_local):
+        raise Failure(f"{what}; {remedy}.", Exit.REFUSED_TO_START)
 
 
 def _is_installed(module: str) -> bool:
@@ -175,7 +180,7 @@ def _ensure_topic(settings: Settings) -> None:
 @contextmanager
 def _with_py_files(config: CompactionConfig) -> Iterator[CompactionConfig]:
     """Give a config by which Spark's workers on other machines get our code."""
-    is_here = config.master is None or config.master.startswith("local")
+    is_here = config.master is None or config.is_local
     if is_here or "spark.submit.pyFiles" in config.spark_properties:
         yield config
         return

@@ -16,7 +16,7 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait
 
 from holdfast.jars.errors import JarsUnavailable, LockHeld, refusing
 from holdfast.jars.fetching import FetchFailed, JarSet, fetch
-from holdfast.jars.java import find_java
+from holdfast.jars.java import find_java, java_environment
 from holdfast.jars.locks import file_lock
 
 KAFKA_VERSION = "4.3.1"
@@ -181,7 +181,9 @@ def _make_bootstrap_checkpoint(home: Path, scratch: Path) -> None:
     )
     tool = [find_java(), "-cp", f"{home}/*", "kafka.tools.StorageTool", "format", "-t", "holdfast-any-cluster00", "-c"]
     try:
-        subprocess.run([*tool, str(settings)], capture_output=True, text=True, timeout=120, check=True)  # noqa: S603
+        subprocess.run(  # noqa: S603
+            [*tool, str(settings)], capture_output=True, text=True, timeout=120, check=True, env=java_environment()
+        )
         (scratch / BOOTSTRAP_CHECKPOINT).rename(home / BOOTSTRAP_CHECKPOINT)
     except (OSError, subprocess.SubprocessError) as error:
         why = f": {error.stderr.strip()}" if isinstance(error, subprocess.CalledProcessError) else ""

@@ -17,7 +17,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from holdfast.distribution import how_to_install
 from holdfast.jars.errors import JarsUnavailable
-from holdfast.jars.java import find_java
+from holdfast.jars.java import find_java, java_environment
 
 _PLAIN_PROGRESS_EVERY: Final = 20
 #: What a line of Ivy or of mvn contains that tells of a jar fetched, and of a problem.
@@ -67,7 +67,9 @@ def fetch(jar_set: JarSet, target: Path, timeout_s: float) -> None:
     """
     with resources.as_file(resources.files("holdfast.jars") / jar_set.ivy_file) as ivy_file:
         command = _fetch_command(jar_set, ivy_file, target)
-        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as fetcher:  # noqa: S603
+        with subprocess.Popen(  # noqa: S603
+            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=java_environment()
+        ) as fetcher:
             timer = threading.Timer(timeout_s, fetcher.kill)
             timer.start()
             try:

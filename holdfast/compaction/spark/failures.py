@@ -5,6 +5,9 @@ from __future__ import annotations
 import logging
 import re
 import signal
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
 from subprocess import Popen, TimeoutExpired
 from typing import Any, Final, NamedTuple
 
@@ -13,6 +16,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from holdfast.compaction.errors import CompactionError
+from holdfast.compaction.machine import full_places
+from holdfast.compaction.spark.java_process import LastWords
 
 #: What a call fails with when Java is gone, or refuses it.
 SPARK_ERRORS: Final = (PySparkException, Py4JError, OSError, EOFError)
@@ -23,7 +28,11 @@ _JAVA_END_TIMEOUT_S: Final = 5.0
 #: Spark's own words for workers of Python that are gone, or never came; and where it starts them and talks to them.
 _WORKER_ENDED: Final = re.compile(r"Python worker (exited unexpectedly|failed to connect back)")
 _WORKER_LOST: Final = re.compile(r"at org\.apache\.spark\.api\.python\.PythonWorkerFactory")
-_JAVA_NEVER_CAME: Final = "JAVA_GATEWAY_EXITED"
+#: The kernel says nothing to whom it kills, and all to its own log.
+_WHO_KILLED: Final = "where it was killed for want of memory, the kernel's log (`dmesg`) has a line for it"
+#: Java's words and the system's for a file system without room, or for a user whose share of it is used up.
+_NO_ROOM: Final = re.compile(r"No space left on device|Disk quota exceeded|There is not enough space", re.IGNORECASE)
+_NO_ROOM_FOR: Final = "Make room there, or name another directory: {}"
 _TRACEBACK: Final = "Traceback (most recent call last):"
 _CAUSE: Final = re.compile(r"^Caused by: (.*)$", re.MULTILINE)
 #: The words of Kafka's consumer for a record batch that it cannot parse; they do not always name the offset.
@@ -65,36 +74,58 @@ def find_damage(error: BaseException, topic: str) -> DamagedLog | None:
     return None
 
 
-def explain(error: BaseException, java: Popen[bytes] | None) -> CompactionError:
+@dataclass(frozen=True, slots=True)
+class JavaEnd:
+    """What is left of a Java that may have ended, and what may have been in its way."""
+
+    #: None: this process did not start it, as under `spark-submit`.
+    process: Popen[bytes] | None
+    said: LastWords | None
+    #: Directories on this machine that the job writes to, by the settings that name them.
+    places: Mapping[str, Path] = field(default_factory=dict)
+
+
+def explain(error: BaseException, java: JavaEnd) -> CompactionError:
     """Return an error that says in one line why the job cannot go on.
 
     Args:
         error: one of `SPARK_ERRORS`.
-        java: Java's process; None: this process did not start it, as under `spark-submit`.
+        java: the Java that it came from.
     """
     try:
         if isinstance(error, (PySparkException, Py4JJavaError)):
-            return CompactionError(_explain_spark(error))
+            return CompactionError(_explain_spark(error, java))
     except SPARK_ERRORS as no_answer:
         # The text of an exception of Java's comes from Java.
         error = no_answer
-    code = _exit_code(java)
+    code = _exit_code(java.process)
+    if code in (-signal.SIGKILL, -signal.SIGTERM):
+        return CompactionError(f"Java was killed by {signal.Signals(-code).name}; {_WHO_KILLED}.")
     if code is not None:
-        return CompactionError(f"Java ended ({_end_text(code)}); see whether the machine has memory for it.")
+        said = java.said.after_the_end() if java.said is not None else ""
+        return CompactionError(f"Java ended ({_end_text(code)}){said}.")
     if isinstance(error, Py4JError):
         return CompactionError("Java does not answer any more; it may have been killed.")
-    return CompactionError(f"Spark cannot go on: {reason(error)}.")
+    return CompactionError(_cannot_go_on(error, str(error), java.places))
 
 
-def _explain_spark(error: PySparkException | Py4JJavaError) -> str:
+def _explain_spark(error: PySparkException | Py4JJavaError, java: JavaEnd) -> str:
     trace = str(error)
-    if _JAVA_NEVER_CAME in trace:
-        return "Java ended before Spark had started; see what it wrote, and whether the machine has memory for it."
     found = _WORKER_ENDED.search(trace)
     if found is not None or _WORKER_LOST.search(trace) is not None:
         words = "Spark lost it" if found is None else found[0]
-        return f"A Python process of Spark ended (killed?): {words}; see whether the machine has memory for it."
-    return f"Spark cannot go on: {reason(error)}."
+        said = java.said.so_far() if java.said is not None else ""
+        return f"A Python process of Spark ended: {words}{said}; {_WHO_KILLED}."
+    return _cannot_go_on(error, trace, java.places)
+
+
+def _cannot_go_on(error: BaseException, trace: str, places: Mapping[str, Path]) -> str:
+    """Return why Spark cannot go on, with the directory that is full where there is no room."""
+    line = f"Spark cannot go on: {reason(error)}"
+    if _NO_ROOM.search(trace) is None:
+        return f"{line}."
+    full = full_places(places) or [f"{name} ({path})" for name, path in places.items()]
+    return f"{line}. {_NO_ROOM_FOR.format(', '.join(full))}."
 
 
 def reason(error: BaseException) -> str:
@@ -130,7 +161,7 @@ def _exit_code(java: Popen[bytes] | None) -> int | None:
 
 
 def _end_text(code: int) -> str:
-    return f"killed by {signal.Signals(-code).name}?" if code < 0 else f"exit code {code}"
+    return signal.Signals(-code).name if code < 0 else f"exit code {code}"
 
 
 def _text_of(error: BaseException) -> str:

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 from pyspark.sql import SparkSession
 
 from holdfast.compaction.config import CompactionConfig
-from holdfast.compaction.spark.failures import SPARK_ERRORS, explain, silence_accumulators
+from holdfast.compaction.machine import local_places, name_user
+from holdfast.compaction.spark.failures import SPARK_ERRORS, JavaEnd, explain, silence_accumulators
 from holdfast.compaction.spark.home import use_home_without_zips
-from holdfast.jars.cache import spark_kafka_jars
+from holdfast.compaction.spark.java_process import start_java
+from holdfast.jars.cache import cache_dir, spark_kafka_jars
+from holdfast.jars.java import java_environment
 
 _LOG4J: Final = Path(__file__).with_name("log4j2.properties")
 #: Of the JVM that this process starts. Java's second compiler takes more of the processors than what it compiles gives back.
@@ -30,11 +34,13 @@ def open_session(config: CompactionConfig) -> Iterator[SparkSession]:
     Raises:
         CompactionError: Spark fails; the text says why in a line.
     """
-    java = None
+    end = JavaEnd(None, None, local_places(config.directories, config.spark_properties))
     try:
-        spark = make_session(config)
+        properties = _prepare(config)
+        end = replace(end, said=start_java(properties))
+        spark = _build(properties)
         gateway: Any = spark.sparkContext._gateway
-        java = getattr(gateway, "proc", None)
+        end = replace(end, process=getattr(gateway, "proc", None))
         silence_accumulators(spark)
         try:
             yield spark
@@ -43,24 +49,34 @@ def open_session(config: CompactionConfig) -> Iterator[SparkSession]:
             with suppress(*SPARK_ERRORS):
                 spark.stop()
     except SPARK_ERRORS as error:
-        raise explain(error, java) from error
+        raise explain(error, end) from error
 
 
 def make_session(config: CompactionConfig) -> SparkSession:
     """Return a session with what the job needs of Spark."""
+    return _build(_prepare(config))
+
+
+def _build(properties: Mapping[str, str]) -> SparkSession:
+    builder = SparkSession.builder
+    for name, value in properties.items():
+        builder = builder.config(name, value)
+    return builder.getOrCreate()
+
+
+def _prepare(config: CompactionConfig) -> dict[str, str]:
+    """Return what the job needs of Spark, and set what it takes from the environment."""
     properties = session_properties(config)
     if config.master is not None:
-        if _is_local(config.master):
+        os.environ |= java_environment() | name_user(os.getuid(), cache_dir())
+        if config.is_local:
             os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
             # No executor on another machine has to reach this driver.
             os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
             use_home_without_zips()
         if "spark.jars.packages" not in properties:
             properties["spark.jars"] = ",".join(map(str, spark_kafka_jars()))
-    builder = SparkSession.builder
-    for name, value in properties.items():
-        builder = builder.config(name, value)
-    return builder.getOrCreate()
+    return properties
 
 
 def session_properties(config: CompactionConfig) -> dict[str, str]:
@@ -85,7 +101,7 @@ def session_properties(config: CompactionConfig) -> dict[str, str]:
         properties["spark.master"] = config.master
         # Spark puts these in front of `extraJavaOptions`, which a user may set, and of what the same option says the last one counts.
         properties["spark.driver.defaultJavaOptions"] = _JAVA_OPTIONS
-        if _is_local(config.master):
+        if config.is_local:
             properties["spark.driver.memory"] = "2g"
             # The time of a whole batch matters, pauses within it do not.
             properties["spark.driver.extraJavaOptions"] = "-XX:+UseParallelGC"
@@ -93,8 +109,3 @@ def session_properties(config: CompactionConfig) -> dict[str, str]:
             # It imports numpy, whose linear algebra would start a thread for each processor, and a fork has none of them.
             properties["spark.executorEnv.OPENBLAS_NUM_THREADS"] = "1"
     return {**properties, **config.spark_properties}
-
-
-def _is_local(master: str) -> bool:
-    """Tell whether Spark computes in the JVM that this process starts."""
-    return master.startswith("local")

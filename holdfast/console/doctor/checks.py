@@ -8,6 +8,7 @@ from typing import Final
 from holdfast.console.doctor.brokers import check_brokers, check_clock
 from holdfast.console.doctor.certificates import check_certificates
 from holdfast.console.doctor.findings import Check, Level, Line
+from holdfast.console.doctor.job import check_job
 from holdfast.console.doctor.logins import check_logins
 from holdfast.console.doctor.machine import check_files, check_java, check_memory, check_versions
 from holdfast.console.doctor.nodes import check_node, check_others
@@ -17,6 +18,7 @@ from holdfast.console.doctor.topics import check_log, check_snapshots
 CHECKS: Final[Mapping[str, Check]] = {
     "versions": check_versions,
     "java": check_java,
+    "job": check_job,
     "memory": check_memory,
     "open files": check_files,
     "certificates": check_certificates,

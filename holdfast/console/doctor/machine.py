@@ -17,7 +17,7 @@ from holdfast.daemon.settings.declarations import MIB
 from holdfast.daemon.settings.models import Settings
 from holdfast.distribution import NAME, VERSION
 from holdfast.jars.errors import JarsUnavailable
-from holdfast.jars.java import find_java
+from holdfast.jars.java import find_java, find_spark_java
 from holdfast.runtime.build import BUILD
 
 #: Libraries whose versions matter when something is reported.
@@ -57,18 +57,31 @@ def judge_versions(python: str, installed: dict[str, str | None]) -> Sequence[Fi
 async def check_java(subject: Subject) -> Sequence[Finding]:
     """Look for the Java of the compaction job and the trial Kafka."""
     try:
-        return judge_java(await asyncio.to_thread(find_java, "The compaction job"), "", is_needed=False)
+        return judge_java(await asyncio.to_thread(find_spark_java), "", is_needed=False)
     except JarsUnavailable as error:
-        return judge_java("", str(error), is_needed=subject.settings.compaction.run)
+        problem = str(error)
+    try:
+        of_kafka = await asyncio.to_thread(find_java)
+    except JarsUnavailable:
+        of_kafka = ""
+    return judge_java(of_kafka, problem, is_needed=subject.settings.compaction.run)
 
 
 def judge_java(path: str, problem: str, *, is_needed: bool) -> Sequence[Finding]:
-    """Judge what was found of Java: its path, or why there is none."""
-    if path:
+    """Judge what was found of Java.
+
+    Args:
+        path: of one on which the trial Kafka runs; empty: there is none.
+        problem: why the compaction job does not run on it; empty: it does.
+        is_needed: whether this node runs the job.
+    """
+    what, _, fix = problem.removesuffix(".").partition("; ")
+    if not problem:
         return [right(path)]
     if is_needed:
-        what, _, fix = problem.removesuffix(".").partition("; ")
         return [wrong(what, fix)]
+    if path:
+        return [right(f"{path}, for `holdfast dev` alone: {what[0].lower()}{what[1:]}")]
     return [right("none that fits, and this node needs none: only the compaction job and `holdfast dev` do")]
 
 

@@ -58,6 +58,10 @@ def test_backslashes_survive_the_properties_format() -> None:
     assert to_properties_text({"a": "x\\d", "b": "1"}) == "a=x\\\\d\nb=1\n"
 
 
+def test_properties_are_in_ascii_for_java_reads_them_as_latin_1() -> None:
+    assert to_properties_text({"log.dirs": "/zustände/𝄞"}) == "log.dirs=/zust\\u00e4nde/\\ud834\\udd1e\n"
+
+
 def test_chosen_ports_are_free_and_differ() -> None:
     ports = [port for node in choose_ports(3) for port in (node.broker, node.controller)]
     assert len(set(ports)) == 6

@@ -12,6 +12,7 @@ import pytest
 from holdfast.broker import KAFKA_VERSION, JarsUnavailable, cache_dir, find_java, kafka_classpath, kafka_jars
 from holdfast.distribution import how_to_install
 from holdfast.jars.cache import LOG4J_VERSION, SPARK_KAFKA_VERSION, kafka_home, spark_kafka_jars
+from holdfast.jars.java import find_spark_java
 from tests.waiting import PATIENCE_S
 
 #: Stands in for Java: says a version, plays Ivy (writes a jar, notes that it ran) and Kafka's storage tool.
@@ -137,10 +138,34 @@ def test_old_java_is_refused(java_home: Path, version: str, major: int) -> None:
         find_java()
 
 
-@pytest.mark.parametrize("version", ["17.0.15", "21-ea", "25"])
+@pytest.mark.parametrize("version", ["17.0.15", "21-ea", "25", "26.0.1"])
 def test_new_java_is_taken(java_home: Path, version: str) -> None:
     install_java(java_home, version)
     assert find_java() == str(java_home / "bin" / "java")
+
+
+@pytest.mark.parametrize("version", ["17.0.15", "21-ea", "25.0.2"])
+def test_spark_takes_each_java_on_which_it_was_tried(java_home: Path, version: str) -> None:
+    install_java(java_home, version)
+    assert find_spark_java() == str(java_home / "bin" / "java")
+
+
+@pytest.mark.parametrize(("version", "major"), [("16.0.2", 16), ("26-ea", 26), ("30.0.1", 30)])
+def test_spark_refuses_a_java_on_which_it_was_not_tried(java_home: Path, version: str, major: int) -> None:
+    install_java(java_home, version)
+    with pytest.raises(JarsUnavailable, match=f"job needs Java 17 to 25 and .* is {major}; install one.* JAVA_HOME"):
+        find_spark_java()
+
+
+@pytest.mark.parametrize(
+    ("locale", "of_java"),
+    [("C", "C.UTF-8"), ("POSIX", "C.UTF-8"), ("xx_NOT_HERE.UTF-8", "C.UTF-8"), ("C.UTF-8", "C.UTF-8")],
+)
+def test_java_names_files_in_utf_8_also_in_the_locale_c_and_in_one_that_is_not_here(locale: str, of_java: str) -> None:
+    script = "from holdfast.jars.java import java_environment; print(java_environment()['LC_ALL'])"
+    environment = {"LC_ALL": locale, "PATH": os.environ["PATH"]}
+    said = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True)
+    assert said.stdout == f"{of_java}\n"
 
 
 @pytest.fixture

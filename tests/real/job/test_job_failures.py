@@ -117,7 +117,7 @@ async def begun(job: JobProcess, reports_before: int) -> None:
 @pytest.mark.parametrize(
     ("is_wanted", "said"),
     [
-        pytest.param(is_java, "Java ended (killed by SIGKILL", id="java"),
+        pytest.param(is_java, "Java was killed by SIGKILL;", id="java"),
         pytest.param(is_worker, "A Python process of Spark ended", id="worker", marks=long_form),
     ],
 )

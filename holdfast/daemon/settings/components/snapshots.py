@@ -77,7 +77,7 @@ class CompactionSettings(Component):
 
     run: bool = setting(
         False,
-        "Whether this node runs the job, as a child process that it starts again when it ends. Needs Java 17 and "
+        "Whether this node runs the job, as a child process that it starts again when it ends. Needs Java 17 to 25 and "
         "the extra `spark` of `holdfast-kafka`, and `compaction.checkpoint.dir`.",
     )
     group: str = setting(

@@ -22,6 +22,7 @@ from rich.console import Console
 from holdfast.cli import main
 from holdfast.compaction.config import CompactionConfig
 from holdfast.compaction.errors import CompactionError
+from holdfast.compaction.machine import Obstacle
 from holdfast.compaction.progress import RunProgress, from_json
 from holdfast.compaction.report import BatchReport
 from holdfast.compaction.topics import Topics
@@ -59,7 +60,7 @@ def spark(monkeypatch: pytest.MonkeyPatch) -> Callable[[Job], list[Any]]:
         module = ModuleType("holdfast.compaction.job")
         module.run = run  # type: ignore[attr-defined] # as the real one
         monkeypatch.setitem(sys.modules, module.__name__, module)
-        monkeypatch.setattr(job_process, "_check_environment", lambda: None)
+        monkeypatch.setattr(job_process, "_check_environment", lambda _: None)
         monkeypatch.setattr(job_process, "_ensure_topic", lambda _: None)
         monkeypatch.setattr(Topics, "offsets_to_fold", lambda _: 10_008)
         return called
@@ -103,13 +104,22 @@ def test_a_java_that_is_missing_is_named_with_what_installs_it(monkeypatch: pyte
     monkeypatch.setenv("PATH", "/nowhere")
     result = compact()
     assert result.exit_code == Exit.REFUSED_TO_START
-    assert result.stderr.startswith(
-        "Error: The compaction job needs Java 17 or newer and no java is on the path; install"
-    )
+    assert result.stderr.startswith("Error: The compaction job needs Java 17 to 25 and no java is on the path; install")
+
+
+def test_what_the_machine_lacks_is_named_before_spark_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(job_process, "find_spec", lambda module: module)
+    monkeypatch.setattr(job_process, "find_spark_java", lambda: "java")
+    monkeypatch.setattr(job_process, "find_obstacles", lambda *_, is_local: [Obstacle(f"local: {is_local}", "mend it")])
+    result = compact(**{"compaction.master": "local[2]"})
+    assert (result.exit_code, result.stderr) == (Exit.REFUSED_TO_START, "Error: local: True; mend it.\n")
+    assert compact(**{"compaction.master": "yarn"}).stderr == "Error: local: False; mend it.\n"
+    monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")
+    assert "mend it" not in compact(request_timeout_ms="200").stderr, "its Java runs already"
 
 
 def test_a_kafka_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(job_process, "_check_environment", lambda: None)
+    monkeypatch.setattr(job_process, "_check_environment", lambda _: None)
     result = compact(request_timeout_ms="200")
     assert result.exit_code == Exit.UNREACHABLE
     assert "see kafka.bootstrap.servers" in result.stderr

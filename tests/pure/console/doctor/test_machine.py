@@ -43,13 +43,24 @@ def test_a_library_that_is_missing_is_named() -> None:
 
 def test_java_is_needed_where_the_job_runs_and_nowhere_else() -> None:
     assert judge_java("/usr/bin/java", "", is_needed=True) == [Finding(Level.RIGHT, "/usr/bin/java")]
-    problem = "The compaction job needs Java 17 or newer and no java is on the path; install one."
+    problem = "The compaction job needs Java 17 to 25 and no java is on the path; install one."
     [needed] = judge_java("", problem, is_needed=True)
     assert needed == Finding(
-        Level.WRONG, "The compaction job needs Java 17 or newer and no java is on the path", "install one"
+        Level.WRONG, "The compaction job needs Java 17 to 25 and no java is on the path", "install one"
     )
     [idle] = judge_java("", problem, is_needed=False)
     assert idle.level is Level.RIGHT
+
+
+def test_a_java_that_is_too_new_for_the_job_is_wrong_where_the_job_runs() -> None:
+    problem = "The compaction job needs Java 17 to 25 and /usr/bin/java is 26; install one."
+    [needed] = judge_java("/usr/bin/java", problem, is_needed=True)
+    assert (needed.level, needed.remedy) == (Level.WRONG, "install one")
+    [idle] = judge_java("/usr/bin/java", problem, is_needed=False)
+    assert idle == Finding(
+        Level.RIGHT,
+        "/usr/bin/java, for `holdfast dev` alone: the compaction job needs Java 17 to 25 and /usr/bin/java is 26",
+    )
 
 
 def test_memory_is_compared_with_the_bounds_and_the_remedy_fits() -> None:
