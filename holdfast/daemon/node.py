@@ -328,7 +328,7 @@ class Node:
             service.start_up(topic.partition_count)
             at_exit("requests in flight", lambda: server.drain_all(drain_ms), drain_ms + step_ms)
             stack.callback(service.shut_down)
-            allotment.start()
+            allotment.start(watch.leader_quiet_s)
             at_exit("membership", allotment.stop, 2 * step_ms + drain_ms + settings.compaction.stop_timeout_ms)
             yield
             _log.info("node_stopping")

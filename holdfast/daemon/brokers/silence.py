@@ -146,6 +146,10 @@ class BrokerSilence:
         quiet = self._brokers.get(broker)
         return 0.0 if quiet is None else quiet.quiet_s
 
+    def leader_quiet_s(self, partition: int) -> float:
+        """Return how long the broker that leads a log partition has been silent, as of the last look; 0: it has no leader."""
+        return self.quiet_s(self._leaders.get(partition, -1))
+
     def leave_out(self, partition: int | None) -> bool:
         """Return whether a line about what a silent broker causes is left out, and count it if so; see `IsLeftOut`."""
         is_left_out = self._is_doubted(partition)

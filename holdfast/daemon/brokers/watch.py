@@ -76,6 +76,10 @@ class BrokerWatch:
         """See `BrokerSilence.cut_off`."""
         return self._silence.cut_off
 
+    def leader_quiet_s(self, partition: int) -> float:
+        """See `BrokerSilence.leader_quiet_s`."""
+        return self._silence.leader_quiet_s(partition)
+
     def leave_out(self, partition: int | None) -> bool:
         """See `BrokerSilence.leave_out`."""
         return self._silence.leave_out(partition)

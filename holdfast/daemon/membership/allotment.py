@@ -1,5 +1,6 @@
 """How a node comes to its log partitions and duties: all of them for itself, or as a member of a group."""
 
+from collections.abc import Callable
 from typing import Any, Protocol
 
 from holdfast.daemon.server.cluster_view import ClusterView, StateTopicView
@@ -23,8 +24,12 @@ class Allotment(Protocol):
     def view(self) -> NodeClusterView:
         """Whom this node names to clients."""
 
-    def start(self) -> None:
-        """Begin to take log partitions and duties."""
+    def start(self, leader_quiet_s: Callable[[int], float]) -> None:
+        """Begin to take log partitions and duties.
+
+        Args:
+            leader_quiet_s: returns for how many seconds the broker that leads a log partition has been silent.
+        """
 
     async def stop(self) -> None:
         """Give duties up, and log partitions to those who take them, in bounded time."""

@@ -154,6 +154,8 @@ class NodeCoordinator:
         self._generation_seen = 0
         #: Under which one another node took each log partition last, as far as this one has seen it.
         self._taken_under: dict[int, int] = {}
+        #: Log partitions whose leading brokers do not answer this node, as it says when it joins; see `reach_changed`.
+        self.out_of_reach: frozenset[int] = frozenset()
         #: Until when the config topic is to be read far enough for what waits; None: nothing waits.
         self._behind_until_ms: int | None = None
         #: When what waits for absent nodes is divided, by the leader; None: nothing waits.
@@ -176,6 +178,7 @@ class NodeCoordinator:
                 work.duties,
                 self._config.duties_offered,
                 self._view.may_serve(self._holdings.held)[:FORMER_OWNERS_MAX],
+                tuple(sorted(self.out_of_reach)),
             )
         )
         protocols = (EAGER,) if self._config.rebalance_protocol == "eager" else (COOPERATIVE, EAGER)
@@ -334,6 +337,18 @@ class NodeCoordinator:
         generation, found = self._taken_under.get(task, 0), self._assignment
         if found is not None and found.map.generation <= generation < GENERATION_MAX:
             self._request_rejoin(f"log partition {task} was taken under ownership generation {generation}")
+
+    def reach_changed(self, out_of_reach: frozenset[int]) -> None:
+        """Have the group give other members what this one cannot reach, or count on this one again."""
+        lost, found = sorted(out_of_reach - self.out_of_reach), sorted(self.out_of_reach - out_of_reach)
+        self.out_of_reach = out_of_reach
+        if lost:
+            _log.warning("log_out_of_reach", log_partitions=lost)
+        else:
+            _log.info("log_in_reach_again", log_partitions=found)
+        if self._assignment is not None:
+            what = f"log partitions {lost} are out of reach" if lost else f"log partitions {found} are in reach again"
+            self._request_rejoin(what)
 
     def tick(self) -> None:
         """Do what is due: begin what had to wait, divide what waited for absent nodes, give up what nobody has taken."""

@@ -49,6 +49,10 @@ _log = structlog.get_logger(__name__)
 
 #: Longest pause before a request to the group coordinator is sent again.
 _RETRY_BACKOFF_MAX_MS: Final = 1_000
+#: A leading broker that is silent for this part of a session leaves the rest of it to the rebalance and the loads of others.
+_REACH_PER_SESSION: Final = 2 / 3
+#: And never for less than two queries of the watch over brokers take.
+_REACH_PER_SILENCE: Final = 0.4
 
 
 class GroupMember:
@@ -121,6 +125,15 @@ class GroupMember:
         self._polling: set[asyncio.Task[None]] = set()
         self._other_nodes = OtherNodes(settings.security.client_properties_file)
         self._run_id = run_id
+        self._leader_quiet_s: Callable[[int], float] = lambda _: 0.0
+        self._partition_count = log.topic.partition_count
+        self._reach_max_s = (
+            max(
+                _REACH_PER_SESSION * members.session_timeout_ms, _REACH_PER_SILENCE * settings.log.broker_silence_max_ms
+            )
+            / 1_000
+        )
+        self._out_of_reach: frozenset[int] = frozenset()
         self.view = MapView(
             this_node,
             log.cluster_id,
@@ -177,8 +190,9 @@ class GroupMember:
 
     # ---- the allotment ---------------------------------------------------------------------------------------------
 
-    def start(self) -> None:
-        """Join the group."""
+    def start(self, leader_quiet_s: Callable[[int], float]) -> None:
+        """Join the group; see `Allotment.start`."""
+        self._leader_quiet_s = leader_quiet_s
         self._running = asyncio.create_task(self._run(), name="holdfast-membership")
 
     async def stop(self) -> None:
@@ -249,9 +263,9 @@ class GroupMember:
         self._partitions.unload(tasks)
 
     def serves(self, task: int) -> bool:
-        """See `Workplace.serves`."""
+        """See `Workplace.serves`; nothing is served that is out of reach."""
         found = self._partitions.find(task)
-        return found is not None and found.state is State.ACTIVE
+        return found is not None and found.state is State.ACTIVE and task not in self._out_of_reach
 
     def set_duties(self, duties: Collection[str]) -> None:
         """See `Workplace.set_duties`."""
@@ -261,7 +275,22 @@ class GroupMember:
 
     def _is_alarmed(self, task: int) -> bool:
         found = self._partitions.find(task)
-        return found is not None and found.is_alarmed
+        return task in self._out_of_reach or (found is not None and found.is_alarmed)
+
+    def _look_at_reach(self) -> None:
+        """Stop serving what is out of reach, and have the group give it to a member that reaches it.
+
+        Nothing proves that this node still owns a log partition whose leading broker does not answer: others may have taken it.
+        A word to the group waits until its coordinator answers: a member that begins to join again sends no heartbeats meanwhile.
+        """
+        quiet_s, max_s = self._leader_quiet_s, self._reach_max_s
+        found = frozenset(task for task in range(self._partition_count) if quiet_s(task) > max_s)
+        if found != self._out_of_reach:
+            self._out_of_reach = found
+            self._partitions.note_out_of_reach(found)
+        heard_max_s = 2 * self._settings.members.heartbeat_interval_ms / 1_000
+        if found != self._coordinator.out_of_reach and self._member.heartbeat_age_s <= heard_max_s:
+            self._coordinator.reach_changed(found)
 
     async def _run(self) -> None:
         """Be a member in the place of the one that this node was before it was killed."""
@@ -282,6 +311,7 @@ class GroupMember:
             try:
                 self._polls.begin()
                 self._coordinator.tick()
+                self._look_at_reach()
                 reason = self._coordinator.take_rejoin()
                 if reason:
                     _log.info("rejoin_requested", why=reason)

@@ -1,5 +1,6 @@
 """A node that serves every log partition and does every duty, without a group."""
 
+from collections.abc import Callable
 from typing import Any
 
 from holdfast.daemon.membership.duties import Duties
@@ -18,8 +19,8 @@ class LoneNode:
         self._partitions = partitions
         self._duties = duties
 
-    def start(self) -> None:
-        """Take every log partition, a bounded number at a time, and begin every duty."""
+    def start(self, leader_quiet_s: Callable[[int], float]) -> None:
+        """Take every log partition, a bounded number at a time, and begin every duty; no other node could reach what this one cannot."""
         self._partitions.load_all()
         self._duties.set(self._duties.offered)
 

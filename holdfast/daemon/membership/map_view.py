@@ -38,7 +38,7 @@ class MapView:
             state_topic: the log.
             serves: tells whether this node serves a log partition.
             former: knows which former owners still serve.
-            is_alarmed: tells whether a log partition of this node waits for an admin to end an alarm.
+            is_alarmed: tells whether a log partition of this node waits for an admin to end an alarm, or is out of reach.
             owner_epoch: gives the owner epoch of a log partition, as far as this node knows it; otherwise -1.
             handover_timeout_ms: for so long a node may serve what was divided again.
             stale_map_max_ms: for so long a stale map is answered from.
@@ -94,7 +94,7 @@ class MapView:
     def owner(self, partition: int) -> Node | None:
         """Return the node that serves a log partition, or else is about to; None where none is known to.
 
-        None as well where that is this node, and it is to join again, or an alarm waits for an admin.
+        None as well where that is this node, and it is to join again, or an alarm waits for an admin, or the log is out of reach.
         """
         if self._serves(partition):
             return self._this_node

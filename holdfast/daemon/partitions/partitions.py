@@ -211,6 +211,11 @@ class Partitions:
         for partition in self.runtime.partitions.values():
             partition.tenancy.note_served_elsewhere(partition.index in indexes)
 
+    def note_out_of_reach(self, indexes: Collection[int]) -> None:
+        """Take in of which log partitions the leading broker does not answer; calls about them are refused at once."""
+        for partition in self.runtime.partitions.values():
+            partition.tenancy.note_out_of_reach(partition.index in indexes)
+
     def unload(self, indexes: Collection[int]) -> None:
         """Give log partitions up now; what is parked is answered NOT_COORDINATOR."""
         for index in indexes:

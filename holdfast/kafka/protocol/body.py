@@ -8,6 +8,7 @@ Source: KIP-482.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from struct import Struct
 from typing import Final
 
@@ -120,9 +121,18 @@ class BodyReader:
         """
         self.tags("the tagged fields of the body")
 
+    def end_with_tags(self) -> Mapping[int, bytes]:
+        """Take the tagged fields of a flexible body, by number, and check that nothing follows."""
+        tags, self.offset = primitives.read_tags(self._data, self.offset, "the tagged fields of the body")
+        self._check_end()
+        return dict(tags)
+
     def end(self) -> None:
         """Take the tagged fields of the body and check that nothing follows."""
         self.tags("the tagged fields of the body")
+        self._check_end()
+
+    def _check_end(self) -> None:
         left = len(self._data) - self.offset
         if left:
             raise MalformedBody("the end of the body", self.offset, f"{left} more bytes follow")

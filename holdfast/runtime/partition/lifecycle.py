@@ -19,7 +19,7 @@ from holdfast.runtime.effects import (
     StopReading,
     Superseded,
 )
-from holdfast.runtime.errors import Alarm, CoordinatorError, LoadFailed, NotCoordinator, OutcomeUnknown
+from holdfast.runtime.errors import Alarm, CoordinatorError, LoadFailed, NotAvailable, NotCoordinator, OutcomeUnknown
 from holdfast.runtime.log_protocol import LogRecord, ReadError
 from holdfast.runtime.partition.ends import End, Fail, Lose
 from holdfast.runtime.partition.load import BeginAtCut, BeginWithoutRestorePoint, LeaveToOwner, Load, Loaded, Step
@@ -231,7 +231,7 @@ class Partition:
     def write(self, operation: Operation, now_ms: int) -> None:
         """Run an operation, or answer with what is in the way."""
         phase = self.phase
-        if isinstance(phase, Serving):
+        if isinstance(phase, Serving) and not self.tenancy.is_out_of_reach:
             end = phase.write(operation, now_ms)
             if end is not None:
                 self._end(end, now_ms)
@@ -397,6 +397,8 @@ class Partition:
     def _not_serving(self) -> CoordinatorError:
         if self.state is State.LOADING:
             return self.tenancy.refuse_while_loading()
+        if self.state is State.ACTIVE:
+            return NotAvailable("the broker that leads the log partition does not answer this node")
         why = self.failure or "it was not loaded yet"
         return NotCoordinator(f"this node does not serve log partition {self.index}: {why}")
 

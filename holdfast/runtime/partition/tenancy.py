@@ -28,6 +28,8 @@ class Tenancy:
         self.lost_from: int | None = None
         #: Another node serves the partition until this one has loaded it, as far as is known.
         self.is_served_elsewhere = False
+        #: The broker that leads the log partition does not answer: whatever was taken in would wait, and others may have taken it over.
+        self.is_out_of_reach = False
         self._trust = trust
 
     def assign(self, generation: int) -> None:
@@ -56,6 +58,10 @@ class Tenancy:
     def note_served_elsewhere(self, is_served_elsewhere: bool) -> None:
         """Keep whether another node serves the partition until this one has loaded it."""
         self.is_served_elsewhere = is_served_elsewhere
+
+    def note_out_of_reach(self, is_out_of_reach: bool) -> None:
+        """Keep whether the broker that leads the log partition does not answer."""
+        self.is_out_of_reach = is_out_of_reach
 
     def renew_config(self, config: PartitionConfig) -> None:
         """Follow another configuration from the next load on."""

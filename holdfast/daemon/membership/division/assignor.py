@@ -8,6 +8,7 @@ duties and tasks on all of them.
 
 Afterwards what a member holds stays with it, as long as nobody has two more than another; what is free goes round the ring.
 A duty is a load like a task.
+What a member cannot reach goes to the others, where balance ends if it must: a task that somebody can do comes first.
 Where the two disagree, what is held wins: after a member came or left, the division is not what the ring would give.
 
 Source: Kafka Connect's `EagerAssignor.performTaskAssignment` (the ring), KIP-54 (sticky).
@@ -29,6 +30,8 @@ class Claim(NamedTuple):
     held: Work = Work()
     #: Duties that the member can do.
     duties_offered: tuple[str, ...] = ()
+    #: Tasks that the member cannot do now, while another one can.
+    out_of_reach: frozenset[int] = frozenset()
 
 
 def divide(claims: Mapping[str, Claim], tasks: Iterable[int], duties: Iterable[str]) -> dict[str, Work]:
@@ -42,6 +45,12 @@ def divide(claims: Mapping[str, Claim], tasks: Iterable[int], duties: Iterable[s
     members = sorted(claims)
     if not members:
         return {}
+    reached_by_none = frozenset.intersection(*(claim.out_of_reach for claim in claims.values()))
+    if reached_by_none:  # it has to wait somewhere, and moving it helps nobody
+        claims = {
+            member: claim._replace(out_of_reach=claim.out_of_reach - reached_by_none)
+            for member, claim in claims.items()
+        }
     items: list[int | str] = [*sorted(set(duties)), *sorted(set(tasks))]
     items = [each for each in items if any(_can_do(claims[member], each) for member in members)]
     held = _settle_claims(claims, items)
@@ -56,8 +65,8 @@ def divide(claims: Mapping[str, Claim], tasks: Iterable[int], duties: Iterable[s
             continue
         ring = members[turn:] + members[:turn]
         able = [member for member in ring if _can_do(claims[member], item)]
-        taker = next((member for member in able if room[member] > 0), able[0])
-        if room[taker] <= 0 and given[taker] and isinstance(given[taker][-1], int):
+        taker = next((member for member in able if room[member] > 0), None) or max(able, key=lambda each: room[each])
+        if isinstance(item, str) and room[taker] <= 0 and given[taker] and isinstance(given[taker][-1], int):
             kept.discard(given[taker].pop())  # nobody else can do the duty, and others can have the task
             room[taker] += 1
         given[taker].insert(0, item)
@@ -67,7 +76,7 @@ def divide(claims: Mapping[str, Claim], tasks: Iterable[int], duties: Iterable[s
 
 
 def _can_do(claim: Claim, item: int | str) -> bool:
-    return isinstance(item, int) or item in claim.duties_offered
+    return item not in claim.out_of_reach if isinstance(item, int) else item in claim.duties_offered
 
 
 def _settle_claims(claims: Mapping[str, Claim], items: list[int | str]) -> dict[str, list[int | str]]:

@@ -187,6 +187,7 @@ def _claims(able: Mapping[str, MemberMetadata], last: LastDivision | None) -> di
             each.generation,
             Work(each.tasks, each.duties) if each.generation else had.get(each.node.node_id, Work()),
             each.duties_offered,
+            frozenset(each.out_of_reach),
         )
         for member_id, each in able.items()
     }

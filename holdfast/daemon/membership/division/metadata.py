@@ -9,6 +9,8 @@ Numbers are big-endian, strings and arrays Kafka's compact ones; tagged fields t
     | tasks [int32] | duties [string] | duties that it can do [string]
     | nodes that may serve [host string, port int32, node id int32, tasks [int32], wait in ms int64, tagged fields] | tagged fields
 
+    tagged field 0, absent where it is empty: log partitions out of reach [int32]
+
 Source: Kafka Connect's `WorkerState` (`ConnectProtocol`), KIP-482.
 """
 
@@ -34,7 +36,7 @@ from holdfast.daemon.membership.division.bounds import (
 from holdfast.daemon.membership.division.ownership_map import FormerOwner
 from holdfast.daemon.server.cluster_view import Node
 from holdfast.kafka.protocol.body import BodyReader
-from holdfast.kafka.protocol.primitives import encode_string, encode_varint
+from holdfast.kafka.protocol.primitives import MalformedBody, encode_string, encode_tags, encode_varint
 
 #: Of the protocol that a group of nodes speaks; no other program's members may join it.
 PROTOCOL_TYPE: Final = "holdfast"
@@ -43,6 +45,8 @@ COOPERATIVE: Final = "cooperative-1"
 #: Everything is given up before a member joins again.
 EAGER: Final = "eager-1"
 
+#: Number of a tagged field of the body.
+_OUT_OF_REACH: Final = 0
 _PLACE: Final = Struct(">ii")
 _NUMBERS: Final = Struct(">qqq")
 _WAIT: Final = Struct(">q")
@@ -69,6 +73,8 @@ class MemberMetadata(NamedTuple):
     duties_offered: tuple[str, ...]
     #: Who may serve which log partitions now, as far as it knows: this node, those of its map, and former owners.
     may_serve: tuple[FormerOwner, ...]
+    #: Log partitions whose leading brokers do not answer this node, in numeric order.
+    out_of_reach: tuple[int, ...] = ()
 
 
 def encode_metadata(metadata: MemberMetadata) -> bytes:
@@ -82,7 +88,7 @@ def encode_metadata(metadata: MemberMetadata) -> bytes:
             encode_strings(metadata.duties),
             encode_strings(metadata.duties_offered),
             encode_former_owners(metadata.may_serve),
-            b"\x00",
+            encode_tags([(_OUT_OF_REACH, encode_numbers(metadata.out_of_reach))] if metadata.out_of_reach else []),
         )
     )
 
@@ -106,8 +112,14 @@ def decode_metadata(data: bytes) -> MemberMetadata:
         decode_former_owners(reader),
     )
     bounded(metadata.generation, 0, metadata.generation_seen, reader, "generation")
-    reader.end()
-    return metadata
+    tagged = reader.end_with_tags().get(_OUT_OF_REACH)
+    if tagged is None:
+        return metadata
+    tag_reader = BodyReader(tagged, 0, is_flexible=True)
+    out_of_reach = decode_numbers(tag_reader, "log partitions out of reach")
+    if not out_of_reach or tag_reader.offset != len(tagged):
+        raise MalformedBody("log partitions out of reach", reader.offset, "it is empty, or more bytes follow")
+    return metadata._replace(out_of_reach=out_of_reach)
 
 
 def encode_place(node: Node) -> bytes:

@@ -107,6 +107,11 @@ class Member:
         return self._life.generation.member_id
 
     @property
+    def heartbeat_age_s(self) -> float:
+        """Seconds since the last heartbeat left that was answered, or the group coordinator answered a join; 0 outside a generation."""
+        return self._heartbeat_age_s()
+
+    @property
     def state(self) -> State:
         """What the member is to its group."""
         return self._life.state

@@ -24,6 +24,7 @@ from holdfast.kafka.connection_options import ConnectionOptions
 from holdfast.metrics.instruments import Counter
 from holdfast.metrics.registry import Registry
 from holdfast.runtime.membership import MemberClosed
+from holdfast.runtime.partition.states import State
 from tests.pure.daemon.membership.world import Config
 from tests.waiting import in_patience
 from tests.world.old_broker import old_broker
@@ -59,7 +60,7 @@ async def test_a_broker_that_is_too_old_for_members_ends_the_node_with_what_to_c
             broker.port, bugs, lambda why, *, is_setting_wrong: refusals.put_nowait((why, is_setting_wrong))
         )
         with capture_logs() as lines:
-            member.start()
+            member.start(lambda _: 0.0)
             why, is_setting_wrong = await in_patience(refusals.get())
             await in_patience(member.stop())
     # Two nodes with one id and one address, on two machines behind one address translation: neither is the other's former self.
@@ -118,6 +119,36 @@ async def test_a_node_ends_for_a_twin_that_answers_and_not_for_a_claim(status: o
     assert not member._polling
 
 
+async def test_what_is_out_of_reach_is_not_served_and_told_to_the_group_once_it_can_be_heard() -> None:
+    member = make_member(1, Counter(), lambda why, *, is_setting_wrong: None)
+    quiet_s, told, noted = {1: 6.5, 2: 6.7}, list[frozenset[int]](), list[frozenset[int]]()
+    active = SimpleNamespace(state=State.ACTIVE, is_alarmed=False)
+    member._partitions = cast("Any", SimpleNamespace(find=lambda _: active, note_out_of_reach=noted.append))
+    member._leader_quiet_s = lambda task: quiet_s.get(task, 0.0)
+
+    class Coordinator:
+        out_of_reach = frozenset[int]()
+
+        def reach_changed(self, out_of_reach: frozenset[int]) -> None:
+            self.out_of_reach = out_of_reach
+            told.append(out_of_reach)
+
+    member._coordinator = cast("Any", Coordinator())
+    heard = SimpleNamespace(heartbeat_age_s=99.0)
+    member._member = cast("Any", heard)
+    member._look_at_reach()
+    # Two thirds of a session of 10 s.
+    assert ([member.serves(task) for task in range(4)], member._is_alarmed(2)) == ([True, True, False, True], True)
+    assert (noted, told) == ([frozenset({2})], []), "a member that begins to join sends no heartbeats"
+    heard.heartbeat_age_s = 3.0
+    member._look_at_reach()
+    member._look_at_reach()
+    assert told == [frozenset({2})]
+    quiet_s.clear()
+    member._look_at_reach()
+    assert (noted[1:], told[1:], member.serves(2)) == ([frozenset()], [frozenset()], True)
+
+
 async def test_a_member_of_which_nothing_is_due_looks_less_often(monkeypatch: pytest.MonkeyPatch) -> None:
     member = make_member(1, Counter(), lambda why, *, is_setting_wrong: None)
     at_rest = iter([False, True, True, True])
@@ -136,6 +167,7 @@ async def test_a_member_of_which_nothing_is_due_looks_less_often(monkeypatch: py
             raise MemberClosed
 
     class Coordinator:
+        out_of_reach = frozenset[int]()
         is_at_rest = property(lambda _: next(at_rest))
 
         def tick(self) -> None: ...

@@ -92,6 +92,22 @@ async def test_callers_of_what_another_node_serves_meanwhile_are_sent_on_and_do_
     assert not {LoadInProgress, NotCoordinator} & set(outcomes())
 
 
+async def test_calls_about_what_is_out_of_reach_are_refused_at_once_and_nothing_is_written() -> None:
+    world = PartitionsWorld(MemoryTopic(2))
+    await world.serve()
+
+    def outcomes() -> list[object]:
+        calls = [Call(lambda shard, _: shard.decide_summary(KEY)) for _ in range(2)]
+        world.partitions.writes.write_many(list(enumerate(calls)))
+        return [type(outcome) for call in calls for outcome in call.outcomes]
+
+    world.partitions.note_out_of_reach({1})
+    assert outcomes().count(NotAvailable) == 1
+    assert not world.runtime.partitions[1].parking
+    world.partitions.note_out_of_reach(())
+    assert NotAvailable not in outcomes()
+
+
 async def test_loads_and_unloads_are_reported_in_one_line_and_each_of_them_at_level_debug() -> None:
     world = PartitionsWorld(MemoryTopic(50))
     with capture_logs() as lines:

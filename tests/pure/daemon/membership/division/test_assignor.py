@@ -117,3 +117,23 @@ def test_every_task_and_duty_has_one_owner_whoever_offers_what(offered: dict[str
     done = [duty for work in divided.values() for duty in work.duties]
     assert sorted(done) == sorted(set().union(*offered.values()))
     assert all(set(work.duties) <= offered[member] for member, work in divided.items())
+
+
+def test_what_a_member_cannot_reach_goes_to_those_who_can() -> None:
+    three = {
+        "a": Claim(1, Work((0, 1)), (), frozenset({0, 5})),
+        "b": Claim(1, Work((2, 3))),
+        "c": Claim(1, Work((4, 5))),
+    }
+    assert divide(three, range(6), ()) == {"a": Work((1,)), "b": Work((0, 2, 3)), "c": Work((4, 5))}
+    # Nobody holds anything: it is never given to a member that cannot do it, and each is given once.
+    new = {"a": Claim(out_of_reach=frozenset(range(5))), "b": Claim(out_of_reach=frozenset({5})), "c": Claim()}
+    found = divide(new, range(6), ())
+    assert sorted(task for work in found.values() for task in work.tasks) == [*range(6)]
+    assert all(not new[member].out_of_reach & {*work.tasks} for member, work in found.items())
+
+
+def test_what_nobody_reaches_stays_where_it_is() -> None:
+    away = frozenset({0, 2})
+    both = {"a": Claim(1, Work((0, 1)), (), away), "b": Claim(1, Work((2, 3)), (), away | {3})}
+    assert divide(both, range(4), ()) == {"a": Work((0, 1, 3)), "b": Work((2,))}

@@ -80,6 +80,7 @@ works = st.builds(Work, tasks, duties)
         st.just(()),
         duties,
         formers,
+        tasks,
     )
 )
 def test_metadata_is_read_as_it_was_written(metadata: MemberMetadata) -> None:
@@ -136,6 +137,14 @@ def test_every_cut_is_an_error_and_so_are_more_bytes(data: bytes, decode: object
     for broken in (*(data[:end] for end in range(len(data))), data + b"\x00"):
         with pytest.raises(MalformedBody):
             decode(broken)
+
+
+def test_an_older_leader_passes_over_what_is_out_of_reach() -> None:
+    said = encode_metadata(METADATA._replace(out_of_reach=(2, 3)))
+    assert said == encode_metadata(METADATA)[:-1] + bytes.fromhex("010009030000000200000003")
+    for content in (b"\x01", b"\x02\x00\x00\x00\x02\x00", b"\x03\x00\x00\x00\x02"):
+        with pytest.raises(MalformedBody):
+            decode_metadata(encode_metadata(METADATA)[:-1] + b"\x01\x00" + bytes([len(content)]) + content)
 
 
 def test_an_error_that_a_newer_leader_may_give_is_unreadable_here() -> None:
