@@ -4,12 +4,18 @@ import ast
 import asyncio
 import errno
 import socket
+import sys
+import tomllib
+from collections.abc import Mapping
+from functools import cache
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import confluent_kafka.admin
 import pytest
 from aiokafka.errors import IllegalSaslStateError  # type: ignore[import-untyped]  # it ships no types
+from packaging.requirements import Requirement
 
 import holdfast
 from holdfast.kafka import aiokafka_parts, librdkafka_types
@@ -29,16 +35,62 @@ PLAIN: dict[str, Any] = {
 HEAD_BYTES = 61
 
 
-def importers(is_private: Any) -> set[str]:
-    """Return our modules that import a module of which `is_private` says so."""
-    found = set()
+#: Libraries of which we use what is no promise of a version, and what that is.
+BORROWED = {
+    "aiokafka": "its connection with its versions and its logins, and its record batches",
+    "asn1crypto": "the fields that it knows of a certificate, for a name in the bytes that it has",
+    "confluent-kafka": "the modules of the types that its admin client takes and gives",
+    "cramjam": "the errors by which it says that there is too little room",
+    "kio": "all of it, below version 1",
+    "scramp": "its SASLprep, and that each of its messages is refused with one exception",
+    "starlette": "the exceptions and the scope of a request, under a server of ours",
+    "structlog": "the fields by which its formatter knows lines of others",
+    "uvicorn": "its protocol of one connection and the state of a server, without its server",
+}
+REQUIRED = {
+    each.name: each
+    for each in map(
+        Requirement, tomllib.loads((HOUSE.parent / "pyproject.toml").read_text())["project"]["dependencies"]
+    )
+}
+
+
+@cache
+def imported_by_us() -> Mapping[str, set[str]]:
+    """Return the modules that ours import, with what is taken of each, and which of ours do."""
+    found: dict[str, set[str]] = {}
     for path in HOUSE.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
-            names = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
-            names += [each.name for each in node.names] if isinstance(node, ast.Import) else []
-            if any(map(is_private, names)):
-                found.add(path.relative_to(HOUSE).as_posix())
+            names = [each.name for each in node.names] if isinstance(node, ast.Import) else []
+            if isinstance(node, ast.ImportFrom):
+                names = [node.module or "", *(f"{node.module}.{each.name}" for each in node.names)]
+            for name in names:
+                found.setdefault(name, set()).add(path.relative_to(HOUSE).as_posix())
     return found
+
+
+def importers(is_private: Any) -> set[str]:
+    """Return our modules that import a module of which `is_private` says so."""
+    return {path for name, paths in imported_by_us().items() if is_private(name) for path in paths}
+
+
+@pytest.mark.parametrize("package", BORROWED)
+def test_what_is_borrowed_has_an_upper_bound_and_what_is_installed_lies_below(package: str) -> None:
+    bounds = REQUIRED[package].specifier
+    assert any(bound.operator == "<" for bound in bounds), f"{package}: {BORROWED[package]}"
+    assert bounds.contains(version(package), prereleases=True)
+
+
+def test_no_inner_part_of_a_library_is_used_without_an_upper_bound() -> None:
+    ours = {"holdfast", *sys.stdlib_module_names}
+
+    def is_private(name: str) -> bool:
+        first, *others = name.split(".")
+        return first not in ours and any(part.startswith("_") for part in others)
+
+    borrowed = {name.replace("-", "_") for name in BORROWED}
+    assert {name.split(".")[0] for name in imported_by_us() if is_private(name)} <= borrowed
+    assert {name.split(".")[0] for name in imported_by_us()} >= borrowed, "each of them is used"
 
 
 def test_one_module_imports_aiokafka() -> None:
