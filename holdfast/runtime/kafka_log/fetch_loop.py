@@ -13,6 +13,7 @@ from holdfast.kafka.protocol.error_codes import FETCH_SESSION_LOST, STALE_LEADER
 from holdfast.kafka.protocol.requests import Fetched
 from holdfast.runtime.kafka_log.fetch_session import FetchSession, PartitionFetch
 from holdfast.runtime.kafka_log.record_batches import DamagedBatch
+from holdfast.runtime.log_protocol import LogRecord
 
 #: An answer above this size takes so long to be taken apart that its first records are for the next turn of the loop.
 _LARGE_ANSWER_BYTES: Final = 262_144
@@ -40,7 +41,9 @@ class FetchOwner(Protocol):
     #: Batches of ours that were read back without a fetch so far.
     acknowledged_batches: int
 
-    def deliver(self, partition: int, fetch: PartitionFetch, fetched: Fetched) -> Iterator[None]:
+    def deliver(
+        self, partition: int, fetch: PartitionFetch, fetched: Fetched
+    ) -> Iterator[asyncio.Future[Iterator[LogRecord]] | None]:
         """See `Fetcher.deliver`."""
 
     def note_damage(self, partition: int, fetch: PartitionFetch, why: str) -> None:
@@ -182,8 +185,8 @@ class FetchLoop:
         if fetched.records:
             self._session.mark_fed(fetch)
         try:
-            for _ in self._owner.deliver(fetched.partition, fetch, fetched):
-                await asyncio.sleep(0)
+            for awaited in self._owner.deliver(fetched.partition, fetch, fetched):
+                await (asyncio.sleep(0) if awaited is None else asyncio.wait([awaited]))
                 if self.wanted.get(fetched.partition) is not fetch:
                     break
         except DamagedBatch as damage:

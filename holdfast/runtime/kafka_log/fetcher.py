@@ -7,13 +7,15 @@ A leader that says where a batch of ours lies, below the high watermark, says wh
 Where the tail has read just up to there, the batch counts as read back without a fetch; so while ours are acknowledged, brokers are
 queried only once in a while for what others wrote.
 Everything else is decoded and reported in slices of bounded size; between slices the rest of the node has its turn.
+A batch that is large without its compression loses it in another thread: a few bytes may stand for 16 MiB, which take 100 ms.
 What is wrong with one partition is reported to that partition, and the others of the same answer go on.
 
 Source: KIP-320 (truncation).
 """
 
 import asyncio
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
+from typing import Final, TypeAlias
 
 from holdfast.kafka.brokers.throttle import Throttle
 from holdfast.kafka.leaders import Brokers
@@ -32,8 +34,14 @@ from holdfast.runtime.kafka_log.record_batches import (
     take,
 )
 from holdfast.runtime.kafka_log.sent_batches import SentBatch, SentBatches
-from holdfast.runtime.log_protocol import LogListener, ReadError
+from holdfast.runtime.log_protocol import LogListener, LogRecord, ReadError
 from holdfast.runtime.metrics import RuntimeMetrics
+
+#: So much is decompressed on the event loop: less than a millisecond of it.
+_DECOMPRESSED_HERE_BYTES_MAX: Final = 256 * 1024
+
+#: Between two steps others have their turn; where it is a future, until that is done.
+Turn: TypeAlias = asyncio.Future[Iterator[LogRecord]] | None
 
 
 class Fetcher:
@@ -196,7 +204,7 @@ class Fetcher:
 
     # ---- what a fetch brought --------------------------------------------------------------------------------------
 
-    def deliver(self, partition: int, fetch: PartitionFetch, fetched: Fetched) -> Generator[None, None, None]:
+    def deliver(self, partition: int, fetch: PartitionFetch, fetched: Fetched) -> Generator[Turn, None, None]:
         """Report what a fetch brought; yields where others may have a turn.
 
         Raises:
@@ -220,7 +228,10 @@ class Fetcher:
         requested_offset, reported = fetch.requested_offset, 0
         begins_there = requested_offset == fetch.batch_end_offset
         for batch in iter_batches(fetched.records, requested_offset, begins_there=begins_there):
-            if not self._confirm_acknowledged(fetch, batch):
+            is_there = yield from self._confirm_acknowledged(fetch, batch)
+            if not self._is_current(partition, fetch):
+                return
+            if not is_there:
                 self._fail(partition, fetch, _truncated(fetch.offset))
                 return
             if batch.last_offset < fetch.offset:  # read back when it was acknowledged, before this answer came
@@ -232,18 +243,22 @@ class Fetcher:
         if fetch.end_offset is not None and fetch.offset >= fetch.end_offset:
             self.forget(partition)
             self._on_end(partition, fetch.instance, fetch.offset, fetch.last_epoch)
-            yield  # a load that ends has used up its slice of this turn, or much of it
+            yield None  # a load that ends has used up its slice of this turn, or much of it
 
     def _is_current(self, partition: int, fetch: PartitionFetch) -> bool:
         """Tell whether a partition is still followed as it was; whatever is called meanwhile may end that."""
         return self._partitions.get(partition) is fetch
 
-    def _confirm_acknowledged(self, fetch: PartitionFetch, batch: FetchedBatch) -> bool:
+    def _confirm_acknowledged(self, fetch: PartitionFetch, batch: FetchedBatch) -> Generator[Turn, None, bool]:
         """Compare a batch with what was acknowledged below our position, where no fetch has shown it; False: the log has lost it."""
         header = fetch.acknowledged_header if fetch.requested_offset < fetch.offset else None
         if header is None or batch.last_offset + 1 < fetch.offset:
             return True
-        if batch.last_offset + 1 > fetch.offset or not _ends_with(batch, header, self._config):
+        if batch.last_offset + 1 > fetch.offset:
+            return False
+        records = yield from self._decode(batch, batch.last_offset)
+        # No two records of a log have one header.
+        if [record.header for record in take(records, 1, batch.last_offset)] != [header]:
             return False
         fetch.confirm(batch.leader_epoch)
         return True
@@ -269,15 +284,17 @@ class Fetcher:
 
     def _deliver_records(
         self, partition: int, fetch: PartitionFetch, batch: FetchedBatch, reported: int
-    ) -> Generator[None, None, int]:
+    ) -> Generator[Turn, None, int]:
         """Report the records of a batch in slices; takes and returns how many were reported since others had their turn."""
         listener, slice_max = self._listener(), self._config.slice_records_max
-        records = decode(batch.data, fetch.offset, self._config.fetch_batch_bytes_max, slice_max)
+        records = yield from self._decode(batch, fetch.offset)
+        if not self._is_current(partition, fetch):
+            return reported
         # A batch may hold ten thousand records, so it is taken apart in slices too.
         while few := take(records, slice_max, batch.last_offset):
             if reported >= slice_max:
                 reported = 0
-                yield
+                yield None
                 if not self._is_current(partition, fetch):
                     return reported
             # While others had their turn, the answer to our Produce may have said where it lies.
@@ -294,6 +311,21 @@ class Fetcher:
         fetch.batch_end_offset = fetch.offset
         listener.position_reached(partition, fetch.instance, fetch.offset)
         return reported
+
+    def _decode(self, batch: FetchedBatch, from_offset: int) -> Generator[Turn, None, Iterator[LogRecord]]:
+        """Return the records of a batch; see `record_batches.decode`."""
+        bytes_max, slice_max = self._config.fetch_batch_bytes_max, self._config.slice_records_max
+        try:
+            return decode(batch.data, from_offset, min(_DECOMPRESSED_HERE_BYTES_MAX, bytes_max), slice_max)
+        except DamagedBatch as damage:
+            if not damage.is_too_large or bytes_max <= _DECOMPRESSED_HERE_BYTES_MAX:
+                raise
+        loop = asyncio.get_running_loop()
+        decoding = loop.run_in_executor(None, decode, batch.data, from_offset, bytes_max, slice_max)
+        # The partition may be forgotten meanwhile, and then nobody looks at what came of it.
+        decoding.add_done_callback(lambda done: done.cancelled() or done.exception())
+        yield decoding
+        return decoding.result()
 
     # ---- what went wrong -------------------------------------------------------------------------------------------
 
@@ -320,13 +352,6 @@ class Fetcher:
     def _fail(self, partition: int, fetch: PartitionFetch, error: ReadError) -> None:
         self.forget(partition)
         self._listener().read_failed(partition, fetch.instance, error)
-
-
-def _ends_with(batch: FetchedBatch, header: bytes, config: FetcherConfig) -> bool:
-    """Tell whether the last record of a batch is ours of this header, which no two records of a log share."""
-    records = decode(batch.data, batch.last_offset, config.fetch_batch_bytes_max, config.slice_records_max)
-    last = take(records, 1, batch.last_offset)
-    return [record.header for record in last] == [header]
 
 
 def _read_error(fetched: Fetched, offset: int, topic: str, principal: str) -> ReadError:

@@ -9,7 +9,7 @@ from struct import Struct
 from typing import Any, Final, NamedTuple
 
 from holdfast.kafka.aiokafka_parts import MAGIC, make_batch_builder, read_batch
-from holdfast.kafka.decompression import decompress
+from holdfast.kafka.decompression import TooLarge, decompress
 from holdfast.records.header import HEADER_NAME, find_header
 from holdfast.records.native import twins
 from holdfast.runtime.log_protocol import LogRecord, make_log_record
@@ -48,6 +48,11 @@ class FetchedBatch(NamedTuple):
 
 class DamagedBatch(Exception):
     """A record batch cannot be taken apart; the text says why."""
+
+    @property
+    def is_too_large(self) -> bool:
+        """Whether it may be sound, and has more bytes without its compression than it was to have."""
+        return isinstance(self.__cause__, TooLarge)
 
 
 def encode(records: list[Record], timestamp_ms: int, compression: int, bytes_max: int) -> tuple[bytes, int, int]:

@@ -1,0 +1,111 @@
+"""A record batch that is large without its compression: taken apart by another thread, while the event loop turns."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+
+from holdfast.kafka.protocol.requests import Fetched
+from holdfast.runtime.kafka_log import fetcher as fetchers
+from holdfast.runtime.kafka_log import record_batches
+from holdfast.runtime.kafka_log.fetcher import Fetcher
+from holdfast.runtime.kafka_log.record_batches import DamagedBatch, encode
+from holdfast.runtime.log_protocol import LogRecord
+from tests.configs import fetcher_config
+from tests.pure.kafka.brokers.fake_brokers import FakeBrokers, batch
+from tests.pure.runtime.kafka_log.fetcher_world import Reports, Sent, make_metrics
+
+GZIP, SNAPPY, LZ4, ZSTD = 1, 2, 3, 4
+MIB = 1 << 20
+CONFIG = fetcher_config(fetch_batch_bytes_max=4 * MIB)
+
+
+def compressed(codec: int, value_bytes: int, count: int = 3) -> bytes:
+    whole, _, _ = encode([(b"k", bytes(value_bytes), b"h%d" % each) for each in range(count)], 1_000, codec, 64 * MIB)
+    return whole
+
+
+@pytest.fixture
+def reports() -> Reports:
+    return Reports()
+
+
+@pytest.fixture
+async def fetcher(reports: Reports) -> AsyncIterator[Fetcher]:
+    fetcher = Fetcher("tail", CONFIG, FakeBrokers({}), lambda: reports, Sent().batches, make_metrics(), reports.ended)  # type: ignore[arg-type,return-value]
+    yield fetcher
+    await fetcher.close()
+
+
+@pytest.fixture
+def decoded(monkeypatch: pytest.MonkeyPatch) -> list[tuple[bool, int]]:
+    """Return of each batch that is taken apart whether that is on the event loop, and how many bytes it may have."""
+    found: list[tuple[bool, int]] = []
+    loop = threading.get_ident()
+
+    def decode(data: bytes, from_offset: int, bytes_max: int, records_max: int) -> Iterator[LogRecord]:
+        found.append((threading.get_ident() == loop, bytes_max))
+        return record_batches.decode(data, from_offset, bytes_max, records_max)
+
+    monkeypatch.setattr(fetchers, "decode", decode)
+    return found
+
+
+async def deliver(fetcher: Fetcher, data: bytes, *, forgets: bool = False) -> int:
+    """Deliver what a fetch brought as its loop does; returns how often another thread was waited for."""
+    fetcher.follow(0, 1, 0)
+    waited = 0
+    for awaited in fetcher.deliver(0, fetcher._partitions[0], Fetched(0, 0, 99, 0, False, data)):
+        if awaited is not None:
+            waited += 1
+            if forgets:
+                fetcher.forget(0)
+            await asyncio.wait([awaited])
+    return waited
+
+
+@pytest.mark.parametrize("codec", [GZIP, SNAPPY, LZ4, ZSTD])
+async def test_a_large_batch_is_decompressed_by_another_thread(
+    fetcher: Fetcher, reports: Reports, decoded: list[tuple[bool, int]], codec: int
+) -> None:
+    assert await deliver(fetcher, compressed(codec, MIB)) == 1
+    assert decoded == [(True, 256 * 1024), (False, 4 * MIB)]
+    assert reports.lines[-1].endswith("stands at 3")
+
+
+@pytest.mark.parametrize("codec", [0, GZIP, SNAPPY, LZ4, ZSTD])
+async def test_a_small_batch_waits_for_no_thread(
+    fetcher: Fetcher, reports: Reports, decoded: list[tuple[bool, int]], codec: int
+) -> None:
+    assert await deliver(fetcher, compressed(codec, 10_000)) == 0
+    assert decoded == [(True, 256 * 1024)]
+    assert reports.lines[-1].endswith("stands at 3")
+
+
+async def test_a_large_batch_without_compression_waits_for_no_thread(
+    fetcher: Fetcher, decoded: list[tuple[bool, int]]
+) -> None:
+    assert await deliver(fetcher, batch(0, [bytes(900_000)])) == 0
+    assert len(decoded) == 1
+
+
+@pytest.mark.parametrize("codec", [GZIP, SNAPPY, LZ4, ZSTD])
+async def test_a_batch_beyond_its_bound_is_damaged_whoever_finds_it(fetcher: Fetcher, codec: int) -> None:
+    with pytest.raises(DamagedBatch, match=f"more than {4 * MIB} bytes"):
+        await deliver(fetcher, compressed(codec, 2 * MIB))
+
+
+@pytest.mark.parametrize("value_bytes", [MIB, 2 * MIB])
+async def test_a_partition_that_is_forgotten_meanwhile_is_told_nothing(
+    fetcher: Fetcher, reports: Reports, value_bytes: int
+) -> None:
+    data = compressed(ZSTD, value_bytes)
+    if value_bytes == MIB:
+        assert await deliver(fetcher, data, forgets=True) == 1
+    else:
+        with pytest.raises(DamagedBatch):
+            await deliver(fetcher, data, forgets=True)
+    assert reports.lines == []
