@@ -23,6 +23,8 @@ _ANSWER_HEAD: Final = Struct(">ii")
 _ANSWER_HEAD_BYTES: Final = 8
 #: Callers wait for these, and brokers answer them at once if they can.
 _POLLED_FOR: Final = (requests.PRODUCE[0], requests.LIST_OFFSETS[0])
+#: Of an answer; no record batch of the topics that are read may have half as many. More would only be a way to take our memory.
+ANSWER_BYTES_MAX: Final = 128 << 20
 _unpack_head: Final[Callable[[bytes, int], tuple[int, int]]] = _ANSWER_HEAD.unpack_from
 
 #: Takes the body of an answer, or why none came; then whether the broker acted is not known.
@@ -207,6 +209,9 @@ class BrokerConnection:
             waiting = self._waiting
             if not waiting or correlation_id != waiting[0].correlation_id or size + 4 < waiting[0].head_bytes:
                 self._fail("it answered something else")
+                return
+            if size > ANSWER_BYTES_MAX:
+                self._fail(f"it announced an answer of {size} bytes")
                 return
             if stop > end:
                 self._bytes_needed = stop - start

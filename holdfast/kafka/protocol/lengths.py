@@ -2,6 +2,7 @@
 
 kio makes room for as many elements as an array says it has, and a process that cannot get so much memory is gone at once.
 So no array may say that it has more elements than there are bytes left.
+kio also reads an array that is missing as None, whatever the schema says; whoever goes through it would fail in the middle of its work.
 
 Source: KIP-482, and Apache Kafka's protocol guide for what is not flexible.
 """
@@ -28,7 +29,7 @@ class _Field(NamedTuple):
     #: Bytes of a legacy length, if it has one.
     length_size: int
     is_array: bool
-    #: Whether one byte says that a struct is there.
+    #: Whether an array may be missing; for a struct, whether one byte says that it is there.
     is_nullable: bool
     struct: "_Struct | None"
 
@@ -65,7 +66,9 @@ def _check_struct(struct: _Struct, data: bytes, offset: int) -> int:
         end = _take(data, offset, size, "a tagged field")
         known = struct.tagged.get(tag)
         if known is not None:
-            _check_field(known._replace(is_nullable=False), data[:end], offset, is_flexible=True)
+            if not known.is_array:
+                known = known._replace(is_nullable=False)
+            _check_field(known, data[:end], offset, is_flexible=True)
         offset = end
     return offset
 
@@ -74,7 +77,11 @@ def _check_field(field: _Field, data: bytes, offset: int, *, is_flexible: bool) 
     """Return the offset behind a field."""
     count = 1
     if field.is_array:
-        count, offset = _read_length(data, offset, _LONG, field.name, is_flexible=is_flexible)
+        start = offset
+        length, offset = _read_length(data, offset, _LONG, field.name, is_flexible=is_flexible)
+        if length < 0 and not (length == -1 and field.is_nullable):
+            raise MalformedBody(field.name, start, "it must not be null" if length == -1 else f"its length is {length}")
+        count = max(0, length)
         if count > len(data) - offset:
             raise MalformedBody(field.name, offset, f"it has {count} elements, {len(data) - offset} bytes are left")
     elif field.is_nullable:
@@ -88,17 +95,17 @@ def _check_field(field: _Field, data: bytes, offset: int, *, is_flexible: bool) 
     else:
         for _ in range(count):
             size, offset = _read_length(data, offset, field.length_size, field.name, is_flexible=is_flexible)
-            offset = _take(data, offset, size, field.name)
+            offset = _take(data, offset, max(0, size), field.name)
     return offset
 
 
 def _read_length(data: bytes, offset: int, size: int, field: str, *, is_flexible: bool) -> tuple[int, int]:
-    """Return a length, 0 for null, and the offset behind it."""
+    """Return a length, -1 for null, and the offset behind it."""
     if is_flexible:
         length, offset = read_varint(data, offset, field)
-        return max(0, length - 1), offset
+        return length - 1, offset
     end = _take(data, offset, size, field)
-    return max(0, int.from_bytes(data[offset:end], "big", signed=True)), end
+    return int.from_bytes(data[offset:end], "big", signed=True), end
 
 
 def _take(data: bytes, offset: int, size: int, field: str) -> int:
@@ -125,7 +132,14 @@ def _make_plan(entity_type: Any) -> _Struct:  # noqa: ANN401
         kafka_type: str = each.metadata.get("kafka_type", "")
         size = FIXED_SIZES.get(kafka_type, -1)
         length_size = _SHORT if kafka_type == "string" else _LONG
-        field = _Field(each.name, size, length_size, shape.is_array, shape.is_nullable and struct is not None, struct)
+        field = _Field(
+            each.name,
+            size,
+            length_size,
+            shape.is_array,
+            shape.is_nullable and (struct is not None or shape.is_array),
+            struct,
+        )
         tag = each.metadata.get("tag")
         if tag is not None:
             tagged[tag] = field

@@ -7,7 +7,7 @@ from typing import cast
 import pytest
 import uvloop
 
-from holdfast.kafka.brokers.broker_connection import BrokerConnection
+from holdfast.kafka.brokers.broker_connection import ANSWER_BYTES_MAX, BrokerConnection
 from holdfast.kafka.brokers.busy_poll import BusyPolling
 from holdfast.kafka.connection_options import AnswerTimes
 from holdfast.kafka.errors import ConnectionFailed, VersionUnsupported
@@ -106,8 +106,16 @@ async def test_answer_to_whoever_waits_no_more_is_dropped(connection: BrokerConn
         (lambda connection: connection.connection_lost(OSError("broken pipe")), "broken pipe"),
         (lambda connection: connection.data_received(answer(7, b"")), "it answered something else"),
         (lambda connection: connection.data_received(b"\0\0\0\0\0\0\0\x01"), "it answered something else"),
+        (
+            lambda connection: connection.data_received(b"\x7f\xff\xff\xff\0\0\0\x01"),
+            "it announced an answer of 2147483647 bytes",
+        ),
+        (
+            lambda connection: connection.data_received((ANSWER_BYTES_MAX + 1).to_bytes(4, "big") + b"\0\0\0\x01"),
+            f"it announced an answer of {ANSWER_BYTES_MAX + 1} bytes",
+        ),
     ],
-    ids=["close", "end", "error", "other answer", "no answer"],
+    ids=["close", "end", "error", "other answer", "no answer", "huge answer", "answer above the bound"],
 )
 async def test_whatever_ends_a_connection_fails_what_is_in_flight(
     connection: BrokerConnection, socket: Socket, end: Callable[[BrokerConnection], None], why: str

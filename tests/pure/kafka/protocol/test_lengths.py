@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from dataclasses import replace
 from io import BytesIO
 from typing import Any
 from uuid import UUID
@@ -133,3 +134,42 @@ def test_tagged_fields_are_looked_into_where_they_are_known_and_skipped_where_no
     assert check_lengths(type(MESSAGES[2]), whole[:-1] + b"\x01\x63\x02ab") == len(whole) + 4
     with pytest.raises(MalformedBody, match="a tagged field"):
         check_lengths(type(MESSAGES[2]), whole[:-1] + b"\x01\x63\x03ab")
+
+
+#: After the throttle time, where the first array begins, which has no elements.
+AT = 4
+EMPTY = [
+    (encoded(replace(METADATA, brokers=())), metadata.MetadataResponse, b"\x01", b"\x00"),
+    (
+        encoded(offsets.ListOffsetsResponse(throttle_time=NO_TIME, topics=())),
+        offsets.ListOffsetsResponse,
+        bytes(4),
+        b"\xff\xff\xff\xff",
+    ),
+]
+
+
+@pytest.mark.parametrize(("data", "kind", "empty", "null"), EMPTY, ids=["compact", "legacy"])
+def test_an_array_that_may_not_be_missing_is_refused_where_it_is(
+    data: bytes, kind: Any, empty: bytes, null: bytes
+) -> None:
+    end = AT + len(empty)
+    assert data[AT:end] == empty
+    with pytest.raises(UnreadableAnswer, match="it must not be null"):
+        from_bytes(kind, data[:AT] + null + data[end:])
+
+
+def test_an_array_in_an_array_may_not_be_missing_either() -> None:
+    topic = replace(METADATA.topics[0], partitions=())
+    data = encoded(replace(METADATA, brokers=(), topics=(topic,)))
+    # The array is followed by the authorized operations and no tagged fields of the topic, then no tagged fields of the message.
+    at = len(data) - 1 - 1 - 4 - 1
+    assert data[at] == 1
+    with pytest.raises(UnreadableAnswer, match=r"partitions.*it must not be null"):
+        from_bytes(metadata.MetadataResponse, data[:at] + b"\0" + data[at + 1 :])
+
+
+def test_a_length_below_that_of_null_is_refused() -> None:
+    data, kind, empty, _ = EMPTY[1]
+    with pytest.raises(UnreadableAnswer, match="its length is -2147483648"):
+        from_bytes(kind, data[:AT] + b"\x80\0\0\0" + data[AT + len(empty) :])
