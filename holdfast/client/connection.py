@@ -11,6 +11,7 @@ queue and a timer; a base of both would be longer than what it saves.
 from __future__ import annotations
 
 import asyncio
+import socket
 import ssl
 from collections import deque
 from collections.abc import Mapping
@@ -21,6 +22,7 @@ from holdfast.client.errors import ClientError, Disconnected, LoginRefused, Requ
 from holdfast.client.login import log_in
 from holdfast.client.settings import ClientSettings
 from holdfast.distribution import VERSION
+from holdfast.kafka.discovery.dialing import dial
 from holdfast.kafka.protocol.api_keys import API_VERSIONS
 from holdfast.kafka.protocol.body import BodyReader
 from holdfast.kafka.protocol.error_codes import ErrorCode
@@ -235,18 +237,31 @@ async def open_connection(
         Disconnected: no server listens there, or not in time, or it speaks something else.
     """
     timeout_ms = settings.connect_timeout_ms
-    loop = asyncio.get_running_loop()
-    connection = None
+
+    async def shake_hands(connected: socket.socket, part_s: float) -> NodeConnection:
+        connection = None
+        try:
+            async with asyncio.timeout(part_s):
+                _, connection = await asyncio.get_running_loop().create_connection(
+                    partial(NodeConnection, address, settings),
+                    sock=connected,
+                    ssl=ssl_context,
+                    server_hostname=None if ssl_context is None else address.host,
+                )
+                versions = await _query_versions(connection)
+                if sasl is not None:
+                    await log_in(connection, sasl)
+                connection.versions = versions
+                return connection
+        finally:
+            if connection is None:
+                connected.close()
+            elif not connection.versions:
+                connection.close()
+
     try:
         async with asyncio.timeout(timeout_ms / 1_000):
-            _, connection = await loop.create_connection(
-                partial(NodeConnection, address, settings), address.host, address.port, ssl=ssl_context
-            )
-            versions = await _query_versions(connection)
-            if sasl is not None:
-                await log_in(connection, sasl)
-            connection.versions = versions
-            return connection
+            return await dial(address.host, address.port, timeout_ms / 1_000, shake_hands)
     except TimeoutError as error:
         reason = f"The server at {address} did not open a connection in {timeout_ms} ms."
         raise Disconnected(reason) from error
@@ -262,9 +277,6 @@ async def open_connection(
         ) from error
     except MalformedBody as error:
         raise Disconnected(f"The server at {address} breaks the protocol. {error}") from error
-    finally:
-        if connection is not None and not connection.versions:
-            connection.close()
 
 
 async def _query_versions(connection: NodeConnection) -> dict[int, tuple[int, int]]:

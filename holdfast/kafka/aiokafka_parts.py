@@ -7,8 +7,11 @@ Its connection does TLS and SASL and learns what the broker speaks; its record b
 import asyncio
 import os
 import re
+import socket
 import ssl
+import weakref
 from collections.abc import Callable, Mapping
+from types import NoneType
 from typing import Any, Final, NamedTuple
 
 from aiokafka.abc import AbstractTokenProvider  # type: ignore[import-untyped]  # as below
@@ -18,12 +21,17 @@ from aiokafka.record.default_records import DefaultRecordBatchBuilder  # type: i
 from aiokafka.record.memory_records import MemoryRecords  # type: ignore[import-untyped]  # as above
 
 from holdfast.hidden_texts import HIDDEN_TEXTS
+from holdfast.kafka.discovery.dialing import dial
 from holdfast.kafka.errors import ConnectionFailed
 from holdfast.kafka.oauth.sources import MECHANISM
 from holdfast.kafka.oauth.tokens import TokenKeeper
 
 #: Of the record batches that we write, and of all that we can read.
 MAGIC = 2
+
+#: Of the length of an answer, and of an answer before and in a login; the versions of all APIs take two thousand.
+_LENGTH_SIZE: Final = 4
+_LOGIN_ANSWER_BYTES_MAX: Final = 1 << 18
 
 #: The numbers of the operating system in a text of asyncio, whose words beside them have a tuple of Python's.
 _ERRNO: Final = re.compile(r"\[Errno (\d+)\]")
@@ -72,6 +80,55 @@ class _TokenLogin:
 AbstractTokenProvider.register(_TokenLogin)
 
 
+class _BoundedConnection(AIOKafkaConnection):  # type: ignore[misc]  # it ships no types
+    """aiokafka's connection, with a bound on answers, and whose reader tells its caller alone why it ended."""
+
+    @staticmethod
+    async def _read(self_ref: "weakref.ref[_BoundedConnection]") -> None:
+        inner = self_ref()
+        if inner is None:
+            return
+        reader = inner._reader
+        del inner
+        while True:
+            size = int.from_bytes(await reader.readexactly(_LENGTH_SIZE), "big", signed=True)
+            if not 0 <= size <= _LOGIN_ANSWER_BYTES_MAX:
+                raise KafkaConnectionError(f"it announced an answer of {size} bytes")
+            answer = await reader.readexactly(size)
+            inner = self_ref()
+            if inner is None:
+                return
+            inner._handle_frame(answer)
+            del inner
+
+    @classmethod
+    def _on_read_task_error(cls, self_ref: "weakref.ref[_BoundedConnection]", read_task: "asyncio.Task[None]") -> None:
+        error = None if read_task.cancelled() else read_task.exception()
+        inner = self_ref()
+        if error is not None and inner is not None:
+            inner.close(exc=error)
+
+
+class _LoopOfSocket:
+    """What aiokafka takes for the event loop, whose connections are all made of one socket that is connected already."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, connected: socket.socket) -> None:
+        self._loop = loop
+        self._connected = connected
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401
+        return getattr(self._loop, name)
+
+    async def create_connection(
+        self, make_protocol: Callable[[], asyncio.Protocol], host: str, port: int, ssl: ssl.SSLContext | None
+    ) -> tuple[asyncio.Transport, asyncio.Protocol]:
+        """Return a connection over the socket; its certificate must be of the host."""
+        server_hostname = None if ssl is None else host
+        return await self._loop.create_connection(
+            make_protocol, sock=self._connected, ssl=ssl, server_hostname=server_hostname
+        )
+
+
 async def open_transport(
     host: str,
     port: int,
@@ -84,6 +141,8 @@ async def open_transport(
     tokens: TokenKeeper | None = None,
 ) -> Opened:
     """Connect, and authenticate if the security protocol says so; `timeout_ms` bounds each step.
+
+    Where a host has several addresses, one that is silent gets its part of that, and then the next one its own.
 
     Args:
         host: of the broker.
@@ -98,38 +157,46 @@ async def open_transport(
     Raises:
         ConnectionFailed: it did not come about.
     """
-    login = None if tokens is None else _TokenLogin(tokens, timeout_ms / 1_000)
-    by_token = {} if login is None else {"sasl_mechanism": MECHANISM, "sasl_oauth_token_provider": login}
-    inner = AIOKafkaConnection(
-        host,
-        port,
-        client_id=client_id,
-        request_timeout_ms=timeout_ms,
-        ssl_context=ssl_context,
-        security_protocol=security_protocol,
-        **sasl,
-        **by_token,
-    )
-    if login is not None:
-        inner.authenticator_oauth = lambda: login
+
+    async def shake_hands(connected: socket.socket, part_s: float) -> Opened:
+        login = None if tokens is None else _TokenLogin(tokens, part_s)
+        by_token = {} if login is None else {"sasl_mechanism": MECHANISM, "sasl_oauth_token_provider": login}
+        inner = _BoundedConnection(
+            host,
+            port,
+            client_id=client_id,
+            request_timeout_ms=part_s * 1_000,
+            ssl_context=ssl_context,
+            security_protocol=security_protocol,
+            **sasl,
+            **by_token,
+        )
+        inner._loop = _LoopOfSocket(inner._loop, connected)
+        if login is not None:
+            inner.authenticator_oauth = lambda: login
+        try:
+            _, writer = await inner.connect()
+        except BaseException:
+            inner.close()
+            connected.close()
+            raise
+        return Opened(writer.transport, inner._versions, inner.close)
+
     try:
-        _, writer = await inner.connect()
+        return await dial(host, port, timeout_ms / 1_000, shake_hands)
     # RuntimeError: uvloop's, when it closes while it opens. UnicodeError: a host that is no name of a host. AssertionError: aiokafka's,
     # of versions that a broker announces.
     except (OSError, KafkaError, ConnectionFailed, RuntimeError, UnicodeError, AssertionError) as error:
-        inner.close()
         why = _why(error, timeout_ms)
         if security_protocol == "SSL" and isinstance(error, KafkaConnectionError):
             why += "; a broker ends a connection without a word whose certificate it does not accept"
         raise ConnectionFailed(f"{host}:{port} cannot be reached: {why}") from error
-    except BaseException:
-        inner.close()
-        raise
-    return Opened(writer.transport, inner._versions, inner.close)
 
 
 def _why(error: BaseException, timeout_ms: int) -> str:
     """Return why a connection did not come about, for people; asyncio shows them a tuple of Python's, or nothing."""
+    if isinstance(error, KafkaConnectionError) and not isinstance(error.__cause__, (OSError, EOFError, NoneType)):
+        error = error.__cause__  # why the reader ended, which is not that the broker hung up
     text = str(error)
     if isinstance(error, TimeoutError) and not text:
         return f"no answer in {timeout_ms} ms"

@@ -35,6 +35,11 @@ DAMAGE: Final = frozenset(
 )
 
 
+#: An address of a broker that is silent has so long, login included, before the next address of the same name is tried. With librdkafka's
+#: own half minute, whoever waits for a client gives up first.
+_SETUP_TIMEOUT: Final = {"socket.connection.setup.timeout.ms": "5000"}
+
+
 def unsaid(level: int, kind: str, client: str, text: str) -> None:
     """Leave a line out, where an exception says all that is needed."""
 
@@ -98,7 +103,7 @@ class KafkaClients:
     def _now(self) -> dict[str, Any]:
         if self._renewals != self._live.renewals:
             self._properties, self._renewals = _with_tokens(self._live.current), self._live.renewals
-        return self._properties
+        return {**_SETUP_TIMEOUT, **self._properties}
 
     @contextmanager
     def admin(self) -> Iterator[AdminClient]:

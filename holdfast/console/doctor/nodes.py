@@ -110,14 +110,16 @@ async def _why_not_free(host: str, port: int) -> str:
             places = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
         except OSError:
             return "not here"
-        family, kind, _, _, place = places[0]
-        with socket.socket(family, kind) as made:
-            made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                made.bind(place)
-                made.listen(1)
-            except OSError as error:
-                return "not here" if error.errno == errno.EADDRNOTAVAIL else error.strerror or str(error)
+        for family, kind, _, _, place in places:  # a node listens at all of them
+            with socket.socket(family, kind) as made:
+                made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                if family == socket.AF_INET6:
+                    made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+                try:
+                    made.bind(place)
+                    made.listen(1)
+                except OSError as error:
+                    return "not here" if error.errno == errno.EADDRNOTAVAIL else error.strerror or str(error)
         return ""
 
     return await asyncio.to_thread(probe)

@@ -5,15 +5,17 @@ A token is hidden from all lines before anything is done with it: an endpoint or
 """
 
 import json
+import socket
 import ssl
 import threading
 import time
 from base64 import b64encode, urlsafe_b64decode
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from datetime import UTC, datetime
-from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from http.client import HTTP_PORT, HTTPS_PORT, HTTPConnection, HTTPException
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 from urllib.parse import urlencode, urlsplit
 
 from holdfast.hidden_texts import HIDDEN_TEXTS
@@ -136,25 +138,42 @@ def _fetch(endpoint: TokenEndpoint, timeout_s: float) -> str:
 
 
 def _post(endpoint: TokenEndpoint, timeout_s: float) -> tuple[int, bytes]:
+    """Request a token at one address of the host after the other, each of which has its part of the time."""
     parts = urlsplit(endpoint.url)
-    host, port = parts.hostname or "", parts.port
-    if parts.scheme == "https":
-        context = ssl.create_default_context(cafile=endpoint.authority_file, cadata=endpoint.authority_pem)
-        connection: HTTPConnection = HTTPSConnection(host, port, timeout=timeout_s, context=context)
-    else:
-        connection = HTTPConnection(host, port, timeout=timeout_s)
-    form = {"grant_type": "client_credentials"} | ({"scope": endpoint.scope} if endpoint.scope else {})
-    # Not encoded as in a form, against RFC 6749, 2.3.1, because librdkafka and Kafka's Java client send them as they are.
-    login = f"{endpoint.client_id}:{endpoint.client_secret}"
-    headers = {
-        "Authorization": f"Basic {b64encode(login.encode()).decode()}",
-        "Content-Type": "application/x-www-form-urlencoded",
-        "Accept": "application/json",
-    }
-    try:
+    port = parts.port or (HTTPS_PORT if parts.scheme == "https" else HTTP_PORT)
+    places = socket.getaddrinfo(parts.hostname or "", port, type=socket.SOCK_STREAM)
+    ends_s = time.monotonic() + timeout_s
+    for number, (family, _, _, _, address) in enumerate(places, 1):
+        part_s = max(0.001, ends_s - time.monotonic()) / (len(places) - number + 1)
+        try:
+            return _post_at(endpoint, family, address, part_s)
+        except OSError:
+            if number == len(places):
+                raise
+    raise OSError("the host has no address")
+
+
+def _post_at(endpoint: TokenEndpoint, family: int, address: Any, timeout_s: float) -> tuple[int, bytes]:  # noqa: ANN401
+    parts = urlsplit(endpoint.url)
+    host = parts.hostname or ""
+    with ExitStack() as opened:
+        connected = opened.enter_context(socket.socket(family, socket.SOCK_STREAM))
+        connected.settimeout(timeout_s)
+        connected.connect(address)
+        if parts.scheme == "https":
+            context = ssl.create_default_context(cafile=endpoint.authority_file, cadata=endpoint.authority_pem)
+            connected = opened.enter_context(context.wrap_socket(connected, server_hostname=host))
+        connection = HTTPConnection(host, parts.port, timeout=timeout_s)
+        connection.sock = connected
+        form = {"grant_type": "client_credentials"} | ({"scope": endpoint.scope} if endpoint.scope else {})
+        # Not encoded as in a form, against RFC 6749, 2.3.1, because librdkafka and Kafka's Java client send them as they are.
+        login = f"{endpoint.client_id}:{endpoint.client_secret}"
+        headers = {
+            "Authorization": f"Basic {b64encode(login.encode()).decode()}",
+            "Content-Type": "application/x-www-form-urlencoded",
+            "Accept": "application/json",
+        }
         path = f"{parts.path or '/'}{f'?{parts.query}' if parts.query else ''}"
         connection.request("POST", path, urlencode(form), headers)
         response = connection.getresponse()
         return response.status, response.read(_BYTES_MAX)
-    finally:
-        connection.close()

@@ -159,10 +159,10 @@ async def test_nobody_there_is_a_failed_connection() -> None:
 async def test_why_a_broker_cannot_be_reached_is_in_plain_words(
     monkeypatch: pytest.MonkeyPatch, error: Exception, why: str
 ) -> None:
-    async def connect(_: object) -> None:
+    async def fail(*_: object) -> None:
         raise error
 
-    monkeypatch.setattr("holdfast.kafka.aiokafka_parts.AIOKafkaConnection.connect", connect)
+    monkeypatch.setattr("holdfast.kafka.aiokafka_parts.dial", fail)
     with pytest.raises(ConnectionFailed) as caught:
         await open_transport("b", 1, **PLAIN)
     assert str(caught.value) == f"b:1 cannot be reached: {why}"
@@ -210,3 +210,42 @@ def test_every_codec_of_kafka_is_there(compression: int) -> None:
     data = bytes(builder.build())
     assert len(data) < 500
     assert [each.value for each in read_batch(data)] == [bytes(1_000)]
+
+
+@pytest.mark.parametrize("size", [-1, (1 << 18) + 1, (1 << 31) - 1])
+async def test_what_a_broker_announces_before_a_login_is_bounded_and_no_traceback(
+    size: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(1_000)
+        writer.write(size.to_bytes(4, "big", signed=True) + bytes(100))
+        writer.close()
+        await writer.wait_closed()
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        with pytest.raises(ConnectionFailed, match=rf"cannot be reached: .*it announced an answer of {size} bytes$"):
+            await open_transport("127.0.0.1", port, **PLAIN)
+    assert not caplog.records
+
+
+async def test_bytes_that_are_no_answer_before_a_login_are_no_traceback(caplog: pytest.LogCaptureFixture) -> None:
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asked = await reader.read(1_000)
+        writer.write((9).to_bytes(4, "big") + asked[8:12] + b"\0\0\x7f\xff\xff")
+        writer.close()
+        await writer.wait_closed()
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        with pytest.raises(ConnectionFailed, match=f"^127.0.0.1:{port} cannot be reached: "):
+            await open_transport("127.0.0.1", port, **PLAIN)
+    assert not caplog.records
+
+
+@pytest.mark.parametrize(
+    "address", [("127.0.0.1", -1), ("127.0.0.1", 0), ("127.0.0.1", 70_000), ("a\0b", 1), ("a" * 70, 1)]
+)
+async def test_an_address_that_cannot_be_one_is_a_failed_connection(address: tuple[str, int]) -> None:
+    with pytest.raises(ConnectionFailed, match="cannot be reached"):
+        await open_transport(*address, **PLAIN)

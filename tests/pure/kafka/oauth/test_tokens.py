@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import threading
 from base64 import urlsafe_b64encode
 from collections.abc import Iterator
@@ -10,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -121,6 +123,23 @@ def test_a_token_is_kept_until_most_of_its_time_is_over_and_then_renewed() -> No
         endpoint.requests
         == [("/token?tenant=1", "Basic bWU6c2U6c2FtZQ==", b"grant_type=client_credentials&scope=kafka+read")] * 2
     )
+
+
+@pytest.mark.parametrize("kind", ["refuses", "says nothing"])
+def test_an_endpoint_of_several_addresses_is_requested_at_the_next_one(
+    monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    endpoint, clock = Endpoint(), Clock()
+    with served(endpoint) as source, socket.socket() as silent:
+        port = urlsplit(source.url).port
+        if kind == "says nothing":
+            silent.bind(("127.0.0.2", port))
+            silent.listen()
+        found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (place, port)) for place in ("127.0.0.2", "127.0.0.1")]
+        monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
+        endpoint.gives(token_until(NOW_S + 100))
+        assert keeper_of(source, clock).token(1).expires_s == NOW_S + 100
+    assert len(endpoint.requests) == 1
 
 
 def test_while_the_next_token_is_fetched_the_one_before_serves() -> None:
