@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from functools import partial
-from typing import cast
+from typing import Final, cast
 
 from starlette.types import ASGIApp
 from uvicorn import Config
@@ -23,6 +23,9 @@ from holdfast.daemon.server.wire.admission import Admission
 from holdfast.daemon.server.wire.security import accept_encrypted, encrypt, keep_accepting
 from holdfast.daemon.settings.components.http import HttpSettings
 from holdfast.kafka.addresses import format_address
+
+#: Of the file descriptors that clients of the listener leave, those of this port leave so many.
+_PART_KEPT: Final = 0.5
 
 
 class CannotListenHttp(Exception):
@@ -44,7 +47,7 @@ class HttpServer:
         self._settings = settings
         self._internal_errors = internal_errors
         self._tls = tls
-        self._admission = Admission(settings)
+        self._admission = Admission(settings, part_kept=_PART_KEPT)
         self._config = Config(
             app,
             http="h11",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from holdfast.daemon.server.wire.admission import descriptors_left
 from holdfast.daemon.server.wire.connections import Connections
 from holdfast.metrics.registry import Registry
 
@@ -17,10 +18,15 @@ class ServerMetrics:
         )
         self._longest = gauge("loop_turn_longest_ms", "Longest turn of the event loop since the log was reached.")
         gauge("connections", "Open connections of clients.", lambda: len(connections))
+        gauge(
+            "file_descriptors_left",
+            "File descriptors that the process may still open; clients are refused with fewer than 64, or a quarter of all.",
+            descriptors_left,
+        )
         gauge("connections_waiting", "Those whose requests wait for their turn.", lambda: connections.turns.waiting)
         counter(
             "connections_refused",
-            "Connections that were closed at once since the start, because there were too many.",
+            "Connections that were closed at once since the start, because there were too many, or too few file descriptors.",
             lambda: connections.refused,
         )
         counter(

@@ -112,10 +112,19 @@ class Connections:
             if refusal is not None:
                 silent = self._find_silent(self._admission.where_to_make_room(connection.host))
                 if silent is None:
-                    self.report("connections_exceeded", connection.address, f"it is closed at once, because {refusal}")
+                    text = f"it is closed at once, because {refusal.why}"
+                    if refusal.is_short:
+                        self.report("file_descriptors_short", connection.address, text)
+                    else:
+                        self.report("connections_exceeded", connection.address, text)
                 else:
-                    text = f"it was silent, and gives its place to a new connection, because {refusal}"
-                    silent.close(Violation("connections_exceeded", text))
+                    text = f"it was silent, and gives its place to a new connection, because {refusal.why}"
+                    is_short = refusal.is_short
+                    silent.close(
+                        Violation("file_descriptors_short", text)
+                        if is_short
+                        else Violation("connections_exceeded", text)
+                    )
                     refusal = None
             if refusal is None:
                 self._open[connection] = None

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+
 import pytest
 
 from holdfast.daemon.internal_errors import InternalErrors
 from holdfast.daemon.server.api_table import APIS
-from holdfast.daemon.server.wire.admission import Admission
+from holdfast.daemon.server.wire.admission import Admission, descriptors_kept, descriptors_left
 from holdfast.daemon.server.wire.connections import Connections
 from holdfast.daemon.server.wire.protocol import ClientProtocol
 from holdfast.daemon.settings.components.listener import LimitSettings, is_loopback
@@ -99,3 +104,62 @@ async def test_a_client_that_waits_for_an_answer_gives_no_place() -> None:
     _, late = connect(connections, "10.0.0.1")
     assert late.is_closed
     assert not transport.is_closed
+
+
+def test_the_last_file_descriptors_are_not_for_clients() -> None:
+    left = 20
+    listener = Admission(LIMITS, left=lambda: left, kept=lambda: 20)
+    http = Admission(LIMITS, part_kept=0.5, left=lambda: left, kept=lambda: 20)
+    fill(listener, "10.0.0.1", 1)
+    left = 19
+    refusal = listener.refusal("10.0.0.2")
+    assert refusal == ("19 file descriptors are left, and the last 20 are kept (ulimit -n)", True)
+    assert http.refusal("127.0.0.1") is None, "probes are answered"
+    left = 9
+    assert http.refusal("127.0.0.1") is not None, "brokers are reached"
+    left = 20
+    assert listener.refusal("10.0.0.2") is None
+
+
+def test_file_descriptors_in_use_are_not_left(tmp_path: Path) -> None:
+    before = descriptors_left()
+    with ExitStack() as files:
+        for number in range(50):
+            files.enter_context((tmp_path / str(number)).open("w"))
+        assert descriptors_left() <= before - 50
+    assert 0 < descriptors_kept() <= 64
+
+
+def test_a_process_without_file_descriptors_has_none_left() -> None:
+    code = """
+import os, resource
+from holdfast.daemon.server.wire.admission import descriptors_kept, descriptors_left
+resource.setrlimit(resource.RLIMIT_NOFILE, (40, 40))
+found = [descriptors_kept(), descriptors_left()]
+try:
+    while True:
+        os.open(os.devnull, os.O_RDONLY)
+except OSError:
+    found.append(descriptors_left())
+print(found[0], 0 < found[1] < 40, found[2])
+"""
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ended.stdout.split() == ["10", "True", "0"]
+
+
+def test_a_client_refused_for_want_of_file_descriptors_is_counted() -> None:
+    reports, left, now_s = Reports(), 100, 0.0
+    connections = Connections(
+        lambda request, respond: None, APIS, LIMITS, reports, InternalErrors(Counter()), lambda: now_s
+    )
+    connections._admission = Admission(LIMITS, left=lambda: left, kept=lambda: 20)
+    first, second, third = (ClientProtocol(connections) for _ in range(3))
+    first.connection_made(CountingTransport("10.0.0.1"))
+    left = 19
+    second.connection_made(CountingTransport("10.0.0.2"))
+    assert (len(connections), connections.refused, reports.kinds) == (1, 1, ["file_descriptors_short"])
+    now_s = 10_000.0
+    third.connection_made(CountingTransport("10.0.0.2"))  # a silent one makes room
+    assert (len(connections), connections.refused) == (1, 1)
+    assert reports.kinds == ["file_descriptors_short"] * 2
+    assert "it was silent" in reports[1][2]
