@@ -20,7 +20,7 @@ from holdfast.daemon.internal_errors import InternalErrors
 from holdfast.daemon.login.tls import FollowedTls
 from holdfast.daemon.server.sockets import CannotListen, listen
 from holdfast.daemon.server.wire.admission import Admission
-from holdfast.daemon.server.wire.security import accept_encrypted, encrypt, keep_accepting
+from holdfast.daemon.server.wire.security import accept_encrypted, accept_plain, encrypt, keep_accepting
 from holdfast.daemon.settings.components.http import HttpSettings
 from holdfast.kafka.addresses import format_address
 
@@ -70,7 +70,7 @@ class HttpServer:
         self._is_empty.set()
         self._sockets: tuple[socket.socket, ...] = ()
         #: What accepts at them.
-        self._listeners: list[asyncio.Server | asyncio.Task[None]] = []
+        self._listeners: list[asyncio.Task[None]] = []
 
     @property
     def port(self) -> int:
@@ -95,23 +95,18 @@ class HttpServer:
         except CannotListen as error:
             raise CannotListenHttp(format_address(host, port), error.why) from error
         self._config.load()
-        loop = asyncio.get_running_loop()
         for each in self._sockets:
             if self._tls is None:
-                self._listeners.append(await loop.create_server(self._make_connection, sock=each, backlog=backlog))
+                accept = partial(accept_plain, each, self._make_connection)
             else:
-                accepting = keep_accepting(
-                    partial(accept_encrypted, each, self._make_connection), self._internal_errors
-                )
-                self._listeners.append(asyncio.create_task(accepting, name="holdfast-http-accept"))
+                accept = partial(accept_encrypted, each, self._make_connection)
+            accepting = keep_accepting(accept, self._internal_errors)
+            self._listeners.append(asyncio.create_task(accepting, name="holdfast-http-accept"))
 
     async def stop(self, unread_timeout_ms: int) -> None:
         """Stop listening, let requests finish and clients take their answers for so long, and close all connections."""
         for listener in self._listeners:
-            if isinstance(listener, asyncio.Task):
-                listener.cancel()
-            else:
-                listener.close()
+            listener.cancel()
         for each in self._sockets:
             each.close()
         if self._tls is not None:

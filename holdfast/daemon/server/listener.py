@@ -16,7 +16,7 @@ import structlog
 from holdfast.daemon.server.sockets import has_waiting, listen
 from holdfast.daemon.server.wire.connections import Connections, Handler
 from holdfast.daemon.server.wire.protocol import ClientProtocol
-from holdfast.daemon.server.wire.security import accept_encrypted, keep_accepting
+from holdfast.daemon.server.wire.security import accept_encrypted, accept_plain, keep_accepting
 
 _log = structlog.get_logger(__name__)
 
@@ -38,7 +38,7 @@ class Server:
         #: At which connections are accepted.
         self._accepting: set[socket.socket] = set()
         #: What accepts at them.
-        self._listeners: list[asyncio.Server | asyncio.Task[None]] = []
+        self._listeners: list[asyncio.Task[None]] = []
         self._sweep: asyncio.TimerHandle | None = None
 
     @property
@@ -81,12 +81,11 @@ class Server:
         self._listeners.append(asyncio.create_task(accepting, name=name))
 
     async def _accept(self, sockets: Sequence[socket.socket]) -> None:
-        loop, backlog = asyncio.get_running_loop(), self.connections.limits.connections_max
         for each in sockets:
             if each in self._accepting:  # it is tried again after another one failed
                 continue
             if self.connections.security.ssl_context is None:
-                self._listeners.append(await loop.create_server(self._make_protocol, sock=each, backlog=backlog))
+                self._keep_accepting(partial(accept_plain, each, self._make_protocol), "holdfast-accept")
             else:
                 self._keep_accepting(partial(accept_encrypted, each, self._make_client), "holdfast-accept")
             self._accepting.add(each)
@@ -103,10 +102,7 @@ class Server:
         if connections.is_draining:
             return 0
         for listener in self._listeners:
-            if isinstance(listener, asyncio.Task):
-                listener.cancel()
-            else:
-                listener.close()
+            listener.cancel()
         for each in (*self._sockets, *self._shared):
             each.close()
         if self._sweep is not None:

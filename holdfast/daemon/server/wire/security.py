@@ -134,6 +134,34 @@ async def accept_encrypted(listening: socket.socket, make_client: Callable[[], H
             raise
 
 
+async def accept_plain(listening: socket.socket, make_client: Callable[[], asyncio.Protocol]) -> None:
+    """Accept connections at a socket until cancelled, one at a time.
+
+    The loop's own server takes all that wait at once, before any of them is looked at: a crowd could take the last file descriptors, also
+    those that are kept from it.
+    """
+    loop = asyncio.get_running_loop()
+    listening.setblocking(False)
+    while True:
+        accepted = await _accept(loop, listening)
+        try:
+            await loop.connect_accepted_socket(make_client, accepted)
+        except OSError:  # it is gone
+            accepted.close()
+        except BaseException:
+            accepted.close()
+            raise
+
+
+async def _accept(loop: asyncio.AbstractEventLoop, listening: socket.socket) -> socket.socket:
+    while True:
+        try:
+            return (await loop.sock_accept(listening))[0]
+        except OSError as error:
+            _log.warning("accept_failed", error=str(error))
+            await asyncio.sleep(_ACCEPT_PAUSE_S)
+
+
 async def keep_accepting(accept: Callable[[], Awaitable[None]], internal_errors: InternalErrors) -> None:
     """Await what accepts connections; a bug in it is noted, and does not leave a socket at which nobody accepts."""
     while True:
