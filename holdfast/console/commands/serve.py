@@ -128,7 +128,10 @@ def _may_be_coloured() -> bool:
 
 
 def _supervise(settings: Settings, config: Path | None, flags: Mapping[str, object]) -> NodeExit:
+    from holdfast.daemon.http.guard import GuardRefused
+    from holdfast.daemon.http.server import CannotListenHttp
     from holdfast.daemon.server.sockets import CannotListen, choose_ports, listen
+    from holdfast.workers.host_port import host_port
     from holdfast.workers.lines import WorkerLines
     from holdfast.workers.plan import PlanRefused, plan_workers
     from holdfast.workers.supervisor import Supervisor
@@ -151,7 +154,16 @@ def _supervise(settings: Settings, config: Path | None, flags: Mapping[str, obje
         manager=take_service_manager(os.environ),
         start_stall_ms=settings.load.load_timeout_ms,
     )
-    return asyncio.run(supervisor.run())
+
+    async def run() -> NodeExit:
+        async with host_port(settings, workers):
+            return await supervisor.run()
+
+    try:
+        return asyncio.run(run())
+    except (CannotListenHttp, GuardRefused) as refusal:
+        _log.error("workers_start_failed", why=str(refusal))
+        return NodeExit.WRONG_USAGE if isinstance(refusal, GuardRefused) else NodeExit.REFUSED
 
 
 def _notify(settings: Settings) -> _Watch:

@@ -11,6 +11,7 @@ import structlog
 from holdfast.daemon.server.other_nodes import NodeSilent, OtherNodes
 from holdfast.daemon.settings.models import Settings
 from holdfast.daemon.worker_place import WorkerPlace
+from holdfast.metrics.exposition import Exposition, expose
 from holdfast.metrics.instruments import Gauge
 from holdfast.metrics.registry import Registry, exported_name
 
@@ -26,7 +27,7 @@ _SILENT_SERIES: Final = exported_name(_SILENT, Gauge)[0]
 #: Returns the metrics of the worker at an address (`host:port`). It raises NodeSilent.
 QueryMetrics: TypeAlias = Callable[[str], Awaitable[Any]]
 
-Steps: TypeAlias = Generator[None, None, dict[str, float]]
+Steps: TypeAlias = Generator[None, None, dict[str, float] | dict[str, str]]
 
 
 class WorkerMetrics:
@@ -58,8 +59,17 @@ class HostMetrics:
         if self._metrics is not None:
             self._metrics.restarts.value = place.restarts
 
+    async def expose(self, accept: str) -> Exposition:
+        """Return those of this node as Prometheus reads them, see `metrics.exposition.expose`."""
+        return expose(self._registry, accept)
+
     def read(self, arguments: Mapping[str, Any]) -> Steps | Awaitable[dict[str, float]]:
-        """Return all of them, in steps where they are those of this node alone, as with `of` = `node`."""
+        """Return all of them, in steps where they are those of this node alone, as with `of` = `node`.
+
+        With `accept` they are a `text` of Prometheus, those of this node alone, for the supervisor of the workers of a host.
+        """
+        if "accept" in arguments:
+            return self._write_own(str(arguments["accept"]))
         if self._metrics is None:
             return self._read_own()
         if arguments.get("of") == _OWN["of"]:
@@ -75,6 +85,15 @@ class HostMetrics:
             if number % _NUMBERS_PER_STEP == 0:
                 yield
         return found
+
+    def _write_own(self, accept: str) -> Steps:
+        pieces = []
+        for piece in expose(self._registry, accept).pieces:
+            # See `read`; the supervisor has a number of its own.
+            if _SILENT_SERIES.encode() not in piece:
+                pieces.append(piece)
+            yield
+        return {"text": b"".join(pieces).decode()}
 
     async def _read_all(self, metrics: WorkerMetrics) -> dict[str, float]:
         answers = await asyncio.gather(*(self._of(*other) for other in self._others.items()))

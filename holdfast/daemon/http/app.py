@@ -25,7 +25,7 @@ from holdfast.daemon.http.queries import PREFIX, QUERIES, Query, QueryRefused, p
 from holdfast.daemon.internal_errors import InternalErrors
 from holdfast.daemon.server.admin import Admin
 from holdfast.kafka.protocol.error_codes import ErrorCode
-from holdfast.metrics.exposition import expose
+from holdfast.metrics.exposition import Exposition
 from holdfast.metrics.registry import Registry
 
 _JSON: Final = "application/json"
@@ -41,10 +41,23 @@ _CHALLENGE: Final = {"WWW-Authenticate": "Bearer"}
 _Answer = Callable[[Request], Awaitable[Response]]
 
 
-class NodeView(Protocol):
-    """What the port shows of the node."""
+class MetricsView(Protocol):
+    """What the port shows of the metrics."""
 
+    async def expose(self, accept: str) -> Exposition:
+        """Return all of them in the format that a header `Accept` prefers; see `metrics.exposition.expose`."""
+
+
+class NodeView(Protocol):
+    """What the port shows of the node, or of all workers of a host."""
+
+    #: Of the port itself.
     registry: Registry
+
+    @property
+    def host_metrics(self) -> MetricsView:
+        """What `/metrics` shows."""
+
     #: Where bugs of the port go.
     internal_errors: InternalErrors
 
@@ -122,8 +135,9 @@ class _Pages:
 
     async def metrics(self, request: Request) -> Response:
         """Write all metrics in the format that the client prefers."""
+        accept = ", ".join(request.headers.getlist("accept"))
+        content_type, pieces = await self._node.host_metrics.expose(accept)
         async with self._turn:
-            content_type, pieces = expose(self._node.registry, ", ".join(request.headers.getlist("accept")))
             text = bytearray()
             for piece in pieces:
                 text += piece

@@ -20,8 +20,8 @@ class HttpSettings(Component):
         _DEFAULT,
         "Address of the HTTP port (`/live`, `/ready`, `/metrics` and more), as host:port; port 0 takes a free one, and empty is for "
         "none. A node takes a free port if the default one is in use, and ends if one that was set is. Anything else than a loopback "
-        "address needs TLS, and a token or certificates of clients. Of several workers, each has a port of its own, from the one "
-        "after this on.",
+        "address needs TLS, and a token or certificates of clients. Of several workers it is that of all together, and each has a "
+        "port of its own, from the one after this on.",
     )
     port_may_move: bool = setting(
         False, "Take any free port where that of `http.listen` is in use, as is done with the default one."

@@ -19,6 +19,7 @@ from holdfast.daemon.http.server import HttpServer
 from holdfast.daemon.internal_errors import InternalErrors
 from holdfast.daemon.server.admin import Admin, AdminCommand, AdminError, NodeStarting
 from holdfast.daemon.settings.components.http import HttpSettings
+from holdfast.metrics.exposition import Exposition, expose
 from holdfast.metrics.instruments import Counter
 from holdfast.metrics.registry import Registry
 from tests.waiting import wait_until
@@ -57,6 +58,13 @@ class Node:
             return [{"of": name}] if QUERIES[name].answer == "array" else {"of": name}
 
         return answer
+
+    @property
+    def host_metrics(self) -> Node:
+        return self
+
+    async def expose(self, accept: str) -> Exposition:
+        return expose(self.registry, accept)
 
     def why_not_ready(self) -> str:
         return self.why

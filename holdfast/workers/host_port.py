@@ -1,0 +1,148 @@
+"""The HTTP port of a host with workers, at the address that is set: what probes and Prometheus read there is of all workers together.
+
+The supervisor queries each worker as another node would, over the Kafka protocol, and waits for none longer than it is told: one that is
+frozen or gone is named as silent. What the command line tool shows of one node is of the first worker that answers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Any, Final, TypeAlias
+
+from holdfast.daemon.file_watch import FileWatch
+from holdfast.daemon.http.port import open_http_port
+from holdfast.daemon.http.queries import QUERIES
+from holdfast.daemon.internal_errors import InternalErrors
+from holdfast.daemon.server.admin import Admin, NodeStarting
+from holdfast.daemon.server.other_nodes import NodeSilent, OtherNodes
+from holdfast.daemon.settings.models import Settings
+from holdfast.metrics.exposition import Exposition, expose
+from holdfast.metrics.merging import merge_texts
+from holdfast.metrics.registry import Registry
+from holdfast.workers.plan import Worker
+
+#: How often the workers say whether they are ready: a probe gets an answer that is no older, and costs them nothing.
+_LOOK_INTERVAL_S: Final = 1.0
+
+#: Returns what the worker at an address answers to a command with arguments. It raises NodeSilent.
+Query: TypeAlias = Callable[..., Awaitable[Any]]
+
+
+class HostView:
+    """All workers of a host, as the HTTP port shows them (`daemon.http.app.NodeView`)."""
+
+    def __init__(self, settings: Settings, workers: Sequence[Worker], query: Query | None = None) -> None:
+        """Know nothing of the workers yet; `query` replaces connections to them."""
+        self.registry = Registry()
+        self.internal_errors = InternalErrors(
+            self.registry.counter("supervisor_internal_errors", "Bugs in the supervisor of workers; its log has them.")
+        )
+        self._silent = self.registry.gauge(
+            "workers_silent", "Workers whose metrics are missing, because they did not answer in time; 0 is healthy."
+        )
+        self._workers = workers
+        self._timeout_ms = settings.host.worker_answer_timeout_ms
+        self._query = query or OtherNodes(settings.security.client_properties_file).query
+        #: By node id, why a worker is not ready; empty: it is.
+        self._problems = {worker.node_id: "the worker starts" for worker in workers}
+        commands = {name: partial(self._forward, name) for name in QUERIES}
+        self.admin = Admin(commands, settings.log.request_timeout_ms, self.internal_errors)
+
+    @property
+    def host_metrics(self) -> HostView:
+        """See `daemon.http.app.NodeView`."""
+        return self
+
+    def why_not_ready(self) -> str:
+        """Return which workers are not ready, and of the first one why; empty if all are."""
+        problems = [f"worker {node_id}: {why}" for node_id, why in self._problems.items() if why]
+        more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+        return f"{problems[0]}{more}" if problems else ""
+
+    def status(self) -> dict[str, Any]:
+        """Return whether all workers are ready, and why not."""
+        why = self.why_not_ready()
+        return {
+            "is_ready": not why,
+            "why_not_ready": why or None,
+            "workers": {str(node_id): problem or None for node_id, problem in self._problems.items()},
+        }
+
+    def describe_readiness(self) -> list[dict[str, Any]]:
+        """Return none: each worker lists its log partitions at its own port."""
+        return []
+
+    async def expose(self, accept: str) -> Exposition:
+        """Return the metrics of all workers that answer in time, each with its node id as label, and how many did not."""
+        answers = await asyncio.gather(*(self._ask(worker, "metrics", accept=accept) for worker in self._workers))
+        texts = [
+            ({"node": worker.node_id}, answer["text"])
+            for worker, answer in zip(self._workers, answers, strict=True)
+            if isinstance(answer, dict) and isinstance(answer.get("text"), str)
+        ]
+        self._silent.value = len(self._workers) - len(texts)
+        content_type, pieces = expose(self.registry, accept)
+        own: list[tuple[dict[str, object], str]] = [({}, b"".join(pieces).decode())]
+        return Exposition(content_type, iter([merge_texts([*texts, *own]).encode()]))
+
+    async def look(self) -> None:
+        """Query all workers whether they are ready."""
+
+        async def look_at(worker: Worker) -> None:
+            status = await self._ask(worker, "status")
+            if not isinstance(status, dict):
+                self._problems[worker.node_id] = f"it does not answer at {worker.address}"
+            else:
+                self._problems[worker.node_id] = "" if status.get("is_ready") else str(status.get("why_not_ready"))
+
+        await asyncio.gather(*map(look_at, self._workers))
+
+    async def look_for_ever(self) -> None:
+        """Look again and again; a bug does not end it."""
+        while True:
+            try:
+                await self.look()
+            except Exception as bug:
+                self.internal_errors.note_bug("workers_look_failed", bug)
+            await asyncio.sleep(_LOOK_INTERVAL_S)
+
+    async def _ask(self, worker: Worker, command: str, **arguments: object) -> object:
+        try:
+            return await self._query(worker.address, command, self._timeout_ms, **arguments)
+        except NodeSilent:
+            return None
+
+    async def _forward(self, command: str, arguments: dict[str, Any]) -> object:
+        """Return what the first worker says that is ready, or that answers."""
+        for worker in sorted(self._workers, key=lambda each: bool(self._problems[each.node_id])):
+            answer = await self._ask(worker, command, **arguments)
+            if answer is not None:
+                return answer
+        raise NodeStarting
+
+
+@asynccontextmanager
+async def host_port(settings: Settings, workers: Sequence[Worker]) -> AsyncIterator[None]:
+    """Show the workers at the HTTP port that is set while the context lasts; without one, do nothing.
+
+    Raises:
+        CannotListenHttp: the address that was set is in use or not ours.
+        GuardRefused: a file that guards the port cannot be used.
+    """
+    view = HostView(settings, workers)
+    files = FileWatch(view.registry, view.internal_errors)
+    server = await open_http_port(view, settings, files)
+    if server is None:
+        yield
+        return
+    looking = asyncio.create_task(view.look_for_ever(), name="holdfast-workers-look")
+    try:
+        with files.watched(settings.files.reload_interval_ms):
+            yield
+    finally:
+        looking.cancel()
+        await server.stop(settings.limits.unread_timeout_ms)
+        await view.admin.close()
