@@ -93,7 +93,7 @@ COMMAND_ARGUMENTS: Final[Mapping[str, tuple[str, ...]]] = {
     "config": (),
     "debug": (),
     "members": (),
-    "metrics": ("of",),
+    "metrics": ("of", "accept"),
     "partitions": (),
     "readers": (),
     "resolve-topic": ("name",),

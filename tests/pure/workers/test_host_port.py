@@ -8,17 +8,20 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from holdfast.daemon.admin.host_metrics import HostMetrics
 from holdfast.daemon.file_watch import FileWatch
 from holdfast.daemon.http.port import open_http_port
 from holdfast.daemon.server.other_nodes import NodeSilent
 from holdfast.daemon.settings.file_env_flags import load_settings
 from holdfast.daemon.settings.models import Settings
+from holdfast.daemon.worker_place import WorkerPlace
 from holdfast.metrics.exposition import expose
 from holdfast.metrics.registry import Registry
 from holdfast.workers.host_port import HostView, host_port
 from holdfast.workers.plan import Worker
 from tests.waiting import PATIENCE_MS
 from tests.world.http import Answer, get
+from tests.world.serving import serve
 
 WORKERS = (Worker(10, "127.0.0.1:1", {}), Worker(11, "127.0.0.1:2", {}))
 
@@ -120,6 +123,22 @@ async def test_a_query_is_answered_by_a_worker_that_is_ready_or_answers(host: Ho
 async def test_a_host_without_the_port_has_none() -> None:
     async with host_port(settings(http__listen=""), WORKERS):
         assert [task for task in asyncio.all_tasks() if task.get_name() == "holdfast-workers-look"] == []
+
+
+async def test_a_worker_takes_what_it_is_asked() -> None:
+    """The whole way, over a connection and through the admin call of a worker."""
+    registry = Registry()
+    registry.counter("writes", "Writes.").value = 3
+    worker = HostMetrics(settings(), registry, WorkerPlace(others={11: "127.0.0.1:2"}))
+    commands = {"metrics": worker.read, "status": lambda _: {"is_ready": True, "why_not_ready": None}}
+    async with serve(commands=commands) as served:
+        view = HostView(settings(), [Worker(10, served.address, {})])
+        await view.look()
+        assert view.why_not_ready() == ""
+        lines = b"".join((await view.expose("")).pieces).decode().splitlines()
+    assert 'holdfast_writes_total{node="10"} 3.0' in lines
+    silent = [line for line in lines if line.startswith("holdfast_workers_silent")]
+    assert silent == ["holdfast_workers_silent 0.0"], "that of the worker says nothing here"
 
 
 async def test_workers_that_are_gone_are_no_problem_of_the_port() -> None:
