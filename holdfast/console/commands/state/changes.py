@@ -6,14 +6,9 @@ import click
 
 from holdfast.client import Client
 from holdfast.console.commands.state.apply import Named, StateChange, change
+from holdfast.console.commands.state.start_offsets import Edge, StartOffset, find_offset
 from holdfast.console.confirmation import Manner, change_options
-from holdfast.console.options import (
-    EPOCH_OR_NONE,
-    INT32_MAX,
-    OFFSET_OR_NONE,
-    BatchType,
-    share_partition_options,
-)
+from holdfast.console.options import EPOCH_OR_NONE, INT32_MAX, BatchType, share_partition_options
 from holdfast.console.outcomes import Exit, Failure
 from holdfast.records.batches import StateBatch
 from holdfast.records.keys import SharePartitionKey
@@ -30,7 +25,11 @@ _beyond_option = click.option(
     "--state-epoch", type=click.IntRange(0, INT32_MAX), default=0, show_default=True, help="Epoch of the new state."
 )
 @click.option(
-    "--start-offset", type=OFFSET_OR_NONE, default=-1, show_default=True, help="First offset; -1: not decided yet."
+    "--start-offset",
+    type=StartOffset(),
+    default=-1,
+    show_default=True,
+    help="First offset: a number, `earliest` or `latest`; -1: not decided yet.",
 )
 @_beyond_option
 @change_options
@@ -39,7 +38,7 @@ def init(
     topic: str,
     partition: int,
     state_epoch: int,
-    start_offset: int,
+    start_offset: int | Edge,
     beyond_the_end: bool,
     manner: Manner,
 ) -> None:
@@ -47,12 +46,13 @@ def init(
 
     Example: holdfast state init --group orders-workers --topic orders --partition 0 --state-epoch 1 --start-offset 0
     """
+    first_offset = find_offset(manner.address, topic, partition, start_offset)
 
     async def make(client: Client, key: SharePartitionKey, seen: ShareState | None) -> object:
-        return await client.initialize(group, key.topic_id, partition, state_epoch, start_offset)
+        return await client.initialize(group, key.topic_id, partition, state_epoch, first_offset)
 
-    fields = {"state_epoch": state_epoch, "start_offset": start_offset}
-    wanted = StateChange("initialize", fields, make, start_offset)
+    fields = {"state_epoch": state_epoch, "start_offset": first_offset}
+    wanted = StateChange("initialize", fields, make, first_offset)
     change(Named(group, topic, partition), manner, wanted, may_pass_end=beyond_the_end)
 
 
@@ -65,7 +65,11 @@ def init(
     "--leader-epoch", type=EPOCH_OR_NONE, default=-1, show_default=True, help="Must be the current one; -1: any."
 )
 @click.option(
-    "--start-offset", type=OFFSET_OR_NONE, default=-1, show_default=True, help="New first offset; -1: unchanged."
+    "--start-offset",
+    type=StartOffset(),
+    default=-1,
+    show_default=True,
+    help="New first offset: a number, `earliest` or `latest`; -1: unchanged.",
 )
 @click.option(
     "--delivery-complete-count",
@@ -83,7 +87,7 @@ def write(
     partition: int,
     state_epoch: int,
     leader_epoch: int,
-    start_offset: int,
+    start_offset: int | Edge,
     delivery_complete_count: int,
     batches: Sequence[StateBatch],
     beyond_the_end: bool,
@@ -98,22 +102,23 @@ def write(
     """
     if not batches and start_offset == -1:
         raise Failure("There is nothing to write; give --batch or --start-offset.", Exit.WRONG_USAGE)
+    first_offset = find_offset(manner.address, topic, partition, start_offset)
 
     async def make(client: Client, key: SharePartitionKey, seen: ShareState | None) -> object:
         # A leader or an Initialize that came since the look has raised its epoch, and this write is refused.
         epochs = (-1, -1) if seen is None else (seen.state_epoch_fence, seen.leader_epoch_fence)
         return await client.write(
-            group, key.topic_id, partition, *epochs, start_offset, batches, delivery_complete_count
+            group, key.topic_id, partition, *epochs, first_offset, batches, delivery_complete_count
         )
 
     fields = {
         "state_epoch": state_epoch,
         "leader_epoch": leader_epoch,
-        "start_offset": start_offset,
+        "start_offset": first_offset,
         "delivery_complete_count": delivery_complete_count,
         "state_batches": [list(batch) for batch in batches],
     }
-    behind_offset = max(start_offset, *(batch.last_offset + 1 for batch in batches), 0)
+    behind_offset = max(first_offset, *(batch.last_offset + 1 for batch in batches), 0)
     wanted = StateChange("write", fields, make, behind_offset)
     change(Named(group, topic, partition), manner, wanted, may_pass_end=beyond_the_end)
 

@@ -141,6 +141,16 @@ def test_what_changes_is_shown_before_it_is_changed_and_is_what_is_found_afterwa
     assert (done.exit_code, holder.state != before) == (Exit.DONE, True)
 
 
+@pytest.mark.parametrize(("named", "offset"), [("earliest", 0), ("latest", 200)])
+def test_a_start_offset_is_named_as_users_of_kafka_name_it(holder: Holder, state: Run, named: str, offset: int) -> None:
+    made = state("init", "--start-offset", named, "--json")
+    assert json.loads(made.stdout)["after"]["start_offset"] == offset
+    written = state("write", "--start-offset", "latest", "--json", "--force")
+    assert json.loads(written.stdout)["after"]["start_offset"] == 200
+    wrong = state("init", "--start-offset", "middle")
+    assert (wrong.exit_code, "'middle' is no offset" in wrong.stderr) == (Exit.WRONG_USAGE, True)
+
+
 def test_a_state_is_made_and_in_json_it_is_null_before(holder: Holder, state: Run) -> None:
     made = state("init", "--state-epoch", "3", "--start-offset", "100", "--json")
     assert json.loads(made.stdout) == {
