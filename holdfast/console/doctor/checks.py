@@ -11,7 +11,7 @@ from holdfast.console.doctor.findings import Check, Level, Line
 from holdfast.console.doctor.job import check_job
 from holdfast.console.doctor.logins import check_logins
 from holdfast.console.doctor.machine import check_files, check_java, check_memory, check_versions
-from holdfast.console.doctor.nodes import check_node, check_others
+from holdfast.console.doctor.nodes import check_node, check_others, check_warnings
 from holdfast.console.doctor.permissions import check_permissions
 from holdfast.console.doctor.topics import check_log, check_snapshots
 
@@ -29,6 +29,7 @@ CHECKS: Final[Mapping[str, Check]] = {
     "state topic": check_log,
     "snapshot topic": check_snapshots,
     "node": check_node,
+    "its warnings": check_warnings,
     "other nodes": check_others,
 }
 

@@ -4,17 +4,35 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import json
 import socket
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from holdfast.client import ClientError, ClientSettings, connect
 from holdfast.console.doctor.findings import Finding, Subject, right, warning, wrong
 from holdfast.console.sources.group_nodes import other_nodes
+from holdfast.daemon.settings.components.listener import SecuritySettings
 from holdfast.distribution import VERSION
 from holdfast.kafka.addresses import parse_address
 from holdfast.kafka.security import PLAINTEXT, read_security
+
+#: Events of lines that a node writes once, of what holds until somebody does something; other checks look for the rest of them.
+_LASTING: Final = frozenset(
+    (
+        "access_closed",
+        "cluster_setting_refused",
+        "http_port_moved",
+        "manifest_refused",
+        "setting_doubted",
+        "snapshot_topic_shared",
+        "snapshots_put_aside",
+        "state_bound_approached",
+    )
+)
+_OF_EVERY_LINE: Final = ("timestamp", "level", "logger", "node_id", "worker")
 
 
 async def check_node(subject: Subject) -> Sequence[Finding]:
@@ -49,6 +67,33 @@ def judge_node(address: str, status: Mapping[str, Any] | str, why_not_free: str)
         remedy = 'holdfast partitions; docs/operations.md, "Alarms", has the rest'
         found.append(wrong(f"the node is not ready: {status['why_not_ready']}", remedy))
     return found
+
+
+async def check_warnings(subject: Subject) -> Sequence[Finding]:
+    """Look for what the node has warned of and what still holds, as far as its last lines go."""
+    try:
+        lines = (await _query(subject, subject.address, "debug"))["log_lines"]
+    except ClientError:
+        return [right("not looked at: no node answers that could show its lines")]
+    return judge_lines(lines)
+
+
+def judge_lines(lines: Sequence[str]) -> Sequence[Finding]:
+    """Judge the last lines of a node, JSON each: the newest of each event of `_LASTING` is a warning."""
+    newest: dict[str, dict[str, Any]] = {}
+    for line in lines:
+        with suppress(ValueError):  # a long line is cut
+            fields = json.loads(line)
+            if fields["event"] in _LASTING:
+                newest[fields.pop("event")] = fields
+    found = []
+    for event, fields in newest.items():
+        said = ", ".join(f"{name} {value}" for name, value in fields.items() if name not in _OF_EVERY_LINE)
+        remedy = f"see {event} in the table of log events, docs/log-events.md"
+        found.append(
+            warning(f"the node warned at {fields.get('timestamp')}: {event}" + f" ({said})" * bool(said), remedy)
+        )
+    return found or [right("of nothing that still holds, in its last lines")]
 
 
 async def check_others(subject: Subject) -> Sequence[Finding]:
@@ -93,12 +138,23 @@ async def _status_of(subject: Subject, address: str) -> Mapping[str, Any] | str:
         return str(failure)
 
 
+async def describe_node(security: SecuritySettings | None, address: str, timeout_ms: int) -> dict[str, object]:
+    """Return the settings of the node at an address, secrets hidden; none where no node answers or lets us look."""
+    try:
+        return dict(await _ask(security, address, "settings", timeout_ms))
+    except (ClientError, ValueError, OSError):
+        return {}
+
+
 async def _query(subject: Subject, address: str, command: str) -> Any:  # noqa: ANN401
-    half_ms = max(1, subject.timeout_ms // 3)
-    client_settings = ClientSettings(connect_timeout_ms=half_ms, request_timeout_ms=half_ms, attempts_max=1)
-    path = subject.settings.security.client_properties_file
-    security = read_security(Path(path)) if path else PLAINTEXT
-    async with connect(address, client_settings, security) as client:
+    return await _ask(subject.settings.security, address, command, subject.timeout_ms)
+
+
+async def _ask(security: SecuritySettings | None, address: str, command: str, timeout_ms: int) -> Any:  # noqa: ANN401
+    third_ms = max(1, timeout_ms // 3)
+    client_settings = ClientSettings(connect_timeout_ms=third_ms, request_timeout_ms=third_ms, attempts_max=1)
+    path = "" if security is None else security.client_properties_file
+    async with connect(address, client_settings, read_security(Path(path)) if path else PLAINTEXT) as client:
         return await client.admin(command)
 
 

@@ -25,6 +25,8 @@ from holdfast.daemon.settings.declarations import Address, Component, Properties
 from holdfast.daemon.settings.models import Settings
 
 ENVIRONMENT_PREFIX: Final = "HOLDFAST_"
+#: The origin of what a node that runs has.
+RUNNING: Final = "of the node that runs"
 #: The origin of what the config topic holds.
 CONFIG_TOPIC: Final = "in the config topic"
 #: Variables that are read elsewhere and are no settings.
@@ -46,6 +48,7 @@ _BOOTSTRAP = "kafka.bootstrap.servers"
 _SPARK = "spark."
 _SHARE_COORDINATOR = "share.coordinator."
 
+_OF_CLIENTS: Final = f"properties of the Kafka client begin with {_KAFKA!r}, those of Spark with {_SPARK!r}."
 _PRUNING = "pruning has no clock; see pruning_dead_share"
 #: Settings of Kafka's that mean nothing here, and why.
 MEANINGLESS: Final = {
@@ -128,6 +131,7 @@ def load_settings(
     environment: Mapping[str, str] | None = None,
     flags: Mapping[str, object] | None = None,
     cluster: Mapping[str, str] | None = None,
+    running: Mapping[str, object] = MappingProxyType({}),
 ) -> Loaded:
     """Merge all sources and check the result.
 
@@ -136,6 +140,7 @@ def load_settings(
         environment: variables such as os.environ; those that do not begin with `HOLDFAST_` are not looked at.
         flags: by name of the setting (`kafka.` before properties of the client); None means not given.
         cluster: what the config topic holds, by name of the setting.
+        running: what a node that runs has, by name of the setting, in place of the defaults.
 
     Raises:
         ConfigError: with every problem found, not only the first.
@@ -148,7 +153,8 @@ def load_settings(
     in_file = {} if config is None else _resolve(_flatten(_read_toml(config)), f"in {config.name}", problems)
     in_environment = _from_environment(environment, warnings)
     flat_flags = [(name, value) for name, value in (flags or {}).items() if value is not None]
-    own = (in_file, in_environment), _resolve(flat_flags, "as a flag", problems)
+    in_node = {name: Given(value, RUNNING) for name, value in running.items()}
+    own = (in_node, in_file, in_environment), _resolve(flat_flags, "as a flag", problems)
     given = _merge(*own[0], own[1])
     warnings += [
         f"{name} ({given[name].origin}) has no effect here: {reason}."
@@ -188,7 +194,7 @@ def cluster_wide_name(path: str) -> str:
     """
     name = _canonical(path)
     if name is None:
-        raise ConfigError([f"{path} is no setting; {_suggest(path)}"])
+        raise ConfigError([f"{path} is no setting; {_suggest(path) or '`holdfast settings` shows all of a node.'}"])
     if name in MEANINGLESS:
         raise ConfigError([f"{name} has no effect here: {MEANINGLESS[name]}."])
     if why := why_not_cluster_wide(name):
@@ -206,6 +212,16 @@ def describe(settings: Settings) -> dict[str, Any]:
     values = {name: redact(name, value) for name, value in _values(settings).items()}
     kafka = {_KAFKA + name: value for name, value in settings.kafka.redacted().items()}
     return values | kafka | settings.spark.redacted()
+
+
+def running_settings(described: Mapping[str, object]) -> dict[str, object]:
+    """Return what `load_settings` takes of what a node shows of itself: known settings without secrets.
+
+    How it comes to Kafka is taken whole or, where a secret is part of it, not at all.
+    """
+    known = {name: value for name, value in described.items() if name in KNOWN and not is_secret(name)}
+    kafka = {name: value for name, value in described.items() if name.startswith(_KAFKA) and name not in KNOWN}
+    return known if any(is_secret(name) for name in kafka) else known | kafka
 
 
 def to_flags(settings: Settings) -> dict[str, Any]:
@@ -273,7 +289,7 @@ def _settle(before: Sequence[Mapping[str, Given]], flags: Mapping[str, Given], c
             Overruled(name, value.origin, given[name].origin)
             for source in sources
             for name, value in source.items()
-            if name in given and _to_text(value.value) != _to_text(given[name].value)
+            if value.origin != RUNNING and name in given and _to_text(value.value) != _to_text(given[name].value)
         )
         return Loaded(settings, overruled=overruled, refused=refused)
 
@@ -319,7 +335,7 @@ def _resolve(values: Any, origin: str, problems: list[str]) -> dict[str, Given]:
     for path, value in values:
         name = _canonical(path)
         if name is None:
-            problems.append(f"{path} ({origin}) is no setting; {_suggest(path)}")
+            problems.append(f"{path} ({origin}) is no setting; {_suggest(path) or _OF_CLIENTS}")
         elif name in found:
             problems.append(f"{name} is given twice ({origin}); keep one of them.")
         else:
@@ -340,6 +356,7 @@ def _canonical(path: str) -> str | None:
 
 
 def _suggest(path: str) -> str:
+    """Return which setting may be meant; empty where none is like it."""
     bare = {known.attribute: known.name for known in KNOWN.values()} | {name: name for name in (*KNOWN, *MEANINGLESS)}
     # With its table and without: that which is nearer to a setting.
     near = [
@@ -349,7 +366,7 @@ def _suggest(path: str) -> str:
     ]
     if near:
         return f"did you mean {bare[max(near)[1]]}?"
-    return f"properties of the Kafka client begin with {_KAFKA!r}, those of Spark with {_SPARK!r}."
+    return ""
 
 
 def _from_environment(environment: Mapping[str, str], warnings: list[str]) -> dict[str, Given]:

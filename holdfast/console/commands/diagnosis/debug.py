@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import click
 
-from holdfast.console.commands.diagnosis.doctor import Examined, diagnose, doctor_options, load
+from holdfast.console.commands.diagnosis.doctor import Examined, diagnose, doctor_options, load, with_node
 from holdfast.console.doctor.bundle import gather, stacks_text, try_place, write
 from holdfast.console.node_session import reach_nodes_by
 from holdfast.console.options import admin, split_assignment
@@ -77,7 +77,8 @@ def bundle(
 
     Example: holdfast debug bundle --output holdfast-bundle.tar.gz
     """
-    examined = load(config, dict(split_assignment(text, "--set") for text in assignments), address)
+    flags = dict(split_assignment(text, "--set") for text in assignments)
+    examined = load(config, flags, address)
     if examined.loaded is not None:  # as the node's own properties say, by which the doctor reaches it, too
         reach_nodes_by(examined.loaded.settings.security.client_properties_file)
     now = datetime.now(UTC)
@@ -85,7 +86,8 @@ def bundle(
     secrets = [] if examined.loaded is None else secrets_of(examined.loaded.settings)
     with _writing(path, Exit.WRONG_USAGE):  # said before all of it is gathered, of which what is silent takes long
         try_place(path)
-    files = gather(_parts(examined, timeout_ms, now), secrets, _explain)
+    looked_at = partial(with_node, examined, config, flags, timeout_ms)
+    files = gather(_parts(examined, looked_at, timeout_ms, now), secrets, _explain)
     with _writing(path, Exit.FAILED):
         size_bytes = write(path, files, bytes_max)
     missing = sorted(name.removesuffix(".missing.txt") for name in files if name.endswith(".missing.txt"))
@@ -133,13 +135,15 @@ class _Node:
             raise
 
 
-def _parts(examined: Examined, timeout_ms: int, now: datetime) -> Mapping[str, Callable[[], object]]:
+def _parts(
+    examined: Examined, looked_at: Callable[[], Examined], timeout_ms: int, now: datetime
+) -> Mapping[str, Callable[[], object]]:
     """Return what gives each file; the process of the node is queried once for two of them."""
     node, loaded = _Node(examined.address), examined.loaded
     process = cache(partial(node.query, "debug"))
     return {
         "about.json": partial(_about, examined.address, now),
-        "doctor.json": lambda: [line._asdict() for line in diagnose(examined, timeout_ms)],
+        "doctor.json": lambda: [line._asdict() for line in diagnose(looked_at(), timeout_ms)],
         **{file: partial(node.query, command) for command, file in _NODE_PARTS.items()},
         "settings-here.json": lambda: (
             "the settings are wrong; see doctor.json" if loaded is None else describe(loaded.settings)

@@ -12,11 +12,12 @@ import click
 
 from holdfast.console.doctor.checks import CHECKS, without_brokers
 from holdfast.console.doctor.findings import Level, Line, Subject, run_checks
+from holdfast.console.doctor.nodes import describe_node
 from holdfast.console.options import ADDRESS_DEFAULT, INT32_MAX, json_option, nearest_address, split_assignment
 from holdfast.console.outcomes import Failure
 from holdfast.console.show.output import print_json, print_rows, say
 from holdfast.console.show.tables import Column
-from holdfast.daemon.settings.file_env_flags import ConfigError, Loaded, load_settings
+from holdfast.daemon.settings.file_env_flags import ConfigError, Loaded, load_settings, running_settings
 from holdfast.kafka.addresses import format_address
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -40,6 +41,8 @@ class Examined(NamedTuple):
     problems: tuple[str, ...]
     #: Of the node.
     address: str
+    #: Whether settings that are not given here are those of the node, which runs.
+    is_of_node: bool = False
 
 
 def doctor_options(command: F) -> F:
@@ -81,14 +84,14 @@ def doctor(
 
     Example: holdfast doctor --set kafka.bootstrap.servers=127.0.0.1:9092
     """
-    lines = diagnose(load(config, dict(split_assignment(text, "--set") for text in assignments), address), timeout_ms)
+    flags = dict(split_assignment(text, "--set") for text in assignments)
+    lines = diagnose(with_node(load(config, flags, address), config, flags, timeout_ms), timeout_ms)
     if as_json:
         print_json([line._asdict() for line in lines])
     else:
         print_rows(_COLUMNS, [line._asdict() for line in lines])
-        for line in lines:
-            if line.remedy:
-                say(f"{line.check}: {line.remedy}")
+        for remedy, checks in _remedies(lines).items():
+            say(f"{', '.join(checks)}: {remedy}")
     bad = _count(lines, Level.WRONG, Level.UNKNOWN, *((Level.WARNING,) if strict else ()))
     if bad:
         raise Failure(f"{bad} of {len(lines)} findings are not right.")
@@ -96,8 +99,24 @@ def doctor(
 
 def load(config: Path | None, flags: Mapping[str, object], address: str | None) -> Examined:
     """Read the settings of a node; where they are wrong, the node is at `address` or the usual place."""
+    return _load(config, flags, address, {})
+
+
+def with_node(examined: Examined, config: Path | None, flags: Mapping[str, object], timeout_ms: int) -> Examined:
+    """Return what is examined with the settings of the node, if it runs, in place of the defaults, which say nothing of it."""
+    security = None if examined.loaded is None else examined.loaded.settings.security
+    if described := asyncio.run(describe_node(security, examined.address, timeout_ms)):
+        of_node = _load(config, flags, examined.address, running_settings(described))
+        if of_node.loaded is not None:
+            return of_node._replace(is_of_node=True)
+    return examined
+
+
+def _load(
+    config: Path | None, flags: Mapping[str, object], address: str | None, running: Mapping[str, object]
+) -> Examined:
     try:
-        loaded = load_settings(config, os.environ, flags)
+        loaded = load_settings(config, os.environ, flags, running=running)
     except ConfigError as error:
         return Examined(None, error.problems, address or ADDRESS_DEFAULT)
     return Examined(loaded, (), address or _find_address(loaded))
@@ -109,12 +128,27 @@ def diagnose(examined: Examined, timeout_ms: int) -> list[Line]:
         remedy = "mend it; docs/configuration.md has every setting"
         return [Line(_SETTINGS, Level.WRONG.value, each.removesuffix("."), remedy) for each in examined.problems]
     subject = Subject(examined.loaded.settings, examined.address, timeout_ms)
-    return [*_about_settings(examined.loaded), *without_brokers(asyncio.run(run_checks(CHECKS, subject)))]
+    return [*_about_settings(examined.loaded, examined), *without_brokers(asyncio.run(run_checks(CHECKS, subject)))]
 
 
-def _about_settings(loaded: Loaded) -> Iterable[Line]:
+def _about_settings(loaded: Loaded, examined: Examined) -> Iterable[Line]:
     doubted = [Line(_SETTINGS, Level.WARNING.value, each.removesuffix("."), "remove it") for each in loaded.warnings]
-    return doubted or [Line(_SETTINGS, Level.RIGHT.value, "each has a value that it may have", "")]
+    doubted += [
+        Line(_SETTINGS, Level.WARNING.value, f"{name} {by} outranks the one {origin}", "take one of them away")
+        for name, origin, by in loaded.overruled
+        if by.startswith("from ")  # a flag is typed just now
+    ]
+    whose = f"; those that are not given here are of the node at {examined.address}" if examined.is_of_node else ""
+    return doubted or [Line(_SETTINGS, Level.RIGHT.value, f"each has a value that it may have{whose}", "")]
+
+
+def _remedies(lines: Iterable[Line]) -> dict[str, list[str]]:
+    """Return each remedy once, with the checks that name it."""
+    remedies: dict[str, list[str]] = {}
+    for line in lines:
+        if line.remedy and line.check not in remedies.setdefault(line.remedy, []):
+            remedies[line.remedy].append(line.check)
+    return remedies
 
 
 def _find_address(loaded: Loaded) -> str:

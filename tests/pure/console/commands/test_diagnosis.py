@@ -118,6 +118,59 @@ def test_the_node_is_that_of_the_settings_or_the_one_that_is_named(
     assert line["text"] == f"node at {address}"
 
 
+def test_a_node_that_runs_has_what_is_not_given(checks: dict[str, Any], node: Node) -> None:
+    seen: list[Subject] = []
+
+    async def look(subject: Subject) -> Sequence[Finding]:
+        seen.append(subject)
+        return [right("seen")]
+
+    checks["look"] = look
+    node.answers["settings"] = lambda _: {
+        "state_topic": "theirs",
+        "codec": "kafka",
+        "share.coordinator.state.topic.num.partitions": 4,
+        "kafka.bootstrap.servers": "there:9092",
+        "of_another_version": 1,
+    }
+    settings, *_ = json.loads(run("doctor", "--set", "codec=avro", "--address", node.address, "--json").stdout)
+    assert settings["text"].endswith(f"those that are not given here are of the node at {node.address}")
+    (log,) = [subject.settings.log for subject in seen]
+    assert (log.state_topic_num_partitions, log.state_topic, log.codec) == (4, "theirs", "avro")
+    assert seen[0].settings.kafka.properties == {"bootstrap.servers": "there:9092"}
+
+
+def test_a_node_that_hides_a_secret_does_not_say_how_kafka_is_reached(checks: dict[str, Any], node: Node) -> None:
+    node.answers["settings"] = lambda _: {
+        "codec": "kafka",
+        "kafka.bootstrap.servers": "there:9092",
+        "kafka.sasl.password": "***",
+    }
+    checks["look"] = finding(right("seen"))
+    lines = json.loads(run("doctor", "--address", node.address, "--json").stdout)
+    assert lines[0]["level"] == "wrong", "brokers are to be named, as without a node"
+
+
+def test_the_doctor_says_what_outranks_the_file(
+    checks: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = tmp_path / "node.toml"
+    config.write_text('codec = "kafka"\n[kafka]\n"bootstrap.servers" = "there:1"\n')
+    monkeypatch.setenv("HOLDFAST_KAFKA_BOOTSTRAP_SERVERS", "elsewhere:1")
+    line, *_ = json.loads(run("doctor", "--config", str(config), "--set", "codec=avro", "--json").stdout)
+    assert (line["check"], line["level"], line["text"]) == (
+        "settings",
+        "warning",
+        "kafka.bootstrap.servers from HOLDFAST_KAFKA_BOOTSTRAP_SERVERS outranks the one in node.toml",
+    )
+
+
+def test_a_remedy_of_several_checks_is_said_once(checks: dict[str, Any]) -> None:
+    checks["log"] = finding(warning("it is weak", "see the page"))
+    checks["snapshots"] = finding(warning("they are weak", "see the page"))
+    assert run("doctor", *KAFKA).stderr == "log, snapshots: see the page\n"
+
+
 def read(path: Path) -> dict[str, str]:
     with tarfile.open(path) as archive:
         files = {member.name.partition("/")[2]: archive.extractfile(member) for member in archive.getmembers()}

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import socket
+from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
-from holdfast.console.doctor.findings import Level, Subject
-from holdfast.console.doctor.nodes import check_node, check_others, judge_node, judge_others
+from holdfast.console.doctor import nodes
+from holdfast.console.doctor.findings import Level, Subject, warning
+from holdfast.console.doctor.nodes import check_node, check_others, judge_lines, judge_node, judge_others
 from holdfast.console.doctor.topics import judge_fatal, judge_topic, missing_log
 from holdfast.daemon.settings.file_env_flags import load_settings
 from holdfast.daemon.topics.state_topic import Finding as TopicFinding
@@ -93,3 +95,23 @@ async def test_what_listens_at_the_port_and_is_no_node_is_in_the_way() -> None:
         assert (await check_others(subject))[0].level is Level.RIGHT
     [found] = await check_node(subject)
     assert (found.level, "the port is free" in found.text) == (Level.WARNING, True)
+
+
+def test_the_doctor_agrees_with_what_the_node_warned_of_and_still_holds() -> None:
+    lines = [
+        '{"event": "snapshot_topic_shared", "level": "warning", "timestamp": "t1", "topic": "s", "state_topic_id": "x"}',
+        '{"event": "brokers_lost", "level": "warning", "timestamp": "t2"}',
+        '{"event": "snapshot_topic_shared", "level": "warning", "timestamp": "t3", "topic": "s", "state_topic_id": "y"}',
+        '{"event": "cut off',
+    ]
+    (found,) = judge_lines(lines)
+    assert found == warning(
+        "the node warned at t3: snapshot_topic_shared (topic s, state_topic_id y)",
+        "see snapshot_topic_shared in the table of log events, docs/log-events.md",
+    )
+    assert [each.level.value for each in judge_lines(lines[1:2])] == ["right"]
+
+
+def test_every_event_that_lasts_is_one_of_a_warning() -> None:
+    page = (Path(__file__).parents[4] / "docs" / "log-events.md").read_text()
+    assert [event for event in nodes._LASTING if f"| `{event}` | warning |" not in page] == []
