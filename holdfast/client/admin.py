@@ -26,5 +26,5 @@ async def run_command(connection: NodeConnection, command: str, arguments: Mappi
     except MalformedBody as error:
         raise Disconnected(f"The server at {connection.address} breaks the protocol. {error}") from error
     if error_code:
-        raise AdminRefused(error_code, error_message or f"The node refused the command {command}.")
+        raise AdminRefused(error_code, error_message or f"The node refused the command {command}.", command)
     return result

@@ -52,8 +52,10 @@ class ShareStateError(ClientError):
 class AdminRefused(ClientError):
     """An admin command was refused or failed; the text is the node's own."""
 
-    def __init__(self, code: int, message: str) -> None:
+    def __init__(self, code: int, message: str, command: str = "") -> None:
         super().__init__(message)
         #: Kafka's error code.
         self.code = code
+        #: The admin command that was sent.
+        self.command = command
         self.is_retriable = code in SHARE_STATE_RETRIABLE

@@ -10,9 +10,9 @@ import shlex
 from collections.abc import Mapping
 from typing import Any, Final
 
-from holdfast.daemon.access.acl import ANY, CLUSTER_NAME, ResourceType
+from holdfast.daemon.access.acl import ANY, CLUSTER_NAME, Operation, ResourceType
 from holdfast.daemon.access.audit import Audit, Client
-from holdfast.daemon.access.needs import GROUP_CALLS, need_of
+from holdfast.daemon.access.needs import GROUP_CALLS, need_of, operations_after
 from holdfast.daemon.access.rules import Rules
 from holdfast.kafka.addresses import find_host
 
@@ -53,13 +53,21 @@ class Authorizer:
         is_group = resource is ResourceType.GROUP
         name = str(arguments.get("group", "")) if is_group else CLUSTER_NAME
         host = find_host(client.client_address)
-        decision = self.rules.decide(client.principal, host, operation, resource, name)
-        if not self.is_open and not decision.is_allowed:
+
+        def is_allowed(operation: Operation) -> bool:
+            return self.is_open or self.rules.decide(client.principal, host, operation, resource, name).is_allowed
+
+        if not is_allowed(operation):
             self._audit.denied(client, command, operation, resource, name)
+            # A preview is followed by what it shows, which would be denied next.
+            lacking = [operation, *(each for each in operations_after(command, arguments) if not is_allowed(each))]
+            lacking = list(dict.fromkeys(lacking))
             what = ("--group", name) if is_group else ("--cluster",)
-            options = ("--allow-principal", client.principal, "--operation", operation.value, *what)
+            named = [part for each in lacking for part in ("--operation", each.value)]
+            options = ("--allow-principal", client.principal, *named, *what)
+            verbs = " and ".join(each.value for each in lacking)
             return (
-                f"{client.principal} may not {operation.value} the {resource.value}{f' {name!r}' if is_group else ''}, which "
+                f"{client.principal} may not {verbs} the {resource.value}{f' {name!r}' if is_group else ''}, which "
                 f"{command} needs; `holdfast acls add {shlex.join(options)}` on the host of the node allows it."
             )
         if need.is_change:

@@ -9,7 +9,7 @@ Source: Apache Kafka 4.3.1's `KafkaApis`: `handleFindCoordinatorRequest` and tho
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from holdfast.api import share_state
 from holdfast.daemon.access.acl import Operation, ResourceType
@@ -129,3 +129,19 @@ def unknown_arguments(command: str, arguments: Collection[str]) -> list[str]:
 def need_of(command: str) -> Need:
     """Return what an admin command needs; one without a row needs what a change does."""
     return ADMIN_COMMANDS.get(command, _CHANGES)
+
+
+#: What follows a preview of a call.
+_PREVIEWED_CALLS: Final[Mapping[str, int]] = {
+    "initialize": share_state.INITIALIZE,
+    "write": share_state.WRITE,
+    "delete": share_state.DELETE,
+}
+
+
+def operations_after(command: str, arguments: Mapping[str, Any]) -> list[Operation]:
+    """Return what is needed, of the same resource, by what a command is the preview of; nothing where it is none."""
+    if command == "decision-preview":
+        return [need_of(str(arguments.get("decision"))).operation]
+    call = _PREVIEWED_CALLS.get(str(arguments.get("call"))) if command == "state-preview" else None
+    return [] if call is None else [GROUP_CALLS[call].operation]

@@ -254,3 +254,33 @@ def test_what_a_reload_brings_is_shown_up_to_a_number_of_rules(tmp_path: Path) -
         files.look()
     (line,) = lines
     assert (line["rules"], len(line["added"]), line["added"][-1]) == (60, 51, "and 10 more")
+
+
+@pytest.mark.parametrize(
+    ("allowed", "command", "arguments", "lacking"),
+    [
+        ((), "decision-preview", {"decision": "partitions-take"}, ("DESCRIBE", "ALTER")),
+        ((Operation.ALTER,), "decision-preview", {"decision": "partitions-take"}, ()),
+        ((), "members", {}, ("DESCRIBE",)),
+    ],
+)
+def test_a_denial_names_all_that_a_preview_and_what_it_shows_need(
+    allowed: tuple[Operation, ...], command: str, arguments: dict[str, Any], lacking: tuple[str, ...]
+) -> None:
+    authorizer = Authorizer(Rules([cluster_acl(each, principal="User:a") for each in allowed]), Audit(Counter(), 9, 9))
+    refusal = authorizer.refuse_command(Client(), command, arguments)
+    if not lacking:
+        assert refusal == ""
+        return
+    options = " ".join(f"--operation {each}" for each in lacking)
+    assert refusal == (
+        f"User:a may not {' and '.join(lacking)} the CLUSTER, which {command} needs; `holdfast acls add "
+        f"--allow-principal User:a {options} --cluster` on the host of the node allows it."
+    )
+
+
+def test_a_denial_of_a_preview_of_a_write_names_the_write() -> None:
+    authorizer = Authorizer(Rules(), Audit(Counter(), 9, 9))
+    refusal = authorizer.refuse_command(Client(), "state-preview", {"group": "g", "call": "write"})
+    assert "--operation WRITE --group g`" in refusal
+    assert refusal.startswith("User:a may not ")
