@@ -13,5 +13,5 @@ The rooms, top down; imports point downwards only, and `lint-imports` checks it:
 - `hidden_texts`: secrets, which stand in no line that others read.
 - `children`: child processes. `service`: what a service manager is notified of.
 
-README.md draws them as a tree, docs/glossary.md has the words.
+docs/architecture.md draws them as a tree, docs/glossary.md has the words.
 """

@@ -5,6 +5,7 @@ For development, tests, benchmarks and the demo. Nothing of the daemon needs thi
 
 from holdfast.broker.embedded import (
     FAST_START,
+    START_TIMEOUT_S,
     EmbeddedKafka,
     OnStep,
     StartStep,
@@ -21,6 +22,7 @@ from holdfast.jars.java import find_java
 __all__ = [
     "FAST_START",
     "KAFKA_VERSION",
+    "START_TIMEOUT_S",
     "BrokerError",
     "EmbeddedKafka",
     "JarsUnavailable",

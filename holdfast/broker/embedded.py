@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from enum import Enum
 from pathlib import Path
 from types import TracebackType
-from typing import Self, TypeAlias
+from typing import Final, Self, TypeAlias
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
@@ -28,10 +28,14 @@ _POLL_S = 0.02
 _METADATA_TIMEOUT_S = 1.0
 
 
+#: How long the start of a Kafka for trials may take: that of a JVM on a busy machine.
+START_TIMEOUT_S: Final = 120.0
+
+
 class StartStep(Enum):
     """What a broker has done of its start, in this order."""
 
-    LAUNCHED = "runs"
+    LAUNCHED = "was started"
     LISTENING = "listens"
     READY = "knows the cluster"
 
@@ -274,7 +278,7 @@ class EmbeddedKafka:
         if time.monotonic() > deadline:
             raise BrokerError(
                 f"The embedded Kafka was not ready in {self._start_timeout_s:g} s; free the machine, or give it longer with "
-                f"--start-timeout (in Python start_timeout_s). What it says is in {nodes[0].directory}."
+                f"--start-timeout. What it says is in {nodes[0].directory}."
             )
 
 
@@ -300,7 +304,7 @@ def start_detached(
     unpacked_kafka: Path | None = None,
     properties: Mapping[str, str] | None = None,
     heap_mib: int = 512,
-    start_timeout_s: float = 60.0,
+    start_timeout_s: float = START_TIMEOUT_S,
     on_step: OnStep = lambda *_: None,
 ) -> str:
     """Start a cluster that outlives this process, and return its bootstrap servers.

@@ -12,5 +12,5 @@ class BrokerError(Exception):
 
 def in_directory(place: Path | str) -> AbstractContextManager[None]:
     """Raise what the file system refuses in a directory of data meanwhile as a `BrokerError`."""
-    remedy = "make room there and see that this user may write it, or name another directory by --data-dir (in Python data_dir)"
+    remedy = "make room there and see that this user may write it, or name another directory by --data-dir"
     return refusing(place, remedy, BrokerError)

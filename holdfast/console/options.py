@@ -14,6 +14,7 @@ from holdfast.client import (
     Client,
     ClientError,
     Disconnected,
+    LoginRefused,
     RequestTimedOut,
     ShareStateError,
 )
@@ -280,11 +281,21 @@ def query_node(address: str, query: Callable[[Client], Awaitable[T]]) -> T:
             f"{error} Is the node running? See --address, and --command-config if it has TLS or logins.",
             Exit.UNREACHABLE,
         ) from None
+    except LoginRefused as refusal:
+        raise Failure(f"{refusal} See --command-config.", Exit.DENIED) from None
     except ShareStateError as error:
         raise failure_of(error) from None
     except (AdminRefused, ClientError) as error:
         name = error_name(error.code) if isinstance(error, AdminRefused) else ""
-        raise Failure(str(error), _EXITS.get(name, Exit.FAILED)) from None
+        raise Failure(_under_typed_name(error), _EXITS.get(name, Exit.FAILED)) from None
+
+
+def _under_typed_name(error: ClientError) -> str:
+    """Return the text of a refusal, which names the admin command that was sent, with the command that was typed."""
+    context = click.get_current_context(silent=True)
+    if not isinstance(error, AdminRefused) or context is None:
+        return str(error)
+    return str(error).replace(f"which {error.command} needs", f"which `{context.command_path}` needs")
 
 
 def ask_brokers(

@@ -32,7 +32,7 @@ class Exit(IntEnum):
         "There is no such topic, partition, share partition, group, setting, metric, user, access rule or file of those.",
     )
     DIFFERENT = 7, "What was compared differs."
-    DENIED = 8, "The principal may not do this; see `holdfast acls`."
+    DENIED = 8, "The principal may not do this, see `holdfast acls`; or the login was refused."
 
 
 class Failure(click.ClickException):

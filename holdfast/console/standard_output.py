@@ -3,10 +3,13 @@
 import io
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from traceback import walk_tb
 from typing import Any, Final
 
 import click
+from click.exceptions import Exit
 
 #: Commands that are there to run something, until a signal or its end; what they print beside needs no reader.
 RUN_UNSEEN: Final = ("serve", "dev", "compact")
@@ -37,6 +40,34 @@ class CommandLine(click.Group):
             failure.show()
             sys.exit(failure.exit_code)
 
+    def make_context(self, *args: Any, **extra: Any) -> click.Context:  # noqa: ANN401
+        """Read the command line, which may print a help; a reader that leaves early is no failure."""
+        with _reader_may_leave():
+            return super().make_context(*args, **extra)
+
+    def invoke(self, ctx: click.Context) -> Any:  # noqa: ANN401
+        """Run a command; a reader that leaves early is no failure."""
+        with _reader_may_leave():
+            return super().invoke(ctx)
+
+
+@contextmanager
+def _reader_may_leave() -> Iterator[None]:
+    """End with success where the reader of standard output, such as `head`, has all that it needs.
+
+    Messages on standard error precede a change, so a command that cannot print those has failed.
+
+    Raises:
+        Exit: the reader has left.
+    """
+    try:
+        yield
+    except BrokenPipeError as error:
+        if not _is_of_data(error):
+            raise
+        _leave()
+        raise Exit from None
+
 
 def nobody_reads() -> click.ClickException:
     """Return how a command ends that has nowhere to print to."""
@@ -53,6 +84,12 @@ def print_to_nobody() -> None:
         os.set_inheritable(nobody, True)
     os.set_inheritable(nobody, nobody == _STDOUT)
     sys.stdout = os.fdopen(nobody, "w")
+
+
+def _is_of_data(error: OSError) -> bool:
+    """Tell whether an error comes from printing to standard output."""
+    *_, (innermost, _) = walk_tb(error.__traceback__)
+    return innermost.f_code is click.echo.__code__ and not innermost.f_locals.get("err")
 
 
 def _is_of_printing(error: OSError) -> bool:

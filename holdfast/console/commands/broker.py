@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from holdfast.broker import (
+    START_TIMEOUT_S,
     BrokerError,
     JarsUnavailable,
     cache_dir,
@@ -42,13 +43,13 @@ def broker_failures() -> Iterator[None]:
         raise Failure(str(error)) from None
 
 
-def start_timeout_option(default_s: float, help_text: str) -> Callable[[F], F]:
+def start_timeout_option(help_text: str) -> Callable[[F], F]:
     """Return the option of a command that waits for a start; the command gets `start_timeout_s`."""
     return click.option(
         "--start-timeout",
         "start_timeout_s",
         type=Seconds(min=1),
-        default=default_s,
+        default=START_TIMEOUT_S,
         show_default=True,
         metavar="SECONDS",
         help=help_text,
@@ -67,7 +68,7 @@ def broker() -> None:
 @_data_dir_option
 @click.option("--brokers", type=click.IntRange(1, 9), default=1, show_default=True, help="Number of brokers.")
 @kafka_home_option
-@start_timeout_option(60.0, "How long it may take to start.")
+@start_timeout_option("How long it may take to start.")
 @json_option
 def start(data_dir: Path | None, brokers: int, kafka_home: Path | None, start_timeout_s: float, as_json: bool) -> None:
     """Start it, and print its bootstrap servers; the first start fetches Kafka's jars (55 MB).

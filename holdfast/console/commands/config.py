@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from difflib import get_close_matches
 from functools import wraps
 from typing import Any, Final, NamedTuple
 
@@ -244,9 +245,7 @@ def _change(
 ) -> None:
     before = place.read(is_ahead=is_ahead).texts()
     if missing := [name for name, value in wanted.items() if value is None and name not in before]:
-        raise Failure(
-            f"{', '.join(missing)} is not set for all nodes; `holdfast config list` shows what is.", Exit.NOT_FOUND
-        )
+        raise Failure(f"{', '.join(missing)} is not set for all nodes; {nearest(missing, before)}", Exit.NOT_FOUND)
     after = {name: value for name, value in {**before, **wanted}.items() if value is not None}
     try:
         check_cluster_change(before, after)
@@ -264,6 +263,12 @@ def _change(
         say(f"{name}: {_text(before.get(name))} → {_text(value)}, taken over {_when_taken_over(name)}")
     if is_dry_run:
         say("Nothing was changed (--dry-run).")
+
+
+def nearest(missing: Sequence[str], there: Iterable[str]) -> str:
+    """Return what else may be meant by names that are not set."""
+    near = [found for name in missing for found in get_close_matches(name, there, n=1)]
+    return f"did you mean {' or '.join(near)}?" if near else "`holdfast config list` shows what is."
 
 
 def _text(value: str | None) -> str:

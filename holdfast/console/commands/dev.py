@@ -77,7 +77,7 @@ _POLL_S: Final = 0.1
     help="Run so many nodes behind that address, each at a port of its own, the next ones after it.",
 )
 @kafka_home_option
-@start_timeout_option(120.0, "How long Kafka and the node may each take to start.")
+@start_timeout_option("How long Kafka and the node may each take to start.")
 @json_option
 def dev(
     topics: Sequence[str],

@@ -16,7 +16,7 @@ from holdfast.console.show.output import batch_data, batch_text, print_json, pri
 from holdfast.console.show.tables import Column
 from holdfast.console.sources.kafka_reader import Stopped
 from holdfast.console.sources.log_reader import LogEntry, LogReader, LogSelection
-from holdfast.console.sources.state_topics import KAFKA_STATE_TOPIC, find_state_topic
+from holdfast.console.sources.state_topics import KAFKA_STATE_TOPIC, find_state_topic, no_state_topic
 from holdfast.console.sources.topic_names import TopicNameCache
 from holdfast.records.checkpoint import Checkpoint
 from holdfast.records.keys import format_topic_id
@@ -97,7 +97,9 @@ def dump(
         if topic is None:
             reader.topic = find_state_topic(reader.kafka)
         read = _entries(reader, wanted, is_interrupted if follow else None)
-        counted = _Counted(islice((entry for entry in read if not kinds or entry.kind in kinds), limit))
+        counted = _Counted(
+            islice((entry for entry in of_coordinator(read, reader.topic) if not kinds or entry.kind in kinds), limit)
+        )
         if as_json:
             for entry in counted:
                 print_json(entry_data(entry), is_line=True)
@@ -183,6 +185,20 @@ def _entries(reader: LogReader, wanted: LogSelection, until: Event | None) -> It
             yield from reader.read(wanted)
     except Stopped:
         return
+
+
+def of_coordinator(entries: Iterator[LogEntry], topic: str) -> Iterator[LogEntry]:
+    """Yield the records of a topic, unless the first one is none of a coordinator.
+
+    What a node wrote has a header, however damaged it is; what a broker wrote is in one topic.
+
+    Raises:
+        Failure: it is no state topic.
+    """
+    for number, entry in enumerate(entries):
+        if number == 0 and entry.kind == "undecodable" and entry.owner_epoch is None and topic != KAFKA_STATE_TOPIC:
+            raise no_state_topic(topic, entry)
+        yield entry
 
 
 def _row(entry: LogEntry, names: TopicNameCache) -> tuple[object, ...]:

@@ -14,7 +14,7 @@ from holdfast.console.confirmation import Manner, change_options, confirm, say_l
 from holdfast.console.lazy_commands import LazyCommands
 from holdfast.console.options import INT32_MAX, PARTITION, address_option, admin, json_option
 from holdfast.console.outcomes import Exit, Failure
-from holdfast.console.show.output import print_facts, print_json, print_rows, print_table, say
+from holdfast.console.show.output import counted, print_facts, print_json, print_rows, print_table, say
 from holdfast.console.show.tables import Column, rounded
 from holdfast.console.sources.group_nodes import merge_partitions, other_nodes, query_all
 
@@ -217,6 +217,7 @@ def partitions(context: click.Context, why_not_pruned: bool, as_json: bool, addr
     if as_json:
         print_json(answer)
         return
+    say(_how_many_serve(answer))
     print_rows(_PARTITION_COLUMNS, answer)
     same: dict[tuple[str, str], list[int]] = {}  # log partitions by what is printed of them
     for row in answer:
@@ -228,6 +229,22 @@ def partitions(context: click.Context, why_not_pruned: bool, as_json: bool, addr
     for (state, failure), numbers in same.items():
         which = f"Partition {numbers[0]} is" if len(numbers) == 1 else f"Partitions {', '.join(map(str, numbers))} are"
         say(f"{which} {state}: {failure}.")
+
+
+def _how_many_serve(partitions: Sequence[Mapping[str, Any]]) -> str:
+    """Return whether all is well, in one sentence; else which log partitions do not serve, by their states."""
+    others: dict[str, list[str]] = {}
+    for row in partitions:
+        if row["state"] != "active":
+            others.setdefault(row["state"], []).append(str(row["partition"]))
+    alarmed = [str(row["partition"]) for row in partitions if row["is_alarmed"]]
+    serving = len(partitions) - sum(map(len, others.values()))
+    problems = [
+        f"{', '.join(numbers)} {'is' if len(numbers) == 1 else 'are'} {state}" for state, numbers in others.items()
+    ]
+    problems += [f"an alarm is on for {', '.join(alarmed)}"] if alarmed else []
+    all_of_them = f"{serving} of {counted(len(partitions), 'log partition')} serve{'s' * (serving == 1)}"
+    return f"{all_of_them}; {'; '.join(problems)}." if problems else f"{all_of_them}, and no alarm is on."
 
 
 def _print_why_not_pruned(answer: Sequence[Mapping[str, Any]], as_json: bool) -> None:

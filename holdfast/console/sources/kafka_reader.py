@@ -48,6 +48,9 @@ _UNANSWERED: Final = (
     KafkaError._UNKNOWN_PARTITION,
     KafkaError._DESTROY,
 )
+#: Errors of a login that a broker refuses; where a request waited for it, the line about the connection says so.
+_REFUSED_LOGINS: Final = (KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED)
+_REFUSED_LOGIN: Final = "SASL authentication error"
 #: Around the reason stand the thread, the broker's address, a guess at its version, the state of the connection, and how often it was said.
 _FAILED_CONNECTION: Final = re.compile(
     r"\[thrd:.*?\]: (?:\S+: )?(.+?)(?:: probably due to .+?)?(?: \(after \d+ms in state \w+.*)?", re.DOTALL
@@ -129,7 +132,7 @@ class KafkaReader:
             if failure := self._node_instead:
                 raise failure
             if remedy := acl_remedy(found.error.code(), "Describe", f"topic {topic}", self._clients.principal):
-                raise Failure(f"The topic {topic} cannot be read ({found.error.str()}){remedy}.")
+                raise Failure(f"The topic {topic} cannot be read ({found.error.str()}){remedy}.", Exit.DENIED)
             raise Failure(
                 f"The topic {topic} cannot be read ({found.error.str()}); name a topic of this cluster.",
                 Exit.NOT_FOUND,
@@ -285,7 +288,7 @@ class KafkaReader:
                         f"({problem.str()}); let another broker lead it, and run the command again."
                     )
                 elif remedy := acl_remedy(problem.code(), "Read", f"topic {topic}", self._clients.principal):
-                    raise Failure(f"The topic {topic} cannot be read ({problem.str()}){remedy}.")
+                    raise Failure(f"The topic {topic} cannot be read ({problem.str()}){remedy}.", Exit.DENIED)
                 elif problem.fatal() or not problem.retriable():
                     raise self._unreachable(KafkaException(problem))
 
@@ -360,7 +363,8 @@ class KafkaReader:
             self._consumer.poll(0)
         # The error of a request that found no broker says nothing of the reason.
         why = self._connection_failure if cause.code() in _UNANSWERED else ""
+        is_denied = cause.code() in _REFUSED_LOGINS or _REFUSED_LOGIN in why
         return Failure(
             f"Kafka at {self._clients.bootstrap_servers} cannot be read ({why or cause.str()}); see --bootstrap-server.",
-            Exit.UNREACHABLE,
+            Exit.DENIED if is_denied else Exit.UNREACHABLE,
         )

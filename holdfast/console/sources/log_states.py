@@ -16,7 +16,7 @@ from holdfast.console.outcomes import Exit, Failure
 from holdfast.console.show.group_lag import GroupFilter, Place, Row, TopicEnd
 from holdfast.console.show.output import counted
 from holdfast.console.sources.log_reader import LogEntry, LogReader
-from holdfast.console.sources.state_topics import KAFKA_STATE_TOPIC, find_state_topic
+from holdfast.console.sources.state_topics import KAFKA_STATE_TOPIC, find_state_topic, no_state_topic
 from holdfast.daemon.settings.models import MetadataSettings
 from holdfast.kafka.connection_options import ConnectionOptions, connection_options
 from holdfast.kafka.errors import PropertyRefused
@@ -156,10 +156,10 @@ class Fold:
 
     def _check(self, entry: LogEntry) -> None:
         if entry.kind in ("undecodable", "unknown"):
-            raise Failure(
-                f"{self._topic} is no state topic: its record at offset {entry.offset} of partition {entry.partition} is "
-                f"none of a coordinator. --topic names the topic that holds states; --only-topic lists those of one user's topic.",
-                Exit.WRONG_USAGE,
+            raise no_state_topic(
+                self._topic,
+                entry,
+                "--topic names the topic that holds states; --only-topic lists those of one user's topic.",
             )
 
     def _replay(self, states: dict[SharePartitionKey, ShareState], entry: LogEntry, key: SharePartitionKey) -> None:

@@ -1,4 +1,4 @@
-"""The state topic of a cluster, found where a command names only brokers."""
+"""Which topic of a cluster holds states, found where a command names only brokers, and which does not."""
 
 from contextlib import suppress
 from typing import Final
@@ -7,6 +7,7 @@ from holdfast.console.options import STATE_TOPIC_DEFAULT
 from holdfast.console.outcomes import Exit, Failure
 from holdfast.console.show.output import say
 from holdfast.console.sources.kafka_reader import KafkaReader
+from holdfast.console.sources.log_reader import LogEntry
 
 #: The topic in which the brokers of Apache Kafka 4.1 and newer keep the state of share groups.
 KAFKA_STATE_TOPIC: Final = "__share_group_state"
@@ -32,3 +33,12 @@ def find_state_topic(kafka: KafkaReader) -> str:
                 f"{KAFKA_STATE_TOPIC} is read; this Kafka has the state topic of a Holdfast as well, {STATE_TOPIC_DEFAULT}."
             )
     return KAFKA_STATE_TOPIC
+
+
+def no_state_topic(topic: str, first: LogEntry, step: str = "Name the topic that holds states.") -> Failure:
+    """Return the failure for a topic whose first record is none of a coordinator; `step` says what to do."""
+    return Failure(
+        f"{topic} is no state topic: its record at offset {first.offset} of partition {first.partition} is none of a "
+        f"coordinator. {step}",
+        Exit.WRONG_USAGE,
+    )

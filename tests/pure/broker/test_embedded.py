@@ -32,7 +32,7 @@ def test_a_directory_that_cannot_be_made_is_named_with_the_fix(tmp_path: Path) -
         EmbeddedKafka(data_dir=tmp_path / "file" / "kafka").start()
     assert str(refused.value) == (
         f"{tmp_path}/file/kafka cannot be made, read or written (Not a directory); make room there and see that this user "
-        "may write it, or name another directory by --data-dir (in Python data_dir)."
+        "may write it, or name another directory by --data-dir."
     )
 
 

@@ -6,7 +6,12 @@ import pytest
 from click.testing import CliRunner
 
 from holdfast.cli import main
+from holdfast.client import LoginRefused
+from holdfast.console.node_session import NodeSession
 from holdfast.console.outcomes import Exit
+from holdfast.daemon.server.admin import AdminError
+from holdfast.kafka.protocol.error_codes import ErrorCode
+from tests.pure.console.conftest import Node
 
 #: Of each way to a Kafka.
 COMMANDS = (
@@ -63,3 +68,29 @@ def test_the_variable_of_a_node_may_leave_a_port_out(monkeypatch: pytest.MonkeyP
     result = CliRunner().invoke(main, ("topics", "create", "t", "--dry-run"))
     assert result.exit_code == Exit.WRONG_USAGE
     assert "kafka.bootstrap.servers is '127.0.0.1:99999'" in result.stderr
+
+
+def test_a_login_that_is_refused_is_denied_and_not_only_failed(monkeypatch: pytest.MonkeyPatch, node: Node) -> None:
+    def refuse(*_: object) -> None:
+        raise LoginRefused("The login at n:1 failed: wrong password.")
+
+    monkeypatch.setattr(NodeSession, "query", refuse)
+    result = CliRunner().invoke(main, ("status", "--address", node.address))
+    assert (result.exit_code, result.stderr) == (
+        Exit.DENIED,
+        "Error: The login at n:1 failed: wrong password. See --command-config.\n",
+    )
+
+
+def test_a_denial_names_the_command_that_was_typed(node: Node) -> None:
+    def deny(_: object) -> None:
+        text = "User:a may not DESCRIBE and ALTER the CLUSTER, which decision-preview needs; `holdfast acls add` allows it."
+        raise AdminError(text, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+
+    node.answers["decision-preview"] = deny
+    result = CliRunner().invoke(main, ("partitions", "take", "1", "--address", node.address), prog_name="holdfast")
+    assert (result.exit_code, result.stderr) == (
+        Exit.DENIED,
+        "Error: User:a may not DESCRIBE and ALTER the CLUSTER, which `holdfast partitions take` needs; `holdfast acls add` "
+        "allows it.\n",
+    )

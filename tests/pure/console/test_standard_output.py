@@ -98,3 +98,30 @@ def test_characters_that_the_encoding_lacks_are_shown_by_their_escapes(node: Nod
     assert (shown.exit_code, shown.stdout.split()[2:]) == (Exit.DONE, ["name", "w\u00f6rkers\\u20ac\\U0001f600"])
     shown = runner.invoke(main, ("settings", "--json"))
     assert (shown.exit_code, json.loads(shown.stdout)) == (Exit.DONE, {"name": "w\u00f6rkers\u20ac\U0001f600"})
+
+
+def left_by_its_reader(stream: str, *arguments: str, **environment: str) -> int:
+    """Return the exit code of a command after whose beginning the reader of `stdout` or `stderr` has left."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    stdout, stderr = (writing if stream == each else subprocess.DEVNULL for each in ("stdout", "stderr"))
+    command = (sys.executable, "-m", "holdfast", *arguments)
+    try:
+        return subprocess.run(
+            command, check=False, env=os.environ | environment, stdout=stdout, stderr=stderr
+        ).returncode
+    finally:
+        os.close(writing)
+
+
+@pytest.mark.parametrize(
+    "arguments", [("--help",), ("--version",), ("state", "--help"), ("status",), ("partitions", "--json")], ids=" ".join
+)
+def test_a_reader_that_has_all_that_it_needs_is_no_failure(node: Node, arguments: tuple[str, ...]) -> None:
+    assert left_by_its_reader("stdout", *arguments, HOLDFAST_ADDRESS=node.address) == Exit.DONE
+
+
+def test_a_change_that_could_not_be_shown_before_is_a_failure(node: Node) -> None:
+    arguments = ("partitions", "take", "1", "--force")
+    assert left_by_its_reader("stderr", *arguments, HOLDFAST_ADDRESS=node.address) == Exit.FAILED
+    assert [name for name, _ in node.asked] == ["decision-preview"]

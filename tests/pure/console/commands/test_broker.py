@@ -44,7 +44,7 @@ def test_a_directory_that_cannot_be_made_is_named(
     assert result.exit_code == Exit.FAILED
     assert f"Error: {place}" in result.stderr
     assert "cannot be made, read or written (Not a directory)" in result.stderr
-    assert result.stderr.endswith("name another directory by --data-dir (in Python data_dir).\n")
+    assert result.stderr.endswith("name another directory by --data-dir.\n")
 
 
 @pytest.mark.parametrize("command", ["start", "stop", "status"])

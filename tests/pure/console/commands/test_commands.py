@@ -111,7 +111,7 @@ def test_an_error_of_the_coordinator_is_one_sentence_with_the_next_step(node: No
         ),
         (
             ("state", "write", *NAMED, "--start-offset", str(1 << 63)),
-            "'--start-offset': 9223372036854775808 is not in the",
+            "'--start-offset': '9223372036854775808' is no offset: give a number from 0, -1, `earliest` or `latest`",
         ),
         (
             ("state", "write", *NAMED, "--delivery-complete-count", str(1 << 31)),
@@ -120,7 +120,7 @@ def test_an_error_of_the_coordinator_is_one_sentence_with_the_next_step(node: No
         (("state", "init", *NAMED, "--state-epoch", str(1 << 31)), "'--state-epoch': 2147483648 is not in the range"),
         (
             ("state", "init", *NAMED, "--start-offset", str(1 << 63)),
-            "'--start-offset': 9223372036854775808 is not in the",
+            "'--start-offset': '9223372036854775808' is no offset: give a number from 0, -1, `earliest` or `latest`",
         ),
         (("state", "read", *NAMED, "--leader-epoch", str(1 << 31)), "'--leader-epoch': 2147483648 is not in the range"),
         (("state", "read", *NAMED, "--partition", str(1 << 31)), "'--partition': 2147483648 is not in the range"),
@@ -236,13 +236,17 @@ def test_an_alarm_that_names_its_way_out_is_printed_as_it_is(monkeypatch: pytest
     row = PARTITION | {"state": "failed", "failure": failure, "is_alarmed": True}
     monkeypatch.setattr(node_commands, "query_all", lambda *_: ([], []))
     monkeypatch.setattr(node_commands, "merge_partitions", lambda _: [row])
-    assert CliRunner().invoke(main, ["partitions"]).stderr.splitlines() == [f"Partition 0 is failed: {failure}."]
+    assert CliRunner().invoke(main, ["partitions"]).stderr.splitlines() == [
+        "0 of 1 log partition serve; 0 is failed; an alarm is on for 0.",
+        f"Partition 0 is failed: {failure}.",
+    ]
 
 
 def test_partitions_are_listed_and_an_alarm_names_its_way_out(run: Run) -> None:
     listed = run("partitions")
     assert listed.stdout.splitlines()[1].split() == ["0", "active", "1", "n:1", "4", "6", "21", "20", "3", "2"]
     assert listed.stderr.splitlines() == [
+        "1 of 4 log partitions serves; 1 is failed; 2, 3 are closed; an alarm is on for 1.",
         'Partition 1 is failed: records are missing; docs/operations.md, "Alarms", says what ends it.',
         "Partitions 2, 3 are closed: node 2 serves it.",
     ]

@@ -17,6 +17,7 @@ from click.testing import CliRunner, Result
 from holdfast.broker.properties import choose_ports
 from holdfast.cli import main
 from holdfast.console.commands import topics
+from holdfast.console.commands.config import nearest
 from holdfast.console.interrupts import one_interrupt
 from holdfast.console.outcomes import Exit, Failure
 from holdfast.console.show import waiting
@@ -264,3 +265,8 @@ def test_dev_makes_nothing_where_there_is_no_kafka_to_run(tmp_path: Path, monkey
     result = run("dev", "--kafka-home", str(tmp_path / "kafka"), *where)
     assert (result.exit_code, "holds no Kafka" in result.stderr) == (Exit.FAILED, True)
     assert list((tmp_path / "temporary").iterdir()) == []
+
+
+def test_a_name_that_is_not_set_is_compared_with_those_that_are() -> None:
+    assert nearest(["log_levle"], ["codec", "log_level"]) == "did you mean log_level?"
+    assert nearest(["nosuch"], ["codec", "log_level"]) == "`holdfast config list` shows what is."

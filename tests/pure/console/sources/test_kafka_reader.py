@@ -77,7 +77,7 @@ def test_a_damaged_batch_is_named_with_its_place_and_nothing_behind_it_is_shown(
 
 def test_a_topic_that_may_not_be_read_is_said_to_be_so(monkeypatch: pytest.MonkeyPatch) -> None:
     failure = failure_of(monkeypatch, KafkaError.TOPIC_AUTHORIZATION_FAILED, "not allowed")
-    assert failure.exit_code == Exit.FAILED
+    assert failure.exit_code == Exit.DENIED
     assert failure.message == ("The topic t cannot be read (not allowed); allow Read on topic t to User:ANONYMOUS.")
 
 

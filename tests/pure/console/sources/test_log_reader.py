@@ -6,7 +6,8 @@ from collections.abc import Iterator
 import pytest
 from confluent_kafka import Message
 
-from holdfast.console.commands.dump import entry_data, entry_text
+from holdfast.console.commands.dump import entry_data, entry_text, of_coordinator
+from holdfast.console.outcomes import Exit, Failure
 from holdfast.console.sources.kafka_reader import LogCut, OffsetRange
 from holdfast.console.sources.log_reader import LogEntry, LogReader, PartitionReading
 from holdfast.records.batches import ACKNOWLEDGED, AVAILABLE, StateBatch
@@ -186,3 +187,29 @@ def test_a_log_that_is_to_be_read_from_a_start_that_was_told_is_read_from_no_oth
     assert reader.begin([0]) == {0: 0}
     with pytest.raises(LogCut):
         list(reader.read())
+
+
+def entry_of(kind: str, owner_epoch: int | None) -> LogEntry:
+    return LogEntry(2, 7, 0, kind, "", True, owner_epoch, None, 0, None, None, "what it is is not known")
+
+
+def test_a_topic_that_holds_no_states_is_said_to_be_none_once() -> None:
+    with pytest.raises(
+        Failure, match=r"orders is no state topic: its record at offset 7 of partition 2 is none"
+    ) as said:
+        list(of_coordinator(iter([entry_of("undecodable", None)] * 3), "orders"))
+    assert said.value.exit_code == Exit.WRONG_USAGE
+
+
+@pytest.mark.parametrize(
+    ("first", "topic"),
+    [
+        (entry_of("undecodable", 3), "orders"),
+        (entry_of("unknown", None), "orders"),
+        (entry_of("undecodable", None), "__share_group_state"),
+    ],
+    ids=["a node wrote it", "a kind that is new", "brokers alone write there"],
+)
+def test_a_state_topic_is_shown_however_damaged_its_first_record_is(first: LogEntry, topic: str) -> None:
+    entries = [first, entry_of("undecodable", None)]
+    assert list(of_coordinator(iter(entries), topic)) == entries
