@@ -58,11 +58,18 @@ class SingleObject:
         try:
             fields = fastavro.schemaless_reader(buffer, self._parsed, None if reader is None else reader._parsed)
         except (EOFError, ValueError, IndexError, OverflowError, MemoryError) as error:
-            raise Undecodable(what, f"its Avro body is broken ({error or type(error).__name__})", data) from error
+            raise Undecodable(what, f"its Avro body is broken ({_why(error)})", data) from error
         if buffer.tell() != len(data):
             raise Undecodable(what, f"{len(data) - buffer.tell()} bytes follow its Avro body", data)
         assert isinstance(fields, dict)
         return fields
+
+
+def _why(error: Exception) -> str:
+    """Return what fastavro found, which has no words of its own for bytes that end in the middle of a number or a text."""
+    if isinstance(error, IndexError) or not str(error):
+        return "it ends too early" if isinstance(error, (EOFError, IndexError)) else type(error).__name__
+    return str(error)
 
 
 def prefix_error(what: str, data: bytes) -> Undecodable:

@@ -80,7 +80,7 @@ def distinguished_name(der: bytes) -> str:
             )
         name = ",".join("+".join(map(_show, each)) for each in reversed(list(relative)))
     except _MALFORMED as error:
-        raise CertificateWrong(f"the certificate cannot be read: {error or type(error).__name__}") from None
+        raise CertificateWrong(f"the certificate cannot be read: {str(error) or type(error).__name__}") from None
     if not name:
         raise CertificateWrong("the certificate has no subject; issue it with one, as in CN=orders")
     return name
@@ -98,7 +98,7 @@ def valid_until(text: bytes) -> datetime:
                 end: datetime = x509.Certificate.load(der).not_valid_after
                 return end
     except _MALFORMED as error:
-        raise CertificateWrong(f"the certificate cannot be read: {error or type(error).__name__}") from None
+        raise CertificateWrong(f"the certificate cannot be read: {str(error) or type(error).__name__}") from None
     raise CertificateWrong("the file holds no certificate")
 
 

@@ -124,7 +124,7 @@ def _fetch(endpoint: TokenEndpoint, timeout_s: float) -> str:
     try:
         status, body = _post(endpoint, timeout_s)
     except (OSError, ValueError, HTTPException) as error:
-        raise ConnectionFailed(f"{endpoint.url} gave no token: {error or type(error).__name__}") from None
+        raise ConnectionFailed(f"{endpoint.url} gave no token: {str(error) or type(error).__name__}") from None
     try:
         answer = json.loads(body)
         token = answer["access_token"] if status == 200 else None
