@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Final
+
+#: Of a directory that another job writes to at the same time; takes its setting.
+OTHER_JOB: Final = (
+    "Another job runs with the same {}; stop one of the two, or give each a checkpoint directory of its own."
+)
+
 
 class CompactionError(Exception):
     """What keeps the job from going on; the text says why."""

@@ -214,11 +214,10 @@ class Sink:
         """Write the history, if one is kept; returns how many rows were added, those of gaps included."""
         if self._history_writer is None:
             return 0
-        row_count = folded.totals["history_rows"]
         if not folded.stretches:
-            return row_count
+            return 0
         changes = batch.where(f.col("kind").isin(*schema.KINDS))
-        return row_count + self._history_writer.write(changes, batch_id, row_count, folded.stretches)
+        return self._history_writer.write(changes, batch_id, folded.totals["history_rows"], folded.stretches)
 
     def _report(
         self, batch_id: int, folded: _Folded, manifest_count: int, history_rows: int, timings: _Timings

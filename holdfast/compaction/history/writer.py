@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 from uuid import uuid4
 
-from pyspark.sql import DataFrame, SparkSession, Window
+from pyspark.sql import DataFrame, Observation, SparkSession, Window
 from pyspark.sql import functions as f
 
-from holdfast.compaction.errors import DamagedFile, cure_of_own
+from holdfast.compaction.errors import OTHER_JOB, CompactionError, DamagedFile, cure_of_own
 from holdfast.compaction.history import coverage, schema
 from holdfast.compaction.history.coverage import Coverage, CoverageGap, Interval, Stretch
 from holdfast.compaction.history.covered_files import CoveredFiles
@@ -75,7 +75,7 @@ class HistoryWriter:
             self._covered_files.write(f"{self._job}-begins-{self._run}", self._coverage.covered)
 
     def write(self, changes: DataFrame, batch_id: int, row_count: int, read: Mapping[int, Sequence[Stretch]]) -> int:
-        """Write what the history does not have of a batch, and the gaps in front of it; returns how many gaps there are.
+        """Write what the history does not have of a batch, and the gaps in front of it; returns how many rows were added.
 
         Args:
             changes: rows of `schema.COLUMNS`.
@@ -84,9 +84,12 @@ class HistoryWriter:
             read: offsets that the batch read, by log partition.
 
         Raises:
+            CompactionError: another job writes to the directory of this query.
             OSError: the file system refuses.
         """
         if not self._is_named:
+            if self._former_name() is not None:
+                raise CompactionError(OTHER_JOB.format("compaction.checkpoint.dir"))
             self._own.write_text(_JOB_FILE, json.dumps({"job": self._job}))
             self._is_named = True
         name = f"{self._job}-{batch_id}-{self._run}"
@@ -94,11 +97,13 @@ class HistoryWriter:
         self._coverage.raise_to(self._covered_files.read() or {})
         gaps = self._coverage.gaps(read)
         beside = f"_{name}"
+        added = Observation()
         if row_count or gaps:
             rows = self._without(changes.select(*schema.COLUMNS), self._coverage.known(read))
             if gaps:
                 rows = rows.union(self._spark.createDataFrame([_gap_row(gap) for gap in gaps], _COLUMNS))
             rows = rows.withColumn("day", f.to_date(f.timestamp_millis("timestamp_ms")))
+            rows = rows.observe(added, f.count(f.lit(1)).alias("rows"))
             files = max(1, row_count // _ROWS_PER_FILE)
             rows.coalesce(files).write.partitionBy("day").parquet(f"{self._root.path}/{beside}")
             for day in self._root.directories(beside):
@@ -109,7 +114,7 @@ class HistoryWriter:
         for left in (*self._left, beside):
             self._root.remove(left)
         self._left = []
-        return len(gaps)
+        return int(added.get["rows"]) if row_count or gaps else 0
 
     def _without(self, rows: DataFrame, known: Sequence[Interval]) -> DataFrame:
         if not known:
