@@ -6,6 +6,7 @@ Only `job` and the modules it imports need PySpark; `config`, `machine`, `report
 - `query`: one query, and how it ends;
 - `sink`: what is written of a batch, and when the group's offsets are committed;
 - `topics`, `group`: the topics and the consumer group, as the driver uses them;
+- `presence`: the marks by which jobs with one directory find each other;
 - `batch_sizer`: how many records a batch takes in;
 - `report`, `progress`: what a batch came to, and a run; `errors`: what ends one;
 - `machine`: what Spark needs of the machine, looked at before it starts;

@@ -7,8 +7,10 @@ state topic was recreated: each topic id has a checkpoint of its own.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from threading import Event
+from time import monotonic
 from typing import Final
 
 import structlog
@@ -20,6 +22,7 @@ from holdfast.compaction.batch_sizer import BatchSizer
 from holdfast.compaction.config import CompactionConfig
 from holdfast.compaction.errors import CompactionError
 from holdfast.compaction.history.writer import HistoryWriter
+from holdfast.compaction.presence import BEAT_INTERVAL_S, Presence
 from holdfast.compaction.query import Query, QueryEnd
 from holdfast.compaction.report import BatchReport, PartitionReport
 from holdfast.compaction.sink import Sink
@@ -63,8 +66,11 @@ def run(
         _prepare(spark, "compaction.checkpoint.dir", config.checkpoint_dir)
         _prepare(spark, "compaction.history.dir", config.history_dir)
         job = _Job(spark, config, topics, once, on_progress, stop or Event())
-        while not run_with_slow_starts(job.run_query, config.worker_start_attempts_max):
-            pass
+        try:
+            while not run_with_slow_starts(job.run_query, config.worker_start_attempts_max):
+                pass
+        finally:
+            job.end_presence()
         job.refuse_damage()
 
 
@@ -100,6 +106,9 @@ class _Job:
         self._batch_sizer = BatchSizer(config.offsets_per_trigger_max, config.bytes_per_trigger_max)
         #: Id of the topic that the last query folded; empty before the first.
         self._state_topic_id = b""
+        #: None before the first query; and when the next beat is due, by the monotonic clock.
+        self._presence: Presence | None = None
+        self._beat_at_s = 0.0
         #: By number, the log partitions of that topic that are left out until the job is started again.
         self._damaged: dict[int, PartitionReport] = {}
 
@@ -143,6 +152,12 @@ class _Job:
         if self._once and self._damaged:
             raise CompactionError(self._damage_text())
 
+    def end_presence(self) -> None:
+        """Remove the marks by which other jobs see this one."""
+        if self._presence is not None:
+            with suppress(*SPARK_ERRORS):
+                self._presence.end()
+
     def _wait_topic(self) -> DescribedTopic | None:
         """Wait until there is a state topic, and register as its reader; None: the job is stopped before there is one."""
         while not self._stop.is_set():
@@ -168,6 +183,26 @@ class _Job:
             files.remove()
         for path in files.remove_empty():
             _log.warning("empty_file_removed", path=path)
+        kept = files.state_partitions()
+        if kept not in (None, self._config.state_partitions):
+            _log.warning("state_partitions_kept", kept=kept, asked=self._config.state_partitions)
+        self.end_presence()
+        topic_id = format_topic_id(topic.topic_id)
+        places = [f"{self._config.checkpoint_dir.rstrip('/')}/{topic_id}"]
+        if self._config.history_dir:
+            places.append(f"{self._config.history_dir.rstrip('/')}/state_topic_id={topic_id}")
+        self._presence = Presence([Directory(self._spark, place) for place in places])
+        self._beat_at_s = 0.0
+        self._beat()
+
+    def _beat(self) -> None:
+        """Let other jobs see that this one runs, and log which are seen; what keeps it from that ends no job by itself."""
+        if self._presence is None or monotonic() < self._beat_at_s:
+            return
+        self._beat_at_s = monotonic() + BEAT_INTERVAL_S
+        with suppress(*SPARK_ERRORS):
+            for other in self._presence.beat():
+                _log.warning("other_job_found", **other._asdict())
 
     def _open_history(self, topic: DescribedTopic, files: QueryFiles, *, is_first: bool) -> HistoryWriter | None:
         """Return what writes the history, None where none is kept.
@@ -209,6 +244,7 @@ class _Job:
             sink,
             self._batch_sizer,
             self._report,
+            on_poll=self._beat,
             once=self._once,
             stop=self._stop,
         )

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from enum import Enum
 from threading import Event
 from time import monotonic
-from typing import Final
+from typing import Any, Final
 
 import structlog
 from pyspark.errors import StreamingQueryException
@@ -17,7 +19,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from holdfast.compaction.batch_sizer import BatchSizer
 from holdfast.compaction.config import CompactionConfig
 from holdfast.compaction.errors import LogReplaced, TopicRecreated
-from holdfast.compaction.report import BatchReport
+from holdfast.compaction.report import BatchReport, progress_fields
 from holdfast.compaction.sink import Sink
 from holdfast.compaction.spark.failures import SPARK_ERRORS
 from holdfast.compaction.spark.query_files import QueryFiles
@@ -54,6 +56,7 @@ class Query:
         sink: writes it.
         batch_sizer: says how many records a batch takes in.
         on_report: called with the report of each batch, on a thread of Spark's.
+        on_poll: called about once a second.
         once: end at the log's end.
         stop: the query ends when it is set, between two batches.
     """
@@ -67,6 +70,7 @@ class Query:
         batch_sizer: BatchSizer,
         on_report: Callable[[BatchReport], None],
         *,
+        on_poll: Callable[[], None],
         once: bool,
         stop: Event,
     ) -> None:
@@ -76,11 +80,14 @@ class Query:
         self._sink = sink
         self._batch_sizer = batch_sizer
         self._on_report = on_report
+        self._on_poll = on_poll
         self._once = once
         self._stop = stop
         self._is_resized = False
         #: What the batch that was begun last failed with.
         self._failure: Exception | None = None
+        #: None before Spark has started it.
+        self._query: StreamingQuery | None = None
 
     def run(self) -> QueryEnd:
         """Run the query to its end.
@@ -89,7 +96,7 @@ class Query:
             CompactionError: a batch cannot be written.
             Exception: what a batch failed with, or one of `SPARK_ERRORS`.
         """
-        query = self._start()
+        query = self._query = self._start()
         try:
             end = self._await_end(query)
             self._commit()
@@ -119,12 +126,17 @@ class Query:
         try:
             if self._requested_end() is not None:
                 raise _BatchRefused
-            report = self._sink.write(batch, batch_id)
+            report = replace(self._sink.write(batch, batch_id), **self._progress_fields())
             self._on_report(report)
             self._is_resized |= self._batch_sizer.adapt(report)
         except Exception as error:
             self._failure = error
             raise
+
+    def _progress_fields(self) -> dict[str, Any]:
+        """Return what Spark says of its state store and its source, which is about the batch before this one."""
+        progress = None if self._query is None else self._query.lastProgress
+        return {} if progress is None else progress_fields(json.loads(progress.json))
 
     def _commit(self) -> None:
         self._sink.commit(self._files.is_finished)
@@ -135,6 +147,7 @@ class Query:
         try:
             while not query.awaitTermination(_POLL_S):
                 self._commit()
+                self._on_poll()
                 if not query.status["isTriggerActive"] and (end := self._requested_end()) is not None:
                     return end
                 if monotonic() - checked_at > self._config.topic_check_interval_ms / 1_000:

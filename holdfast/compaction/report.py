@@ -1,6 +1,8 @@
 """The report of one batch of the job."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,3 +54,25 @@ class BatchReport:
     lag: dict[int, int]
     #: The log partitions that had records in this batch.
     partitions: tuple[PartitionReport, ...]
+    #: What Spark says of the batch before this one, 0 in the first: rows of the state store, of all log partitions; its memory, native
+    #: and in Java; its files; the time in which it was committed; and the time in which the source looked up what there is to read.
+    state_rows: int = 0
+    state_memory_bytes: int = 0
+    state_file_bytes: int = 0
+    state_commit_ms: int = 0
+    source_ms: int = 0
+
+
+def progress_fields(progress: Mapping[str, Any]) -> dict[str, int]:
+    """Return the fields of a report that come from Spark's `StreamingQueryProgress`, as JSON; without what it does not say."""
+    durations = progress.get("durationMs") or {}
+    fields = {"source_ms": sum(durations.get(step, 0) for step in ("latestOffset", "getBatch"))}
+    # The query has one stateful operator, and none in a batch without records.
+    for state in progress.get("stateOperators") or ():
+        fields |= {
+            "state_rows": state.get("numRowsTotal", 0),
+            "state_memory_bytes": state.get("memoryUsedBytes", 0),
+            "state_file_bytes": (state.get("customMetrics") or {}).get("rocksdbSstFileSize", 0),
+            "state_commit_ms": state.get("commitTimeMs", 0),
+        }
+    return {name: int(value) for name, value in fields.items()}

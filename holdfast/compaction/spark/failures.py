@@ -15,7 +15,7 @@ from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untype
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from holdfast.compaction.errors import CompactionError
+from holdfast.compaction.errors import OTHER_JOB, CompactionError
 from holdfast.compaction.machine import full_places
 from holdfast.compaction.spark.java_process import LastWords
 
@@ -28,11 +28,14 @@ _JAVA_END_TIMEOUT_S: Final = 5.0
 #: Spark's own words for workers of Python that are gone, or never came; and where it starts them and talks to them.
 _WORKER_ENDED: Final = re.compile(r"Python worker (exited unexpectedly|failed to connect back)")
 _WORKER_LOST: Final = re.compile(r"at org\.apache\.spark\.api\.python\.PythonWorkerFactory")
+_SHELL_SIGNAL: Final = 128
 #: The kernel says nothing to whom it kills, and all to its own log.
 _WHO_KILLED: Final = "where it was killed for want of memory, the kernel's log (`dmesg`) has a line for it"
 #: Java's words and the system's for a file system without room, or for a user whose share of it is used up.
 _NO_ROOM: Final = re.compile(r"No space left on device|Disk quota exceeded|There is not enough space", re.IGNORECASE)
 _NO_ROOM_FOR: Final = "Make room there, or name another directory: {}"
+#: Spark's words where another query has written to the checkpoint.
+_CONCURRENT: Final = re.compile(r"CONCURRENT_STREAM_LOG_UPDATE|Multiple streaming (jobs|queries)")
 _TRACEBACK: Final = "Traceback (most recent call last):"
 _CAUSE: Final = re.compile(r"^Caused by: (.*)$", re.MULTILINE)
 #: The words of Kafka's consumer for a record batch that it cannot parse; they do not always name the offset.
@@ -99,8 +102,10 @@ def explain(error: BaseException, java: JavaEnd) -> CompactionError:
         # The text of an exception of Java's comes from Java.
         error = no_answer
     code = _exit_code(java.process)
-    if code in (-signal.SIGKILL, -signal.SIGTERM):
-        return CompactionError(f"Java was killed by {signal.Signals(-code).name}; {_WHO_KILLED}.")
+    if code == -signal.SIGTERM:
+        return CompactionError("Java was ended by SIGTERM, which the kernel does not send.")
+    if code == -signal.SIGKILL:
+        return CompactionError(f"Java was killed by SIGKILL; {_WHO_KILLED}.")
     if code is not None:
         said = java.said.after_the_end() if java.said is not None else ""
         return CompactionError(f"Java ended ({_end_text(code)}){said}.")
@@ -121,6 +126,8 @@ def _explain_spark(error: PySparkException | Py4JJavaError, java: JavaEnd) -> st
 
 def _cannot_go_on(error: BaseException, trace: str, places: Mapping[str, Path]) -> str:
     """Return why Spark cannot go on, with the directory that is full where there is no room."""
+    if _CONCURRENT.search(trace) is not None:
+        return OTHER_JOB.format("compaction.checkpoint.dir")
     line = f"Spark cannot go on: {reason(error)}"
     if _NO_ROOM.search(trace) is None:
         return f"{line}."
@@ -155,9 +162,11 @@ def _exit_code(java: Popen[bytes] | None) -> int | None:
     if java is None:
         return None
     try:
-        return java.wait(_JAVA_END_TIMEOUT_S)
+        code = java.wait(_JAVA_END_TIMEOUT_S)
     except TimeoutExpired:
         return None
+    # A Java that ends in order at SIGTERM gives the number as shells do.
+    return -signal.SIGTERM if code == _SHELL_SIGNAL + signal.SIGTERM else code
 
 
 def _end_text(code: int) -> str:

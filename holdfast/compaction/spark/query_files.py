@@ -77,6 +77,17 @@ class QueryFiles:
         self.directory.remove(name)
         return f"{self.directory.path}/{name}"
 
+    def state_partitions(self) -> int | None:
+        """Return the partitions of the state, which are fixed with the checkpoint; None: there is none, or it does not say."""
+        numbers = self._batches("offsets")
+        if not numbers:
+            return None
+        try:
+            text = self.directory.read_text(f"{_CHECKPOINT}/offsets/{numbers[-1]}") or ""
+            return int(json.loads(text.splitlines()[1])["conf"]["spark.sql.shuffle.partitions"])
+        except (ValueError, TypeError, LookupError):
+            return None
+
     def next_offsets(self, topic: str) -> dict[int, int]:
         """Return the offset that comes next of each partition of a topic, after the newest batch that Spark has finished.
 

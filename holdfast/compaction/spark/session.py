@@ -89,6 +89,9 @@ def session_properties(config: CompactionConfig) -> dict[str, str]:
             "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
         ),
         "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+        # All state of a Java shares one cache and its buffers, which else grow with the partitions of the state.
+        "spark.sql.streaming.stateStore.rocksdb.boundedMemoryUsage": "true",
+        "spark.sql.streaming.stateStore.rocksdb.maxMemoryUsageMB": "256",
         "spark.sql.streaming.minBatchesToRetain": "10",
         # A batch is kept for seconds, in which compressing it costs more than it saves.
         "spark.sql.inMemoryColumnarStorage.compressed": "false",

@@ -34,6 +34,21 @@ class JobMetrics:
         self._stopped = gauge(
             "compaction_partitions_stopped", "Log partitions that the job cannot read on; a log line says why."
         )
+        self._state_rows = gauge(
+            "compaction_state_rows",
+            "Rows of the job's state store: one and some buckets of share partitions for each log partition.",
+        )
+        self._state_memory = gauge(
+            "compaction_state_memory_bytes", "Memory of the job's state store, RocksDB's included."
+        )
+        self._state_files = gauge("compaction_state_file_bytes", "Files of the job's state store.")
+        self._state_commit = gauge(
+            "compaction_state_commit_time_ms",
+            "Time that the state store took to commit a batch, all log partitions together.",
+        )
+        self._source = gauge(
+            "compaction_source_time_ms", "Time that Spark's source took to look up what there is to read."
+        )
         self._registry = registry
 
     def take(self, report: BatchReport, progress: RunProgress) -> None:
@@ -50,6 +65,11 @@ class JobMetrics:
         self._keys.value = progress.keys
         self._waiting.value = progress.waiting_count
         self._stopped.value = len(progress.stopped)
+        self._state_rows.value = report.state_rows
+        self._state_memory.value = report.state_memory_bytes
+        self._state_files.value = report.state_file_bytes
+        self._state_commit.value = report.state_commit_ms
+        self._source.value = report.source_ms
         for partition, behind in report.lag.items():
             # Looked up each time: a node that stops serving a log partition removes all series about it.
             self._registry.gauge(

@@ -7,6 +7,7 @@ import json
 import pytest
 
 from holdfast.compaction.progress import RunProgress, from_json, to_json
+from holdfast.compaction.report import progress_fields
 from holdfast.daemon.snapshots.job_metrics import JobMetrics
 from holdfast.metrics.registry import Registry
 from tests.pure.compaction.reports import batch, partition
@@ -39,6 +40,20 @@ def test_a_run_is_the_sum_of_its_batches_and_the_last_of_each_partition() -> Non
     assert [found.log_partition for found in progress.stopped] == [0]
 
 
+#: As Spark says it, without what is not used.
+OF_SPARK = {
+    "durationMs": {"addBatch": 400, "getBatch": 2, "latestOffset": 10, "triggerExecution": 500},
+    "stateOperators": [
+        {"numRowsTotal": 24, "memoryUsedBytes": 5_000, "commitTimeMs": 90, "customMetrics": {"rocksdbSstFileSize": 700}}
+    ],
+}
+
+
+def test_a_batch_of_which_spark_says_little_has_what_it_says() -> None:
+    assert progress_fields({}) == {"source_ms": 0}
+    assert progress_fields({"durationMs": {"latestOffset": 4}, "stateOperators": []}) == {"source_ms": 4}
+
+
 def test_a_recreated_topic_has_none_of_the_keys_of_the_former() -> None:
     progress = RunProgress()
     progress.take(batch(partition(0, live_count=5)))
@@ -51,7 +66,7 @@ def test_metrics_follow_the_reports_and_survive_a_partition_that_is_given_up() -
     metrics, progress = JobMetrics(registry), RunProgress()
     for report in (
         batch(partition(0, cut_at=4), lag={0: 5, 1: 6}),
-        batch(partition(1, stopped_reason="version 9", stopped_offset=3), lag={1: 2}),
+        batch(partition(1, stopped_reason="version 9", stopped_offset=3), lag={1: 2}, **progress_fields(OF_SPARK)),
     ):
         progress.take(report)
         metrics.take(report, progress)
@@ -64,6 +79,11 @@ def test_metrics_follow_the_reports_and_survive_a_partition_that_is_given_up() -
     assert numbers["holdfast_compaction_entries_total"] == 36
     assert numbers["holdfast_compaction_manifests_total"] == 2
     assert numbers["holdfast_compaction_history_rows_total"] == 198
+    assert numbers["holdfast_compaction_state_rows"] == 24
+    assert numbers["holdfast_compaction_state_memory_bytes"] == 5_000
+    assert numbers["holdfast_compaction_state_file_bytes"] == 700
+    assert numbers["holdfast_compaction_state_commit_time_seconds"] == 0.09
+    assert numbers["holdfast_compaction_source_time_seconds"] == 0.012
     assert numbers["holdfast_compaction_share_partitions"] == 40
     assert numbers["holdfast_compaction_cuts_total"] == 1
     assert numbers["holdfast_compaction_partitions_stopped"] == 1

@@ -43,3 +43,9 @@ def test_workers_beside_the_driver_are_forked_with_what_they_need() -> None:
 @pytest.mark.parametrize("master", ["spark://host:7077", None])
 def test_workers_elsewhere_which_have_none_of_our_code_at_first_are_spark_s_own(master: str | None) -> None:
     assert "spark.python.daemon.module" not in properties(master)
+
+
+def test_the_native_memory_of_the_state_has_a_bound() -> None:
+    rocksdb = "spark.sql.streaming.stateStore.rocksdb"
+    assert properties("local[2]")[f"{rocksdb}.boundedMemoryUsage"] == "true"
+    assert properties("local[2]")[f"{rocksdb}.maxMemoryUsageMB"] == "256"

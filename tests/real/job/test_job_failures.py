@@ -16,6 +16,8 @@ import pytest
 
 pytest.importorskip("pyspark")
 
+from structlog.testing import capture_logs
+
 from holdfast.compaction.errors import CompactionError
 from holdfast.compaction.group import topics_of
 from holdfast.compaction.history.writer import HistoryWriter
@@ -262,6 +264,11 @@ async def test_two_jobs_at_once_lose_nothing_and_contradict_each_other_nowhere(
             if number == 3:
                 shutil.rmtree(tmp_path / "second")
             killed.launch()
+        await wait_until(
+            lambda: all("other_job_found" in job.said() for job in reports),
+            "jobs that see each other",
+            SPARK_PATIENCE_S,
+        )
         first_job.kill_group()
         second_job.kill_group()
         await first_job.run_once()
@@ -294,7 +301,10 @@ def test_another_number_of_state_partitions_changes_nothing_with_the_checkpoint_
     other = replace(logs.config, state_partitions=5)
     logs.grow(50)
     logs.end_spark()
-    logs.fold(other)
+    with capture_logs() as said:
+        logs.fold(other)
+    kept = {"event": "state_partitions_kept", "log_level": "warning", "kept": 2, "asked": 5}
+    assert [line for line in said if line["event"] == "state_partitions_kept"] == [kept]
     assert_as_loaded(logs)
     shutil.rmtree(other.checkpoint_dir)
     logs.grow(50)

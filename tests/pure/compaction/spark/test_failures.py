@@ -101,6 +101,13 @@ def test_a_java_that_ended_is_explained_by_its_last_words() -> None:
     assert str(explain(Py4JError("no answer"), silent)) == "Java ended (exit code 3) and said nothing."
 
 
+@pytest.mark.parametrize("script", ["raise SystemExit(143)", "import os; os.kill(os.getpid(), 15)"])
+def test_a_java_that_somebody_ended_is_not_explained_by_memory(script: str) -> None:
+    assert str(explain(Py4JError("no answer"), run_until_its_end(script))) == (
+        "Java was ended by SIGTERM, which the kernel does not send."
+    )
+
+
 def test_lines_of_java_are_passed_on(capfd: pytest.CaptureFixture[str]) -> None:
     run_until_its_end("print('first'); print('second')").said.after_the_end()  # type: ignore[union-attr]
     assert capfd.readouterr().err == "first\nsecond\n"
@@ -207,6 +214,19 @@ def test_a_full_file_system_is_named_with_the_directory_and_its_setting(
     monkeypatch.setattr(failures, "full_places", lambda _: [])
     assert str(explain(OSError(28, "No space left on device"), JavaEnd(None, None, places))).endswith(
         f"directory: compaction.checkpoint.dir ({tmp_path}/checkpoint), compaction.history.dir (/proc)."
+    )
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "[CONCURRENT_STREAM_LOG_UPDATE] Concurrent update to the log. Multiple streaming jobs detected for 3.",
+        "Multiple streaming queries are concurrently using file:/c/offsets",
+    ],
+)
+def test_a_second_job_on_one_checkpoint_is_told_of_the_first(words: str) -> None:
+    assert str(explain(StreamingQueryException(words), NOBODY)) == (
+        "Another job runs with the same compaction.checkpoint.dir; stop one of the two, or give each a checkpoint directory of its own."
     )
 
 

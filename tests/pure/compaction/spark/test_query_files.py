@@ -65,3 +65,10 @@ def test_an_empty_plan_of_a_finished_batch_is_kept_and_named() -> None:
     assert files.remove_empty() == []
     with pytest.raises(DamagedFile, match=r"^/c/query/offsets/0 is damaged .*; stop the job and remove /c,"):
         files.next_offsets(TOPIC)
+
+
+def test_the_partitions_of_the_state_are_those_of_the_checkpoint() -> None:
+    plan = 'v1\n{"conf":{"spark.sql.shuffle.partitions":"8"}}\n{}'
+    assert query_files({"offsets/0": plan})[0].state_partitions() == 8
+    for texts in ({}, {"offsets/0": PLAN}, {"offsets/0": ""}, {"offsets/0": "damaged"}):
+        assert query_files(texts)[0].state_partitions() is None
