@@ -47,19 +47,25 @@ class QueryFiles:
         return self.directory.exists(f"{_CHECKPOINT}/commits/{batch_id}")
 
     def remove_empty(self) -> list[str]:
-        """Remove what a machine that lost its power left without content, of batches that Spark can repeat or plan again.
+        """Remove what a machine that lost its power left without content, so that Spark goes on; returns the paths.
 
-        Returns the paths. A batch whose end is not noted is repeated; one that is not planned is planned again, over the same records
-        or more, of which nothing is written twice.
+        A batch whose end is not noted is repeated, and one that is not planned is planned again, over the same records or more, of
+        which nothing is written twice. Where a batch has lost both, or none is left, the query begins at the log's start.
         """
-        removed = []
-        finished = self._batches("commits")
+        finished, removed = self._batches("commits"), list[int]()
         while finished and self._is_empty("commits", finished[-1]):
-            removed.append(self._remove_batch("commits", finished.pop()))
+            removed.append(finished.pop())
         newest = finished[-1] if finished else -1
         planned = [number for number in self._batches("offsets") if number > newest]
         empty = [number for number in planned if self._is_empty("offsets", number)]
-        return removed + [self._remove_batch("offsets", number) for number in empty]
+        if set(removed) & set(empty) or (not finished and (removed or empty) and planned == empty):
+            self.remove()
+            return [self.directory.path]
+        names = [f"{_CHECKPOINT}/commits/{number}" for number in removed]
+        names += [f"{_CHECKPOINT}/offsets/{number}" for number in empty]
+        for name in names:
+            self.directory.remove(name)
+        return [f"{self.directory.path}/{name}" for name in names]
 
     def _batches(self, kind: str) -> list[int]:
         """Return the numbers of the batches that Spark has a file of this kind about, ascending."""
@@ -71,11 +77,6 @@ class QueryFiles:
         except ValueError:  # it has content, which is damaged
             return False
         return text is not None and not text.strip("\0\n ")
-
-    def _remove_batch(self, kind: str, number: int) -> str:
-        name = f"{_CHECKPOINT}/{kind}/{number}"
-        self.directory.remove(name)
-        return f"{self.directory.path}/{name}"
 
     def state_partitions(self) -> int | None:
         """Return the partitions of the state, which are fixed with the checkpoint; None: there is none, or it does not say."""

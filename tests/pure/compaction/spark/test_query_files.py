@@ -31,8 +31,11 @@ class Files:
             raise ValueError("it does not agree with its checksum")
         return self.texts.get(name)
 
-    def remove(self, name: str) -> None:
-        del self.texts[name]
+    def remove(self, name: str = "") -> None:
+        if name:
+            del self.texts[name]
+        else:
+            self.texts.clear()
 
 
 def query_files(texts: dict[str, str]) -> tuple[QueryFiles, Files]:
@@ -46,8 +49,7 @@ def query_files(texts: dict[str, str]) -> tuple[QueryFiles, Files]:
         ({"offsets/0": PLAN, "commits/0": "v1", "offsets/1": ""}, ["offsets/1"]),
         ({"offsets/0": PLAN, "commits/0": "v1", "offsets/1": "\0" * 90}, ["offsets/1"]),
         ({"offsets/0": PLAN, "commits/0": "v1", "offsets/1": PLAN, "commits/1": ""}, ["commits/1"]),
-        ({"offsets/0": PLAN, "commits/0": "v1", "offsets/1": "", "commits/1": ""}, ["commits/1", "offsets/1"]),
-        ({"offsets/0": ""}, ["offsets/0"]),
+        ({"offsets/0": PLAN, "commits/0": ""}, ["commits/0"]),
         ({"offsets/9": PLAN, "commits/9": "v1", "offsets/10": ""}, ["offsets/10"]),
         ({"offsets/0": PLAN, "commits/0": "v1", "offsets/1": PLAN}, []),
         ({"offsets/0": PLAN, "commits/0": "v1", "offsets/1": "damaged"}, []),
@@ -58,6 +60,20 @@ def test_empty_files_about_batches_that_spark_can_repeat_are_removed(texts: dict
     files, directory = query_files(texts)
     assert files.remove_empty() == [f"/c/query/{name}" for name in removed]
     assert directory.texts.keys() == {f"query/{name}" for name in texts.keys() - set(removed)}
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [
+        {"offsets/0": PLAN, "commits/0": "v1", "offsets/1": "", "commits/1": ""},
+        {"offsets/0": "", "commits/0": ""},
+        {"offsets/0": ""},
+    ],
+)
+def test_a_query_that_lost_plan_and_end_of_a_batch_begins_at_the_start_of_the_log(texts: dict[str, str]) -> None:
+    files, directory = query_files(texts)
+    assert files.remove_empty() == ["/c"]
+    assert directory.texts == {}
 
 
 def test_an_empty_plan_of_a_finished_batch_is_kept_and_named() -> None:
