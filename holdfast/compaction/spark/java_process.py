@@ -28,6 +28,8 @@ _EMPTY_WORDS: Final = re.compile(
 _ERROR_WORDS: Final = re.compile(
     r"(?i)\b\w*(Error|Exception)\b|\bfailed\b|cannot|not found|unrecognized|invalid|insufficient"
 )
+#: The last line of a traceback; lines of Spark's own log, which tell that a worker is gone, begin with a date.
+_PYTHON_ERROR: Final = re.compile(r"[A-Za-z_][\w.]*(Error|Exception|Exit|Interrupt)\b")
 _WORDS_LINES_MAX: Final = 3
 _CLOSED: Final = -1
 
@@ -60,8 +62,8 @@ class LastWords:
         return f"; it said last: {words}" if words else " and said nothing"
 
     def so_far(self) -> str:
-        """Return the last error that was said until now, as the middle of a sentence; empty: none."""
-        words = cause_in([line for line in self._lines if _ERROR_WORDS.search(line)][-1:])
+        """Return the last error of a Python that was said until now, as the middle of a sentence; empty: none."""
+        words = cause_in([line for line in self._lines if _PYTHON_ERROR.match(line)][-1:])
         return f", and the last error was: {words}" if words else ""
 
     def _pass_on(self, read_end: int) -> None:

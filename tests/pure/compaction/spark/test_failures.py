@@ -169,13 +169,13 @@ def test_a_worker_that_was_killed_is_named_and_so_is_one_that_did_not_come() -> 
         "where it was killed for want of memory, the kernel's log (`dmesg`) has a line for it."
     )
     end = run_until_its_end(
-        "print('26/11/21 11:30:00 ERROR x: ModuleNotFoundError: No module named numpy'); print('over')"
+        "print('ModuleNotFoundError: No module named numpy'); print('26/11/21 11:30:00 ERROR Query: terminated with error')"
     )
     assert end.said is not None
     end.said.after_the_end()
-    assert (
-        "ended: Python worker exited unexpectedly, and the last error was: 26/11/21 11:30:00 ERROR x: ModuleNotFound"
-        in (str(explain(StreamingQueryException(WORKER_ENDED), end)))
+    assert str(explain(StreamingQueryException(WORKER_ENDED), end)).startswith(
+        "A Python process of Spark ended: Python worker exited unexpectedly, "
+        "and the last error was: ModuleNotFoundError: No module named numpy; "
     )
     lost = JavaFailure(
         Java("java.io.IOException: Stream closed"), "\tat org.apache.spark.api.python.PythonWorkerFactory.a"
