@@ -20,11 +20,12 @@ from holdfast.daemon.topics.state_topic import FIXED_CONFIG
 from holdfast.records.batches import StateBatch
 from holdfast.records.checkpoint import CHECKPOINT_KEY, Checkpoint, encode_checkpoint
 from holdfast.records.codecs import avro
-from holdfast.records.codecs.codec import Codec, decode_record
+from holdfast.records.codecs.codec import Codec, Kind, decode_record
 from holdfast.records.codecs.kafka import COUNT_TAG, FENCES_TAG
 from holdfast.records.fencing import START, step
 from holdfast.records.header import encode_header
 from holdfast.records.keys import SharePartitionKey, format_key, java_string_hash, log_partition
+from holdfast.records.pending_runs import PendingRuns
 from holdfast.records.replay import ShareState, replay
 from holdfast.records.single_object import SingleObject
 from holdfast.records.snapshot_store.entries import DELETED, digest, encode_entry, encode_entry_key
@@ -233,6 +234,21 @@ class CountedReads(dict[str, int]):
 
 def counted(first_offset: int, last_offset: int, delivery_count: int) -> CountedReads:
     return CountedReads(StateBatch(first_offset, last_offset, 0, delivery_count)._asdict())
+
+
+def test_two_kinds_of_readers_find_the_fences_that_the_page_says_where_snapshots_are_not_ours() -> None:
+    """The newest snapshot's own, and the highest of all."""
+    higher = Snapshot(0, 7, 9, 0, 0, 1, 1, (), 9, 7)
+    lower = Snapshot(1, 2, 3, 0, 0, 1, 1, (), 3, 2)
+    pending, states = PendingRuns(1 << 31), list[dict[str, Any]]()
+    for offset, value in enumerate((higher, lower)):
+        run = pending.file(Kind.SNAPSHOT, *encode_record(Codec.AVRO, KEY, value), offset)
+        states.append(example.fold(states[-1] if states else None, "ShareSnapshot", value._asdict()))
+    lazy = pending.fold(run, None)
+    assert lazy is not None
+    assert (lazy.leader_epoch_fence, lazy.state_epoch_fence) == (3, 2)
+    assert [states[-1][fence] for _, fence in example.FENCES] == [9, 7]
+    assert "take the snapshot's fences as they stand" in PAGE
 
 
 @pytest.mark.parametrize("is_wide", [False, True], ids=["one batch", "all batches"])

@@ -178,6 +178,16 @@ def test_the_leader_fence_outlives_an_initialize(is_reloaded: bool) -> None:
     assert world.write(leader_epoch=5).error_code == ErrorCode.NONE
 
 
+def test_a_snapshot_that_a_write_makes_names_the_fence_above_its_stored_epoch() -> None:
+    """A reader that begins at the newest snapshot knows no other fence."""
+    world = known_world(snapshot_update_records_per_snapshot=0)
+    world.initialize(4, 50)
+    world.write(batch(50, 59, 2, 1), leader_epoch=-1)
+    _, snapshot = world.last_record()
+    assert isinstance(snapshot, Snapshot)
+    assert (snapshot.leader_epoch, snapshot.leader_epoch_fence, snapshot.state_epoch_fence) == (0, 5, 4)
+
+
 # ---- Write (§6.2) ----------------------------------------------------------------------------------------------------
 
 
