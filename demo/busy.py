@@ -24,6 +24,8 @@ from holdfast.records.keys import SharePartitionKey, parse_topic_id
 GROUPS: Final = 20
 PARTITIONS: Final = 100
 UPDATES: Final = 20
+#: No leader has read the states, so none is fenced.
+LEADER_EPOCH: Final = 0
 _KAFKA_TIMEOUT_S: Final = 30.0
 
 #: What share partitions were answered: start offset and batches.
@@ -52,7 +54,7 @@ async def write_much(daemon: str, bootstrap_servers: str, name: str) -> Answered
                     # Ten more records are finished, but for one that will be delivered again.
                     first, again = 10 * update, 10 * update + random.randrange(10)
                     batches = (StateBatch(first, first + 9, ACKNOWLEDGED, 1), StateBatch(again, again, AVAILABLE, 2))
-                    writes.append((topic_id, WritePartition(index, STATE_EPOCH, -1, first, 9, batches)))
+                    writes.append((topic_id, WritePartition(index, STATE_EPOCH, LEADER_EPOCH, first, 9, batches)))
                     if update == UPDATES - 1:
                         answered[SharePartitionKey(group, topic_id, index)] = first, batches
                 results += await client.write_many(group, writes)
@@ -78,7 +80,7 @@ async def count_wrong(daemon: str, answered: Answered) -> int:
         groups.setdefault(key.group_id, []).append(key)
     async with connect(daemon, PATIENT) as client:
         for group, keys in groups.items():
-            asked = [(key.topic_id, ReadPartition(key.partition, -1)) for key in keys]
+            asked = [(key.topic_id, ReadPartition(key.partition, LEADER_EPOCH)) for key in keys]
             results: list[ReadResult] = await client.read_many(group, asked)
             for key, found in zip(keys, results, strict=True):
                 start_offset, batches = answered[key]

@@ -63,8 +63,8 @@ async def judge(
     ]
     read_back, is_complete, is_fenced = True, True, False
     for partition, ledger in ledgers.items():
-        found = await client.read(GROUP, topic_id, partition, leader_epoch=-1)
         summary = await client.read_summary(GROUP, topic_id, partition)
+        found = await client.read(GROUP, topic_id, partition, summary.leader_epoch)
         read_back &= (found.start_offset, tuple(found.state_batches)) == (ledger.start_offset, tuple(ledger.batches))
         is_complete &= found.start_offset + summary.delivery_complete_count == len(orders[partition])
     try:

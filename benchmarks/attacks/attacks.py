@@ -110,7 +110,7 @@ class Target:
 
     def big_read(self, number: int = 1) -> bytes:
         """Return the frame of a Read of all big states."""
-        body = share_body(READ, "big", [(self.topic_id, [ReadPartition(n, -1) for n in range(BIG_PARTITIONS)])])
+        body = share_body(READ, "big", [(self.topic_id, [ReadPartition(n, 0) for n in range(BIG_PARTITIONS)])])
         return frames.encode_request(READ, 0, number, b"attack", body)
 
 

@@ -39,6 +39,8 @@ from holdfast.records.batches import ACKNOWLEDGED, StateBatch
 
 MECHANISM: Final = SCRAM_SHA_256
 VERSIONS: Final = {INITIALIZE: 0, READ: 0, WRITE: 1, 86: 0, 87: 1}
+#: Above every fence; a Write raises none.
+EPOCH_MAX: Final = (1 << 31) - 1
 #: Between two Writes of the healthy client.
 _PAUSE_S: Final = 0.01
 _TIMEOUT_S: Final = 20.0
@@ -50,8 +52,8 @@ def share_body(api_key: int, group: str, topics: Sequence[tuple[bytes, Sequence[
 
 
 def write_one(partition: int, batches: Sequence[tuple[int, int, int, int]], start: int = -1) -> WritePartition:
-    """Return a Write of a share partition that checks no epoch."""
-    return WritePartition(partition, -1, -1, start, -1, tuple(StateBatch(*batch) for batch in batches))
+    """Return a Write of a share partition whose epochs are above every fence."""
+    return WritePartition(partition, EPOCH_MAX, EPOCH_MAX, start, -1, tuple(StateBatch(*batch) for batch in batches))
 
 
 class Way(NamedTuple):

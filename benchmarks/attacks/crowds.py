@@ -125,13 +125,13 @@ async def pipelined_admin(target: Target) -> str:
 
 async def same_read(target: Target) -> str:
     """A Read that names one big share partition 20,000 times."""
-    asked = [ReadPartition(0, -1)] * _MANY
+    asked = [ReadPartition(0, 0)] * _MANY
     return await target.send_alone(READ, 0, share_body(READ, "big", [(target.topic_id, asked)]))
 
 
 async def same_topics(target: Target) -> str:
     """A Read that names the topic 20,000 times, with a big share partition each."""
-    topics = [(target.topic_id, [ReadPartition(n % BIG_PARTITIONS, -1)]) for n in range(_MANY)]
+    topics = [(target.topic_id, [ReadPartition(n % BIG_PARTITIONS, 0)]) for n in range(_MANY)]
     return await target.send_alone(READ, 0, share_body(READ, "big", topics))
 
 

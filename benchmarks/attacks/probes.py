@@ -37,8 +37,8 @@ SECRET_GROUP: Final = "healthy"
 _NO_GROUP: Final = "nobodys"
 _PARTITIONS: Final[dict[int, PartitionRequest]] = {
     INITIALIZE: InitializePartition(0, 1, 0),
-    READ: ReadPartition(0, -1),
-    WRITE: WritePartition(0, 1, -1, 0, -1, (StateBatch(0, 1, 2, 1),)),
+    READ: ReadPartition(0, 0),
+    WRITE: WritePartition(0, 1, 0, 0, -1, (StateBatch(0, 1, 2, 1),)),
     DELETE: DeletePartition(0),
     SUMMARY: SummaryPartition(0, -1),
 }

@@ -68,7 +68,7 @@ async def without_login(target: Target) -> str:
             caller = await Caller.connect(target.address, context)
             silent.append(caller)
             if number % 2:
-                body = share_body(READ, "secret", [(target.topic_id, [ReadPartition(0, -1)])])
+                body = share_body(READ, "secret", [(target.topic_id, [ReadPartition(0, 0)])])
                 target.count(caller.call_share(READ, body))
                 answered[await _outcome(caller.receive())] += 1
     await asyncio.sleep(Effort.seconds / 2)

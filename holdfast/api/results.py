@@ -27,16 +27,16 @@ class ReadPartition(NamedTuple):
     """One share partition of a ReadShareGroupState request."""
 
     partition: int
-    leader_epoch: int  #: -1: neither check nor raise the fence
+    leader_epoch: int  #: 0 or more
 
 
 class WritePartition(NamedTuple):
     """One share partition of a WriteShareGroupState request."""
 
     partition: int
-    state_epoch: int  #: -1: not checked
-    leader_epoch: int  #: -1: not checked
-    start_offset: int  #: -1: unchanged
+    state_epoch: int  #: 0 or more
+    leader_epoch: int  #: 0 or more
+    start_offset: int  #: below the stored one, as -1 is: unchanged, and so is the count
     delivery_complete_count: int  #: -1: unknown (always in version 0)
     state_batches: Sequence[StateBatch]
 

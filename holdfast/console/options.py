@@ -30,7 +30,7 @@ from holdfast.kafka.discovery.broker_links import broker_links
 from holdfast.kafka.discovery.links import Links
 from holdfast.kafka.errors import ConnectionFailed, PropertyRefused
 from holdfast.kafka.protocol.error_codes import error_name
-from holdfast.records.batches import StateBatch
+from holdfast.records.batches import OFFSET_MAX, StateBatch
 from holdfast.records.errors import InvalidKey
 from holdfast.records.keys import parse_topic_id
 
@@ -53,7 +53,11 @@ OFFSET_OR_NONE: Final = click.IntRange(-1, INT64_MAX)
 PARTITION: Final = click.IntRange(0, INT32_MAX)
 OFFSET: Final = click.IntRange(0, INT64_MAX)
 
-_BATCH = re.compile(r"(\d+)(?:-(\d+))?:(\w+):(\d+)")
+#: Digits of a number on the command line, zeros in front included; `int` refuses thousands of them.
+DIGITS_MAX: Final = 100
+_BATCH = re.compile(
+    rf"(\d{{1,{DIGITS_MAX}}})(?:-(\d{{1,{DIGITS_MAX}}}))?:(\w{{1,{DIGITS_MAX}}}):(\d{{1,{DIGITS_MAX}}})"
+)
 _STATES = {name: state for state, name in STATE_NAMES.items()}
 
 #: What to do about an error of the coordinator, by its name.
@@ -207,7 +211,7 @@ def split_key(text: str) -> tuple[str, str, int]:
     pieces = text.rsplit(":", 2)
     if len(pieces) < 3 or not pieces[0] or not (pieces[2].isascii() and pieces[2].isdecimal()):
         raise Failure(f"{text!r} is not GROUP:TOPIC:PARTITION, as in orders-workers:orders:0.", Exit.WRONG_USAGE)
-    if int(pieces[2]) > INT32_MAX:
+    if len(pieces[2]) > DIGITS_MAX or int(pieces[2]) > INT32_MAX:
         raise Failure(f"{text!r} names partition {pieces[2]}; the largest is {INT32_MAX}.", Exit.WRONG_USAGE)
     return pieces[0], pieces[1], int(pieces[2])
 
@@ -253,8 +257,8 @@ class BatchType(click.ParamType[StateBatch]):
 def _batch_problem(batch: StateBatch) -> str:
     """Return why no coordinator takes a batch; empty where one may."""
     first_offset, last_offset, delivery_state, delivery_count = batch
-    if last_offset > INT64_MAX:
-        return f"the largest offset is {INT64_MAX}"
+    if last_offset > OFFSET_MAX:
+        return f"the largest offset is {OFFSET_MAX}"
     if last_offset < first_offset:
         return "its last offset is below its first"
     if delivery_state not in STATE_NAMES:

@@ -6,10 +6,15 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Final, NamedTuple
 
-#: Delivery states that are persisted. 1 (acquired) never is, 3 is reserved; 2 and 4 are terminal.
+#: Delivery states that are persisted; 1 (acquired) never is. 2 and 4 are terminal: what is archiving is on its way to a topic of
+#: dead letters, and archived when it is there (KIP-1191).
 AVAILABLE: Final = 0
 ACKNOWLEDGED: Final = 2
+ARCHIVING: Final = 3
 ARCHIVED: Final = 4
+
+#: Highest offset that a batch may cover, so that each has one after it.
+OFFSET_MAX: Final = (1 << 63) - 2
 
 
 class StateBatch(NamedTuple):

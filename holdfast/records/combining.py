@@ -1,8 +1,8 @@
 """How the batches of a state and of a write become one list.
 
 The rule is simple: for every offset at or above the start offset, the highest (delivery count, delivery state) of all
-batches that cover it wins; there is no notion of "newer". The *shape* of the result is Apache Kafka's (4.3.1),
-because snapshots must be equal byte by byte:
+batches that cover it wins; there is no notion of "newer". What touches and is equal is one batch, so the winners have
+one *shape*, which is that of Apache Kafka 4.4.0: snapshots must be equal byte by byte. (4.3.1 joined most of them.)
 
     Put all batches in order of (first, last, count, state). Take the lowest, p, and look at the next, c.
 
@@ -15,9 +15,9 @@ because snapshots must be equal byte by byte:
     p ───               neither overlap nor join: p is final, go on with c
             c ───
 
-A final batch is not looked at again, so two final batches may touch and be equal. Where no such pair exists, a list
-is *settled*. The time is quadratic in how many batches overlap at one offset. Batches of a broker hardly overlap; where
-a client sends thousands that all do, the winners are the same and the shape is the smallest there is.
+Final batches that touch and are equal are joined at the end. A list in this shape is *settled*. The time is quadratic in
+how many batches overlap at one offset. Batches of a broker hardly overlap; where a client sends thousands that all do,
+`_sweep` finds the same.
 """
 
 from __future__ import annotations
@@ -130,17 +130,15 @@ def _replaces_last(current: Sequence[StateBatch], incoming: Sequence[StateBatch]
 
 def _splice(
     current: Sequence[StateBatch], incoming: Sequence[StateBatch], first_offset: int, last_offset: int
-) -> tuple[StateBatch, ...]:
+) -> SettledBatches:
     """Return settled batches with others that cover no more than these offsets, both inclusive.
 
-    current   ──── ──── ──── ────     what `incoming` neither overlaps nor touches stays what it is, for the algorithm
-    incoming          ───             would pass over it
+    current   ──── ──── ──── ────     what `incoming` neither overlaps nor touches stays what it is
+    incoming          ───
     """
     low = bisect_left(current, first_offset - 1, key=_LAST_OFFSET)
     high = bisect_right(current, last_offset + 1, low, key=_FIRST_OFFSET)
-    middle = _settle([*current[low:high], *incoming])
-    combined = (*current[:low], *middle, *current[high:])
-    return SettledBatches(combined) if type(middle) is SettledBatches else combined
+    return SettledBatches((*current[:low], *_settle([*current[low:high], *incoming]), *current[high:]))
 
 
 def _cut(batches: Sequence[StateBatch], start_offset: int) -> Sequence[StateBatch]:
@@ -180,7 +178,7 @@ def _is_settled(batches: Sequence[StateBatch]) -> bool:
 
 
 def _settle(batches: list[StateBatch]) -> tuple[StateBatch, ...]:
-    """Return `batches` in the shape that the head of this module describes, marked as settled where they are."""
+    """Return `batches` in the shape that the head of this module describes; a lone one that covers no offset stays as it is."""
     if len(batches) < 2:
         return SettledBatches(batches) if _is_settled(batches) else tuple(batches)
     # Kafka's order puts the count before the state, which is also the order of priority.
@@ -216,11 +214,23 @@ def _settle(batches: list[StateBatch]) -> tuple[StateBatch, ...]:
                 heappush(waiting, (next_last + 1, last, count, state))
             first, last, count, state = next_first, next_last, next_count, next_state
     final.append(make_batch((first, last, state, count)))
-    return SettledBatches(final) if _is_settled(final) else tuple(final)
+    return SettledBatches(final if _is_settled(final) else _join(final))
+
+
+def _join(batches: list[StateBatch]) -> list[StateBatch]:
+    """Return ascending batches without overlaps, those joined that touch and are equal."""
+    joined = batches[:1]
+    for batch in batches[1:]:
+        first, last, state, count = batch
+        if joined[-1][1:] == (first - 1, state, count):
+            joined[-1] = make_batch((joined[-1][0], last, state, count))
+        else:
+            joined.append(batch)
+    return joined
 
 
 def _sweep(batches: list[StateBatch]) -> SettledBatches:
-    """Return `batches` with the same winners, joined wherever they can be, in O(n log n) whatever they are."""
+    """Return the same as `_settle`, in O(n log n) for any batches; at least one of them covers an offset."""
     coming = sorted((batch for batch in batches if batch[0] <= batch[1]), reverse=True)
     # As (-count, -state, last): those that cover `offset` or ended before it, the one of highest priority first.
     covering: list[tuple[int, int, int]] = []

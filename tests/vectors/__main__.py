@@ -1,6 +1,6 @@
 """Compare our answers with recorded ones: `python -m tests.vectors [DIR]`.
 
-Runs every `*.jsonl` file of DIR (by default the ones beside this module), prints the cases of each and the first failures, and ends with
+Runs every `*.jsonl` file in DIR (by default the ones beside this module), prints the cases of each and the first failures, and ends with
 "N passed, N failed". The exit code is 1 when anything failed or nothing was found.
 """
 
@@ -27,7 +27,7 @@ def main(arguments: list[str]) -> int:
     passed = failed = 0
     for report in run_directory(directory):
         steps = f", {report.steps} steps" if report.steps else ""
-        print(f"{report.path.name}: {report.passed} passed{steps}, {len(report.failures)} failed")
+        print(f"{report.path.relative_to(directory)}: {report.passed} passed{steps}, {len(report.failures)} failed")
         for number, failure in report.failures[:_FAILURES_SHOWN_MAX]:
             print(f"  line {number}: {failure[:_FAILURE_LENGTH_MAX]}")
         passed += report.passed

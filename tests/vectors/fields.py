@@ -51,6 +51,10 @@ class Fields:
         """Return a field that not every case has."""
         return self._left.pop(name, default)
 
+    def get(self, name: str, default: Any) -> Any:
+        """Return a field without counting it as checked, or the default where the case has none."""
+        return self._left.get(name, default)
+
     def take_object(self, name: str) -> Fields:
         """Return a field that is an object."""
         return Fields(f"{self.what}.{name}", self.take(name))

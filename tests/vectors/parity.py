@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from holdfast.daemon.share.decisions import ShareShard
+from holdfast.records.batches import StateBatch
 from holdfast.records.redundant_offsets import RedundantOffsetTracker
 from holdfast.records.values import Snapshot
 from holdfast.runtime.state_machine import Decision
@@ -34,3 +37,13 @@ def last_redundant_offset(offsets: RedundantOffsetTracker, offset: int) -> int |
     """
     oldest = offsets.oldest()
     return (offset if oldest is None else oldest[1]) or None
+
+
+def join(batches: Iterable[StateBatch]) -> tuple[StateBatch, ...]:
+    """Return ascending batches, those joined that touch and are equal: Apache Kafka 4.3.1 left some of them as they were."""
+    joined: list[StateBatch] = []
+    for batch in batches:
+        if joined and joined[-1][1:] == (batch.first_offset - 1, *batch[2:]):
+            batch = batch._replace(first_offset=joined.pop().first_offset)
+        joined.append(batch)
+    return tuple(joined)

@@ -30,6 +30,7 @@ CASES: dict[str, Case] = {
     "codec": run_codec,
     "codec_malformed": run_codec_malformed,
     "combiner": run_combiner,
+    "combiner_odd": run_combiner,
     "combiner_tabled": run_combiner,
     "offsets": run_offsets,
     "shard": run_scenario,
@@ -85,8 +86,8 @@ def run_file(path: Path) -> Report:
 
 
 def run_directory(directory: Path) -> Iterator[Report]:
-    """Run every `*.jsonl` file of a directory, by name."""
-    return map(run_file, sorted(directory.glob("*.jsonl")))
+    """Run every `*.jsonl` file of a directory and of those in it, by name."""
+    return map(run_file, sorted(directory.rglob("*.jsonl")))
 
 
 def _lines(path: Path) -> Iterator[tuple[int, str]]:

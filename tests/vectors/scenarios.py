@@ -2,6 +2,9 @@
 
 After each step the answer, the records and the redundant offset are compared. The clock is the step's; the first record of a scenario has
 offset 0 and each further one the next, which is also its position on the timeline.
+
+A scenario of Kafka 4.3.1 is a log of before: its recorded records are replayed in place of those decided now, and every state that they
+lead to is the recorded one. What is decided now may differ where 4.4.0 does, which counts: in a Write, and in a negative epoch.
 """
 
 from __future__ import annotations
@@ -17,8 +20,11 @@ from holdfast.runtime.state_machine import Decision
 from tests.configs import shard_config
 from tests.vectors.cases import take_value
 from tests.vectors.fields import Fields, Mismatch, check
-from tests.vectors.parity import decide_cold_snapshots, last_redundant_offset
+from tests.vectors.parity import decide_cold_snapshots, join, last_redundant_offset
 from tests.world.records import encode_record
+
+#: Their scenarios are logs of before.
+FORMER_VERSIONS = frozenset(("4.3.1",))
 
 
 class Image(dict[bytes, int]):
@@ -34,7 +40,7 @@ class Scenario:
 
     def __init__(self, case: Fields) -> None:
         case.take("id")
-        case.take("kafka")
+        self._is_former = case.take("kafka") in FORMER_VERSIONS
         with case.take_object("config") as fields:
             self._config = shard_config(
                 snapshot_update_records_per_snapshot=fields.take("snapshotUpdateRecordsPerSnapshot"),
@@ -80,9 +86,29 @@ class Scenario:
                 _take_all(response, "deliveryCompleteCount")
                 return
             key = SharePartitionKey(group_id, parse_topic_id(topic_id), partition)
+            is_negative = (
+                any(request.get(name, 0) < 0 for name in ("stateEpoch", "leaderEpoch")) and op != "readSummary"
+            )
             decision = self._decide(op, key, request, now_ms)
-            _check_response(op, decision.response, response)
-        self._append(step, decision)
+            if self._is_former and is_negative:
+                check("error of a negative epoch", decision.response.error_code, ErrorCode.INVALID_REQUEST)
+                check("records of a negative epoch", decision.records, ())
+                self._check_state(op, key, response)
+            else:
+                _check_response(op, decision.response, response)
+        self._append(step, decision, is_differing=self._is_former and (is_negative or op == "write"))
+
+    def _check_state(self, op: str, key: SharePartitionKey, recorded: Fields) -> None:
+        """Compare the state with what a call told of it that is refused now."""
+        _take_all(recorded, "error")
+        if recorded.take("errorCode") or op != "read":
+            _take_all(recorded, "stateEpoch", "startOffset", "stateBatches")
+            return
+        state = self._shard.state.newest(key)
+        assert state is not None
+        check("start offset", state.start_offset, recorded.take("startOffset"))
+        check("state epoch", state.state_epoch, recorded.take("stateEpoch"))
+        check("state batches", join(state.state_batches), join(recorded.take_batches("stateBatches")))
 
     def _decide(self, op: str, key: SharePartitionKey, request: Fields, now_ms: int) -> Decision:
         take, shard = request.take, self._shard
@@ -109,21 +135,23 @@ class Scenario:
             case _:
                 raise Mismatch(f"unknown operation {op}")
 
-    def _append(self, step: Fields, decision: Decision) -> None:
+    def _append(self, step: Fields, decision: Decision, *, is_differing: bool = False) -> None:
         position = len(self._log) - 1
         recorded = [_take_record(fields) for fields in step.take_list("records")]
-        ours = [
-            (position + index, key, _kafkas_fields(value)) for index, (key, value) in enumerate(decision.records, 1)
-        ]
-        check("records", ours, recorded)
-        for offset, (key, value) in enumerate(decision.records, position + 1):
+        records = decision.records
+        if not is_differing:
+            ours = [(offset, key, _kafkas_fields(value)) for offset, (key, value) in enumerate(records, position + 1)]
+            check("records", ours, [(offset, key, _joined(value)) for offset, key, value in recorded])
+        if self._is_former:
+            records = tuple((key, value) for _, key, value in recorded)
+        for offset, (key, value) in enumerate(records, position + 1):
             self._shard.replay(key, value, offset)
         if step.take_if_there("appendFails", False):
             self._shard.revert(position)
             return
-        for offset, (key, value) in enumerate(decision.records, position + 1):
+        for offset, (key, value) in enumerate(records, position + 1):
             self._commit(key, value, offset)
-        self._log += decision.records
+        self._log += records
 
     def _commit(self, key: SharePartitionKey, value: Value, offset: int) -> None:
         key_bytes, value_bytes = encode_record(Codec.KAFKA, key, value)
@@ -175,7 +203,7 @@ def _check_response(op: str, ours: Any, recorded: Fields) -> None:
     check("error code", int(ours.error_code), recorded.take("errorCode"))
     check("error", ErrorCode(ours.error_code).name, recorded.take("error"))
     for name, attribute in _DATA_FIELDS[op].items():
-        value = recorded.take_batches(name) if name == "stateBatches" else recorded.take(name)
+        value = join(recorded.take_batches(name)) if name == "stateBatches" else recorded.take(name)
         check(name, getattr(ours, attribute), value)
 
 
@@ -199,6 +227,11 @@ def _take_record(record: object) -> tuple[int, SharePartitionKey, Value]:
             value = take_value(value_fields)
     check("type", "snapshot" if type(value) is Snapshot else "update", type_name)
     return offset, key, value
+
+
+def _joined(value: Value) -> Value:
+    """Return a recorded value in the shape of 4.4.0, which its own have already."""
+    return None if value is None else value._replace(state_batches=join(value.state_batches))
 
 
 def _kafkas_fields(value: Snapshot | Update | None) -> Value:

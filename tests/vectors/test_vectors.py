@@ -21,8 +21,12 @@ LINES = {
     "shard.jsonl": 30,
     "shard_ext.jsonl": 10,
     "share_key.jsonl": 20,
+    "4.4.0/combiner.jsonl": 2000,
+    "4.4.0/combiner_odd.jsonl": 100,
+    "4.4.0/shard.jsonl": 100,
+    "4.4.0/shard_ext.jsonl": 20,
 }
-STEPS = {"shard.jsonl": 900, "shard_ext.jsonl": 400}
+STEPS = {"shard.jsonl": 900, "shard_ext.jsonl": 400, "4.4.0/shard.jsonl": 3000, "4.4.0/shard_ext.jsonl": 800}
 
 
 @pytest.mark.parametrize("name", sorted(LINES))
@@ -33,26 +37,27 @@ def test_every_line_of_a_file_passes(name: str) -> None:
 
 
 def test_no_file_is_left_out() -> None:
-    assert sorted(path.name for path in DATA.glob("*.jsonl")) == sorted(LINES)
+    assert sorted(str(path.relative_to(DATA)) for path in DATA.rglob("*.jsonl")) == sorted(LINES)
 
 
 @pytest.mark.parametrize(
     ("stem", "known"),
-    [("shard", "shard"), ("shard-2", "shard"), ("shard_ext_b", "shard_ext"), ("combiner_tabled2", "combiner_tabled")],
+    [("shard", "shard"), ("shard-2", "shard"), ("shard_ext_b", "shard_ext"), ("combiner_odd2", "combiner_odd")],
 )
 def test_a_file_is_known_by_the_longest_name_it_begins_with(stem: str, known: str) -> None:
     assert find_case(stem) is CASES[known]
 
 
 def first_case(name: str) -> dict[str, Any]:
-    with (DATA / f"{name}.jsonl").open(encoding="utf-8") as lines:
+    path = DATA / f"{name}.jsonl"
+    with (path if path.exists() else DATA / "4.4.0" / f"{name}.jsonl").open(encoding="utf-8") as lines:
         case = json.loads(next(lines))
     assert isinstance(case, dict)
     return case
 
 
 def outcome(directory: Path, name: str, case: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
-    (directory / f"{name}.jsonl").write_text(json.dumps(case) + "\n", encoding="utf-8")
+    (directory / f"{Path(name).name}.jsonl").write_text(json.dumps(case) + "\n", encoding="utf-8")
     return main([str(directory)]), capsys.readouterr().out
 
 
@@ -99,6 +104,9 @@ def test_one_unknown_file_fails_the_run(tmp_path: Path, capsys: pytest.CaptureFi
         ("shard", ["steps", 3, "response", "stateEpoch"], 7),
         ("shard", ["steps", 3, "records", 0, "value", "leaderEpoch"], 8),
         ("shard", ["steps", 3, "lastRedundantOffset"], 1),
+        ("4.4.0/combiner", ["out", 0, 3], 5),
+        ("4.4.0/shard", ["steps", 4, "records", 0, "value", "startOffset"], -1),
+        ("4.4.0/shard", ["steps", 4, "records", 0, "value", "deliveryCompleteCount"], -1),
     ],
 )
 def test_one_wrong_answer_fails_the_run(

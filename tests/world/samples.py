@@ -10,6 +10,8 @@ OTHER_TOPIC = bytes(range(16, 32))
 UNKNOWN_TOPIC = bytes(16)
 KEY = SharePartitionKey("g1", TOPIC, 7)
 OTHER_KEY = SharePartitionKey("g2", OTHER_TOPIC, 0)
+#: Above every fence; a Write raises none.
+EPOCH_MAX = (1 << 31) - 1
 
 
 def key_of(number: int) -> SharePartitionKey:

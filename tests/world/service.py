@@ -24,7 +24,7 @@ from holdfast.runtime.errors import (
     CoordinatorError,
 )
 from holdfast.runtime.state_machine import Decision, Operation
-from tests.world.samples import OTHER_TOPIC, TOPIC, Image
+from tests.world.samples import EPOCH_MAX, OTHER_TOPIC, TOPIC, Image
 from tests.world.shard import World
 
 PARTITION_COUNT = 4
@@ -32,16 +32,16 @@ CALLS = [INITIALIZE, READ, WRITE, DELETE, SUMMARY]
 
 
 def ask(api_key: int, partition: int, **fields: Any) -> PartitionRequest:
-    """Return what one call asks of a share partition, epochs unchecked unless `fields` says otherwise."""
+    """Return what one call asks of a share partition, by epochs that nothing fences unless `fields` says otherwise."""
     match api_key:
         case 83:
             return InitializePartition(partition, **{"state_epoch": 0, "start_offset": 100, **fields})
         case 84:
-            return ReadPartition(partition, **{"leader_epoch": -1, **fields})
+            return ReadPartition(partition, **{"leader_epoch": 0, **fields})
         case 85:
             unchanged: dict[str, Any] = {
-                "state_epoch": -1,
-                "leader_epoch": -1,
+                "state_epoch": EPOCH_MAX,
+                "leader_epoch": EPOCH_MAX,
                 "start_offset": -1,
                 "delivery_complete_count": -1,
                 "state_batches": (),

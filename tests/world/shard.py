@@ -16,7 +16,7 @@ from holdfast.runtime.state_machine import Decision
 from tests.configs import shard_config
 from tests.shards import states_at
 from tests.world.records import encode_record
-from tests.world.samples import KEY, OTHER_TOPIC, TOPIC, Image
+from tests.world.samples import EPOCH_MAX, KEY, OTHER_TOPIC, TOPIC, Image
 
 #: Offset of the log's first record; nothing may depend on a log that begins at 0.
 LOG_START = 1000
@@ -64,18 +64,24 @@ class World:
     def initialize(self, state_epoch: int = 0, start_offset: int = -1, key: SharePartitionKey = KEY) -> Any:
         return self.run(self.shard.decide_initialize(key, state_epoch, start_offset, self.now_ms))
 
-    def read(self, leader_epoch: int = -1, key: SharePartitionKey = KEY) -> Any:
+    def read(self, leader_epoch: int | None = None, key: SharePartitionKey = KEY) -> Any:
+        if leader_epoch is None:  # the one that is known already, which raises nothing
+            newest = self.shard.state.newest(key)
+            leader_epoch = 0 if newest is None else newest.leader_epoch_fence
         return self.run(self.shard.decide_read(key, leader_epoch, self.now_ms))
 
     def write(
         self,
         *state_batches: StateBatch,
-        state_epoch: int = -1,
-        leader_epoch: int = -1,
-        start_offset: int = -1,
+        state_epoch: int = EPOCH_MAX,
+        leader_epoch: int = EPOCH_MAX,
+        start_offset: int | None = None,
         delivery_complete_count: int = -1,
         key: SharePartitionKey = KEY,
     ) -> Any:
+        if start_offset is None:  # the stored one, as a leader repeats it
+            newest = self.shard.state.newest(key)
+            start_offset = -1 if newest is None else newest.start_offset
         return self.run(
             self.shard.decide_write(
                 key, state_epoch, leader_epoch, start_offset, delivery_complete_count, state_batches, self.now_ms

@@ -11,7 +11,15 @@ from typing import Any, Final
 import click
 
 from holdfast.console.interrupts import set_by
-from holdfast.console.options import INT64_MAX, OFFSET, PARTITION, json_option, kafka_options, kafka_properties
+from holdfast.console.options import (
+    DIGITS_MAX,
+    INT64_MAX,
+    OFFSET,
+    PARTITION,
+    json_option,
+    kafka_options,
+    kafka_properties,
+)
 from holdfast.console.show.output import batch_data, batch_text, print_json, print_table, say, time_text
 from holdfast.console.show.tables import Column
 from holdfast.console.sources.kafka_reader import Stopped
@@ -48,7 +56,7 @@ class TimeType(click.ParamType[int]):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:  # noqa: ANN401
         """Return it in milliseconds since 1970."""
-        if isinstance(value, int) or value.isdecimal():
+        if isinstance(value, int) or (value.isdecimal() and len(value) <= DIGITS_MAX):
             return int(value)
         try:
             time = datetime.fromisoformat(value)

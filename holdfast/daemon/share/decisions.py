@@ -5,7 +5,10 @@
 Two epochs fence, with one owner each: Initialize raises the state epoch, Read the leader epoch, Write neither. A fence is the highest
 epoch ever seen for a share partition; it travels in every snapshot, because Initialize sets the stored leader epoch back to 0.
 
-Source: KIP-932; Apache Kafka 4.3.1's `ShareCoordinatorShard`, as recorded in the shard vectors.
+A Write may be late: what moves in one direction only is decided against the state, and the record holds the outcome. So a record means
+the same whichever version wrote it, and `records.replay` compares nothing.
+
+Source: KIP-932; Apache Kafka 4.4.0's `ShareCoordinatorShard`, as recorded in the shard vectors.
 """
 
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
@@ -17,7 +20,6 @@ from mypy_extensions import mypyc_attr
 from holdfast.api.results import (
     DeleteResult,
     InitializeResult,
-    PartitionResult,
     ReadResult,
     SummaryResult,
     WriteResult,
@@ -25,9 +27,19 @@ from holdfast.api.results import (
 )
 from holdfast.daemon.share.config import ShardConfig
 from holdfast.daemon.share.load import RestoredRuns, ShareLoad
+from holdfast.daemon.share.refusals import (
+    refuse_growth,
+    refuse_leader_epoch,
+    refuse_negative_epoch,
+    refuse_partition,
+    refuse_state_epoch,
+    refuse_uninitialized,
+    refuse_unknown,
+    refuse_write,
+)
 from holdfast.daemon.share.state import ShardState
 from holdfast.kafka.protocol.error_codes import ErrorCode
-from holdfast.records.batches import StateBatch
+from holdfast.records.batches import StateBatch, make_batch
 from holdfast.records.codecs.sizes import (
     BATCH_BYTES_MAX,
     batches_bytes,
@@ -41,7 +53,7 @@ from holdfast.records.replay import ShareState
 from holdfast.records.values import Snapshot, Update
 from holdfast.runtime.state_machine import Decision, StateMachine, make_decision
 
-#: In requests, records and answers: an epoch not to be checked, a start offset not decided or unchanged, an unknown count.
+#: In requests, records and answers: a start offset not decided or unchanged, an unknown count.
 _NONE: Final = -1
 
 _INITIALIZED: Final = InitializeResult()
@@ -148,17 +160,19 @@ class ShareShard(StateMachine):
     def decide_initialize(self, key: SharePartitionKey, state_epoch: int, start_offset: int, now_ms: int) -> Decision:
         """Decide to start over at `start_offset` under `state_epoch`: one snapshot that replaces everything but the fences."""
         if key.partition < 0:
-            return _refuse_partition(InitializeResult, key)
+            return refuse_partition(InitializeResult, key)
+        if state_epoch < 0:
+            return refuse_negative_epoch(InitializeResult, "state", state_epoch)
         state = self.state.timeline.current.get(key)
         snapshot_epoch, leader_epoch_fence, state_epoch_fence = 0, 0, state_epoch
         if state is not None:
-            if _NONE != state_epoch < state.state_epoch_fence:
-                return _refuse_state_epoch(InitializeResult, state_epoch, state)
+            if state_epoch < state.state_epoch_fence:
+                return refuse_state_epoch(InitializeResult, state_epoch, state)
             snapshot_epoch = state.snapshot_epoch + 1
             leader_epoch_fence = max(0, state.leader_epoch_fence)
             state_epoch_fence = max(state_epoch, state.state_epoch_fence)
         if not self._is_known(key):
-            return _refuse_unknown(InitializeResult, key)
+            return refuse_unknown(InitializeResult, key)
         if state is None and (refusal := self._refuse_another(key)) is not None:
             return refusal
         snapshot = Snapshot(
@@ -187,18 +201,26 @@ class ShareShard(StateMachine):
     ) -> Decision:
         """Decide to add `state_batches` and move the start offset: one update, or a snapshot when enough updates lie behind.
 
-        Any -1 means: epochs not checked, start offset unchanged, count unknown. Epochs above the fences are taken and raise nothing.
+        A start offset below the stored one, such as -1, leaves it and the count as they are; at an equal one the count never falls.
+        Epochs above the fences are taken and raise nothing.
         """
         state = self.state.timeline.current.get(key)
-        if state is None:
-            return _refuse_partition(WriteResult, key) if key.partition < 0 else _refuse_uninitialized(WriteResult, key)
-        if _NONE != leader_epoch < state.leader_epoch_fence:
-            return _refuse_leader_epoch(WriteResult, leader_epoch, state)
-        if _NONE != state_epoch < state.state_epoch_fence:
-            return _refuse_state_epoch(WriteResult, state_epoch, state)
+        if leader_epoch < 0 or state_epoch < 0 or state is None:
+            return refuse_write(key, leader_epoch, state_epoch)
+        if leader_epoch < state.leader_epoch_fence:
+            return refuse_leader_epoch(WriteResult, leader_epoch, state)
+        if state_epoch < state.state_epoch_fence:
+            return refuse_state_epoch(WriteResult, state_epoch, state)
         if not self._is_known(key):
-            return _refuse_unknown(WriteResult, key)
-        start = state.start_offset if start_offset == _NONE else start_offset
+            return refuse_unknown(WriteResult, key)
+        # Records hold tuples, and the module in C nothing else.
+        if type(state_batches) is list:
+            state_batches = tuple(map(make_batch, state_batches))
+        start = state.start_offset
+        if start_offset > start:
+            start = start_offset
+        elif start_offset < start or delivery_complete_count < state.delivery_complete_count:
+            delivery_complete_count = state.delivery_complete_count
         totals = self.config.totals
         if (
             state_batches
@@ -217,24 +239,26 @@ class ShareShard(StateMachine):
             snapshot = _snapshot(state, state.leader_epoch, start, delivery_complete_count, state_batches, now_ms)
             return Decision(((key, snapshot),), _WRITTEN)
         # The record holds its batches in order and without overlaps; a lone batch above the start offset already is.
-        if len(state_batches) > 1 or (state_batches and state_batches[0][0] < start_offset):
-            state_batches = combine((), state_batches, start_offset)
-        update = _make_update(
-            (state.snapshot_epoch, state.leader_epoch, start_offset, delivery_complete_count, state_batches)
-        )
+        if len(state_batches) > 1 or (state_batches and state_batches[0][0] < start):
+            state_batches = combine((), state_batches, start)
+        update = _make_update((state.snapshot_epoch, state.leader_epoch, start, delivery_complete_count, state_batches))
         return make_decision((((key, update),), _WRITTEN, False))
 
     def decide_read(self, key: SharePartitionKey, leader_epoch: int, now_ms: int) -> Decision:
         """Decide what a new leader is answered; a `leader_epoch` above the fence is written, so that it fences after a reload too."""
         state = self.state.timeline.current.get(key)
+        if key.partition < 0:
+            return refuse_partition(ReadResult, key)
+        if leader_epoch < 0:
+            return refuse_negative_epoch(ReadResult, "leader", leader_epoch)
         if state is None:
-            return _refuse_partition(ReadResult, key) if key.partition < 0 else _refuse_uninitialized(ReadResult, key)
-        if _NONE != leader_epoch < state.leader_epoch_fence:
-            return _refuse_leader_epoch(ReadResult, leader_epoch, state)
+            return refuse_uninitialized(ReadResult, key)
+        if leader_epoch < state.leader_epoch_fence:
+            return refuse_leader_epoch(ReadResult, leader_epoch, state)
         if not self._is_known(key):
-            return _refuse_unknown(ReadResult, key)
+            return refuse_unknown(ReadResult, key)
         response = make_read_result((0, None, state.state_epoch, state.start_offset, state.state_batches))
-        if leader_epoch == _NONE or leader_epoch == state.leader_epoch_fence:
+        if leader_epoch == state.leader_epoch_fence:
             return make_decision(((), response, False))
         start_offset, delivery_complete_count = state.start_offset, state.delivery_complete_count
         if state.update_count >= self.config.snapshot_update_records_per_snapshot and self._has_room(
@@ -248,9 +272,9 @@ class ShareShard(StateMachine):
     def decide_summary(self, key: SharePartitionKey) -> Decision:
         """Decide what the group coordinator is answered; never writes and checks no epoch."""
         if key.partition < 0:
-            return _refuse_partition(SummaryResult, key)
+            return refuse_partition(SummaryResult, key)
         if not self._is_known(key):
-            return _refuse_unknown(SummaryResult, key)
+            return refuse_unknown(SummaryResult, key)
         state = self.state.timeline.current.get(key)
         if state is None:
             return Decision((), _UNINITIALIZED)
@@ -264,9 +288,9 @@ class ShareShard(StateMachine):
     def decide_delete(self, key: SharePartitionKey) -> Decision:
         """Decide to forget a share partition: one tombstone, or nothing when it is unknown already."""
         if key.partition < 0:
-            return _refuse_partition(DeleteResult, key)
+            return refuse_partition(DeleteResult, key)
         if not self._is_known(key):
-            return _refuse_unknown(DeleteResult, key)
+            return refuse_unknown(DeleteResult, key)
         return Decision(((key, None),) if key in self.state.timeline.current else (), _DELETED)
 
     # ---- maintenance -----------------------------------------------------------------------------------------------
@@ -327,13 +351,13 @@ class ShareShard(StateMachine):
             return None
         after = combine(before, state_batches, start_offset)
         if len(after) > max(count_max, len(before)):
-            return _refuse(key, f"would have more than {count_max} state batches")
+            return refuse_growth(key, f"would have more than {count_max} state batches")
         size = batches_bytes(config.codec, after)
         written = batches_bytes(config.codec, combine((), state_batches, start_offset))
         if size > room and size > batches_bytes(config.codec, before):
-            return _refuse(key, f"would take {size - room} bytes more than one record of the log can have")
+            return refuse_growth(key, f"would take {size - room} bytes more than one record of the log can have")
         if written > room:
-            return _refuse(
+            return refuse_growth(
                 key, f"is given state batches that take {written - room} bytes more than one record can have"
             )
         return None
@@ -394,38 +418,3 @@ def _snapshot(
         max(leader_epoch, state.leader_epoch_fence),
         state.state_epoch_fence,
     )
-
-
-# ---- refusals --------------------------------------------------------------------------------------------------------
-
-_Result = Callable[[int, str], PartitionResult]
-
-
-def _refuse_partition(result: _Result, key: SharePartitionKey) -> Decision:
-    text = f"The partition is {key.partition}; it must be 0 or more."
-    return Decision((), result(ErrorCode.INVALID_REQUEST, text), is_malformed=True)
-
-
-def _refuse_uninitialized(result: _Result, key: SharePartitionKey) -> Decision:
-    text = f"The share partition {key.partition} was never initialized; send InitializeShareGroupState first."
-    return Decision((), result(ErrorCode.INVALID_REQUEST, text))
-
-
-def _refuse_leader_epoch(result: _Result, leader_epoch: int, state: ShareState) -> Decision:
-    text = f"The leader epoch {leader_epoch} is fenced; epoch {state.leader_epoch_fence} is known."
-    return Decision((), result(ErrorCode.FENCED_LEADER_EPOCH, text))
-
-
-def _refuse_state_epoch(result: _Result, state_epoch: int, state: ShareState) -> Decision:
-    text = f"The state epoch {state_epoch} is fenced; epoch {state.state_epoch_fence} is known."
-    return Decision((), result(ErrorCode.FENCED_STATE_EPOCH, text))
-
-
-def _refuse_unknown(result: _Result, key: SharePartitionKey) -> Decision:
-    text = f"The topic has no partition {key.partition} that this node knows of, or Kafka does not let it Describe the topic."
-    return Decision((), result(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, text))
-
-
-def _refuse(key: SharePartitionKey, why: str) -> Decision:
-    text = f"The share partition {key.partition} {why}; move its start offset."
-    return Decision((), WriteResult(ErrorCode.UNKNOWN_SERVER_ERROR, text))

@@ -29,7 +29,7 @@ from holdfast.daemon.internal_errors import InternalErrors
 from holdfast.daemon.share.decisions import ShareShard
 from holdfast.daemon.share.errors import error_of
 from holdfast.kafka.protocol.error_codes import ErrorCode
-from holdfast.records.batches import ACKNOWLEDGED, ARCHIVED, AVAILABLE, StateBatch
+from holdfast.records.batches import ACKNOWLEDGED, ARCHIVED, ARCHIVING, AVAILABLE, OFFSET_MAX, StateBatch
 from holdfast.records.keys import SharePartitionKey
 from holdfast.records.native import twins
 from holdfast.records.replay import replay
@@ -232,7 +232,7 @@ class WriteOperation(ShareOperation):
         """Decide a Write; state batches that mean nothing are malformed."""
         request: WritePartition = self.request
         _, state_epoch, leader_epoch, start_offset, delivery_complete_count, state_batches = request
-        malformed = _find_malformed(state_batches)
+        malformed = find_malformed(state_batches)
         if malformed is not None:
             return _malformed(WriteResult, _bad_batch(malformed))
         if start_offset < -1:
@@ -284,15 +284,25 @@ class PreviewOperation(ShareOperation):
         return Decision((), PreviewResult(code, text, before, after), would_be.is_malformed)
 
     def _decide_call(self, request: PreviewPartition, machine: ShareShard, now_ms: int) -> Decision:
-        call = request.call
+        call, newest = request.call, machine.state.newest(self.key)
+        state_epoch, leader_epoch = (0, 0) if newest is None else (newest.state_epoch_fence, newest.leader_epoch_fence)
         if isinstance(call, WritePartition):
+            call = call._replace(
+                state_epoch=_name_epoch(call.state_epoch, state_epoch),
+                leader_epoch=_name_epoch(call.leader_epoch, leader_epoch),
+            )
             return WriteOperation(self.key, call, self.pending, self.index).decide(machine, now_ms)
         if isinstance(call, InitializePartition):
             return InitializeOperation(self.key, call, self.pending, self.index).decide(machine, now_ms)
         if isinstance(call, ReadPartition):
             # Not as an operation, which reserves room for the batches that it answers, and counts as a write.
-            return machine.decide_read(self.key, call.leader_epoch, now_ms)
+            return machine.decide_read(self.key, _name_epoch(call.leader_epoch, leader_epoch), now_ms)
         return machine.decide_delete(self.key)
+
+
+def _name_epoch(epoch: int, current: int) -> int:
+    """Return the epoch that a previewed call names, where -1, which no call can name, stands for the current one."""
+    return max(0, current) if epoch == -1 else epoch
 
 
 #: Retriable, and each time those that were answered are not requested again.
@@ -303,15 +313,15 @@ def _malformed(result_type: Callable[[int, str], PartitionResult], text: str) ->
     return Decision((), result_type(ErrorCode.INVALID_REQUEST, text), is_malformed=True)
 
 
-def _find_malformed(batches: Sequence[StateBatch]) -> StateBatch | None:
+def find_malformed(batches: Sequence[StateBatch]) -> StateBatch | None:
     """Return the first state batch that means nothing, None where each means something."""
     if _are_well_formed is not None and _are_well_formed(batches):
         return None
     for batch in batches:
         first_offset, last_offset, delivery_state, delivery_count = batch
-        if not 0 <= first_offset <= last_offset or delivery_count < 0:
+        if not 0 <= first_offset <= last_offset <= OFFSET_MAX or delivery_count < 0:
             return batch
-        if delivery_state not in (AVAILABLE, ACKNOWLEDGED, ARCHIVED):
+        if delivery_state not in (AVAILABLE, ACKNOWLEDGED, ARCHIVING, ARCHIVED):
             return batch
     return None
 
@@ -326,8 +336,10 @@ def _bad_batch(batch: StateBatch) -> str:
         fault = "its first offset must be 0 or more"
     elif last_offset < first_offset:
         fault = "its last offset must not be below its first"
+    elif last_offset > OFFSET_MAX:
+        fault = f"its last offset must be {OFFSET_MAX} or less"
     elif delivery_count < 0:
         fault = "its delivery count must be 0 or more"
     else:
-        fault = "its delivery state must be 0 (available), 2 (acknowledged) or 4 (archived)"
+        fault = "its delivery state must be 0 (available), 2 (acknowledged), 3 (archiving) or 4 (archived)"
     return f"The state batch {first_offset}-{last_offset} with state {delivery_state} and count {delivery_count} is malformed: {fault}."

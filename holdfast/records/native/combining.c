@@ -27,6 +27,17 @@ static void insert(Batch *waiting, Py_ssize_t size, Batch batch)
     waiting[at] = batch;
 }
 
+/* Put a final batch after the others, or join it with the last of them; returns how many there are then. */
+static Py_ssize_t put_final(Batch *final, Py_ssize_t made, Batch batch)
+{
+    if (made && is_same(&final[made - 1], &batch) && final[made - 1].last == batch.first - 1) {
+        final[made - 1].last = batch.last;
+        return made;
+    }
+    final[made] = batch;
+    return made + 1;
+}
+
 /* Bring batches into the shape that the head of `combining.py` describes; returns how many there are then, -1 for too many steps. */
 static Py_ssize_t settle(const Batch *batches, Py_ssize_t size, Batch *final, Py_ssize_t final_max)
 {
@@ -48,7 +59,7 @@ static Py_ssize_t settle(const Batch *batches, Py_ssize_t size, Batch *final, Py
         left--;
         /* Behind it, without a gap if it is the same; the last offset there is has none behind. */
         if (next.first > lowest.last && (!same || next.first - 1 > lowest.last)) {
-            final[made++] = lowest;
+            made = put_final(final, made, lowest);
             lowest = next;
         } else if (same) {
             if (next.last > lowest.last)
@@ -60,14 +71,13 @@ static Py_ssize_t settle(const Batch *batches, Py_ssize_t size, Batch *final, Py
             }
         } else {
             if (next.first > lowest.first)
-                final[made++] = (Batch){lowest.first, next.first - 1, lowest.state, lowest.count};
+                made = put_final(final, made, (Batch){lowest.first, next.first - 1, lowest.state, lowest.count});
             if (lowest.last > next.last)
                 insert(waiting, left++, (Batch){next.last + 1, lowest.last, lowest.state, lowest.count});
             lowest = next;
         }
     }
-    final[made++] = lowest;
-    return made;
+    return put_final(final, made, lowest);
 }
 
 /* Find which offsets the batches of a write cover at or above the start offset; returns how many do, -1 for an unusual case. */
@@ -143,7 +153,7 @@ Py_ssize_t find_splice(const Batch *current, Py_ssize_t kept, const Batch *incom
     splice->found = middle;
     if (!is_settled(middle, size)) {
         splice->found = splice->final;
-        if ((size = settle(middle, size, splice->final, 2 * BATCHES_MAX)) < 0 || !is_settled(splice->final, size))
+        if ((size = settle(middle, size, splice->final, 2 * BATCHES_MAX)) < 0)
             return -1;
     }
     splice->low = low;

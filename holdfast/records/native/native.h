@@ -23,6 +23,7 @@
 /* Delivery states that are persisted, as in `batches`. */
 #define AVAILABLE 0
 #define ACKNOWLEDGED 2
+#define ARCHIVING 3
 #define ARCHIVED 4
 
 /* A function of the module that takes a single argument, and one that takes several. */

@@ -91,8 +91,8 @@ PyObject *are_well_formed(PyObject *module, PyObject *held)
     int are_well = Py_IS_TYPE(held, &packed_type);
     for (Py_ssize_t index = 0; are_well && index < Py_SIZE(held); index++) {
         const Batch *batch = &((Packed *)held)->batches[index];
-        are_well = 0 <= batch->first && batch->first <= batch->last && batch->count >= 0 &&
-                   (batch->state == AVAILABLE || batch->state == ACKNOWLEDGED || batch->state == ARCHIVED);
+        are_well = is_plain(batch) && batch->count >= 0 &&
+                   (batch->state == AVAILABLE || batch->state == ACKNOWLEDGED || batch->state == ARCHIVING || batch->state == ARCHIVED);
     }
     return PyBool_FromLong(are_well);
 }

@@ -80,7 +80,7 @@ def test_many_of_anything_are_decoded_in_c(count: int) -> None:
     batches = tuple(StateBatch(2 * n, 2 * n, 2, 1) for n in range(count))
     many: list[tuple[int, StateRequest]] = [
         (share_state.READ, StateRequest("g" * count, [])),
-        (share_state.READ, StateRequest("g", [(TOPIC_ID, [ReadPartition(n, -1) for n in range(count)])])),
+        (share_state.READ, StateRequest("g", [(TOPIC_ID, [ReadPartition(n, 0) for n in range(count)])])),
         (share_state.READ, StateRequest("g", [(TOPIC_ID, [ReadPartition(7, 1 << 30)])] * count)),
         (share_state.WRITE, StateRequest("g", [(TOPIC_ID, [WritePartition(7, 1, -2, -1 << 63, -1, batches)])])),
     ]

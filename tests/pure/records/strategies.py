@@ -29,7 +29,9 @@ values = snapshots | updates
 def close_batches(draw: st.DrawFn) -> StateBatch:
     """Draw a batch of the kind a coordinator persists, close enough to others to meet them often."""
     first = draw(st.integers(0, 24))
-    return StateBatch(first, first + draw(st.integers(0, 8)), draw(st.sampled_from((0, 2, 4))), draw(st.integers(1, 3)))
+    return StateBatch(
+        first, first + draw(st.integers(0, 8)), draw(st.sampled_from((0, 2, 3, 4))), draw(st.integers(1, 3))
+    )
 
 
 batch_lists = st.lists(close_batches(), max_size=7)

@@ -17,7 +17,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.api.share_state import pack_batches
-from holdfast.records.batches import ACKNOWLEDGED, ARCHIVED, AVAILABLE, SettledBatches, StateBatch
+from holdfast.records.batches import (
+    ACKNOWLEDGED,
+    ARCHIVED,
+    ARCHIVING,
+    AVAILABLE,
+    OFFSET_MAX,
+    SettledBatches,
+    StateBatch,
+)
 from holdfast.records.combining import combine, combine_in_python, pack
 from holdfast.records.deliveries import sum_up_deliveries, sum_up_in_python
 from holdfast.records.native import twins
@@ -135,17 +143,19 @@ ASCENDING = st.lists(CROWDED | ANYWHERE, max_size=6).map(lambda batches: combine
 @given(ASCENDING | st.lists(ANYWHERE, max_size=2).map(tuple).map(pack))
 def test_packed_batches_are_looked_through_for_what_means_nothing(batches: Sequence[StateBatch]) -> None:
     mean_something = all(
-        0 <= first <= last and state in (AVAILABLE, ACKNOWLEDGED, ARCHIVED) and count >= 0
+        0 <= first <= last <= OFFSET_MAX and state in (AVAILABLE, ACKNOWLEDGED, ARCHIVING, ARCHIVED) and count >= 0
         for first, last, state, count in batches
     )
     assert twins.are_well_formed(batches) == (mean_something and isinstance(batches, twins.PackedBatches))
 
 
 def test_of_each_field_of_a_batch_a_wrong_value_is_found() -> None:
-    good = (StateBatch(0, 0, 0, 0), StateBatch(1, 2**63 - 1, 4, 2**15 - 1))
+    good = (StateBatch(0, 0, 0, 0), StateBatch(1, OFFSET_MAX, 4, 2**15 - 1))
     assert twins.are_well_formed(packed(good))
     assert twins.are_well_formed(packed(()))
     assert not twins.are_well_formed(good)
+    assert twins.are_well_formed(packed((good[0]._replace(delivery_state=3), good[1])))
+    assert not twins.are_well_formed(packed((good[0], good[1]._replace(last_offset=OFFSET_MAX + 1))))
     for wrong in ({"first_offset": -1}, {"delivery_state": 1}, {"delivery_state": -2}, {"delivery_count": -1}):
         assert not twins.are_well_formed(packed((good[0]._replace(**wrong), good[1])))
 

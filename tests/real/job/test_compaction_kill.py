@@ -78,7 +78,7 @@ async def watched_log_starts(reader: KafkaReader, topic: str) -> AsyncIterator[l
 
 async def read_all(node: NodeProcess, topic_id: bytes) -> list[ReadResult]:
     async with connect(node.address, ONE_TRY) as client:
-        return [await client.read(GROUP, topic_id, partition, leader_epoch=-1) for partition in range(CONNECTIONS)]
+        return [await client.read(GROUP, topic_id, partition, leader_epoch=0) for partition in range(CONNECTIONS)]
 
 
 def read_snapshots(reader: KafkaReader, topic: str, snapshots: str, topic_id: bytes) -> dict[int, ReadResult]:

@@ -52,5 +52,5 @@ async def test_many_share_partitions_and_many_calls_at_once(kafka: str, topic_id
         written = [WritePartition(n, 1, 0, -1, -1, (StateBatch(n, n, 2, 1),)) for n in range(PARTITIONS)]
         results = await client.write_many("many", [(topic_id, each) for each in written])
         assert results == [WriteResult()] * PARTITIONS
-        states = await client.read_many("many", [(topic_id, ReadPartition(n, -1)) for n in range(PARTITIONS)])
+        states = await client.read_many("many", [(topic_id, ReadPartition(n, 0)) for n in range(PARTITIONS)])
         assert states == [ReadResult(0, None, 1, n, (StateBatch(n, n, 2, 1),)) for n in range(PARTITIONS)]

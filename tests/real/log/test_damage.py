@@ -61,7 +61,7 @@ async def write_all(settings: Settings, topic_id: bytes) -> None:
     async with running(settings) as node:
         for partition in range(SHARE_PARTITIONS):
             await node.client.initialize("g", topic_id, partition, 1, 0)
-            await node.client.write("g", topic_id, partition, 1, -1, -1, [StateBatch(7, 7, ACKNOWLEDGED, 1)])
+            await node.client.write("g", topic_id, partition, 1, 0, -1, [StateBatch(7, 7, ACKNOWLEDGED, 1)])
 
 
 @pytest.mark.parametrize(

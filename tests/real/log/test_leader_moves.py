@@ -84,7 +84,7 @@ class Writer:
     async def write(self) -> None:
         """Acknowledge the next offset."""
         batch = StateBatch(self.answered, self.answered, ACKNOWLEDGED, 1 + self.answered % 2)
-        await self._client.write(GROUP, self._topic_id, self._partition, 1, -1, -1, [batch])
+        await self._client.write(GROUP, self._topic_id, self._partition, 1, 0, -1, [batch])
         self.answered += 1
 
     async def run(self) -> None:
@@ -105,7 +105,7 @@ class Writer:
     async def lost(self) -> set[int]:
         """Return the offsets that were answered and are not in the state."""
         answered = self.answered
-        found = await self._client.read(GROUP, self._topic_id, self._partition, leader_epoch=-1)
+        found = await self._client.read(GROUP, self._topic_id, self._partition, leader_epoch=0)
         held = {
             offset
             for first, last, state, count in found.state_batches

@@ -22,6 +22,7 @@ from holdfast.records.batches import ACKNOWLEDGED, StateBatch
 from holdfast.records.keys import SharePartitionKey
 from tests.histories import NEVER, Read, Write, bits, bits_between, register_problem, set_problem, values
 from tests.waiting import PATIENCE_S
+from tests.world.samples import EPOCH_MAX
 
 REGISTERS: Final = "registers"
 SETS: Final = "sets"
@@ -51,7 +52,7 @@ class History:
         batch = StateBatch(value, value, ACKNOWLEDGED, 1)
         start_offset, batches = (value, []) if key.group_id == REGISTERS else (-1, [batch])
         try:
-            await client.write(key.group_id, key.topic_id, key.partition, -1, -1, start_offset, batches)
+            await client.write(key.group_id, key.topic_id, key.partition, EPOCH_MAX, EPOCH_MAX, start_offset, batches)
         except ClientError as error:
             self._note(error, f"write of {value} to {key}", is_patient=is_patient)
             return False
@@ -63,7 +64,7 @@ class History:
         """Read the state; returns whether that was answered with success."""
         began_s = time.monotonic()
         try:
-            state = await client.read(key.group_id, key.topic_id, key.partition, leader_epoch=-1)
+            state = await client.read(key.group_id, key.topic_id, key.partition, leader_epoch=0)
         except ClientError as error:
             self._note(error, f"read of {key}", is_patient=is_patient)
             return False

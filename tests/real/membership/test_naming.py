@@ -22,6 +22,7 @@ from tests.real.nodes import PATIENT_CLIENT, topic_id_of
 from tests.real.running_node import RunningNode, make_settings
 from tests.real.shared_kafka import NewTopicFactory
 from tests.waiting import PATIENCE_MS, PATIENCE_S, wait_until
+from tests.world.samples import EPOCH_MAX
 
 pytestmark = [pytest.mark.real, pytest.mark.pure_build("a load is held by a patch")]
 
@@ -73,7 +74,7 @@ async def until_named(node: RunningNode, keys: dict[int, SharePartitionKey], nod
 async def write_anew(node: RunningNode, key: SharePartitionKey) -> None:
     """Write over a client that knows nothing but one node."""
     async with connect(node.address, PATIENT_CLIENT) as client:
-        await client.write(GROUP, key.topic_id, key.partition, -1, -1, next(_values), [])
+        await client.write(GROUP, key.topic_id, key.partition, EPOCH_MAX, EPOCH_MAX, next(_values), [])
 
 
 async def write_everywhere(nodes: list[RunningNode], keys: dict[int, SharePartitionKey]) -> None:

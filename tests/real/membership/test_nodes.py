@@ -72,7 +72,7 @@ async def write_all(client: Client, topic_id: bytes, turn: int) -> None:
 
 async def read_all(client: Client, topic_id: bytes) -> set[int]:
     """Return how many offsets each partition has, as a set."""
-    found = [await client.read(GROUP, topic_id, partition, leader_epoch=-1) for partition in range(PARTITIONS)]
+    found = [await client.read(GROUP, topic_id, partition, leader_epoch=0) for partition in range(PARTITIONS)]
     return {sum(batch.last_offset - batch.first_offset + 1 for batch in each.state_batches) for each in found}
 
 

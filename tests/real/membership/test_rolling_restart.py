@@ -25,6 +25,7 @@ from tests.real.membership.cluster import LOG_PARTITIONS, Cluster
 from tests.real.nodes import node_processes, topic_id_of
 from tests.real.shared_kafka import NewTopicFactory
 from tests.waiting import PATIENCE_MS, in_patience, wait_until
+from tests.world.samples import EPOCH_MAX
 
 pytestmark = pytest.mark.real
 
@@ -80,7 +81,7 @@ class Caller:
 
     async def _call(self, client: Client) -> None:
         try:
-            await client.write(GROUP, self._key.topic_id, self._key.partition, -1, -1, self.answers, [])
+            await client.write(GROUP, self._key.topic_id, self._key.partition, EPOCH_MAX, EPOCH_MAX, self.answers, [])
         except ClientError as error:
             self._outcomes[error.name if isinstance(error, ShareStateError) else type(error).__name__] += 1
         else:

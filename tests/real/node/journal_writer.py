@@ -23,6 +23,7 @@ from holdfast.client import ClientError, ShareStateError, connect
 from holdfast.records.batches import ACKNOWLEDGED, StateBatch
 from holdfast.records.keys import parse_topic_id
 from tests.real.nodes import ONE_TRY
+from tests.world.samples import EPOCH_MAX
 
 GROUP: Final = "kills"
 
@@ -78,7 +79,7 @@ async def write(
                     note = f"{partition} {offset}\n"
                     os.write(journal, f"s {note}".encode())
                     try:
-                        await client.write(GROUP, topic_id, partition, -1, -1, -1, [batch_of(offset)])
+                        await client.write(GROUP, topic_id, partition, EPOCH_MAX, EPOCH_MAX, -1, [batch_of(offset)])
                     except ClientError as error:
                         event = "o" if isinstance(error, ShareStateError) and error.code in NO_ANSWER else "r"
                         os.write(journal, f"{event} {note}".encode())

@@ -54,7 +54,7 @@ async def test_an_all_zero_topic_id_is_refused_and_disturbs_no_refresh(
 ) -> None:
     async with running(make_settings(kafka, topic)) as node, connect(node.address, ONE_TRY) as client:
         for topic_id in (bytes(16), bytes(15) + b"\x01"):
-            (read,) = await client.read_many(GROUP, [(topic_id, ReadPartition(0, -1))])
+            (read,) = await client.read_many(GROUP, [(topic_id, ReadPartition(0, 0))])
             (deleted,) = await client.delete_many(GROUP, [(topic_id, DeletePartition(0))])
             assert (read.error_code, deleted.error_code) == (
                 ErrorCode.INVALID_REQUEST,

@@ -28,6 +28,7 @@ from tests.real.nodes import ONE_TRY, PATIENT_CLIENT, NodeProcess, node_processe
 from tests.real.quick_java import QUICK_KAFKA
 from tests.real.shared_kafka import NewTopicFactory
 from tests.waiting import PATIENCE_S, wait_until
+from tests.world.samples import EPOCH_MAX
 
 pytestmark = pytest.mark.real
 
@@ -55,7 +56,7 @@ class Writer:
         try:
             while True:
                 batch = StateBatch(self.answered, self.answered, ACKNOWLEDGED, 1)
-                await self._client.write(GROUP, self._topic_id, self._partition, -1, -1, -1, [batch])
+                await self._client.write(GROUP, self._topic_id, self._partition, EPOCH_MAX, EPOCH_MAX, -1, [batch])
                 self.answered += 1
         except ShareStateError as refusal:
             self.refusal = refusal
@@ -69,7 +70,7 @@ async def initialize(node: NodeProcess, topic_id: bytes) -> None:
 
 async def acknowledged(client: Client, topic_id: bytes, partition: int) -> set[int]:
     """Return the offsets that the coordinator holds as acknowledged at their first delivery."""
-    found = await client.read(GROUP, topic_id, partition, leader_epoch=-1)
+    found = await client.read(GROUP, topic_id, partition, leader_epoch=0)
     return {
         offset
         for first, last, state, count in found.state_batches
@@ -83,7 +84,7 @@ async def write_once(
 ) -> ShareStateError | None:
     """Write to the first share partition; returns the error with which that was refused."""
     try:
-        await client.write(GROUP, topic_id, 0, -1, -1, start_offset, batches)
+        await client.write(GROUP, topic_id, 0, EPOCH_MAX, EPOCH_MAX, start_offset, batches)
     except ShareStateError as refusal:
         return refusal
     return None
@@ -91,7 +92,7 @@ async def write_once(
 
 async def write_there(connection: NodeConnection, topic_id: bytes, partition: int, batch: StateBatch) -> int:
     """Write to this very node, coordinator or not; returns the error code of its answer, 0 where it is a success."""
-    requested = StateRequest(GROUP, [(topic_id, [WritePartition(partition, -1, -1, -1, -1, (batch,))])])
+    requested = StateRequest(GROUP, [(topic_id, [WritePartition(partition, EPOCH_MAX, EPOCH_MAX, -1, -1, (batch,))])])
     try:
         answer = await connection.request(WRITE, 1, encode_request(WRITE, 1, requested))
     except Disconnected:
@@ -134,7 +135,7 @@ async def test_a_frozen_node_that_wakes_up_answers_no_write_that_its_successor_d
             held = [await acknowledged(client, topic_id, partition) for partition in range(SHARE_PARTITIONS)]
             for partition in range(SHARE_PARTITIONS):
                 assert set(range(before[partition])) <= held[partition]
-                await client.write(GROUP, topic_id, partition, -1, -1, -1, [THE_SUCCESSORS])
+                await client.write(GROUP, topic_id, partition, EPOCH_MAX, EPOCH_MAX, -1, [THE_SUCCESSORS])
         # These reach the sleeper's sockets after the take-over, and it reads them when it wakes up. A client would look the
         # coordinator up once more as soon as a writer's refusal comes, and be right to write to the successor.
         too_late = [
@@ -166,7 +167,7 @@ async def test_a_frozen_node_that_wakes_up_answers_no_write_that_its_successor_d
 
         async with connect(successor.address, PATIENT_CLIENT) as client:
             for partition in range(SHARE_PARTITIONS):
-                found = await client.read(GROUP, topic_id, partition, leader_epoch=-1)
+                found = await client.read(GROUP, topic_id, partition, leader_epoch=0)
                 assert THE_SUCCESSORS in found.state_batches
                 assert THE_SLEEPERS not in found.state_batches
                 assert held[partition] == await acknowledged(client, topic_id, partition)
@@ -224,7 +225,7 @@ async def test_a_state_that_would_outgrow_the_topic_is_refused_and_harms_nobody_
             else:
                 assert "state batches; move its start offset" in str(refusal)
                 refusals += 1
-        found = await client.read(GROUP, topic_id, 0, leader_epoch=-1)
+        found = await client.read(GROUP, topic_id, 0, leader_epoch=0)
         assert len(found.state_batches) == held > 0
         # As the refusal says: once its start offset moves, the same share partition is written again.
         assert await write_once(client, topic_id, batches, start_offset=2 * held) is None
@@ -267,7 +268,7 @@ async def test_a_node_told_to_stop_answers_what_is_in_flight_and_stops_at_once_w
 
         async def outstanding_write(client: Client) -> "asyncio.Task[object]":
             batch = StateBatch(0, 9, ACKNOWLEDGED, 1)
-            task = asyncio.create_task(client.write(GROUP, topic_id, 0, -1, -1, -1, [batch]))
+            task = asyncio.create_task(client.write(GROUP, topic_id, 0, EPOCH_MAX, EPOCH_MAX, -1, [batch]))
             async with asyncio.timeout(PATIENCE_S), connect(node.address, ONE_TRY) as other:
                 while not any(row["parked"] for row in await other.admin("partitions")):
                     assert not task.done()

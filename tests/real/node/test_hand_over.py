@@ -36,7 +36,7 @@ async def write_until_superseded(node: RunningNode, key: SharePartitionKey) -> t
         while True:
             batch = StateBatch(start_offset, start_offset, ACKNOWLEDGED, 1)
             try:
-                await client.write(key.group_id, key.topic_id, key.partition, 1, -1, start_offset, [batch])
+                await client.write(key.group_id, key.topic_id, key.partition, 1, 0, start_offset, [batch])
             except ShareStateError:
                 return start_offset - 1, answered_s
             start_offset, answered_s = start_offset + 1, time.perf_counter()

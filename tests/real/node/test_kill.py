@@ -48,7 +48,7 @@ async def find_lost(node: NodeProcess, topic_id: bytes, answered: Mapping[int, i
     lost = []
     async with connect(node.address, ONE_TRY) as client:
         for partition, count in answered.items():
-            found = await client.read(GROUP, topic_id, partition, leader_epoch=-1)
+            found = await client.read(GROUP, topic_id, partition, leader_epoch=0)
             held = {
                 StateBatch(offset, offset, batch.delivery_state, batch.delivery_count)
                 for batch in found.state_batches

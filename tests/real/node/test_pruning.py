@@ -42,7 +42,7 @@ async def fill(node: RunningNode, orders: bytes) -> None:
     await asyncio.gather(*(node.client.initialize(GROUP, orders, n, 1, 0) for n in range(SHARE_PARTITIONS)))
     for turn in range(UPDATES):
         batch = StateBatch(turn, turn, ACKNOWLEDGED, 1)
-        await asyncio.gather(*(node.client.write(GROUP, orders, n, 1, -1, turn, [batch]) for n in (0, 1)))
+        await asyncio.gather(*(node.client.write(GROUP, orders, n, 1, 0, turn, [batch]) for n in (0, 1)))
 
 
 async def states(node: RunningNode, orders: bytes) -> list[ReadResult]:

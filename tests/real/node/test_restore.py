@@ -99,7 +99,7 @@ def orders(kafka: str, new_topic: NewTopicFactory) -> bytes:
 
 async def write(node: RunningNode, orders: bytes, turn: int) -> None:
     batch = StateBatch(10 * turn, 10 * turn + 9, ACKNOWLEDGED, 1)
-    await asyncio.gather(*(node.client.write(GROUP, orders, n, 1, -1, -1, [batch]) for n in range(SHARE_PARTITIONS)))
+    await asyncio.gather(*(node.client.write(GROUP, orders, n, 1, 0, -1, [batch]) for n in range(SHARE_PARTITIONS)))
 
 
 async def states(node: RunningNode, orders: bytes) -> list[ReadResult]:

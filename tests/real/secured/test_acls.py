@@ -130,7 +130,7 @@ async def write_until(client: Client, orders: bytes, condition: Callable[[], obj
 async def is_written(client: Client, orders: bytes) -> bool:
     try:
         await client.initialize("group", orders, 0, 1, 10)
-        await client.write("group", orders, 0, 1, -1, 10, [StateBatch(15, 19, ACKNOWLEDGED, 1)])
+        await client.write("group", orders, 0, 1, 0, 10, [StateBatch(15, 19, ACKNOWLEDGED, 1)])
     except ClientError:
         return False
     return True

@@ -66,7 +66,7 @@ def make_orders(secured: SecuredKafka, topic: str) -> bytes:
 
 async def write(node: RunningNode, orders: bytes, offset: int) -> None:
     """Write once, on a connection that tries once."""
-    await node.client.write("group", orders, 0, 1, -1, offset, [StateBatch(offset, offset, ACKNOWLEDGED, 1)])
+    await node.client.write("group", orders, 0, 1, 0, offset, [StateBatch(offset, offset, ACKNOWLEDGED, 1)])
 
 
 @pytest.mark.parametrize("way", SHORT_WAYS)

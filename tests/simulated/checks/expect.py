@@ -24,10 +24,10 @@ def explains(state: ShareState | None, request: PartitionRequest, result: Partit
             return _explains_success(state, request, result)
         case ErrorCode.FENCED_LEADER_EPOCH:
             assert isinstance(request, ReadPartition | WritePartition)
-            return state is not None and -1 != request.leader_epoch < state.leader_epoch_fence
+            return state is not None and request.leader_epoch < state.leader_epoch_fence
         case ErrorCode.FENCED_STATE_EPOCH:
             assert isinstance(request, InitializePartition | WritePartition)
-            return state is not None and -1 != request.state_epoch < state.state_epoch_fence
+            return state is not None and request.state_epoch < state.state_epoch_fence
         case ErrorCode.INVALID_REQUEST:
             return state is None and isinstance(request, ReadPartition | WritePartition)
     return False

@@ -380,8 +380,8 @@ class ClusterLife:
         )
         asked: list[tuple[int, PartitionRequest]] = [
             (INITIALIZE, InitializePartition(partition, 1_000, 0)),
-            (WRITE, WritePartition(partition, 1_000, -1, -1, -1, (StateBatch(0, 9, 2, 1),))),
-            (READ, ReadPartition(partition, -1)),
+            (WRITE, WritePartition(partition, 1_000, 1_000, -1, -1, (StateBatch(0, 9, 2, 1),))),
+            (READ, ReadPartition(partition, 0)),
         ]
         timeline, cluster = self.world.timeline, self.world.cluster
         # Gathering takes as long as answers took lately, so the first answers tell it that all is well again.

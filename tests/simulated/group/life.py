@@ -332,7 +332,7 @@ class GroupLife:
         )
         asked: list[tuple[int, PartitionRequest]] = [
             (INITIALIZE, InitializePartition(partition, 1_000, 0)),
-            (WRITE, WritePartition(partition, 1_000, -1, -1, -1, (StateBatch(0, 9, 2, 1),))),
+            (WRITE, WritePartition(partition, 1_000, 1_000, -1, -1, (StateBatch(0, 9, 2, 1),))),
         ]
         owner = next(node for node in self.world.nodes if node.serves(index))
         answers: list[StateResponse] = []

@@ -28,6 +28,9 @@ PARTITION_COUNT = 4
 #: Drawn from uniformly.
 CALLS = (INITIALIZE,) * 2 + (READ,) * 3 + (WRITE,) * 12 + (DELETE,) + (SUMMARY,) * 2
 
+#: Above every fence; a Write raises none.
+_EPOCH_MAX = (1 << 31) - 1
+
 
 class Clients:
     """Sends requests; every write carries batches of its own, so a state tells which writes are in it."""
@@ -91,7 +94,8 @@ class Clients:
             return InitializePartition(partition, self._state_epoch, random.choice((-1, 0)))
         if api_key == READ:
             self._leader_epoch += random.random() < 0.3
-            return ReadPartition(partition, random.choice((-1, self._leader_epoch, max(0, self._leader_epoch - 1))))
+            # Nothing is known to be below 0, and nothing that is fenced writes: such a Read leaves the log alone.
+            return ReadPartition(partition, random.choice((0, self._leader_epoch, max(0, self._leader_epoch - 1))))
         if api_key == WRITE:
             return self._write(partition)
         return DeletePartition(partition) if api_key == DELETE else SummaryPartition(partition, -1)
@@ -107,8 +111,8 @@ class Clients:
         elif chance < 0.04:
             self._world.count("fault: a malformed write")
             batches = (StateBatch(4 * number + 1, 4 * number, 0, 1),)
-        epoch = -1 if random.random() < 0.7 else max(0, self._state_epoch - random.choice((0, 0, 1)))
-        leader_epoch = -1 if random.random() < 0.7 else max(0, self._leader_epoch - random.choice((0, 0, 1)))
+        epoch = _EPOCH_MAX if random.random() < 0.7 else max(0, self._state_epoch - random.choice((0, 0, 1)))
+        leader_epoch = _EPOCH_MAX if random.random() < 0.7 else max(0, self._leader_epoch - random.choice((0, 0, 1)))
         start_offset = -1 if random.random() < 0.95 else 4 * max(0, number - 15)
         return WritePartition(partition, epoch, leader_epoch, start_offset, random.choice((-1, number)), batches)
 

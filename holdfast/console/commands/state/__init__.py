@@ -7,7 +7,7 @@ import click
 
 from holdfast.api.results import SummaryResult
 from holdfast.client import Client, ShareStateError
-from holdfast.console.commands.state.apply import Named, missing
+from holdfast.console.commands.state.apply import CURRENT_EPOCH, Named, look_at, missing
 from holdfast.console.commands.state.changes import delete, init, raise_leader_epoch, write
 from holdfast.console.lazy_commands import LazyCommands
 from holdfast.console.options import (
@@ -20,6 +20,8 @@ from holdfast.console.options import (
     share_partition_options,
 )
 from holdfast.console.show.output import STATE_NAMES, batch_data, print_facts, print_json, print_table
+from holdfast.records.keys import SharePartitionKey
+from holdfast.records.replay import ShareState
 
 T = TypeVar("T")
 
@@ -40,7 +42,7 @@ def state() -> None:
 @click.option(
     "--leader-epoch",
     type=EPOCH_OR_NONE,
-    default=-1,
+    default=CURRENT_EPOCH,
     show_default=True,
     help="Raises the leader epoch, so that leaders with a lower one are refused; -1 leaves it alone.",
 )
@@ -53,9 +55,9 @@ def read(group: str, topic: str, partition: int, leader_epoch: int, dry_run: boo
     Example: holdfast state read --group orders-workers --topic orders --partition 0
     """
     named = Named(group, topic, partition)
-    if leader_epoch >= 0:
+    if leader_epoch != CURRENT_EPOCH:
         raise_leader_epoch(named, leader_epoch, address, is_dry_run=dry_run)
-    found = _call(address, named, lambda client, topic_id: client.read(group, topic_id, partition, -1))
+    found = _call(address, named, lambda client, topic_id: _read(client, SharePartitionKey(group, topic_id, partition)))
     if as_json:
         batches = [batch_data(batch) for batch in found.state_batches]
         print_json({"state_epoch": found.state_epoch, "start_offset": found.start_offset, "state_batches": batches})
@@ -88,7 +90,7 @@ def summary(group: str, topic: str, partition: int, as_json: bool, address: str)
         found = await client.read_summary(group, topic_id, partition)
         if found == _NO_STATE:
             # Kafka answers so for a share partition without state, too, so a call is made that is refused for such a one.
-            await client.read(group, topic_id, partition, -1)
+            await _read(client, SharePartitionKey(group, topic_id, partition))
         return found
 
     found = _call(address, named, summarize)
@@ -106,6 +108,19 @@ def summary(group: str, topic: str, partition: int, as_json: bool, address: str)
 
 for command in (init, write, delete):
     state.add_command(command)
+
+
+async def _read(client: Client, key: SharePartitionKey) -> ShareState:
+    """Return the newest state of a share partition; a call of Read would need the leader epoch that is current.
+
+    Raises:
+        ShareStateError: it has no state, or is not served.
+    """
+    found, refusal = await look_at(client, key)
+    if refusal is not None:
+        raise refusal
+    assert found is not None
+    return found
 
 
 def _call(address: str, named: Named, call: Callable[[Client, bytes], Awaitable[T]]) -> T:

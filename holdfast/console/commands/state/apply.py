@@ -16,6 +16,9 @@ from holdfast.records.replay import ShareState
 #: Epochs whose option must name the current one, and where a state holds that.
 _CURRENT: Final = {"state_epoch": "state_epoch_fence", "leader_epoch": "leader_epoch_fence"}
 
+#: Stands for the epoch that is current, in what is previewed; no call of the protocol can name it.
+CURRENT_EPOCH: Final = -1
+
 #: What a node answers where it finds no state; with any other error it may not have looked.
 _NEVER_INITIALIZED: Final = "INVALID_REQUEST"
 
@@ -85,8 +88,7 @@ def change(named: Named, manner: Manner, wanted: StateChange, *, may_pass_end: b
 
     async def make(client: Client) -> tuple[ShareState | None, ShareStateError | None]:
         await wanted.make(client, look.key, look.before)
-        answer = await _preview(client, look.key, "read", {"leader_epoch": -1})
-        return state_of(answer["before"]), _error_of(answer)
+        return await look_at(client, look.key)
 
     found, refusal = query_node(manner.address, make)
     if refusal is not None and refusal.name != _NEVER_INITIALIZED:
@@ -99,6 +101,12 @@ def change(named: Named, manner: Manner, wanted: StateChange, *, may_pass_end: b
         for line in describe(look.before, found):
             say(f"  {line}")
     _tell(manner, look.before, found, lost)
+
+
+async def look_at(client: Client, key: SharePartitionKey) -> tuple[ShareState | None, ShareStateError | None]:
+    """Return the newest state of a share partition, raising no epoch of it, and why a Read of it would be refused."""
+    answer = await _preview(client, key, "read", {"leader_epoch": CURRENT_EPOCH})
+    return state_of(answer["before"]), _error_of(answer)
 
 
 def missing(named: Named) -> Failure:
@@ -122,6 +130,7 @@ async def _look(client: Client, named: Named, wanted: StateChange, may_pass_end:
         raise error
     if wanted.call == "write" and before is not None:
         _check_epochs(wanted.fields, before)
+        _check_start_offset(wanted.fields["start_offset"], before.start_offset)
     topic, problem = None, ""
     if wanted.behind_offset > 0 and not may_pass_end:
         topic, problem = await _find_ends(client, key)
@@ -164,6 +173,16 @@ def _check_epochs(fields: Mapping[str, Any], before: ShareState) -> None:
             raise Failure(
                 f"{option} is {fields[name]}, and the current one is {current}; give that, or leave {option} out."
             )
+
+
+def _check_start_offset(wanted: int, current: int) -> None:
+    """Refuse a start offset that a write would leave out without a word."""
+    if -1 < wanted < current:
+        raise Failure(
+            f"--start-offset is {wanted}, and the state begins at {current} already, which a write never takes back; "
+            "`holdfast state init` begins from scratch where it is told to.",
+            Exit.WRONG_USAGE,
+        )
 
 
 def _check_end(look: _Look, named: Named, wanted: StateChange) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import click
 
 from holdfast.client import Client
-from holdfast.console.commands.state.apply import Named, StateChange, change
+from holdfast.console.commands.state.apply import CURRENT_EPOCH, Named, StateChange, change
 from holdfast.console.commands.state.start_offsets import Edge, StartOffset, find_offset
 from holdfast.console.confirmation import Manner, change_options
 from holdfast.console.options import EPOCH_OR_NONE, INT32_MAX, BatchType, share_partition_options
@@ -59,24 +59,32 @@ def init(
 @click.command()
 @share_partition_options
 @click.option(
-    "--state-epoch", type=EPOCH_OR_NONE, default=-1, show_default=True, help="Must be the current one; -1: any."
+    "--state-epoch",
+    type=EPOCH_OR_NONE,
+    default=CURRENT_EPOCH,
+    show_default=True,
+    help="Must be the current one; -1: that.",
 )
 @click.option(
-    "--leader-epoch", type=EPOCH_OR_NONE, default=-1, show_default=True, help="Must be the current one; -1: any."
+    "--leader-epoch",
+    type=EPOCH_OR_NONE,
+    default=CURRENT_EPOCH,
+    show_default=True,
+    help="Must be the current one; -1: that.",
 )
 @click.option(
     "--start-offset",
     type=StartOffset(),
     default=-1,
     show_default=True,
-    help="New first offset: a number, `earliest` or `latest`; -1: unchanged.",
+    help="New first offset: a number, `earliest` or `latest`; it never goes back; -1: unchanged.",
 )
 @click.option(
     "--delivery-complete-count",
     type=EPOCH_OR_NONE,
     default=-1,
     show_default=True,
-    help="Finished records; -1: unknown.",
+    help="Finished records from the start offset on; -1: unknown.",
 )
 @click.option("--batch", "batches", type=BatchType(), multiple=True, help="What became of a range of offsets.")
 @_beyond_option
@@ -93,7 +101,7 @@ def write(
     beyond_the_end: bool,
     manner: Manner,
 ) -> None:
-    """Record what became of ranges of offsets. States are available, acknowledged and archived.
+    """Record what became of ranges of offsets. States are available, acknowledged, archiving and archived.
 
     For every offset the highest delivery count wins, and of equal counts the highest state.
     So a write may change less than it says, or nothing.
@@ -102,11 +110,17 @@ def write(
     """
     if not batches and start_offset == -1:
         raise Failure("There is nothing to write; give --batch or --start-offset.", Exit.WRONG_USAGE)
+    if delivery_complete_count != -1 and start_offset == -1:
+        raise Failure(
+            "--delivery-complete-count counts from a start offset on, so it is taken with one only; give --start-offset.",
+            Exit.WRONG_USAGE,
+        )
     first_offset = find_offset(manner.address, topic, partition, start_offset)
 
     async def make(client: Client, key: SharePartitionKey, seen: ShareState | None) -> object:
         # A leader or an Initialize that came since the look has raised its epoch, and this write is refused.
-        epochs = (-1, -1) if seen is None else (seen.state_epoch_fence, seen.leader_epoch_fence)
+        assert seen is not None
+        epochs = max(0, seen.state_epoch_fence), max(0, seen.leader_epoch_fence)
         return await client.write(
             group, key.topic_id, partition, *epochs, first_offset, batches, delivery_complete_count
         )

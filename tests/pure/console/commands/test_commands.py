@@ -9,9 +9,7 @@ from click.testing import CliRunner
 from holdfast.api import share_state
 from holdfast.api.results import (
     PartitionResult,
-    ReadPartition,
     ReadResult,
-    StateRequest,
     SummaryResult,
 )
 from holdfast.cli import main
@@ -21,6 +19,7 @@ from holdfast.daemon.server.admin import AdminError
 from holdfast.kafka.protocol.error_codes import ErrorCode
 from holdfast.records.batches import ACKNOWLEDGED, AVAILABLE, StateBatch
 from holdfast.records.keys import SharePartitionKey, format_topic_id
+from holdfast.records.replay import ShareState
 from tests.pure.console.conftest import PARTITION, TOPIC_ID, Node, Run
 
 NAMED = ("--group", "g:1", "--topic", "orders", "--partition", "0")
@@ -33,8 +32,14 @@ def answer_reads(api_key: int, key: SharePartitionKey, asked: Any) -> PartitionR
     return ReadResult(0, None, 3, 100, BATCHES)
 
 
+def previewed(state_batches: tuple[StateBatch, ...] = ()) -> dict[str, Any]:
+    """Return what a node answers to the preview of a Read."""
+    state = ShareState(0, 3, 2, 100, 10, 0, 0, state_batches, 5, 3, 1)._asdict()
+    return {"before": state, "after": state, "error": None}
+
+
 def test_a_state_is_read_as_a_table_or_as_json(node: Node, run: Run) -> None:
-    node.service.answer = answer_reads
+    node.answers["state-preview"] = lambda _: previewed(BATCHES)
     table = run("state", "read", *NAMED)
     assert [line.split() for line in table.stdout.splitlines()] == [
         ["state", "epoch", "3"],
@@ -52,7 +57,10 @@ def test_a_state_is_read_as_a_table_or_as_json(node: Node, run: Run) -> None:
             {"first_offset": 110, "last_offset": 110, "delivery_state": "available", "delivery_count": 2},
         ],
     }
-    assert node.service.requests[0] == (share_state.READ, StateRequest("g:1", [(TOPIC_ID, [ReadPartition(0, -1)])]))
+    place = {"group": "g:1", "topic_id": format_topic_id(TOPIC_ID), "partition": 0}
+    # Of a Read with the leader epoch that is current, which raises none.
+    assert ("state-preview", {"call": "read", **place, "leader_epoch": -1}) in node.asked
+    assert node.service.requests == []
     assert (table.stderr, table.exit_code) == ("", Exit.DONE)
 
 
@@ -67,9 +75,11 @@ def test_a_summary_shows_epochs_offset_and_count(node: Node, run: Run) -> None:
 
 
 def test_a_topic_is_given_by_its_name_or_its_id(node: Node, run: Run) -> None:
-    by_id = ("--group", "g", "--topic", format_topic_id(b"\xff" * 16), "--partition", "1")
+    node.answers["state-preview"] = lambda _: previewed()
+    topic_id = format_topic_id(b"\xff" * 16)
+    by_id = ("--group", "g", "--topic", topic_id, "--partition", "1")
     assert run("state", "read", *by_id).exit_code == Exit.DONE
-    assert node.service.requests[0][1].topics[0][0] == b"\xff" * 16
+    assert [asked["topic_id"] for name, asked in node.asked if name == "state-preview"] == [topic_id]
     unknown = run("state", "read", "--group", "g", "--topic", "payments", "--partition", "1")
     assert unknown.exit_code == Exit.NOT_FOUND
     assert unknown.stderr == (
@@ -78,8 +88,9 @@ def test_a_topic_is_given_by_its_name_or_its_id(node: Node, run: Run) -> None:
 
 
 def test_an_error_of_the_coordinator_is_one_sentence_with_the_next_step(node: Node, run: Run) -> None:
-    node.service.answer = lambda *_: ReadResult(74, "The leader epoch 1 is below 5.")
-    refused = run("state", "read", *NAMED)
+    error = {"code": 74, "message": "The leader epoch 1 is below 5."}
+    node.answers["state-preview"] = lambda _: previewed() | {"error": error}
+    refused = run("state", "read", *NAMED, "--leader-epoch", "1")
     assert refused.exit_code == Exit.FAILED
     assert refused.stderr == (
         "Error: FENCED_LEADER_EPOCH (74): The leader epoch 1 is below 5; `holdfast state summary` shows the leader epoch "
@@ -92,17 +103,17 @@ def test_an_error_of_the_coordinator_is_one_sentence_with_the_next_step(node: No
     [
         (("state", "write", *NAMED), "nothing to write"),
         (("state", "write", *NAMED, "--batch", "1-2"), "is not FIRST-LAST:STATE:COUNT"),
-        (("state", "write", *NAMED, "--batch", "1-2:lost:1"), "available, acknowledged, archived"),
+        (("state", "write", *NAMED, "--batch", "1-2:lost:1"), "available, acknowledged, archiving, archived"),
         (("state", "read", *NAMED, "--address", "nowhere"), "is not host:port"),
         (
             ("state", "write", *NAMED, "--batch", "0-9:acknowledged:99999"),
             "'--batch': '0-9:acknowledged:99999': its delivery",
         ),
-        (("state", "write", *NAMED, "--batch", f"0-{1 << 63}:archived:1"), f"the largest offset is {(1 << 63) - 1}"),
+        (("state", "write", *NAMED, "--batch", f"0-{1 << 63}:archived:1"), f"the largest offset is {(1 << 63) - 2}"),
         (("state", "write", *NAMED, "--batch", "9-0:archived:1"), "its last offset is below its first"),
         (
-            ("state", "write", *NAMED, "--batch", "0-9:3:1"),
-            "it is one of 0 (available), 2 (acknowledged), 4 (archived)",
+            ("state", "write", *NAMED, "--batch", "0-9:1:1"),
+            "it is one of 0 (available), 2 (acknowledged), 3 (archiving), 4 (archived)",
         ),
         (("state", "write", *NAMED, "--state-epoch", str(1 << 31)), "'--state-epoch': 2147483648 is not in the range"),
         (
@@ -125,6 +136,10 @@ def test_an_error_of_the_coordinator_is_one_sentence_with_the_next_step(node: No
         (("state", "read", *NAMED, "--leader-epoch", str(1 << 31)), "'--leader-epoch': 2147483648 is not in the range"),
         (("state", "read", *NAMED, "--partition", str(1 << 31)), "'--partition': 2147483648 is not in the range"),
         (("find", "orders:0"), "is not GROUP:TOPIC:PARTITION"),
+        (("find", f"g:orders:{'9' * 5_000}"), "the largest is 2147483647"),
+        (("state", "write", *NAMED, "--batch", f"{'9' * 5_000}:archived:1"), "is not FIRST-LAST:STATE:COUNT"),
+        (("state", "write", *NAMED, "--batch", f"1:{'9' * 5_000}:1"), "is not FIRST-LAST:STATE:COUNT"),
+        (("dump", "t", "--from-time", "9" * 5_000), "is no time"),
         (("find", f"g:orders:{1 << 31}"), "names partition 2147483648; the largest is 2147483647"),
         (("serve", "--set", "listen"), "is not NAME=VALUE"),
         (("serve", "--set", "no_such_setting=1", "--set", "kafka.bootstrap.servers=x:1"), "is no setting"),

@@ -76,7 +76,7 @@ class Holder:
     def begin(self) -> None:
         """Make a state of start offset 100 with two batches."""
         self.call(INITIALIZE, state_epoch=3)
-        self.call(WRITE, state_batches=BATCHES, delivery_complete_count=10)
+        self.call(WRITE, start_offset=100, state_batches=BATCHES, delivery_complete_count=10)
 
     @property
     def state(self) -> ShareState | None:
@@ -106,13 +106,12 @@ def state(holder: Holder) -> Iterator[Run]:
     ("arguments", "lines"),
     [
         (
-            ("write", "--batch", "105-111:available:2", "--delivery-complete-count", "10"),
+            ("write", "--batch", "105-111:available:2"),
             ["offsets 105-109: acknowledged:1 → available:2"],
         ),
         (
             ("write", "--batch", "110-115:acknowledged:2", "--batch", "130:archived:1"),
             [
-                "delivery complete count: 10 → -1 (unknown)",
                 "offsets 110-115: available:2 → acknowledged:2",
                 "offset 130: none → archived:1",
             ],
@@ -124,6 +123,10 @@ def state(holder: Holder) -> Iterator[Run]:
                 "delivery complete count: 10 → 0",
                 "offsets 100-109: acknowledged:1 → behind the start",
             ],
+        ),
+        (
+            ("write", "--start-offset", "100", "--delivery-complete-count", "12", "--batch", "120-129:archiving:3"),
+            ["delivery complete count: 10 → 12", "offsets 120-129: none → archiving:3"],
         ),
         (("read", "--leader-epoch", "7"), ["leader epoch: 0 → 7"]),
     ],
@@ -187,7 +190,7 @@ def test_a_write_that_loses_against_what_is_there_says_that_nothing_changed_and_
     holder: Holder, state: Run
 ) -> None:
     holder.begin()
-    lost = state("write", "--batch", "100-109:available:1", "--delivery-complete-count", "10", "--json")
+    lost = state("write", "--batch", "100-109:available:1", "--json")
     assert (lost.exit_code, lost.stderr.splitlines()) == (
         Exit.DONE,
         [
@@ -263,7 +266,7 @@ FORGOTTEN = "Data goes: what became of offsets 100-119 is forgotten."
             "Data goes: the start offset passes over offsets 110-114, which are not finished and will not be delivered any more.",
         ),
         (
-            ("write", "--start-offset", "90"),
+            ("init", "--state-epoch", "3", "--start-offset", "90"),
             "Data goes: the start offset goes back, so the group gets offsets 90-99 again.",
         ),
     ],
@@ -293,6 +296,36 @@ def test_where_data_goes_somebody_agrees_or_nothing_is_changed(
     assert holder.state != before
 
 
+def test_a_write_that_would_take_the_start_offset_back_is_refused_with_what_does(holder: Holder, state: Run) -> None:
+    holder.begin()
+    before = holder.state
+    refused = state("write", "--start-offset", "99", "--force")
+    assert (refused.exit_code, holder.state) == (Exit.WRONG_USAGE, before)
+    assert refused.stderr.splitlines()[-1] == (
+        "Error: --start-offset is 99, and the state begins at 100 already, which a write never takes back; "
+        "`holdfast state init` begins from scratch where it is told to."
+    )
+
+
+def test_a_count_without_its_start_offset_is_refused(holder: Holder, state: Run) -> None:
+    holder.begin()
+    refused = state("write", "--batch", "120:acknowledged:1", "--delivery-complete-count", "11")
+    assert refused.exit_code == Exit.WRONG_USAGE
+    assert "--delivery-complete-count counts from a start offset on" in refused.stderr
+
+
+def test_a_state_is_read_without_raising_its_leader_epoch_also_after_an_initialize(holder: Holder, state: Run) -> None:
+    holder.begin()
+    holder.call(READ, leader_epoch=5)
+    holder.call(INITIALIZE, state_epoch=4)  # the leader epoch is 0 again, and the fence still 5
+    before = holder.state
+    assert state("read").exit_code == Exit.DONE
+    assert state("write", "--batch", "100:acknowledged:1").exit_code == Exit.DONE
+    assert before is not None
+    assert holder.state is not None
+    assert (holder.state.leader_epoch, holder.state.leader_epoch_fence) == (0, 5)
+
+
 def test_with_force_nobody_is_asked(holder: Holder, state: Run) -> None:
     holder.begin()
     assert state("delete", "--force").exit_code == Exit.DONE
@@ -305,7 +338,7 @@ def test_with_force_nobody_is_asked(holder: Holder, state: Run) -> None:
 @pytest.mark.parametrize(
     "arguments",
     [
-        ("write", "--batch", "0-9223372036854775807:acknowledged:1"),
+        ("write", "--batch", "0-9223372036854775806:acknowledged:1"),
         ("write", "--batch", "200:acknowledged:1"),
         ("write", "--start-offset", "201", "--force"),
         ("init", "--state-epoch", "3", "--start-offset", "201", "--force"),

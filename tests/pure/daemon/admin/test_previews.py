@@ -18,6 +18,7 @@ from holdfast.records.replay import ShareState
 from tests.world.samples import TOPIC
 from tests.world.service import House, ask
 
+#: The epochs that are current, whichever those are.
 UNCHECKED = {"state_epoch": -1, "leader_epoch": -1, "start_offset": -1, "delivery_complete_count": -1}
 BATCHES = [[100, 109, ACKNOWLEDGED, 1], [105, 119, AVAILABLE, 2]]
 
@@ -75,11 +76,14 @@ async def test_what_is_previewed_of_each_call_is_what_it_does() -> None:
     begin = {"state_epoch": 3, "start_offset": 100}
     await world.foretold("initialize", INITIALIZE, begin, begin)
     batches = tuple(StateBatch(*batch) for batch in BATCHES)
-    write = UNCHECKED | {"start_offset": 102}
-    await world.foretold("write", WRITE, write | {"state_batches": batches}, write | {"state_batches": BATCHES})
+    write = {"start_offset": 102}
+    await world.foretold(
+        "write", WRITE, write | {"state_batches": batches}, UNCHECKED | write | {"state_batches": BATCHES}
+    )
     assert world.state is not None
     assert world.state.state_batches[0] == (102, 104, ACKNOWLEDGED, 1), "combined, and cut"
     await world.foretold("read", READ, {"leader_epoch": 5}, {"leader_epoch": 5})
+    await world.foretold("read", READ, {"leader_epoch": 5}, {"leader_epoch": -1})
     await world.foretold("initialize", INITIALIZE, begin, begin)
     assert world.state.leader_epoch_fence == 5
     await world.foretold("delete", DELETE, {}, {})
@@ -99,6 +103,9 @@ async def test_a_preview_counts_as_no_write() -> None:
     ("call", "fields", "code"),
     [
         ("initialize", {"state_epoch": 2, "start_offset": 0}, ErrorCode.FENCED_STATE_EPOCH),
+        ("initialize", {"state_epoch": -1, "start_offset": 0}, ErrorCode.INVALID_REQUEST),
+        ("read", {"leader_epoch": -2}, ErrorCode.INVALID_REQUEST),
+        ("write", UNCHECKED | {"leader_epoch": -2, "state_batches": []}, ErrorCode.INVALID_REQUEST),
         ("write", UNCHECKED | {"state_epoch": 2, "state_batches": []}, ErrorCode.FENCED_STATE_EPOCH),
         ("write", UNCHECKED | {"state_batches": [[9, 0, ACKNOWLEDGED, 1]]}, ErrorCode.INVALID_REQUEST),
         ("write", UNCHECKED | {"partition": 1, "state_batches": []}, ErrorCode.INVALID_REQUEST),

@@ -24,7 +24,7 @@ from holdfast.kafka.protocol.error_codes import ErrorCode
 from holdfast.kafka.protocol.primitives import MalformedBody
 from holdfast.records.batches import StateBatch
 from tests.world.identity.access import OPEN
-from tests.world.samples import OTHER_TOPIC, TOPIC
+from tests.world.samples import EPOCH_MAX, OTHER_TOPIC, TOPIC
 from tests.world.service import House, ask
 from tests.world.serving import FakeService
 
@@ -90,7 +90,7 @@ def parts_of(service: FakeService) -> list[int]:
 
 def test_a_small_request_is_carried_out_in_one_step() -> None:
     service = FakeService()
-    call = Call(service, share_state.READ, [(TOPIC, [ReadPartition(1, -1)])])
+    call = Call(service, share_state.READ, [(TOPIC, [ReadPartition(1, 0)])])
     assert call.steps is None
     assert call.answer() == [(TOPIC, [(1, ReadResult())])]
 
@@ -113,7 +113,11 @@ def test_a_large_request_is_carried_out_in_parts_and_answered_as_one(topics: lis
 def test_a_large_write_is_cut_by_its_batches_too() -> None:
     service = FakeService()
     batches = tuple(StateBatch(n, n, 0, 1) for n in range(600))
-    call = Call(service, share_state.WRITE, [(TOPIC, [WritePartition(n, -1, -1, -1, -1, batches) for n in range(6)])])
+    call = Call(
+        service,
+        share_state.WRITE,
+        [(TOPIC, [WritePartition(n, EPOCH_MAX, EPOCH_MAX, -1, -1, batches) for n in range(6)])],
+    )
     call.run()
     assert parts_of(service) == [2, 2, 2]
 
@@ -175,7 +179,7 @@ def test_a_share_partition_requested_in_two_parts_has_its_first_error_or_its_las
         return ReadResult(ErrorCode.INVALID_REQUEST if is_error else 0, "no" if is_error else None, count[0])
 
     service.answer = answer
-    call = Call(service, share_state.READ, [(TOPIC, [ReadPartition(n % 300, -1) for n in range(600)])])
+    call = Call(service, share_state.READ, [(TOPIC, [ReadPartition(n % 300, 0) for n in range(600)])])
     call.run()
     [(_, results)] = call.answer()
     assert [number for number, _ in results] == list(range(300))
@@ -188,7 +192,7 @@ def test_a_request_with_a_topic_without_partitions_is_answered_with_nothing_howe
     call = Call(
         Ungated(house.service),
         share_state.READ,
-        [(TOPIC, [ReadPartition(n, -1) for n in range(1_000)]), (OTHER_TOPIC, [])],
+        [(TOPIC, [ReadPartition(n, 0) for n in range(1_000)]), (OTHER_TOPIC, [])],
     )
     call.run()
     assert call.answer() == []
@@ -250,7 +254,7 @@ def test_one_share_partition_is_answered_however_large_it_is() -> None:
 
 def test_a_large_answer_is_encoded_in_steps_and_is_the_same() -> None:
     house = big_house(5_000)
-    topics: Topics = [(TOPIC, [ReadPartition(n, -1) for n in range(6)])]
+    topics: Topics = [(TOPIC, [ReadPartition(n, 0) for n in range(6)])]
     call = Call(Ungated(house.service), share_state.READ, topics, "g1")
     (body,) = call.bodies
     assert isinstance(body, Iterator)
@@ -264,7 +268,7 @@ def test_a_large_answer_is_encoded_in_steps_and_is_the_same() -> None:
 def test_an_answer_that_cannot_be_encoded_is_reported_to_the_connection() -> None:
     service = FakeService()
     service.answer = lambda api_key, key, asked: ReadResult(0, None, 1 << 40)
-    call = Call(service, share_state.READ, [(TOPIC, [ReadPartition(1, -1)])])
+    call = Call(service, share_state.READ, [(TOPIC, [ReadPartition(1, 0)])])
     assert call.request.failure is not None
     assert call.bodies == [b""]
 
@@ -282,7 +286,7 @@ def test_more_than_a_request_may_hold_is_refused_while_it_is_decoded(
 ) -> None:
     service = FakeService()
     asked: list[PartitionRequest] = [
-        WritePartition(number, -1, -1, -1, -1, tuple(StateBatch(n, n, 0, 1) for n in range(count)))
+        WritePartition(number, EPOCH_MAX, EPOCH_MAX, -1, -1, tuple(StateBatch(n, n, 0, 1) for n in range(count)))
         for number, count in enumerate(counts)
     ]
 

@@ -11,7 +11,7 @@ from holdfast.records.values import Snapshot, Update
 from holdfast.runtime.state_machine import Decision
 from tests.shards import states_at, summarize
 from tests.vectors.parity import decide_cold_snapshots
-from tests.world.samples import KEY, OTHER_KEY, OTHER_TOPIC, TOPIC, UNKNOWN_TOPIC, batch
+from tests.world.samples import EPOCH_MAX, KEY, OTHER_KEY, OTHER_TOPIC, TOPIC, UNKNOWN_TOPIC, batch
 from tests.world.shard import LOG_START, World, without_counts
 
 KEYS = [KEY._replace(partition=partition) for partition in range(5)]
@@ -214,7 +214,7 @@ def test_queries_see_the_state_at_their_position() -> None:
     world = World()
     world.initialize(3, 100)
     committed = world.position
-    pending = world.shard.decide_write(KEY, -1, -1, 110, 5, (), world.now_ms)
+    pending = world.shard.decide_write(KEY, EPOCH_MAX, EPOCH_MAX, 110, 5, (), world.now_ms)
     for key, value in pending.records:
         world.shard.replay(key, value, committed + 1)
     before, after = world.shard.state.at(committed, KEY), world.shard.state.at(committed + 1, KEY)

@@ -82,10 +82,7 @@ def test_read_and_write_need_an_initialize_before_they_look_at_the_topic(call: C
     [
         (write(state_epoch=2, leader_epoch=4), ErrorCode.FENCED_LEADER_EPOCH),
         (write(state_epoch=2, leader_epoch=5), ErrorCode.FENCED_STATE_EPOCH),
-        (write(state_epoch=2, leader_epoch=-1), ErrorCode.FENCED_STATE_EPOCH),
-        (write(state_epoch=-1, leader_epoch=4), ErrorCode.FENCED_LEADER_EPOCH),
-        (write(state_epoch=-2, leader_epoch=-1), ErrorCode.FENCED_STATE_EPOCH),
-        (write(state_epoch=-1, leader_epoch=-2), ErrorCode.FENCED_LEADER_EPOCH),
+        (write(state_epoch=2, leader_epoch=9), ErrorCode.FENCED_STATE_EPOCH),
         (read(leader_epoch=4), ErrorCode.FENCED_LEADER_EPOCH),
         (initialize(state_epoch=2), ErrorCode.FENCED_STATE_EPOCH),
     ],
@@ -97,6 +94,25 @@ def test_an_epoch_below_its_fence_is_refused_before_the_topic_is_looked_at(call:
     assert decision.response.error_code == error_code
     assert decision.records == ()
     assert not decision.is_malformed
+
+
+@pytest.mark.parametrize("epoch", [-1, -2, -(1 << 31)])
+@pytest.mark.parametrize("partition", [7, 6], ids=["with state", "without"])
+def test_a_negative_epoch_is_refused_before_the_state_is_looked_at(epoch: int, partition: int) -> None:
+    world = known_world()
+    world.shard.on_new_metadata_image(Image({}))
+    for call, which in (
+        (write(state_epoch=epoch), "state"),
+        (write(leader_epoch=epoch), "leader"),
+        (write(state_epoch=epoch, leader_epoch=epoch), "leader"),
+        (read(leader_epoch=epoch), "leader"),
+        (initialize(state_epoch=epoch), "state"),
+    ):
+        decision = call(world.shard, KEY._replace(partition=partition))
+        assert decision.response.error_code == ErrorCode.INVALID_REQUEST
+        assert decision.response.error_message == f"The {which} epoch is {epoch}; it must be 0 or more."
+        assert decision.records == ()
+        assert decision.is_malformed
 
 
 @pytest.mark.parametrize("call", ALL_CALLS)
@@ -113,13 +129,12 @@ def test_a_partition_that_metadata_does_not_hold_is_unknown(call: Call, image: I
     "call",
     [
         *ALL_CALLS,
-        write(state_epoch=-1, leader_epoch=-1),
         write(state_epoch=9, leader_epoch=9),
-        read(leader_epoch=-1),
-        initialize(state_epoch=-1),
+        read(leader_epoch=9),
+        initialize(state_epoch=9),
     ],
 )
-def test_epochs_at_or_above_the_fence_and_minus_one_pass(call: Call) -> None:
+def test_epochs_at_or_above_the_fence_pass(call: Call) -> None:
     assert call(known_world().shard, KEY).response.error_code == ErrorCode.NONE
 
 
@@ -156,13 +171,6 @@ def test_initialize_again_wipes_progress_and_keeps_both_fences() -> None:
     world.now_ms += 5
     assert world.initialize(3, 50) == InitializeResult()
     assert world.last_record() == (KEY, Snapshot(1, 3, 0, 50, 0, NOW_MS + 5, NOW_MS + 5, (), 5, 3))
-
-
-def test_initialize_without_a_state_epoch_stores_it_and_keeps_the_fence() -> None:
-    world = known_world()
-    world.initialize(-1, 50)
-    assert world.last_record() == (KEY, Snapshot(1, -1, 0, 50, 0, NOW_MS, NOW_MS, (), 5, 3))
-    assert world.initialize(2, 50).error_code == ErrorCode.FENCED_STATE_EPOCH
 
 
 @pytest.mark.parametrize("is_reloaded", [False, True])
@@ -208,7 +216,7 @@ def test_the_batches_of_an_update_are_in_order_and_above_its_start_offset() -> N
     world.write(batch(130, 139, 0, 2), batch(95, 119, 0, 1), batch(110, 119, 2, 1), start_offset=100)
     assert world.last_record() == (
         KEY,
-        Update(0, 5, 100, -1, (batch(100, 109, 0, 1), batch(110, 119, 2, 1), batch(130, 139, 0, 2))),
+        Update(0, 5, 100, 0, (batch(100, 109, 0, 1), batch(110, 119, 2, 1), batch(130, 139, 0, 2))),
     )
 
 
@@ -220,13 +228,41 @@ def test_a_lone_batch_is_cut_at_the_start_offset_of_its_write() -> None:
     assert world.last_record() == (KEY, Update(0, 5, 110, -1, ()))
 
 
-def test_an_unchanged_start_offset_is_written_as_minus_one_and_still_cuts_the_state() -> None:
-    world = known_world()
-    world.write(batch(90, 104, 0, 1))
-    assert world.last_record() == (KEY, Update(0, 5, -1, -1, (batch(90, 104, 0, 1),)))
+@pytest.mark.parametrize("start_offset", [-1, 0, 99])
+@pytest.mark.parametrize("limit", [500, 0])
+def test_a_start_offset_never_goes_back_and_a_late_write_leaves_the_count(limit: int, start_offset: int) -> None:
+    world = known_world(snapshot_update_records_per_snapshot=limit)
+    world.write(delivery_complete_count=7)
+    world.write(batch(90, 104, 0, 1), start_offset=start_offset, delivery_complete_count=9)
+    value = world.last_record()[1]
+    assert value is not None
+    assert (value.start_offset, value.delivery_complete_count) == (100, 7)
+    assert value.state_batches == (batch(100, 104, 0, 1),)
     state = world.state()
     assert state is not None
-    assert (state.start_offset, state.state_batches) == (100, (batch(100, 104, 0, 1),))
+    assert (state.start_offset, state.delivery_complete_count) == (100, 7)
+    assert state.state_batches == (batch(100, 104, 0, 1),)
+
+
+@pytest.mark.parametrize("start_offset", [-1, 0, 120])
+def test_any_start_offset_is_larger_than_an_undecided_one(start_offset: int) -> None:
+    world = World()
+    world.initialize(0, -1)
+    world.write(batch(90, 104, 0, 1), start_offset=start_offset, delivery_complete_count=3)
+    kept = (batch(90, 104, 0, 1),) if start_offset < 90 else ()
+    assert world.last_record() == (KEY, Update(0, 0, start_offset, 3, kept))
+
+
+@pytest.mark.parametrize("limit", [500, 0])
+@pytest.mark.parametrize("codec", Codec)
+@pytest.mark.parametrize(
+    "given", [[batch(100, 109, 2, 1)], [[100, 109, 2, 1]], [batch(105, 109, 2, 1), (100, 104, 2, 1)]]
+)
+def test_state_batches_may_come_as_a_list(codec: Codec, limit: int, given: Any) -> None:
+    world = World(codec=codec, snapshot_update_records_per_snapshot=limit)
+    world.initialize(3, 100)
+    assert world.run(world.shard.decide_write(KEY, 3, 5, 100, 10, given, NOW_MS)) == WriteResult()
+    assert world.loaded().read().state_batches == (batch(100, 109, 2, 1),)
 
 
 def test_a_write_with_nothing_new_is_still_written() -> None:
@@ -236,11 +272,29 @@ def test_a_write_with_nothing_new_is_still_written() -> None:
     assert len(world.log) == before + 1
 
 
-def test_the_count_of_finished_deliveries_is_the_requests_even_when_unknown() -> None:
-    world = known_world()
+@pytest.mark.parametrize(
+    ("start_offset", "given", "stored"),
+    [
+        (-1, 9, 7),
+        (99, 9, 7),
+        (99, -1, 7),
+        (100, 9, 9),
+        (100, 5, 7),
+        (100, -1, 7),
+        (101, 9, 9),
+        (101, 5, 5),
+        (101, -1, -1),
+    ],
+)
+@pytest.mark.parametrize("limit", [500, 0])
+def test_the_count_of_finished_deliveries_belongs_to_its_start_offset(
+    limit: int, start_offset: int, given: int, stored: int
+) -> None:
+    world = known_world(snapshot_update_records_per_snapshot=limit)
     world.write(delivery_complete_count=7)
-    world.write(delivery_complete_count=-1)
-    assert world.summarize().delivery_complete_count == -1
+    world.write(start_offset=start_offset, delivery_complete_count=given)
+    assert world.summarize().delivery_complete_count == stored
+    assert world.loaded().summarize().delivery_complete_count == stored
 
 
 @pytest.mark.parametrize("limit", [0, 1, 3, 500])
@@ -259,7 +313,7 @@ def test_a_snapshot_holds_old_and_new_batches_under_the_stored_epochs() -> None:
     world.initialize(3, 100)
     world.read(5)
     world.now_ms += 1
-    world.write(batch(100, 109, 2, 1), state_epoch=9, leader_epoch=7, start_offset=-1, delivery_complete_count=10)
+    world.write(batch(100, 109, 2, 1), state_epoch=9, leader_epoch=7, delivery_complete_count=10)
     assert world.last_record() == (
         KEY,
         Snapshot(1, 3, 5, 100, 10, NOW_MS + 1, NOW_MS + 1, (batch(100, 109, 2, 1),), 5, 3),
@@ -300,7 +354,7 @@ def test_what_a_share_partition_may_grow_to_always_fits_into_one_record(
     refused = None
     for turn in range(1_000):
         batches = tuple(batch(first + 2 * n, first + 2 * n, 2, count) for n in range(turn * 30, turn * 30 + 30))
-        decision = world.shard.decide_write(key, extreme, -1, -1, extreme, batches, NOW_MS)
+        decision = world.shard.decide_write(key, extreme, extreme, first, extreme, batches, NOW_MS)
         if not decision.records:
             refused = decision.response
             break
@@ -317,7 +371,7 @@ def test_what_a_share_partition_may_grow_to_always_fits_into_one_record(
     room = bytes_max - len(raw_key) - len(raw_value)
     assert 0 <= room <= 30 * 25 + 60, "the bound is no estimate"
     # What makes room is taken.
-    assert world.shard.decide_write(key, extreme, -1, first + 1_000, -1, (), NOW_MS).records
+    assert world.shard.decide_write(key, extreme, extreme, first + 1_000, -1, (), NOW_MS).records
 
 
 def test_a_write_whose_own_batches_fit_into_no_record_is_refused_by_name() -> None:
@@ -345,12 +399,11 @@ def test_a_state_that_grew_under_a_larger_bound_is_written_as_updates_until_it_h
 # ---- Read (§6.3) -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("leader_epoch", [-1, 5])
-def test_a_read_without_a_new_leader_epoch_writes_nothing(leader_epoch: int) -> None:
+def test_a_read_without_a_new_leader_epoch_writes_nothing() -> None:
     world = known_world()
     world.write(batch(100, 109, 2, 1), delivery_complete_count=10)
     before = len(world.log)
-    assert world.read(leader_epoch) == ReadResult(0, None, 3, 100, (batch(100, 109, 2, 1),))
+    assert world.read(5) == ReadResult(0, None, 3, 100, (batch(100, 109, 2, 1),))
     assert len(world.log) == before
 
 

@@ -125,7 +125,9 @@ def test_each_share_partition_is_one_operation(house: House, api_key: int, name:
 def test_a_call_reaches_the_shard_of_its_share_partition(house: House, api_key: int, expected: object) -> None:
     house.initialize(3)
     state_batches = (batch(100, 109, 2, 1),)
-    house.call(WRITE, (TOPIC, [ask(WRITE, 3, delivery_complete_count=10, state_batches=state_batches)]))
+    house.call(
+        WRITE, (TOPIC, [ask(WRITE, 3, start_offset=100, delivery_complete_count=10, state_batches=state_batches)])
+    )
     assert house.call(api_key, (TOPIC, [ask(api_key, 3)])) == [(TOPIC, [(3, expected)])]
     assert house.runtime.worlds[house.index(3)].shard.state.share_partition_count() == (api_key != DELETE)
 
@@ -211,7 +213,8 @@ def test_the_answer_to_a_half_done_request_says_what_was_done_and_what_was_not(h
         (batch(-1, 140, 0, 1), "first offset must be 0 or more"),
         (batch(-5, -1, 0, 1), "first offset must be 0 or more"),
         (batch(100, 109, 1, 1), "delivery state must be 0"),
-        (batch(100, 109, 3, 1), "delivery state must be 0"),
+        (batch(100, (1 << 63) - 1, 0, 1), "last offset must be 9223372036854775806 or less"),
+        (batch((1 << 63) - 1, (1 << 63) - 1, 0, 1), "last offset must be 9223372036854775806 or less"),
         (batch(100, 109, -1, 1), "delivery state must be 0"),
         (batch(100, 109, 5, 1), "delivery state must be 0"),
         (batch(100, 109, 0, -1), "delivery count must be 0 or more"),
@@ -231,8 +234,8 @@ def test_a_batch_that_means_nothing_is_refused_by_name_and_at_once(house: House,
     assert decision.records == ()
 
 
-@pytest.mark.parametrize("delivery_state", [0, 2, 4])
-@pytest.mark.parametrize(("first", "last", "count"), [(0, 0, 0), (0, (1 << 63) - 1, 32767)])
+@pytest.mark.parametrize("delivery_state", [0, 2, 3, 4])
+@pytest.mark.parametrize(("first", "last", "count"), [(0, 0, 0), (0, (1 << 63) - 2, 32767)])
 def test_every_batch_that_means_something_is_taken(
     house: House, delivery_state: int, first: int, last: int, count: int
 ) -> None:

@@ -14,7 +14,7 @@ from tests.configs import shard_config
 from tests.simulated.memory_log import MemoryTopic
 from tests.world.node import PartitionsWorld
 from tests.world.process import TICK_MS
-from tests.world.samples import TOPIC, batch
+from tests.world.samples import EPOCH_MAX, TOPIC, batch
 
 WHY_NOT = "allows no more"
 _TICKS_PER_LOOK = LOOK_INTERVAL_MS // TICK_MS + 1
@@ -37,7 +37,7 @@ def initialize(world: PartitionsWorld, *keys: SharePartitionKey) -> list[tuple[i
     for each in keys:
         outcome = world.call(
             each.partition % len(world.runtime.partitions),
-            lambda shard, now_ms, each=each: shard.decide_initialize(each, -1, 0, now_ms),  # type: ignore[misc]
+            lambda shard, now_ms, each=each: shard.decide_initialize(each, 0, 0, now_ms),  # type: ignore[misc]
         )
         answers.append((outcome.error_code, outcome.error_message))  # type: ignore[attr-defined]
     return answers
@@ -46,7 +46,9 @@ def initialize(world: PartitionsWorld, *keys: SharePartitionKey) -> list[tuple[i
 def write(world: PartitionsWorld, index: int, each: SharePartitionKey, first: int, count: int) -> int:
     """Write single records apart from each other, so that each is a batch of its own."""
     batches = tuple(batch(2 * number, 2 * number, 2, 1) for number in range(first, first + count))
-    outcome = world.call(index, lambda shard, now_ms: shard.decide_write(each, -1, -1, -1, -1, batches, now_ms))
+    outcome = world.call(
+        index, lambda shard, now_ms: shard.decide_write(each, EPOCH_MAX, EPOCH_MAX, -1, -1, batches, now_ms)
+    )
     return outcome.error_code  # type: ignore[attr-defined, no-any-return]
 
 
@@ -93,9 +95,11 @@ async def test_state_that_would_grow_beyond_its_bytes_is_refused_and_may_shrink(
     state_bytes = world.partitions.totals.state_bytes
     assert 900_000 < state_bytes <= 1024 * 1024
     same = (batch(0, 0, 2, 1),)
-    again = world.call(0, lambda shard, now_ms: shard.decide_write(key(0), -1, -1, -1, -1, same * 20_000, now_ms))
+    again = world.call(
+        0, lambda shard, now_ms: shard.decide_write(key(0), EPOCH_MAX, EPOCH_MAX, -1, -1, same * 20_000, now_ms)
+    )
     assert again.error_code == 0, "a write that adds no batch is none that grows"  # type: ignore[attr-defined]
-    moved = world.call(0, lambda shard, now_ms: shard.decide_write(key(0), -1, -1, 10**6, -1, (), now_ms))
+    moved = world.call(0, lambda shard, now_ms: shard.decide_write(key(0), EPOCH_MAX, EPOCH_MAX, 10**6, -1, (), now_ms))
     assert moved.error_code == 0  # type: ignore[attr-defined]
     assert write(world, 0, key(1), 100_000, 10_000) == 0
 
