@@ -4,7 +4,7 @@ The text form ("coordinator key") is `group:topic:partition`; the group id may i
 from the right. A topic id is 16 bytes inside and text only through this module (other libraries print another
 alphabet).
 
-Source: the key grammar and hash of Apache Kafka 4.3.1, as recorded in the share_key and partition vectors.
+Source: the key grammar and hash of Apache Kafka (4.3.1 and 4.4.0 agree), as recorded in the share_key and partition vectors.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ _UTF_8_BYTES_MAX: Final = 4
 
 # The last of 22 characters carries two bits; what its other four bits say is ignored, as Java does.
 _TOPIC_ID = re.compile(r"([A-Za-z0-9_-]{22})(?:==)?")
-# Java reads digits by UTF-16 code unit, so decimal digits outside of the basic plane are not digits to it.
-# A number of 32 bits has ten digits; more of them, with zeros in front, are never written.
-_PARTITION = re.compile(r"[+-]?(?:(?![\U00010000-\U0010FFFF])\d){1,10}")
+_LAST_OF_BASIC_PLANE: Final = "\uffff"
+#: Digits of the largest numbers of 32 bits.
+_INT32_DIGITS: Final = 10
 # What Java's String.trim removes.
 _TRIMMED = "".join(map(chr, range(0x21)))
 
@@ -86,9 +86,28 @@ def parse_key(text: str) -> SharePartitionKey:
     group_id, topic_id, partition = pieces
     if not group_id.strip(_TRIMMED):
         raise InvalidKey(text, "the group id is blank")
-    if _PARTITION.fullmatch(partition) is None or not -(1 << 31) <= (number := int(partition)) < 1 << 31:
+    number = _parse_int32(partition)
+    if number is None:
         raise InvalidKey(text, "the partition is not a 32 bit number")
     return SharePartitionKey(group_id, parse_topic_id(topic_id), number)
+
+
+def _parse_int32(text: str) -> int | None:
+    """Return the number that Java's `Integer.parseInt` reads, None where it reads none.
+
+    It takes any number of zeros in front, and decimal digits of any script, but those outside of the basic plane: it looks
+    at UTF-16 code units. `int` would refuse thousands of digits, and take time that grows with their square.
+    """
+    is_signed = text[:1] in ("+", "-")
+    digits = text[is_signed:]
+    if not digits.isdecimal() or max(set(digits)) > _LAST_OF_BASIC_PLANE:
+        return None
+    if any(map(int, set(digits[:-_INT32_DIGITS]))):
+        return None
+    number = int(digits[-_INT32_DIGITS:])
+    if text[0] == "-":
+        number = -number
+    return number if -(1 << 31) <= number < 1 << 31 else None
 
 
 def java_string_hash(text: str, before: int = 0) -> int:

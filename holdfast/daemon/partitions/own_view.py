@@ -15,6 +15,7 @@ from holdfast.runtime.partition.states import State
 
 #: Node ids of the wire are int32.
 _NODE_ID_MAX = 2**31 - 1
+_NODE_ID_DIGITS_MAX = 10
 
 
 class OwnView:
@@ -91,7 +92,9 @@ def find_winner(partition: Partition) -> Checkpoint | None:
 
 @lru_cache(maxsize=256)
 def _node_of(winner: Checkpoint) -> Node | None:
-    if not winner.node_id.isdecimal() or (node_id := int(winner.node_id)) > _NODE_ID_MAX:
+    # Its writer may be anyone: `int` refuses a text of thousands of digits.
+    digits = winner.node_id if len(winner.node_id) <= _NODE_ID_DIGITS_MAX else ""
+    if not digits.isdecimal() or (node_id := int(digits)) > _NODE_ID_MAX:
         return None
     try:
         host, port = parse_address(winner.advertised_address)

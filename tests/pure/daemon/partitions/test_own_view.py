@@ -98,6 +98,18 @@ async def test_a_partition_with_an_alarm_has_no_owner_and_one_that_loads_again_h
     assert owners(world) == [None, NODES[1]]
 
 
+@pytest.mark.parametrize("node_id", ["9" * 5_000, "0" * 5_000, "2147483648", "-1", ""])
+async def test_a_winner_whose_node_id_is_no_number_of_32_bits_is_named_to_nobody(node_id: str) -> None:
+    topic = MemoryTopic(1)
+    first = await World(topic).serve()
+    await World(topic, node_id=2).serve()
+    first.settle()
+    ownership = first.partition(0).ownership
+    assert ownership.winner is not None
+    ownership.winner = ownership.winner._replace(node_id=node_id)
+    assert owners(first) == [None]
+
+
 async def test_the_same_node_id_at_another_address_is_named_once_and_where_it_owns() -> None:
     topic = MemoryTopic(2)
     first = await World(topic).serve()
