@@ -9,12 +9,13 @@ raise `ShareStateError`.
 
 A topic is given by its name or by its id of 16 bytes. All calls raise `AdminRefused` for a name that the cluster does not know.
 
-Source: KIP-932; what Apache Kafka 4.3.1's persister tries again.
+Source: KIP-932; what the persisters of Apache Kafka 4.3.1 and 4.4.0 try again.
 """
 
 from __future__ import annotations
 
 import asyncio
+import operator
 import random
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeVar, cast
@@ -102,7 +103,7 @@ class Persister:
         return _success(await self.initialize_many(group_id, [(topic, requested)]))
 
     async def read(self, group_id: str, topic: str | bytes, partition: int, leader_epoch: int) -> ReadResult:
-        """Return the state of a share partition and raise its leader epoch; -1 neither checks nor raises it.
+        """Return the state of a share partition and raise its leader epoch; one that is known already raises nothing.
 
         Raises:
             ShareStateError: the coordinator refused, or could not be reached.
@@ -120,7 +121,9 @@ class Persister:
         state_batches: Iterable[StateBatch],
         delivery_complete_count: int = -1,
     ) -> WriteResult:
-        """Record what became of ranges of offsets; start offset -1 leaves it unchanged, epochs of -1 are not checked.
+        """Record what became of ranges of offsets.
+
+        A start offset that is below the stored one, as -1 is, leaves it as it is, and the count of what is complete too.
 
         Raises:
             ShareStateError: the coordinator refused, or could not be reached.
@@ -165,7 +168,8 @@ class Persister:
         self, group_id: str, requested: Sequence[tuple[str | bytes, WritePartition]]
     ) -> list[WriteResult]:
         """Write share partitions."""
-        return cast("list[WriteResult]", await self._call(_WRITE, group_id, requested))
+        taken = [(topic, each._replace(state_batches=_batches(each.state_batches))) for topic, each in requested]
+        return cast("list[WriteResult]", await self._call(_WRITE, group_id, taken))
 
     async def delete_many(
         self, group_id: str, requested: Sequence[tuple[str | bytes, DeletePartition]]
@@ -313,6 +317,15 @@ class _Call:
         result = self.kind.make_result(error_code, str(error))
         for index in indexes:
             self.results[index] = result
+
+
+def _batches(given: Iterable[Iterable[int]]) -> tuple[StateBatch, ...]:
+    """Return state batches as they are sent, given as any batches of four whole numbers.
+
+    Raises:
+        TypeError: one has another number of fields, or a field that is no whole number.
+    """
+    return tuple(StateBatch(*map(operator.index, batch)) for batch in given)
 
 
 def _success(results: list[_Result]) -> _Result:

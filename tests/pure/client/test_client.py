@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+import itertools
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import pytest
@@ -74,7 +76,7 @@ async def test_the_forms_for_many_route_by_owner_and_keep_the_order() -> None:
         return ReadResult(0, None, key.partition, key.topic_id[1])
 
     async with world(answer, node_count=2, share_partitions_per_request_max=20) as w:
-        asked = [(topic_id, ReadPartition(n, -1)) for n in range(30) for topic_id in (TOPIC, OTHER_TOPIC_ID)]
+        asked = [(topic_id, ReadPartition(n, 0)) for n in range(30) for topic_id in (TOPIC, OTHER_TOPIC_ID)]
         results = await w.client.read_many("g", asked)
         assert [(r.state_epoch, r.start_offset) for r in results] == [(p.partition, t[1]) for t, p in asked]
         for node in (0, 1):
@@ -100,6 +102,37 @@ async def test_all_many_forms_and_an_empty_call() -> None:
         handled = len(w.served[0].service.requests)
         assert await client.read_many("g", []) == []
         assert len(w.served[0].service.requests) == handled
+
+
+FINISHED = StateBatch(0, 9, 2, 1)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [(FINISHED,), [FINISHED], [tuple(FINISHED)], [[*FINISHED]], ([*FINISHED],), deque([FINISHED]), iter([FINISHED])],
+    ids=["tuple", "list", "list of tuples", "list of lists", "tuple of lists", "deque", "iterator"],
+)
+async def test_state_batches_are_taken_in_any_form(given: Any) -> None:
+    given, again = itertools.tee(given) if isinstance(given, Iterator) else (given, given)
+    async with world() as w:
+        assert await w.client.write_many("g", [(TOPIC, WritePartition(1, 1, 1, -1, -1, given))]) == [WriteResult()]
+        assert await w.client.write("g", TOPIC, 1, 1, 1, -1, again) == WriteResult()
+        written: list[Any] = [topics[0][1][0] for _, (_, topics, _) in w.served[0].service.requests]
+        assert [tuple(asked.state_batches) for asked in written] == [(FINISHED,)] * 2
+
+
+@pytest.mark.parametrize(
+    "wrong", [(0, 9, 2), (0, 9, 2, 1, 1), (0, 9, 2, "1"), (0, 9.5, 2, 1), (0, None, 2, 1), 7, "0921"]
+)
+async def test_a_state_batch_that_is_none_is_refused_before_anything_is_sent(wrong: Any) -> None:
+    async with world() as w:
+        for call in (
+            w.client.write_many("g", [(TOPIC, WritePartition(1, 1, 1, -1, -1, [wrong]))]),
+            w.client.write("g", TOPIC, 1, 1, 1, -1, [FINISHED, wrong]),
+        ):
+            with pytest.raises(TypeError):
+                await call
+        assert w.served[0].service.requests == []
 
 
 @pytest.mark.parametrize("code", [3, 14, 15, 16])
@@ -182,9 +215,9 @@ async def test_a_topic_is_given_by_its_name_which_is_looked_up_once() -> None:
         await w.client.initialize("g", "orders", 0, state_epoch=1, start_offset=0)
         await asyncio.gather(*(w.client.write("g", "bills", 1, 1, 1, -1, []) for _ in range(5)))
         asked: list[tuple[str | bytes, ReadPartition]] = [
-            ("bills", ReadPartition(1, -1)),
-            (TOPIC, ReadPartition(2, -1)),
-            ("orders", ReadPartition(3, -1)),
+            ("bills", ReadPartition(1, 0)),
+            (TOPIC, ReadPartition(2, 0)),
+            ("orders", ReadPartition(3, 0)),
         ]
         assert await w.client.read_many("g", asked) == [ReadResult()] * 3
         await w.client.delete("g", "orders", 4)

@@ -26,14 +26,14 @@ from tests.world.samples import TOPIC
 
 async def test_the_memory_of_coordinators_is_bounded() -> None:
     async with world(coordinators_cached_max=5) as w:
-        asked = [(TOPIC, ReadPartition(n, -1)) for n in range(20)]
+        asked = [(TOPIC, ReadPartition(n, 0)) for n in range(20)]
         assert await w.client.read_many("g", asked) == [ReadResult()] * 20
         assert len(w.client._coordinators._lookups._known) == 5
 
 
 async def test_a_refused_look_up_is_a_result_of_that_key_alone() -> None:
     async with world(attempts_max=2) as w:
-        blank = await w.client.read_many(" ", [(TOPIC, ReadPartition(1, -1))])
+        blank = await w.client.read_many(" ", [(TOPIC, ReadPartition(1, 0))])
         assert blank == [ReadResult(42, "The key is not valid: the group id is blank.")]
         assert w.waits == []
         w.served[0].service.partition_count = 0
