@@ -19,6 +19,7 @@ from holdfast.jars.fetching import FetchFailed, JarSet, fetch
 from holdfast.jars.java import find_java, java_environment
 from holdfast.jars.locks import file_lock
 
+#: Of the embedded broker: the newest release whose tools are on Maven, so that pages can name them beside it.
 KAFKA_VERSION = "4.3.1"
 LOG4J_VERSION = "2.25.4"
 BOOTSTRAP_CHECKPOINT = "bootstrap.checkpoint"
@@ -184,7 +185,9 @@ def _make_bootstrap_checkpoint(home: Path, scratch: Path) -> None:
         subprocess.run(  # noqa: S603
             [*tool, str(settings)], capture_output=True, text=True, timeout=120, check=True, env=java_environment()
         )
-        (scratch / BOOTSTRAP_CHECKPOINT).rename(home / BOOTSTRAP_CHECKPOINT)
-    except (OSError, subprocess.SubprocessError) as error:
+        # From 4.4 on it is the first snapshot of the metadata log; the broker takes it in the former place, too.
+        (written,) = scratch.rglob("*.checkpoint")
+        written.rename(home / BOOTSTRAP_CHECKPOINT)
+    except (OSError, ValueError, subprocess.SubprocessError) as error:
         why = f": {error.stderr.strip()}" if isinstance(error, subprocess.CalledProcessError) else ""
         raise FetchFailed(f"Kafka's storage tool failed on the jars of {home.name} ({error}{why}).") from error

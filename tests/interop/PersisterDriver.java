@@ -31,7 +31,7 @@ import org.apache.kafka.common.message.WriteShareGroupStateRequestDataJsonConver
 import org.apache.kafka.common.metrics.Metrics;
 import org.apache.kafka.common.network.Selector;
 import org.apache.kafka.common.protocol.ApiKeys;
-import org.apache.kafka.common.utils.LogContext;
+import org.apache.kafka.common.utils.LogContext; // 4.4.0: import org.apache.kafka.common.utils.internals.LogContext;
 import org.apache.kafka.common.utils.Time;
 import org.apache.kafka.server.share.SharePartitionKey;
 import org.apache.kafka.server.share.persister.DefaultStatePersister;
@@ -56,6 +56,7 @@ import org.apache.kafka.server.util.timer.SystemTimerReaper;
  *
  * <p>Arguments: host, port and, if the coordinator asks for more than plain text, a file of client properties.
  * One step per line of standard input, one answer per line of standard output, both JSON; README.md shows them.
+ * A line that ends with "4.4.0:" and a line of Java is that line for the classes of that release; driver.py puts it in its place.
  * The address is only where the coordinator of a share partition is asked for: the persister looks it up over the wire.
  */
 public final class PersisterDriver {
@@ -76,18 +77,20 @@ public final class PersisterDriver {
         }
         properties.setProperty("bootstrap.servers", args[0] + ":" + args[1]);
         SystemTimer timer = new SystemTimer("persister-driver");
-        PersisterStateManager manager = new PersisterStateManager(
-            networkClient(new AdminClientConfig(properties)),
-            new AskOverTheWire(args[0], Integer.parseInt(args[1])),
-            Time.SYSTEM,
-            new SystemTimerReaper("persister-driver-reaper", timer));
-        DefaultStatePersister persister = new DefaultStatePersister(manager);
+        NetworkClient client = networkClient(new AdminClientConfig(properties));
+        AskOverTheWire lookUp = new AskOverTheWire(args[0], Integer.parseInt(args[1]));
+        SystemTimerReaper reaper = new SystemTimerReaper("persister-driver-reaper", timer);
+        DefaultStatePersister persister = persister(client, lookUp, reaper);
         BufferedReader steps = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
         for (String line = steps.readLine(); line != null; line = steps.readLine()) {
             System.out.println(JSON.writeValueAsString(answer(persister, JSON.readTree(line))));
         }
         // The persister's threads are no daemons, and stopping them in order is not what is tested here.
         Runtime.getRuntime().halt(0);
+    }
+
+    private static DefaultStatePersister persister(NetworkClient client, AskOverTheWire lookUp, SystemTimerReaper reaper) {
+        return new DefaultStatePersister(new PersisterStateManager(client, lookUp, Time.SYSTEM, reaper)); // 4.4.0: return DefaultStatePersister.instance(client, lookUp, Time.SYSTEM, reaper);
     }
 
     private static NetworkClient networkClient(AdminClientConfig config) {
@@ -100,7 +103,7 @@ public final class PersisterDriver {
             selector, new ManualMetadataUpdater(), "persister-driver", 1, RECONNECT_BACKOFF_MS, RECONNECT_BACKOFF_MS,
             Selector.USE_DEFAULT_BUFFER_SIZE, Selector.USE_DEFAULT_BUFFER_SIZE, REQUEST_TIMEOUT_MS,
             CONNECTION_TIMEOUT_MS, CONNECTION_TIMEOUT_MS, Time.SYSTEM, true, new ApiVersions(), logContext,
-            MetadataRecoveryStrategy.NONE);
+            MetadataRecoveryStrategy.NONE); // 4.4.0: MetadataRecoveryStrategy.NONE, org.apache.kafka.clients.BootstrapConfiguration.DISABLED, false);
     }
 
     /** Knows one address and no topic, so that every coordinator is asked for with FindCoordinator. */

@@ -56,7 +56,7 @@ _OFFSETS = st.sampled_from((-1,) * 20 + (*range(40),))
 _COUNTS = st.sampled_from((-1, -2, *range(8)))
 _BATCHES = st.builds(
     lambda first, length, state, count: StateBatch(first, first + length, state, count),
-    *(st.integers(0, 40), st.integers(0, 12), st.sampled_from((0, 2, 4)), st.integers(0, 4)),
+    *(st.integers(0, 40), st.integers(0, 12), st.sampled_from((0, 2, 3, 4)), st.integers(0, 4)),
 )
 _ASKED: dict[int, st.SearchStrategy[Any]] = {
     share_state.INITIALIZE: st.builds(InitializePartition, _PARTITIONS, _EPOCHS, _OFFSETS),

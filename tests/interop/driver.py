@@ -8,6 +8,7 @@ Requests are spelled as in Kafka's message definitions; README.md lists the answ
 """
 
 import json
+import re
 import shutil
 import subprocess
 import tempfile
@@ -17,11 +18,15 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from holdfast.broker import find_java, kafka_classpath
+from holdfast.broker import FAST_START, find_java, kafka_classpath
+from tests.interop.newest_kafka import NEWEST_VERSION
 from tests.real.quick_java import QUICK_KAFKA
 from tests.waiting import PATIENCE_S
 
 HERE = Path(__file__).parent
+SOURCE = "PersisterDriver.java"
+#: A line of the source, and the one that stands for it with the newest Kafka.
+_VARIANT = re.compile(rf"^( *).*// {re.escape(NEWEST_VERSION)}: (.*)$", re.MULTILINE)
 
 #: A call and its request, as one JSON object.
 Step = dict[str, Any]
@@ -68,29 +73,46 @@ def without_messages(answers: Iterable[Answer]) -> list[Answer]:
 class PersisterDriver:
     """A running persister; a context manager."""
 
-    def __init__(self, address: str, *, client_properties: Path | None = None, timeout_s: float = PATIENCE_S) -> None:
+    def __init__(
+        self,
+        address: str,
+        *,
+        client_properties: Path | None = None,
+        newest: Path | None = None,
+        timeout_s: float = PATIENCE_S,
+    ) -> None:
         """Describe it.
 
         Args:
             address: where to ask for coordinators, as host:port.
+            newest: where the newest Kafka is, whose classes are run; without it, those of the embedded broker's default.
             client_properties: a file of Kafka client settings, for TLS and SASL.
             timeout_s: bound of one step; it must be above the 60 s that the persister itself waits.
         """
         if shutil.which("javac") is None:
             raise RuntimeError("These tests compile Java; install a JDK: apt-get install openjdk-17-jdk-headless.")
         host, _, port = address.rpartition(":")
-        self._command = [
-            *(find_java(), "-cp", kafka_classpath(), *QUICK_KAFKA),
-            f"-Dlog4j2.configurationFile={HERE / 'log4j2.properties'}",
-            *(str(HERE / "PersisterDriver.java"), host, port),
-            *([str(client_properties)] if client_properties else []),
-        ]
+        self._source = (HERE / SOURCE).read_text()
+        if newest is None:
+            java = find_java(), "-cp", kafka_classpath(), *QUICK_KAFKA
+        else:
+            java = find_java(), "-cp", f"{newest}/libs/*", *FAST_START
+            self._source = _VARIANT.sub(r"\1\2", self._source)
+        self._java = [*java, f"-Dlog4j2.configurationFile={HERE / 'log4j2.properties'}"]
+        self._arguments = [host, port, *([str(client_properties)] if client_properties else [])]
         self._timeout_s = timeout_s
 
     def __enter__(self) -> Self:
         self._complaints = tempfile.TemporaryFile()
+        self._directory = tempfile.TemporaryDirectory(prefix="holdfast-")
+        source = Path(self._directory.name) / SOURCE
+        source.write_text(self._source)
         self._process = subprocess.Popen(
-            self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._complaints, text=True
+            [*self._java, str(source), *self._arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._complaints,
+            text=True,
         )
         return self
 
@@ -100,6 +122,7 @@ class PersisterDriver:
         self._process.kill()
         self._process.communicate()
         self._complaints.close()
+        self._directory.cleanup()
 
     def ask(self, step: Step) -> Answer:
         """Let the persister make one call and return what it says.

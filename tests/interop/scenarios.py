@@ -1,6 +1,6 @@
 """What is asked of a share coordinator, and what must be answered: once for Apache Kafka's, once for ours.
 
-The expectations were written from the protocol's rules and hold for Apache Kafka 4.3.1.
+The expectations were written from the protocol's rules; they hold for Apache Kafka 4.3.1 and 4.4.0 but where they say which.
 """
 
 from dataclasses import dataclass, field
@@ -14,6 +14,7 @@ FENCED_LEADER_EPOCH = 74
 FENCED_STATE_EPOCH = 124
 
 ARCHIVED = 4
+ARCHIVING = 3
 ACKNOWLEDGED = 2
 AVAILABLE = 0
 
@@ -120,7 +121,7 @@ def life_of_a_share_partition(group_id: str, topic_id: str) -> list[Exchange]:
     talk.write("a write may move the start offset", (120, 129, ACKNOWLEDGED, 1), start_offset=110, complete=10)
     talk.read("what lay before the start is gone, the rest stays", (110, 119, 0, 2), (120, 129, 2, 1), start=110)
     talk.summary("the count of completed deliveries is kept", state_epoch=1, leader_epoch=1, start=110, complete=10)
-    talk.write("a write in the middle of a batch splits it", (113, 115, ARCHIVED, 5), complete=13)
+    talk.write("a write in the middle of a batch splits it", (113, 115, ARCHIVED, 5), start_offset=110, complete=13)
     talk.read(
         "the parts of a split batch keep their state",
         *((110, 112, 0, 2), (113, 115, 4, 5), (116, 119, 0, 2), (120, 129, 2, 1)),
@@ -153,6 +154,35 @@ def life_of_a_share_partition(group_id: str, topic_id: str) -> list[Exchange]:
     talk.read_refused("a deleted share partition is not initialised", leader_epoch=3, error=INVALID_REQUEST)
     talk.initialize("it can be initialised again, with an epoch of its own", state_epoch=0, start_offset=7)
     talk.read("a new life remembers nothing of the old one", leader_epoch=0, state_epoch=0, start=7)
+    return talk.exchanges
+
+
+def late_calls(group_id: str, topic_id: str, *, is_former: bool) -> list[Exchange]:
+    """Write what comes late, name epochs that are none, and archive by way of dead letters; 4.3.1 is the former release."""
+    talk = Talk(group_id, topic_id)
+    talk.initialize("a share partition begins", state_epoch=1, start_offset=100)
+    talk.write("records are finished", (100, 109, ACKNOWLEDGED, 1), start_offset=100, complete=5)
+    talk.write("a late write is taken", (92, 95, AVAILABLE, 1), start_offset=90, complete=9)
+    if is_former:
+        talk.read("it took the start offset back", (92, 95, 0, 1), (100, 109, 2, 1), start=90)
+        talk.summary("and its count stays", state_epoch=1, leader_epoch=1, start=90, complete=9)
+        return talk.exchanges
+    talk.read("the start offset never goes back", (100, 109, 2, 1), start=100)
+    talk.summary("nor does the count", state_epoch=1, leader_epoch=1, start=100, complete=5)
+    talk.write("a count is lower", start_offset=100, complete=4)
+    talk.write("a start offset is not named, so that the count is not either", start_offset=-1, complete=8)
+    talk.summary("the larger count stays", state_epoch=1, leader_epoch=1, start=100, complete=5)
+    talk.write("records go to a topic of dead letters", (110, 119, ARCHIVING, 5), start_offset=100, complete=6)
+    talk.write("some of them are there", (110, 114, ARCHIVED, 5), start_offset=100, complete=11)
+    talk.read("archived ranks above archiving", (100, 109, 2, 1), (110, 114, 4, 5), (115, 119, 3, 5), start=100)
+    talk.write("a start offset goes on, and its count with it", start_offset=115, complete=0)
+    talk.summary("a count belongs to its start offset", state_epoch=1, leader_epoch=1, start=115, complete=0)
+    talk.write("no leader epoch is negative", leader_epoch=-1, error=INVALID_REQUEST)
+    talk.write("no state epoch is negative", state_epoch=-1, error=INVALID_REQUEST)
+    talk.read_refused("no leader epoch of a read is negative", leader_epoch=-1, error=INVALID_REQUEST)
+    talk.initialize(
+        "no state epoch of an initialize is negative", state_epoch=-1, start_offset=0, error=INVALID_REQUEST
+    )
     return talk.exchanges
 
 

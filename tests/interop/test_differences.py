@@ -15,17 +15,17 @@ from holdfast.kafka.protocol import frames
 from holdfast.kafka.protocol.primitives import encode_string
 from holdfast.records.batches import StateBatch
 from holdfast.records.keys import parse_topic_id
-from tests.interop.conftest import Coordinator
+from tests.interop.conftest import Coordinator, new_share_topic
 
 pytestmark = [pytest.mark.real, pytest.mark.interop]
 
-NONE, INVALID_REQUEST, FENCED_STATE_EPOCH = 0, 42, 124
+NONE, UNKNOWN_SERVER_ERROR, INVALID_REQUEST, FENCED_STATE_EPOCH = 0, -1, 42, 124
 API_VERSIONS = 18
 FINE = StateBatch(10, 15, 2, 1)
 
 
 def write(*batches: StateBatch, state_epoch: int = 1, start_offset: int = -1) -> WritePartition:
-    return WritePartition(0, state_epoch, -1, start_offset, -1, batches)
+    return WritePartition(0, state_epoch, 0, start_offset, -1, batches)
 
 
 async def ask(coordinator: Coordinator, group_id: str, topic_id: str, *asked: WritePartition) -> tuple[int, object]:
@@ -34,7 +34,7 @@ async def ask(coordinator: Coordinator, group_id: str, topic_id: str, *asked: Wr
     async with connect(coordinator.address) as client:
         await client.initialize(group_id, share_topic, 0, state_epoch=1, start_offset=0)
         results = await client.write_many(group_id, [(share_topic, each) for each in asked])
-        state = await client.read(group_id, share_topic, 0, leader_epoch=-1)
+        state = await client.read(group_id, share_topic, 0, leader_epoch=0)
         return results[0].error_code, state.state_batches
 
 
@@ -42,25 +42,44 @@ async def ask(coordinator: Coordinator, group_id: str, topic_id: str, *asked: Wr
     "malformed",
     [
         pytest.param(write(StateBatch(-2, 5, 0, 1)), id="a negative offset"),
-        pytest.param(write(StateBatch(0, 5, 3, 1)), id="the reserved delivery state"),
         pytest.param(write(StateBatch(0, 5, 1, 1)), id="a delivery state that is never stored"),
         pytest.param(write(StateBatch(0, 5, 0, -1)), id="a negative delivery count"),
         pytest.param(write(StateBatch(0, 5, 0, 1), start_offset=-2), id="a start offset that means nothing"),
     ],
 )
 async def test_malformed_writes_are_refused_here_and_stored_by_kafka(
-    apache_kafka: Coordinator, holdfast: Coordinator, group_id: str, share_topic_id: str, malformed: WritePartition
+    apache_kafka: Coordinator,
+    newest_apache_kafka: Coordinator,
+    holdfast: Coordinator,
+    group_id: str,
+    share_topic_id: str,
+    malformed: WritePartition,
 ) -> None:
     # Kafka cuts what lies before the start offset, as of any batch.
     stored = tuple(batch._replace(first_offset=max(0, batch.first_offset)) for batch in malformed.state_batches)
     assert (await ask(apache_kafka, group_id, share_topic_id, malformed)) == (NONE, stored)
+    newest = await ask(newest_apache_kafka, group_id, new_share_topic(newest_apache_kafka), malformed)
+    assert newest == (NONE, stored)
     assert (await ask(holdfast, group_id, share_topic_id, malformed)) == (INVALID_REQUEST, ())
 
 
-async def test_a_reversed_range_is_refused_here(holdfast: Coordinator, group_id: str, share_topic_id: str) -> None:
-    """Kafka is not asked: combining it with another batch, its coordinator would never answer anybody again."""
+async def test_a_reversed_range_is_refused_here(
+    newest_apache_kafka: Coordinator, holdfast: Coordinator, group_id: str, share_topic_id: str
+) -> None:
+    """4.3.1 is not asked: combining it with another batch, its coordinator would never answer anybody again."""
     reversed_range = write(StateBatch(9, 5, 0, 1), FINE)
+    newest = await ask(newest_apache_kafka, group_id, new_share_topic(newest_apache_kafka), reversed_range)
+    assert newest == (UNKNOWN_SERVER_ERROR, ())
     assert (await ask(holdfast, group_id, share_topic_id, reversed_range)) == (INVALID_REQUEST, ())
+
+
+async def test_an_offset_at_the_end_of_64_bits_is_refused_here(
+    newest_apache_kafka: Coordinator, holdfast: Coordinator, group_id: str, share_topic_id: str
+) -> None:
+    last = write(StateBatch(20, (1 << 63) - 1, 0, 1), FINE)
+    newest = await ask(newest_apache_kafka, group_id, new_share_topic(newest_apache_kafka), last)
+    assert newest == (UNKNOWN_SERVER_ERROR, ())
+    assert (await ask(holdfast, group_id, share_topic_id, last)) == (INVALID_REQUEST, ())
 
 
 async def test_of_a_share_partition_named_twice_a_failure_is_reported(

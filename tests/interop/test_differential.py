@@ -1,4 +1,4 @@
-"""The same bytes sent to Apache Kafka's share coordinator and to ours: the same answers, and the same records behind them.
+"""The same bytes sent to the newest Kafka's share coordinator and to ours: the same answers, and the same records behind them.
 
 Where we differ from Kafka on purpose stands in test_differences.py.
 """
@@ -26,7 +26,7 @@ from holdfast.api.results import (
     SummaryPartition,
     WritePartition,
 )
-from holdfast.broker import EmbeddedKafka
+from holdfast.broker import FAST_START, EmbeddedKafka
 from holdfast.client import ClientSettings, connect
 from holdfast.console.sources.log_reader import LogReader
 from holdfast.records.checkpoint import Checkpoint, is_checkpoint_key
@@ -35,8 +35,8 @@ from holdfast.records.keys import SharePartitionKey
 from holdfast.records.replay import ShareState, replay
 from holdfast.records.values import Snapshot
 from tests.interop.calls import BEGINNING, GROUPS, PARTITIONS, TOPICS, Answer, Call, Peer, calls
+from tests.interop.newest_kafka import newest_kafka
 from tests.real.nodes import NodeProcess, node_processes, topic_id_of
-from tests.real.quick_java import QUICK_KAFKA
 from tests.waiting import PATIENCE_S
 
 pytestmark = [pytest.mark.real, pytest.mark.interop]
@@ -58,15 +58,18 @@ EXAMPLES = int(os.environ.get("DIFFERENTIAL_EXAMPLES", "60"))
 
 _KNOWN, _ALL = TOPICS[0], range(PARTITIONS)
 
+SUMMARIES = Call(share_state.SUMMARY, 1, "", ((_KNOWN, tuple(SummaryPartition(partition, -1) for partition in _ALL)),))
 #: What is asked of every share partition after a restart: its state, and whether its fences still stand.
 AFTERWARDS = [
-    Call(share_state.READ, 0, "", ((_KNOWN, tuple(ReadPartition(partition, -1) for partition in _ALL)),)),
-    Call(share_state.SUMMARY, 1, "", ((_KNOWN, tuple(SummaryPartition(partition, -1) for partition in _ALL)),)),
+    SUMMARIES,
+    *(
+        Call(share_state.READ, 0, "", ((_KNOWN, tuple(ReadPartition(p, epoch) for p in _ALL)),))
+        for epoch in range(-1, 5)
+    ),
     *(
         Call(share_state.WRITE, 1, "", ((_KNOWN, tuple(WritePartition(p, epoch, 4, -1, 5, ()) for p in _ALL)),))
-        for epoch in range(4)
+        for epoch in range(-1, 4)
     ),
-    *(Call(share_state.READ, 0, "", ((_KNOWN, tuple(ReadPartition(p, epoch) for p in _ALL)),)) for epoch in range(5)),
     Call(share_state.INITIALIZE, 0, "", ((_KNOWN, tuple(InitializePartition(p, 2, 0) for p in _ALL)),)),
 ]
 
@@ -102,7 +105,7 @@ class Pair:
 def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
     # The loop is made by name, because a property is no coroutine, and the plugin's loop is for those.
     with (
-        EmbeddedKafka(jvm_options=QUICK_KAFKA, properties=COMMON) as broker,
+        EmbeddedKafka(unpacked_kafka=newest_kafka(), jvm_options=FAST_START, properties=COMMON) as broker,
         asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner,
         node_processes(broker.bootstrap_servers, STATE_TOPIC, tmp_path_factory.mktemp("node")) as make_node,
     ):
@@ -212,10 +215,13 @@ def check_readers(pair: Pair, group_ids: Set[str]) -> None:
                     assert not isinstance(entry.value, Checkpoint)
                     found[entry.key] = replay(found.get(entry.key), entry.value, UPDATES_PER_SNAPSHOT)
         for group_id in group_ids - {""}:
-            answer = pair.ask(AFTERWARDS[0], group_id)[0].results
-            summed_up = pair.ask(AFTERWARDS[1], group_id)[0].results
-            for partition in _ALL:
-                state = found.get(SharePartitionKey(group_id, pair.topic_ids[_KNOWN], partition))
+            states = [found.get(SharePartitionKey(group_id, pair.topic_ids[_KNOWN], partition)) for partition in _ALL]
+            # At the leader epoch that is known already, which raises nothing.
+            fences = [0 if state is None else state.leader_epoch_fence for state in states]
+            asked = tuple(map(ReadPartition, _ALL, fences))
+            answer = pair.ask(Call(share_state.READ, 0, "", ((_KNOWN, asked),)), group_id)[0].results
+            summed_up = pair.ask(SUMMARIES, group_id)[0].results
+            for partition, state in zip(_ALL, states, strict=True):
                 place = _KNOWN, partition
                 if state is None:
                     assert answer[place][0] == INVALID_REQUEST

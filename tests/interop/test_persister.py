@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from tests.interop.conftest import SHARE_TOPIC_PARTITIONS
+from tests.interop.conftest import SHARE_TOPIC_PARTITIONS, Coordinator, PersisterOf, new_share_topic
 from tests.interop.driver import PersisterDriver, step, without_messages
-from tests.interop.scenarios import Exchange, life_of_a_share_partition, many_share_partitions
+from tests.interop.newest_kafka import newest_kafka
+from tests.interop.scenarios import Exchange, late_calls, life_of_a_share_partition, many_share_partitions
 from tests.real.nodes import node_processes
 
 pytestmark = [pytest.mark.real, pytest.mark.interop]
@@ -28,15 +29,25 @@ def check(persister: PersisterDriver, exchanges: list[Exchange]) -> None:
 
 
 def test_share_partition_lives_as_the_protocol_says(
-    persister: PersisterDriver, group_id: str, share_topic_id: str
+    persister: PersisterDriver, group_id: str, coordinated_topic_id: str
 ) -> None:
-    check(persister, life_of_a_share_partition(group_id, share_topic_id))
+    check(persister, life_of_a_share_partition(group_id, coordinated_topic_id))
 
 
 def test_many_share_partitions_are_answered_each(
-    persister: PersisterDriver, group_id: str, share_topic_id: str
+    persister: PersisterDriver, group_id: str, coordinated_topic_id: str
 ) -> None:
-    check(persister, many_share_partitions(group_id, share_topic_id, SHARE_TOPIC_PARTITIONS))
+    check(persister, many_share_partitions(group_id, coordinated_topic_id, SHARE_TOPIC_PARTITIONS))
+
+
+@pytest.mark.parametrize("release", ["apache_kafka", "newest_apache_kafka", "holdfast"])
+def test_what_comes_late_is_answered_as_the_newest_kafka_does(
+    request: pytest.FixtureRequest, persister_of: PersisterOf, group_id: str, release: str
+) -> None:
+    """4.3.1 takes all of it, and takes the start offset back."""
+    coordinator: Coordinator = request.getfixturevalue(release)
+    exchanges = late_calls(group_id, new_share_topic(coordinator), is_former=release == "apache_kafka")
+    check(persister_of(coordinator, newest_kafka()), exchanges)
 
 
 async def test_persister_does_not_notice_that_the_daemon_is_killed(

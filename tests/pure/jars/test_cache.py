@@ -23,7 +23,7 @@ case "$*" in
     *StorageTool*)
         for settings; do :; done
         data=$(sed -n 's/^log.dirs=//p' "$settings")
-        mkdir -p "$data" && echo formatted > "$data/bootstrap.checkpoint" ;;
+        mkdir -p "$(dirname "$data/{checkpoint}")" && echo formatted > "$data/{checkpoint}" ;;
     *)
         echo "$*" >> "$here/ivy-runs"
         if [ "$(wc -l < "$here/ivy-runs")" -le {failures} ]; then
@@ -48,9 +48,12 @@ def java_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return home
 
 
-def install_java(java_home: Path, version: str = "17.0.1", failures: int = 0) -> None:
+def install_java(
+    java_home: Path, version: str = "17.0.1", failures: int = 0, checkpoint: str = "bootstrap.checkpoint"
+) -> None:
     executable = java_home / "bin" / "java"
-    executable.write_text(FAKE_JAVA.format(version=version, failures=failures, kafka_version=KAFKA_VERSION))
+    known = {"version": version, "failures": failures, "kafka_version": KAFKA_VERSION, "checkpoint": checkpoint}
+    executable.write_text(FAKE_JAVA.format(**known))
     executable.chmod(0o755)
 
 
@@ -220,8 +223,12 @@ def test_without_pyspark_mvn_fetches(java_home: Path, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.usefixtures("no_pyspark")
-def test_the_jars_of_an_unpacked_kafka_are_used_as_they_are(java_home: Path, tmp_path: Path) -> None:
-    install_java(java_home)
+@pytest.mark.parametrize(
+    "checkpoint", ["bootstrap.checkpoint", "__cluster_metadata-0/00000000000000000000-0000000000.checkpoint"]
+)
+def test_the_jars_of_an_unpacked_kafka_are_used_as_they_are(java_home: Path, tmp_path: Path, checkpoint: str) -> None:
+    """Its storage tool writes the feature levels to another place from 4.4 on."""
+    install_java(java_home, checkpoint=checkpoint)
     unpacked = tmp_path / "kafka_2.13-4.9.0"
     (unpacked / "libs").mkdir(parents=True)
     with pytest.raises(
@@ -232,6 +239,7 @@ def test_the_jars_of_an_unpacked_kafka_are_used_as_they_are(java_home: Path, tmp
     home = kafka_home(unpacked)
     assert {path.name for path in home.iterdir()} == {"kafka_2.13-4.9.0.jar", "bootstrap.checkpoint"}
     assert (home / "kafka_2.13-4.9.0.jar").read_text() == "jar"
+    assert (home / "bootstrap.checkpoint").read_text() == "formatted\n"
     assert kafka_home(unpacked) == home
     assert not (java_home / "bin" / "ivy-runs").exists()
     (unpacked / "libs" / "another.jar").write_text("jar")
