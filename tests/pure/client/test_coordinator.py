@@ -38,7 +38,7 @@ async def test_a_refused_look_up_is_a_result_of_that_key_alone() -> None:
         assert w.waits == []
         w.served[0].service.partition_count = 0
         with pytest.raises(ShareStateError, match="COORDINATOR_NOT_AVAILABLE"):
-            await w.client.read("g", TOPIC, 1, -1)
+            await w.client.read("g", TOPIC, 1, 0)
         assert len(w.waits) == 1
 
 

@@ -197,7 +197,7 @@ async def test_a_node_that_starts_answers_at_once_that_it_serves_nothing_yet(sta
         found = await client.admin("resolve-topic", name="orders")
         assert found == {"name": "orders", "topic_id": format_topic_id(TOPIC), "partitions": 10}
         with pytest.raises(ShareStateError, match="COORDINATOR_NOT_AVAILABLE"):
-            await client.read(KEY.group_id, TOPIC, 0, -1)
+            await client.read(KEY.group_id, TOPIC, 0, 0)
 
 
 async def test_a_worker_that_starts_answers_at_the_address_of_all_where_no_other_does(stages: Stages) -> None:
@@ -207,7 +207,7 @@ async def test_a_worker_that_starts_answers_at_the_address_of_all_where_no_other
         async with connect(f"127.0.0.1:{port}", ONE_TRY) as client:
             assert (await in_patience(client.admin("status")))["why_not_ready"] == "the node starts"
             with pytest.raises(ShareStateError, match="COORDINATOR_NOT_AVAILABLE"):
-                await in_patience(client.read(KEY.group_id, TOPIC, 0, -1))
+                await in_patience(client.read(KEY.group_id, TOPIC, 0, 0))
         assert node.parts is None, "Kafka is away"
 
 
@@ -235,7 +235,7 @@ async def test_it_names_its_partitions_before_they_load_and_serves_when_they_hav
         await wait_until(lambda: node.is_ready, "the node is ready")
         assert await client.find([KEY]) == [("127.0.0.1", node.port)]
         await client.initialize(KEY.group_id, TOPIC, 0, 1, 7)
-        assert (await client.read(KEY.group_id, TOPIC, 0, -1)).start_offset == 7
+        assert (await client.read(KEY.group_id, TOPIC, 0, 0)).start_offset == 7
         assert [(row["state"], row["why"]) for row in node.describe_readiness()] == [("serving", None)] * 2
         monkeypatch.setattr(Watch, "cut_off", frozenset([1, 7]))
         cut_off = ("cut off", "no broker that leads it answers")

@@ -75,7 +75,7 @@ async def write_something(node: NodeProcess, topic_id: bytes, leader_epoch: int)
                 await client.write("group", topic_id, partition, leader_epoch, leader_epoch, first // 2, batches, first)
         await client.delete("group", topic_id, PARTITIONS - 1)
         for partition in range(PARTITIONS - 1):
-            state = await client.read("group", topic_id, partition, leader_epoch=0)
+            state = await client.read("group", topic_id, partition, leader_epoch)
             summary = await client.read_summary("group", topic_id, partition)
             reports[partition] = {
                 "group_id": "group",

@@ -39,7 +39,7 @@ async def test_whoever_knows_a_superseded_node_reaches_its_successor(
                 async with connect(addresses, ONE_TRY) as client:
                     assert await client.find(keys) == [parse_address(second.address)] * 4
                     for key in keys:
-                        assert (await client.read(GROUP, orders, key.partition, -1)).start_offset == 7
+                        assert (await client.read(GROUP, orders, key.partition, 0)).start_offset == 7
             assert {node.node_id for node in first.parts.view.nodes} == {1, 2}
             # Taken back, one by one, each node names the other for what it has not.
             await first.client.admin("partitions-take", partition=0)

@@ -47,7 +47,7 @@ async def read_until_answered(node: RunningNode, key: SharePartitionKey) -> tupl
     async with connect(node.address, ONE_TRY) as client:
         while True:
             try:
-                state = await client.read(key.group_id, key.topic_id, key.partition, -1)
+                state = await client.read(key.group_id, key.topic_id, key.partition, 0)
             except ShareStateError:
                 await asyncio.sleep(LOOK_S)
             else:

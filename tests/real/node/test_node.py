@@ -61,7 +61,7 @@ async def fill(node: RunningNode, topic_id: bytes, partitions: int = 8) -> None:
 
 
 async def start_offsets(node: RunningNode, topic_id: bytes, partitions: int = 8) -> list[int]:
-    states = [await node.client.read(GROUP, topic_id, partition, -1) for partition in range(partitions)]
+    states = [await node.client.read(GROUP, topic_id, partition, 0) for partition in range(partitions)]
     return [state.start_offset for state in states]
 
 
@@ -75,7 +75,7 @@ async def test_a_node_serves_counts_stops_cleanly_and_finds_everything_again(
     async with running(settings) as node:
         await fill(node, orders)
         for partition in range(100):
-            await node.client.read(GROUP, orders, partition % 8, -1)
+            await node.client.read(GROUP, orders, partition % 8, 0)
         found = await node.client.admin("metrics")
         timed = ("event_queue", "event_processing", "event_purgatory", "batch_linger", "batch_flush", "read_index")
         assert [name for name in timed if not found[f"holdfast_{name}_time_seconds_count"]] == []
@@ -267,12 +267,12 @@ async def test_a_log_that_was_cut_by_hand_serves_again_when_an_admin_accepts_it(
         async with connect(node.address, ONE_TRY) as client:
             node.client = client
             with pytest.raises(ShareStateError, match="COORDINATOR_NOT_AVAILABLE"):
-                await client.read(GROUP, orders, 0, -1)
+                await client.read(GROUP, orders, 0, 0)
             answer = await client.admin("partitions-accept", partition=0, reason="we cut it")
             assert answer == "log partition 0 goes on with the log as it is"
             await node.ready()
             await client.initialize(GROUP, orders, 0, 1, 77)
-            assert (await client.read(GROUP, orders, 0, -1)).start_offset == 77
+            assert (await client.read(GROUP, orders, 0, 0)).start_offset == 77
         await node.stop()
     [why] = {line["error"] for line in lines if line["event"] == "log_partition_failed"}
     assert why == (
@@ -381,7 +381,7 @@ async def test_a_node_that_starts_after_partitions_were_added_serves_none_of_the
                 assert "was written for 2 partitions, and the topic has 3" in row["failure"]
             for partition in range(8):
                 with pytest.raises(ShareStateError) as refused:
-                    await node.client.read(GROUP, orders, partition, -1)
+                    await node.client.read(GROUP, orders, partition, 0)
                 assert refused.value.code == ErrorCode.coordinator_not_available
             with pytest.raises(AdminRefused, match="cannot be accepted"):
                 await node.client.admin("partitions-accept", partition=2, reason="it looks fine")

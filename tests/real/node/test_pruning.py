@@ -46,7 +46,7 @@ async def fill(node: RunningNode, orders: bytes) -> None:
 
 
 async def states(node: RunningNode, orders: bytes) -> list[ReadResult]:
-    return [await node.client.read(GROUP, orders, n, -1) for n in range(SHARE_PARTITIONS)]
+    return [await node.client.read(GROUP, orders, n, 0) for n in range(SHARE_PARTITIONS)]
 
 
 async def test_a_log_gets_short_under_load_and_loads_to_the_same_state(kafka: str, topic: str, orders: bytes) -> None:

@@ -103,7 +103,7 @@ async def write(node: RunningNode, orders: bytes, turn: int) -> None:
 
 
 async def states(node: RunningNode, orders: bytes) -> list[ReadResult]:
-    return [await node.client.read(GROUP, orders, n, -1) for n in range(SHARE_PARTITIONS)]
+    return [await node.client.read(GROUP, orders, n, 0) for n in range(SHARE_PARTITIONS)]
 
 
 async def loads(node: RunningNode) -> dict[str, float]:

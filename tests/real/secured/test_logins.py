@@ -80,7 +80,7 @@ async def test_a_node_starts_joins_writes_and_comes_back(
         await node.client.initialize("group", orders, 0, 1, 0)
         await write(node, orders, 7)
     async with running(settings) as again:
-        assert (await again.client.read("group", orders, 0, -1)).start_offset == 7
+        assert (await again.client.read("group", orders, 0, 0)).start_offset == 7
 
 
 @long_form
@@ -176,7 +176,7 @@ async def test_a_session_that_ends_costs_a_connection_and_no_write(
         while opened < 20:
             await write(node, orders, writes)
             writes += 1
-        assert (await client.read("group", orders, 0, -1)).start_offset == writes - 1
+        assert (await client.read("group", orders, 0, 0)).start_offset == writes - 1
 
 
 async def test_a_password_that_changes_leaves_connections_alone_and_closes_the_way_in(
@@ -199,7 +199,7 @@ async def test_a_password_that_changes_leaves_connections_alone_and_closes_the_w
             with pytest.raises(ConnectionFailed, match="invalid credentials with SASL mechanism SCRAM-SHA-256"):
                 await come_in()
             await write(node, orders, 7)
-            assert (await node.client.read("group", orders, 0, -1)).start_offset == 7
+            assert (await node.client.read("group", orders, 0, 0)).start_offset == 7
         finally:
             secured.set_password(PASSWORD)
         await come_in()
