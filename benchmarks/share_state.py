@@ -64,17 +64,16 @@ class WrittenState:
     def next_write(self) -> tuple[int, ...]:
         """Advance by one write.
 
-        Returns: start offset (-1: unchanged), delivery complete count, `batches` + 1 (the array of them), and the batches.
+        Returns: start offset, as a leader repeats it, delivery complete count, `batches` + 1 (the array of them), and the batches.
         """
         number = self.writes
         self.writes = number + 1
         first_offset = number * BATCH_SIZE
-        start_offset = -1
         if number % WINDOW == WINDOW - 1:
-            start_offset = self.start_offset = first_offset - (WINDOW - 1) * BATCH_SIZE
+            self.start_offset = first_offset - (WINDOW - 1) * BATCH_SIZE
         last_offset = first_offset + BATCH_SIZE - 1
         complete_count = last_offset + 1 - self.start_offset
-        return start_offset, complete_count, 2, first_offset, last_offset, ACKNOWLEDGED, 1 + number % WINDOW
+        return self.start_offset, complete_count, 2, first_offset, last_offset, ACKNOWLEDGED, 1 + number % WINDOW
 
     def expected_read(self) -> ReadResult:
         """Return what Read must answer."""

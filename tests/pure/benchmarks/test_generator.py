@@ -32,10 +32,8 @@ def test_a_patched_frame_is_what_the_codec_would_encode() -> None:
         request.advance()
         group_id, topics, _ = decode_request(WRITE, 1, bytes(request.frame), start)
         batch = StateBatch(number * 10, number * 10 + 9, 2, 1 + number % 3)
-        start_offset, complete_count = [(-1, 10), (-1, 20), (0, 30), (-1, 40)][number]
-        partitions = [
-            WritePartition(p, STATE_EPOCH, LEADER_EPOCH, start_offset, complete_count, (batch,)) for p in (3, 70_000)
-        ]
+        complete_count = (10, 20, 30, 40)[number]
+        partitions = [WritePartition(p, STATE_EPOCH, LEADER_EPOCH, 0, complete_count, (batch,)) for p in (3, 70_000)]
         assert (group_id, topics) == ("group", [(TOPIC_ID, partitions)])
 
 

@@ -33,7 +33,7 @@ async def test_the_life_of_a_share_partition(kafka: str, topic_id: bytes) -> Non
     async with connect(kafka) as client:
         await client.initialize("group", topic_id, 3, state_epoch=1, start_offset=100)
         assert await client.read("group", topic_id, 3, leader_epoch=2) == ReadResult(0, None, 1, 100, ())
-        await client.write("group", topic_id, 3, 1, 2, -1, batches, delivery_complete_count=20)
+        await client.write("group", topic_id, 3, 1, 2, 100, batches, delivery_complete_count=20)
         assert await client.read("group", topic_id, 3, leader_epoch=2) == ReadResult(0, None, 1, 100, batches)
         assert await client.read_summary("group", topic_id, 3) == SummaryResult(0, None, 1, 2, 100, 20)
         with pytest.raises(ShareStateError, match="FENCED_STATE_EPOCH"):
