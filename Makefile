@@ -21,7 +21,7 @@ SHIPPED ?= $(shell $(or $(wildcard $(BIN)/python),$(PYTHON)) -c 'import os, shut
 COMPILED := build/compiled
 SANITIZED := build/sanitized
 SOURCES := $(shell find holdfast -type f ! -path '*/__pycache__/*')
-RUN := $(if $(filter compiled,$(BUILD)),BUILD_UNDER_TEST=compiled PYTHONSAFEPATH=1 PYTHONPATH=$(CURDIR)/$(COMPILED):$(CURDIR) )$(NICE) $(BIN)/python
+RUN := $(if $(filter compiled,$(BUILD)),BUILD_UNDER_TEST=compiled PYTHONSAFEPATH=1 PYTHONPATH="$(CURDIR)/$(COMPILED):$(CURDIR)" )$(NICE) $(BIN)/python
 NEEDS := $(READY) $(if $(filter compiled,$(BUILD)),$(COMPILED)/ready)
 # Each worker begins with neighbours, and takes over from another when it is done.
 SPREAD := --numprocesses $(WORKERS) --dist worksteal
@@ -65,7 +65,7 @@ build/sources: FORCE
 $(COMPILED)/ready: $(READY) setup.py build/sources $(SOURCES)
 	@echo "Compiling the hot path, which takes some minutes"
 	@rm -rf build/lib* build/bdist* build/wheel $(COMPILED)
-	@MYPY_CACHE_DIR=$(CURDIR)/build/mypy_cache COMPILE_HOLDFAST=1 $(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-build-isolation --no-deps --wheel-dir build/wheel .
+	@MYPY_CACHE_DIR="$(CURDIR)/build/mypy_cache" COMPILE_HOLDFAST=1 $(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-build-isolation --no-deps --wheel-dir build/wheel .
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --target $(COMPILED) build/wheel/*.whl
 	@touch $@
 
@@ -153,10 +153,10 @@ fuzz: $(READY) ## decoders of bytes from outside, led by the code that inputs re
 sanitize: $(COMPILED)/ready ## what is written in C under gcc's sanitizers, with the tests that drive it
 	@rm -rf $(SANITIZED) && cp -r $(COMPILED) $(SANITIZED)
 	@include=$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("include"))') && cd $(SANITIZED) && for twins in $$(find holdfast -name 'twins.*.so'); do \
-		gcc -shared -fPIC -g -O1 -fsanitize=address,undefined -fno-sanitize-recover=all -I"$$include" $(CURDIR)/$${twins%/*}/*.c -o $$twins || exit 1; done
+		gcc -shared -fPIC -g -O1 -fsanitize=address,undefined -fno-sanitize-recover=all -I"$$include" "$(CURDIR)"/$${twins%/*}/*.c -o $$twins || exit 1; done
 	@# Python's own allocator would hide where an object ends, and Python keeps what lives until its end.
 	LD_PRELOAD=$$(gcc -print-file-name=libasan.so) PYTHONMALLOC=malloc ASAN_OPTIONS=detect_leaks=0 BUILD_UNDER_TEST=compiled PYTHONSAFEPATH=1 \
-		PYTHONPATH=$(CURDIR)/$(SANITIZED):$(CURDIR) $(BIN)/python -m pytest tests/fuzz $(shell grep -rlw 'native import .*twins' --include='test_*.py' tests/pure)
+		PYTHONPATH="$(CURDIR)/$(SANITIZED):$(CURDIR)" $(BIN)/python -m pytest tests/fuzz $(shell grep -rlw 'native import .*twins' --include='test_*.py' tests/pure)
 
 busy: $(NEEDS) ## TESTS beside a busy loop on every processor, so many TIMES, and the tally
 	KILLS=$(KILLS) $(RUN) -m tests.busy --times $(TIMES) $(SPREAD) $(TESTS)

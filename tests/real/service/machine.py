@@ -7,6 +7,7 @@ import subprocess
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from shlex import quote
 from typing import Final
 
 from tests.real.service.unit import Unit
@@ -40,7 +41,15 @@ class Machine:
     def run(self, command: str, *, user: str = "root", typed: str = "", directory: Path = Path("/")) -> str:
         """Run a shell command there that succeeds, and return what it says."""
         become = ["runuser", "-u", user, "--"] if user != "root" else []
-        whole = [*self._enter, "chroot", str(self.root), *become, "bash", "-euc", f"cd {directory}; {command}"]
+        whole = [
+            *self._enter,
+            "chroot",
+            str(self.root),
+            *become,
+            "bash",
+            "-euc",
+            f"cd {quote(str(directory))}; {command}",
+        ]
         # In a session without a terminal a password is read from the standard input.
         ran = subprocess.run(
             whole,

@@ -13,6 +13,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from shlex import quote
 from typing import Final
 
 #: Where systemd has the directories of a service, by the line that asks for one, and what stands for it in other lines.
@@ -79,6 +80,18 @@ _KNOWN: Final = frozenset(
 #: What the node needs of /dev besides memory that processes share.
 _DEVICES: Final = ("null", "zero", "full", "random", "urandom", "tty")
 _FILTERED: Final = Path(__file__).with_name("filtered.py")
+
+
+#: What `ProtectHome` and `PrivateTmp` hide.
+_HOMES: Final = ("/home", "/root")
+_TEMPORARY: Final = ("/tmp", "/var/tmp")
+
+
+def under_test() -> list[Path]:
+    """Return where the Python under test lies, its environment and the clone whose sources it has; none is within another."""
+    clone = Path(__file__).parents[3]
+    places = {Path(sys.base_prefix).resolve(), Path(sys.base_prefix), Path(sys.prefix), clone}
+    return sorted(place for place in places if not any(place != each and place.is_relative_to(each) for each in places))
 
 
 class Unit:
@@ -156,13 +169,18 @@ class Unit:
             yield f"mount --bind {path} {path}"
         yield f"test {self.value('ProtectSystem')} = strict"
         yield f"mount -o remount,bind,ro {root}"
-        if self.has("ProtectHome"):
-            # The Python under test may lie there, and is then all that does.
-            yield f"mount --bind {sys.base_prefix} {root}/mnt"
-            yield from (f"mount -t tmpfs -o mode=755 none {root}{home}" for home in ("/home", "/root"))
-            yield f"mkdir -p {root}{sys.base_prefix} && mount --move {root}/mnt {root}{sys.base_prefix}"
-        if self.has("PrivateTmp"):
-            yield from (f"mount -t tmpfs -o mode=1777 none {root}{place}" for place in ("/tmp", "/var/tmp"))
+        # The Python under test and the clone may lie where the unit hides all, and are then all that is left there.
+        hidden = [*_HOMES * self.has("ProtectHome"), *_TEMPORARY * self.has("PrivateTmp")]
+        kept = [place for place in under_test() if any(place.is_relative_to(each) for each in hidden)]
+        yield f"mount -t tmpfs none {root}/mnt"
+        for number, place in enumerate(kept):
+            yield f"mkdir {root}/mnt/{number} && mount --bind {quote(str(place))} {root}/mnt/{number}"
+        for each in hidden:
+            yield f"mount -t tmpfs -o mode={1777 if each in _TEMPORARY else 755} none {root}{each}"
+        for number, place in enumerate(kept):
+            again = f"{root}{quote(str(place))}"
+            yield f"mkdir -p {again} && mount --move {root}/mnt/{number} {again}"
+        yield f"umount {root}/mnt"
         if self.has("PrivateDevices"):
             yield f"mount -t tmpfs -o mode=755 none {root}/dev && mkdir {root}/dev/shm"
             yield f"mount -t tmpfs -o mode=1777 none {root}/dev/shm"
