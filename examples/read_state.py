@@ -63,11 +63,13 @@ class WhoCounts:
 
     def counts(self, offset: int, key: bytes | None, value: bytes | None, header: bytes | None) -> bool:
         """Return whether the next record counts; one that does not is void, and changes nothing for any reader."""
-        if header is None:
+        if header is None or len(header) < 13:
             return False
-        version, owner_epoch, sequence = unpack(">biq", header)
-        if version != 1:
+        version, owner_epoch, sequence = unpack(">biq", header[:13])
+        if version > 1:
             raise ValueError(f"The header has version {version}; a newer Holdfast wrote it.")
+        if version < 1 or len(header) > 13:
+            return False
         checkpoint = self._objects.decode(value or b"")[1] if key == b"\x03\xe8" else None
         if checkpoint is not None:
             is_refresh_of_another = checkpoint["attempt_id"] != self._attempt_id and sequence > 0

@@ -41,6 +41,10 @@ class UnknownVersion(Undecodable):
         self.version = version
 
 
+class ForeignHeader(Undecodable):
+    """A header that no Holdfast has written, as of another program: its record is void."""
+
+
 class InvalidKey(ValueError):
     """A text that is not a coordinator key or not a topic id."""
 

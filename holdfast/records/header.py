@@ -2,6 +2,9 @@
 
 Layout, big-endian: version int8 (1) | owner epoch int32 | sequence int64. A log whose first record has no such header
 is foreign.
+
+A header of ours has 13 bytes in version 1, and at least as many in any later one, whose records this version must not pass over.
+Any other header is another program's, and its record is void, as without one.
 """
 
 from __future__ import annotations
@@ -9,12 +12,14 @@ from __future__ import annotations
 from struct import Struct
 from typing import Any, Final
 
-from holdfast.records.errors import Undecodable, UnknownVersion
+from holdfast.records.errors import ForeignHeader, UnknownVersion
 from holdfast.records.native import twins
 
 HEADER_NAME: Final = "hf"
 
 _VERSION: Final = 1
+#: As an int8 has it.
+_VERSION_MAX: Final = 127
 _LAYOUT: Final = Struct(">biq")
 _pack: Final = _LAYOUT.pack
 
@@ -46,12 +51,26 @@ def decode_header(data: bytes) -> tuple[int, int]:
     """Return (owner epoch, sequence).
 
     Raises:
-        UnknownVersion: the version byte is not 1.
-        Undecodable: the length is not 13 bytes.
+        UnknownVersion: a newer Holdfast wrote it.
+        ForeignHeader: no Holdfast wrote it.
     """
-    if data[:1] not in (b"\x01", b""):
-        raise UnknownVersion("header", f"version {data[0]}", data)
-    if len(data) != _LAYOUT.size:
-        raise Undecodable("header", f"it has {len(data)} bytes in place of {_LAYOUT.size}", data)
+    if len(data) != _LAYOUT.size or data[0] != _VERSION:
+        raise _error_of(data)
     _, owner_epoch, sequence = _LAYOUT.unpack(data)
     return owner_epoch, sequence
+
+
+def is_foreign(data: bytes | None) -> bool:
+    """Tell whether a record with this header, or without one, is another program's."""
+    if data is None:
+        return True
+    is_ours = len(data) == _LAYOUT.size and data[0] == _VERSION
+    return not is_ours and isinstance(_error_of(data), ForeignHeader)
+
+
+def _error_of(data: bytes) -> ForeignHeader | UnknownVersion:
+    if len(data) >= _LAYOUT.size and _VERSION < data[0] <= _VERSION_MAX:
+        return UnknownVersion("header", f"version {data[0]}", data)
+    return ForeignHeader(
+        "header", f"no Holdfast writes one of {len(data)} bytes that begins with {data[:1].hex() or 'none'}", data
+    )

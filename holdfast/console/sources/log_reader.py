@@ -19,7 +19,7 @@ from holdfast.records.checkpoint import Checkpoint, decode_checkpoint, is_checkp
 from holdfast.records.codecs.codec import Kind, decode_record, peek_kind
 from holdfast.records.errors import RecordError
 from holdfast.records.fencing import START, Position, step
-from holdfast.records.header import decode_header, find_header
+from holdfast.records.header import decode_header, find_header, is_foreign
 from holdfast.records.keys import SharePartitionKey
 from holdfast.records.log_start import Beginning
 from holdfast.records.single_object import MARKER
@@ -77,13 +77,13 @@ class PartitionReading:
     def take(self, message: Message, is_wanted: bool) -> LogEntry | None:
         """Take the next record; returns it where it is wanted."""
         if self.is_foreign is None:
-            self.is_foreign = find_header(message.headers()) is None
+            self.is_foreign = is_foreign(find_header(message.headers()))
         header = self._judge(message)
         return _make_entry(message, header) if is_wanted else None
 
     def _judge(self, message: Message) -> _Header:
         counts, found = bool(self.is_foreign), find_header(message.headers())
-        if found is None:
+        if found is None or is_foreign(found):
             return _Header(counts)
         owner_epoch = sequence = None
         try:
@@ -180,7 +180,7 @@ def find_beginning(messages: Iterable[Message]) -> int:
     for message in messages:
         header, offset = find_header(message.headers()), _known(message.offset())
         if beginning is None:
-            if offset == 0 or header is None:
+            if offset == 0 or is_foreign(header):
                 return 0
             beginning = Beginning(offset)
         try:

@@ -20,7 +20,7 @@ from holdfast.kafka.librdkafka import DAMAGE, KafkaClients
 from holdfast.kafka.protocol.denials import acl_remedy
 from holdfast.records.checkpoint import Checkpoint
 from holdfast.records.errors import RecordError
-from holdfast.records.header import HEADER_NAME, find_header
+from holdfast.records.header import HEADER_NAME, find_header, is_foreign
 from holdfast.runtime.log_protocol import LogRecord
 from holdfast.runtime.partition.log_check import identity_of, show
 from holdfast.runtime.partition.ownership import Ownership, Verdict
@@ -58,7 +58,7 @@ class FirstRecords:
     def read(self, record: LogRecord) -> None:
         """Take the next record."""
         if self.has_header is None:
-            self.has_header = record.header is not None
+            self.has_header = not is_foreign(record.header)
         self.is_empty = False
         try:
             verdict = self._ownership.judge(record)

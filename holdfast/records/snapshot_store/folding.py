@@ -15,7 +15,7 @@ from typing import Final, NamedTuple, Protocol
 from holdfast.records.checkpoint import CHECKPOINT_KEY, decode_checkpoint
 from holdfast.records.codecs import avro
 from holdfast.records.codecs.codec import Kind, peek_kind
-from holdfast.records.errors import RecordError
+from holdfast.records.errors import ForeignHeader, RecordError
 from holdfast.records.fencing import START, Position, is_next
 from holdfast.records.header import decode_header
 from holdfast.records.log_start import Beginning
@@ -261,6 +261,8 @@ class _Reading:
                     self._file(index, key, value, offset)
                 else:
                     self.void_records += 1
+            except ForeignHeader:
+                self.void_records += 1
             except RecordError as error:
                 if self.finding is None:
                     self.finding = _Finding(offset, error)

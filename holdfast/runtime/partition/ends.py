@@ -4,7 +4,7 @@ from typing import final
 
 from holdfast.records.checkpoint import CHECKPOINT_KEY, Checkpoint, decode_checkpoint
 from holdfast.records.errors import RecordError
-from holdfast.records.header import decode_header
+from holdfast.records.header import decode_header, is_foreign
 from holdfast.runtime.errors import LoadFailed, OutcomeUnknown
 from holdfast.runtime.log_protocol import LogRecord
 from holdfast.runtime.metrics import RuntimeMetrics
@@ -63,7 +63,7 @@ def _find_accepted_without_ours(reading: Reading, record: LogRecord) -> str | No
     Its owner could not know our epoch, and counts nothing of ours, as we count nothing of its: only a load tells who goes on.
     Of two accepting checkpoints of one epoch the first counts, and its owner loads again, too: it cannot tell them from this.
     """
-    if record.key != CHECKPOINT_KEY or record.header is None:
+    if record.key != CHECKPOINT_KEY or record.header is None or is_foreign(record.header):
         return None
     checkpoint, (owner_epoch, _) = decode_checkpoint(record.value or b""), decode_header(record.header)
     ownership = reading.ownership

@@ -1,6 +1,7 @@
 """Is this log ours, and whole? What a load finds wrong is kept until its end, because an admin's checkpoint may accept it."""
 
 from holdfast.records.checkpoint import Checkpoint
+from holdfast.records.header import is_foreign
 from holdfast.runtime.errors import Alarm, LoadFailed
 from holdfast.runtime.log_protocol import LogRecord
 from holdfast.runtime.settings import LogIdentity
@@ -59,7 +60,7 @@ class LogCheck:
 
     def judge_before_checkpoint(self, record: LogRecord, log_start: int) -> None:
         """Judge a record before the first checkpoint."""
-        if record.header is None:
+        if is_foreign(record.header):
             self.found(
                 Alarm(
                     f"offset {record.offset} has no `hf` header and no checkpoint before it: another program writes "

@@ -12,8 +12,9 @@ from typing import Protocol
 from mypy_extensions import mypyc_attr
 
 from holdfast.records.checkpoint import CHECKPOINT_KEY, Checkpoint, decode_checkpoint
+from holdfast.records.errors import ForeignHeader
 from holdfast.records.fencing import START, Position, make_position, step
-from holdfast.records.header import decode_header
+from holdfast.records.header import decode_header, is_foreign
 from holdfast.records.log_start import Beginning
 from holdfast.runtime.log_protocol import LogRecord
 
@@ -109,7 +110,10 @@ class Ownership:
         header = record.header
         if header is None:
             return Verdict.VOID
-        owner_epoch, sequence = decode_header(header)
+        try:
+            owner_epoch, sequence = decode_header(header)
+        except ForeignHeader:
+            return Verdict.VOID
         if record.key != CHECKPOINT_KEY:
             self.position, counts = step(self.position, owner_epoch, sequence, None)
             if counts:
@@ -145,7 +149,7 @@ class Ownership:
 
     def is_ahead(self, record: LogRecord) -> bool:
         """Tell whether a void record is one of ours behind a gap: nothing more of our epoch will count."""
-        if record.header is None:
+        if record.header is None or is_foreign(record.header):
             return False
         owner_epoch, sequence = decode_header(record.header)
         return owner_epoch == self.epoch and sequence >= self.position.next_sequence

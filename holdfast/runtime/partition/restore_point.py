@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Protocol
 from holdfast.records.checkpoint import CHECKPOINT_KEY, Checkpoint, decode_checkpoint
 from holdfast.records.errors import RecordError
 from holdfast.records.fencing import Position
-from holdfast.records.header import decode_header
+from holdfast.records.header import decode_header, is_foreign
 from holdfast.runtime.log_protocol import LogRecord
 
 
@@ -53,7 +53,7 @@ class RestorePoint(NamedTuple):
         owner_epoch, attempt_id, next_sequence = self.position
         if record.offset != self.offset:
             return "no record lies at its offset"
-        if record.header is None:
+        if record.header is None or is_foreign(record.header):
             return "the record at its offset is another program's"
         try:
             if decode_header(record.header) != (owner_epoch, next_sequence - 1):

@@ -41,6 +41,8 @@ MOVES = (
     "unknown",
     "cut",
 )
+#: Of records that other programs write.
+FOREIGN_HEADERS = (None, b"", b"\x01", bytes(13), b"\x01" * 14, b"\x02" * 12, b"\xff" * 13)
 #: Moves after which a log is still there from its first record on.
 UNCUT = tuple(move for move in MOVES if move != "cut")
 
@@ -146,7 +148,8 @@ class LogWriter:
         self.records.append(RawRecord(len(self.records), CHECKPOINT_KEY, encode_checkpoint(checkpoint), header))
 
     def _foreign(self) -> None:
-        self.records.append(RawRecord(len(self.records), b"\x00\x01", b"?", None))
+        header = FOREIGN_HEADERS[len(self.records) % len(FOREIGN_HEADERS)]
+        self.records.append(RawRecord(len(self.records), b"\x00\x01", b"?", header))
 
     def _unknown(self) -> None:
         self._append((77).to_bytes(2, "big"), b"of a later version")

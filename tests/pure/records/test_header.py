@@ -14,8 +14,8 @@ from holdfast.records.checkpoint import (
     encode_checkpoint,
     is_checkpoint_key,
 )
-from holdfast.records.errors import Undecodable, UnknownVersion
-from holdfast.records.header import HEADER_NAME, decode_header, encode_header, find_header
+from holdfast.records.errors import ForeignHeader, Undecodable, UnknownVersion
+from holdfast.records.header import HEADER_NAME, decode_header, encode_header, find_header, is_foreign
 from holdfast.records.single_object import SingleObject
 from tests.pure.records.strategies import int32s, int64s, texts, topic_ids
 
@@ -47,9 +47,32 @@ def test_a_header_is_read_back(owner_epoch: int, sequence: int) -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"\x01", encode_header(7, 258)[:-1], encode_header(7, 258) + b"\x00"])
-def test_a_header_of_another_length_is_undecodable(data: bytes) -> None:
-    with pytest.raises(Undecodable, match=f"The header cannot be decoded: it has {len(data)} bytes in place of 13."):
+def test_a_header_of_another_length_is_foreign(data: bytes) -> None:
+    with pytest.raises(
+        ForeignHeader, match=f"The header cannot be decoded: no Holdfast writes one of {len(data)} bytes"
+    ):
         decode_header(data)
+    assert is_foreign(data)
+
+
+@pytest.mark.parametrize("version", [0, 0x80, 0xFF])
+@pytest.mark.parametrize("size", [1, 13, 20])
+def test_a_header_of_no_version_is_foreign(version: int, size: int) -> None:
+    assert is_foreign(bytes([version]) + bytes(size - 1))
+
+
+@pytest.mark.parametrize(
+    ("data", "expected"), [(b"\x02" + bytes(11), True), (b"\x02" + bytes(12), False), (b"\x7f" * 40, False)]
+)
+def test_a_header_of_a_later_version_is_as_long_as_ours_or_foreign(data: bytes, expected: bool) -> None:
+    assert is_foreign(data) is expected
+    with pytest.raises(ForeignHeader if expected else UnknownVersion):
+        decode_header(data)
+
+
+def test_a_record_without_a_header_is_foreign_and_one_with_ours_is_not() -> None:
+    assert is_foreign(None)
+    assert not is_foreign(encode_header(7, 258))
 
 
 def test_a_header_of_another_version_says_which() -> None:

@@ -16,7 +16,7 @@ from holdfast.records.checkpoint import (
     encode_checkpoint,
     is_checkpoint_key,
 )
-from holdfast.records.header import decode_header, encode_header
+from holdfast.records.header import decode_header, encode_header, is_foreign
 from holdfast.runtime.coordinator import CoordinatorRuntime
 from holdfast.runtime.errors import Alarm, AppendRefused, CoordinatorError
 from holdfast.runtime.log_protocol import ReadError
@@ -207,9 +207,9 @@ class World:
         if what == "checkpoint":
             put(CHECKPOINT_KEY, encode_checkpoint(_checkpoint(options)), header)
         elif what == "foreign":
-            put(b"key", b"value", None)
+            put(b"key", b"value", bytes.fromhex(options["header"]) if "header" in options else None)
         elif what == "garbage":
-            put(b"key", b"value", b"\x09garbage")
+            put(b"key", b"value", b"\x09of a later version")
         elif what == "null":
             put(b"n", None, header)
         elif what == "again":
@@ -419,8 +419,10 @@ def _checkpoint(options: dict[str, str]) -> Checkpoint:
 
 
 def _describe(key: bytes | None, value: bytes | None, header: bytes | None) -> str:
-    if header is None or header[0] != 1:
-        return "foreign" if header is None else "garbage"
+    if header is None or is_foreign(header):
+        return "foreign"
+    if header[0] != 1:
+        return "garbage"
     epoch, sequence = decode_header(header)
     if key is not None and is_checkpoint_key(key):
         checkpoint = decode_checkpoint(value or b"")

@@ -31,7 +31,7 @@ def unreadable_record(life: Life, node: Node) -> bool:
     if not life.has_disasters or not any(life.world.truth_of(partition, index).counts):
         return False
     life.world.unreadable.setdefault(index, []).append(len(partition.records))
-    header = life.random.choice((b"\x02" + bytes(12), b"\x01" + bytes(5)))
+    header = life.random.choice((b"\x02" + bytes(12), b"\x03" + bytes(15)))
     life.world.topic.write_foreign(index, UNREADABLE, b"value", header)
     return True
 

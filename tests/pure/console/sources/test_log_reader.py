@@ -86,7 +86,7 @@ def test_every_record_of_a_foreign_topic_counts() -> None:
         (b"\x00\x00\x00", b"", None, "undecodable", "The key cannot be decoded"),
         (None, b"", None, "undecodable", "The key cannot be decoded: there is none."),
         (CHECKPOINT_KEY, b"?", encode_header(1, 0), "undecodable", "The checkpoint cannot be decoded"),
-        (b"\x00\x63", b"", b"\x02", "undecodable", "The header cannot be decoded"),
+        (b"\x00\x63", b"", b"\x02" * 13, "undecodable", "The header cannot be decoded"),
     ],
 )
 def test_what_cannot_be_decoded_is_shown_with_the_reason(

@@ -12,7 +12,7 @@ from holdfast.daemon.share.load import ShareLoad
 from holdfast.records.checkpoint import CHECKPOINT_KEY, Checkpoint, decode_checkpoint, encode_checkpoint
 from holdfast.records.codecs.codec import Codec
 from holdfast.records.fencing import START, Position, step
-from holdfast.records.header import decode_header, encode_header
+from holdfast.records.header import decode_header, encode_header, is_foreign
 from holdfast.records.keys import SharePartitionKey
 from holdfast.records.redundant_offsets import RedundantOffsetTracker
 from holdfast.records.snapshot_store import folding
@@ -84,7 +84,7 @@ def load(records: list[RawRecord]) -> tuple[Position, dict[SharePartitionKey, En
     shard = ShareLoad(500, tracker)
     changes = []
     for record in records:
-        if record.header is None or record.key is None:
+        if record.header is None or is_foreign(record.header) or record.key is None:
             continue
         checkpoint = decode_checkpoint(record.value or b"") if record.key == CHECKPOINT_KEY else None
         position, counts = step(position, *decode_header(record.header), checkpoint)

@@ -3,6 +3,7 @@
 import pytest
 
 from holdfast.records.checkpoint import Checkpoint
+from holdfast.records.header import encode_header
 from holdfast.runtime.errors import Alarm, LoadFailed
 from holdfast.runtime.log_protocol import LogRecord
 from holdfast.runtime.partition.log_check import LogCheck
@@ -52,9 +53,12 @@ def test_checkpoint_of_another_log_is_an_alarm(
     assert "the checkpoint at offset 3 " + text in finding(check)
 
 
+@pytest.mark.parametrize("header", [None, b"", b"header"])
 @pytest.mark.parametrize("log_start", [0, 5])
-def test_foreign_record_before_the_first_checkpoint_is_an_alarm(check: LogCheck, log_start: int) -> None:
-    check.judge_before_checkpoint(LogRecord(5, b"key", b"value", None), log_start)
+def test_foreign_record_before_the_first_checkpoint_is_an_alarm(
+    check: LogCheck, log_start: int, header: bytes | None
+) -> None:
+    check.judge_before_checkpoint(LogRecord(5, b"key", b"value", header), log_start)
     assert "offset 5 has no `hf` header" in finding(check)
 
 
@@ -62,7 +66,7 @@ def test_foreign_record_before_the_first_checkpoint_is_an_alarm(check: LogCheck,
 def test_log_without_a_checkpoint_at_its_start_is_an_alarm_if_it_was_cut(
     check: LogCheck, log_start: int, is_alarm: bool
 ) -> None:
-    check.judge_before_checkpoint(LogRecord(5, b"key", b"value", b"header"), log_start)
+    check.judge_before_checkpoint(LogRecord(5, b"key", b"value", encode_header(1, 0)), log_start)
     assert (check.finding is not None) is is_alarm
     empty = LogCheck(7, OURS)
     empty.judge_start(log_start)

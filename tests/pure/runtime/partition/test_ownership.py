@@ -141,10 +141,20 @@ def test_is_ahead_recognizes_our_records_behind_a_gap(text: str, is_ahead: bool)
     assert ownership.is_ahead(record(1, text)) is is_ahead
 
 
+@pytest.mark.parametrize("header", [b"", b"\x01", b"\x02" * 12, bytes(13)])
+@pytest.mark.parametrize("key", [b"key", CHECKPOINT_KEY])
+def test_record_whose_header_no_holdfast_writes_is_void_and_moves_nothing(key: bytes, header: bytes) -> None:
+    ownership = Ownership()
+    before = ownership.position
+    foreign = LogRecord(0, key, b"value", header)
+    assert ownership.judge(foreign) is Verdict.VOID
+    assert ownership.position == before
+    assert not ownership.is_ahead(foreign)
+
+
 @pytest.mark.parametrize(
     "unreadable",
     [
-        LogRecord(0, b"key", b"value", b""),
         LogRecord(0, b"key", b"value", b"\x02" + bytes(12)),
         LogRecord(0, CHECKPOINT_KEY, b"nonsense", encode_header(1, 0)),
         LogRecord(0, CHECKPOINT_KEY, None, encode_header(1, 0)),

@@ -36,7 +36,8 @@ def record(
         (record(key=CHECKPOINT_KEY, value=encode_checkpoint(CHECKPOINT)), ""),
         (record(offset=5), "no record lies at its offset"),
         (record()._replace(header=None), "the record at its offset is another program's"),
-        (record()._replace(header=b"?"), "the record at its offset cannot be read"),
+        (record()._replace(header=b"?"), "the record at its offset is another program's"),
+        (record()._replace(header=b"\x02" * 13), "the record at its offset cannot be read"),
         (record(sequence=5), "the record at its offset is another one"),
         (record(epoch=4), "the record at its offset is another one"),
         (
