@@ -87,6 +87,7 @@ def main(context: click.Context, address: str | None, command_config: Path | Non
 @click.option("--set", "assignments", multiple=True, metavar="NAME=VALUE", help="One setting; wins over all others.")
 @click.option("--insecure", is_flag=True, help="Listen without TLS on any address; who reaches it reads along.")
 @click.option("--take-over", is_flag=True, help="Replace a node that serves this log; else that node keeps it.")
+@click.option("--new-state-topic", is_flag=True, help="Begin with an empty log where the one before was deleted.")
 @click.option(
     "--workers",
     type=click.IntRange(1, 256),
@@ -99,6 +100,7 @@ def serve(
     assignments: Sequence[str],
     insecure: bool,
     take_over: bool,
+    new_state_topic: bool,
     workers: int | None,
     worker: bool,
 ) -> None:
@@ -121,6 +123,8 @@ def serve(
         flags["listener.insecure"] = "true"
     if take_over:
         flags["take_over"] = "true"
+    if new_state_topic:
+        flags["new_state_topic"] = "true"
     if workers is not None:
         flags["workers"] = str(workers)
     sys.exit(serve_as_worker() if worker else serve_until_stopped(config, flags))

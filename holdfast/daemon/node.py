@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from random import Random
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import structlog
 from confluent_kafka import KafkaException
@@ -34,10 +34,10 @@ from holdfast.daemon.internal_errors import InternalErrors
 from holdfast.daemon.maintenance.log_checks import ClusterAccess, check_snapshots
 from holdfast.daemon.maintenance.maintenance import make_maintenance
 from holdfast.daemon.maintenance.reader_offsets import ReaderReport
-from holdfast.daemon.membership.allotment import Allotment, NodeClusterView
 from holdfast.daemon.membership.allotments import make_allotment
 from holdfast.daemon.membership.known_members import KnownMembers
 from holdfast.daemon.node_exit import NodeExit, explain
+from holdfast.daemon.node_parts import NodeParts
 from holdfast.daemon.partitions.owners import Owners
 from holdfast.daemon.partitions.partitions import LogPlace, Partitions
 from holdfast.daemon.server.admin import Admin
@@ -59,6 +59,7 @@ from holdfast.daemon.starting import StartingShareCalls, StartingView, starting_
 from holdfast.daemon.steps import NodeSteps, Stopped, cancelled
 from holdfast.daemon.topics.cluster_queries import make_cluster_queries
 from holdfast.daemon.topics.metadata_cache import ClusterMetadata
+from holdfast.daemon.topics.remains import find_remains
 from holdfast.daemon.topics.state_topic import StateTopic, StateTopicError, ensure_state_topic
 from holdfast.daemon.worker_place import ALONE, WorkerPlace
 from holdfast.distribution import VERSION
@@ -84,16 +85,6 @@ _REFUSALS: Final = (StateTopicError, ConnectionFailed, CannotListen, CannotListe
 _AtExit = Callable[..., None]
 
 
-class NodeParts(NamedTuple):
-    """The parts of a node that has found its log, which people and clients query."""
-
-    view: NodeClusterView
-    allotment: Allotment
-    partitions: Partitions
-    watch: BrokerWatch
-    metadata: ClusterMetadata
-
-
 class Node:
     """One process of Holdfast."""
 
@@ -105,8 +96,7 @@ class Node:
         self.port = 0
         #: By which this process knows itself under any address.
         self.run_id = os.urandom(8).hex()
-        self._metrics = ShareMetrics(self.registry)
-        self._runtime_metrics = RuntimeMetrics(self.registry)
+        self._metrics, self._runtime_metrics = ShareMetrics(self.registry), RuntimeMetrics(self.registry)
         self.internal_errors = InternalErrors(self._runtime_metrics.internal_errors)
         self._exit: asyncio.Future[NodeExit] = asyncio.get_running_loop().create_future()
         #: Of which this node is a member; None: it is a static node.
@@ -304,8 +294,8 @@ class Node:
             admin = Admin(commands, settings.log.request_timeout_ms, bugs)
             watch = BrokerWatch(
                 options,
-                topic.name,
-                topic.partition_count,
+                topic,
+                image.cluster_id,
                 silence_max_ms=settings.log.broker_silence_max_ms,
                 timeout_ms=settings.log.request_timeout_ms,
                 registry=self.registry,
@@ -365,7 +355,9 @@ class Node:
     async def _find_topic(self, access: ClusterAccess) -> StateTopic:
         # The client of librdkafka ends with this function, and with it what it would say in an outage.
         with access.kafka.admin() as admin:
-            topic, findings = await ensure_state_topic(admin, access.metadata, self.settings.log, access.bootstrap)
+            where = admin, access.metadata, self.settings.log, access.bootstrap
+            remains = partial(find_remains, admin, self.settings, self.node_settings.kafka)
+            topic, findings = await ensure_state_topic(*where, remains)
         for finding in findings:
             _log.warning("state_topic_weakened", finding=str(finding))
         self._metrics.state_topic_warnings.value = len(findings)

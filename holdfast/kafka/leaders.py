@@ -52,6 +52,10 @@ class Leaders(NamedTuple):
     leader_epochs: dict[int, int]
     #: The broker does not say whether there is such a topic, because its ACLs do not let it.
     is_hidden: bool = False
+    #: The broker says that there is no such topic.
+    is_missing: bool = False
+    #: As the broker names its cluster; empty where it does not.
+    cluster_id: str = ""
 
 
 class Brokers:
@@ -75,6 +79,10 @@ class Brokers:
         self.is_known = False
         #: The broker that answered last does not let this client know whether there is such a topic.
         self.is_hidden = False
+        #: It says that there is no such topic.
+        self.is_missing = False
+        #: Of the cluster, and of the topic, as it says; empty, and zeros: it says none.
+        self.cluster_id, self.topic_id = "", NO_TOPIC
         self._topic_id = NO_TOPIC
         #: The highest seen of this topic, by partition.
         self._leader_epochs: dict[int, int] = {}
@@ -190,6 +198,7 @@ class Brokers:
         # A broker that stops may name none at its end, not even itself; those known before are then asked on, and missed.
         self._addresses = answer.brokers or self._addresses
         self.leaders, self.is_known, self.is_hidden = answer.leaders, True, answer.is_hidden
+        self.is_missing, self.cluster_id, self.topic_id = answer.is_missing, answer.cluster_id, answer.topic_id
         is_one, is_known = len(answer.brokers) == 1, address in answer.brokers.values()
         for broker_id, place in answer.brokers.items():
             if is_one or (is_known and place != address):
@@ -266,4 +275,6 @@ def read_leaders(response: MetadataResponse) -> Leaders:
         },
         {int(each.partition_index): int(each.leader_epoch) for each in topic.partitions},
         int(topic.error_code) == ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        int(topic.error_code) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        response.cluster_id or "",
     )

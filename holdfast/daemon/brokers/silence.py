@@ -90,6 +90,7 @@ class BrokerSilence:
         brokers: Collection[int],
         heard: Callable[[int], float | None],
         next_try_s: float,
+        why_leaderless: str = "",
     ) -> None:
         """Take in the state of the brokers.
 
@@ -100,6 +101,7 @@ class BrokerSilence:
             brokers: all that are known; while a log partition has no leader, each may become it.
             heard: returns when a broker has answered last, by the same clock; None: it never did.
             next_try_s: how soon silent brokers are queried again.
+            why_leaderless: why no broker leads any log partition, as brokers say, a clause; empty: they do not.
         """
         awake_s = 0.0 if self._looked_s is None else min(now_s - self._looked_s, self._awake_max_s)
         self._looked_s = now_s
@@ -129,8 +131,10 @@ class BrokerSilence:
             who, what = _some("broker", leading), _some("log partition", led)
             self.problem = f"{who} did not answer for {longest_s:.0f} s, and {_verb(leading)} {what}"
         elif leaderless:
-            self._report("leaders_lost", now_s, longest_s, next_try_s, partitions=named(leaderless))
-            self.problem = f"no broker has led {_some('log partition', leaderless)} for {longest_s:.0f} s"
+            why = {"why": why_leaderless} if why_leaderless else {}
+            self._report("leaders_lost", now_s, longest_s, next_try_s, partitions=named(leaderless), **why)
+            cause = f"{why_leaderless}: " if why_leaderless else ""
+            self.problem = f"{cause}no broker has led {_some('log partition', leaderless)} for {longest_s:.0f} s"
         else:
             self.problem = ""
             if self._reported_s is not None:

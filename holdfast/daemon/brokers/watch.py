@@ -12,6 +12,7 @@ from typing import Final
 
 from holdfast.daemon.brokers.silence import BrokerSilence
 from holdfast.daemon.internal_errors import InternalErrors
+from holdfast.daemon.server.cluster_view import StateTopicView
 from holdfast.kafka.connection_options import ConnectionOptions
 from holdfast.kafka.leaders import Brokers
 from holdfast.metrics.registry import Registry
@@ -29,8 +30,8 @@ class BrokerWatch:
     def __init__(
         self,
         options: ConnectionOptions,
-        topic: str,
-        partition_count: int,
+        topic: StateTopicView,
+        cluster_id: str,
         *,
         silence_max_ms: int,
         timeout_ms: int,
@@ -42,8 +43,8 @@ class BrokerWatch:
 
         Args:
             options: how to connect; its `answers` say who was heard when.
-            topic: the state topic.
-            partition_count: its number of partitions.
+            topic: the state topic, as it was when this node found it.
+            cluster_id: of the cluster then.
             silence_max_ms: see `BrokerSilence`.
             timeout_ms: bound of each query.
             registry: see `BrokerSilence`.
@@ -53,8 +54,9 @@ class BrokerWatch:
         self._answers = options.answers
         self._internal_errors = internal_errors
         self._bootstrap = options.bootstrap
-        self._brokers = Brokers(options, topic, timeout_ms)
-        self._partition_count = partition_count
+        self._brokers = Brokers(options, topic.name, timeout_ms)
+        self._topic = topic
+        self._cluster_id = cluster_id
         self._look_s = silence_max_ms / 1_000 / _LOOKS
         self._query_s = silence_max_ms / 1_000 / _QUERIES
         # Silent for two queries: one was sent, and had its time for an answer.
@@ -109,9 +111,19 @@ class BrokerWatch:
     def _look(self) -> None:
         leaders = {partition: broker for partition, (broker, _) in self._brokers.leaders.items()}
         now_s, known, problem = asyncio.get_running_loop().time(), self._brokers.addresses, self.problem
-        self._silence.look(now_s, leaders, self._partition_count, known, self._heard, self._query_s)
+        of_topic = leaders, self._topic.partition_count
+        self._silence.look(now_s, *of_topic, known, self._heard, self._query_s, self._why_leaderless())
         if problem and not self.problem:
             self._answered_again()
+
+    def _why_leaderless(self) -> str:
+        """Return why no broker can lead the log, by the newest answer of one; empty: nothing is known against it."""
+        found, topic = self._brokers, self._topic
+        if found.cluster_id and found.cluster_id != self._cluster_id:
+            return f"the brokers are another cluster ({found.cluster_id}) than the one that has the log ({self._cluster_id})"
+        if found.is_missing:
+            return f"there is no topic {topic.name} any more: it was deleted"
+        return ""
 
     async def _query_for_ever(self) -> None:
         while True:

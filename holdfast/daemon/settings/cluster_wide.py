@@ -23,6 +23,7 @@ _NODE_ONLY: Final = {
     "workers": "each host has a number of its own",
     "log_format": "the lines of each node go to whatever runs it",
     "take_over": "it would have all nodes replace each other",
+    "new_state_topic": "it would have all nodes begin with an empty log whenever the topic is missing",
     "compaction.run": "one node alone runs the job",
     "compaction.master": _WHERE_JOB_RUNS,
     "compaction.checkpoint.dir": _WHERE_JOB_RUNS,

@@ -7,9 +7,10 @@ All functions that are no coroutines block while Kafka answers; run them in a th
 from __future__ import annotations
 
 from asyncio import to_thread
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import Final, NamedTuple, ParamSpec, TypedDict, TypeVar
 
+import structlog
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 from tenacity import AsyncRetrying, Retrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
@@ -22,6 +23,8 @@ from holdfast.kafka.librdkafka_types import ConfigResource, NewTopic, ResourceTy
 from holdfast.kafka.metadata import MetadataClient
 from holdfast.kafka.protocol.denials import acl_remedy
 from holdfast.records.keys import format_topic_id
+
+_log = structlog.get_logger(__name__)
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -87,6 +90,17 @@ class StateTopicError(Exception):
 
 class TopicMissing(StateTopicError):
     """There is no such topic."""
+
+
+class TopicDeleted(TopicMissing):
+    """There is no such topic any more."""
+
+    def __init__(self, name: str, remains: str) -> None:
+        super().__init__(
+            f"The state topic {name} does not exist, and did before: {remains}. It was deleted, and with it the state of all share "
+            "groups. Restore it, or begin with an empty log, in which no share partition is initialized: "
+            "`holdfast serve --new-state-topic`, once"
+        )
 
 
 class NotKnownYet(StateTopicError):
@@ -289,13 +303,25 @@ async def confirm_topic(metadata: MetadataClient, name: str, topic_id: bytes | N
 
 
 async def ensure_state_topic(
-    admin: AdminClient, metadata: MetadataClient, settings: LogSettings, bootstrap_servers: str
+    admin: AdminClient,
+    metadata: MetadataClient,
+    settings: LogSettings,
+    bootstrap_servers: str,
+    find_remains: Callable[[], Awaitable[str]],
 ) -> tuple[StateTopic, tuple[Finding, ...]]:
-    """Return the checked topic with its warnings; a missing one is made.
+    """Return the checked topic with its warnings; one that never was is made, which is a line.
 
     One that was made is waited for until every broker knows it, one about which brokers do not agree until they do.
 
+    Args:
+        admin: makes and describes it.
+        metadata: queries all brokers.
+        settings: of the log.
+        bootstrap_servers: as commands for people name them.
+        find_remains: returns what tells that there was such a topic, a clause; empty: nothing does.
+
     Raises:
+        TopicDeleted: it is missing, and was there before; an admin may begin with an empty log (`new_state_topic`).
         StateTopicError: it cannot be made, would lose state, or did not become known in time.
         TopicDisputed: the brokers did not agree in time.
         ConnectionFailed: no broker would describe it.
@@ -309,12 +335,17 @@ async def ensure_state_topic(
         except StateTopicError as refusal:
             await confirm_topic(metadata, settings.state_topic, None)
             if isinstance(refusal, TopicMissing) and not is_made:
+                if not settings.new_state_topic and (remains := await find_remains()):
+                    raise TopicDeleted(settings.state_topic, remains) from None
                 await to_thread(make_state_topic, admin, settings)
                 is_made = True
             raise
         await confirm_topic(metadata, topic.name, topic.topic_id)
         if is_made and not await metadata.is_known_everywhere(topic.topic_id, topic.partition_count):
             raise NotKnownYet(f"The state topic {topic.name} was made, but not every broker knows it yet.")
+        if is_made:
+            topic_id, count = format_topic_id(topic.topic_id), topic.partition_count
+            _log.warning("state_topic_made", topic=topic.name, topic_id=topic_id, log_partitions=count)
         return topic, findings
 
     try:

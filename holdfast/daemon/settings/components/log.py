@@ -156,6 +156,11 @@ class LogSettings(Component):
     state_topic_create_timeout_ms: int = time_ms(
         30_000, "How long to wait until all brokers know the state topic, and the same one: it may just have been made."
     )
+    new_state_topic: bool = setting(
+        False,
+        "Make the state topic although one was there before; every share partition is then to be initialized again. "
+        "`holdfast serve --new-state-topic` sets it, for one start.",
+    )
     state_topic_check_interval_ms: int = time_ms(
         60 * MINUTE_MS, "How often the settings of the state topic are looked at again.", minimum=1_000
     )

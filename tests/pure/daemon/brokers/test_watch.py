@@ -7,15 +7,18 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
+from kio.schema.errors import ErrorCode
+from structlog.testing import capture_logs
 
 from holdfast.daemon.brokers.watch import BrokerWatch
 from holdfast.daemon.internal_errors import InternalErrors
+from holdfast.daemon.topics.state_topic import StateTopic
 from holdfast.kafka.brokers.broker_connection import BrokerConnection
 from holdfast.kafka.connection_options import ConnectionOptions
 from holdfast.kafka.errors import ConnectionFailed
 from holdfast.metrics.instruments import Counter
 from holdfast.metrics.registry import Registry
-from tests.pure.kafka.brokers.metadata_answers import metadata
+from tests.pure.kafka.brokers.metadata_answers import TOPIC_ID, metadata
 from tests.waiting import wait_until
 
 SILENCE_MAX_MS = 500
@@ -33,14 +36,16 @@ class World:
         #: What each answer names; None: the brokers that lead.
         self.broker_ids: tuple[int, ...] | None = None
         self.asked: list[str] = []
+        self.error = ErrorCode.none
+        self.cluster = b"cluster"
         self.recoveries = 0
         self.fails_to_recover = False
         monkeypatch.setattr(BrokerConnection, "open", self._open)
         self.bugs = Counter()
         self.watch = BrokerWatch(
             self.options,
-            "topic",
-            2,
+            StateTopic("topic", TOPIC_ID.bytes, 2, 1, 1_000_000),
+            "cluster",
             silence_max_ms=SILENCE_MAX_MS,
             timeout_ms=60_000,
             registry=self.registry,
@@ -78,7 +83,8 @@ class Connection:
             self.close()
             raise ConnectionFailed(f"{self._host} closed the connection")
         self._world.hear(self._host)
-        return metadata(self._world.leaders, broker_ids=self._world.broker_ids)
+        answer = metadata(self._world.leaders, broker_ids=self._world.broker_ids, error=self._world.error)
+        return answer.replace(b"cluster", self._world.cluster)
 
     def close(self) -> None:
         self.is_open = False
@@ -180,3 +186,27 @@ async def test_a_bug_in_one_look_is_not_the_last_look(monkeypatch: pytest.Monkey
             world.frozen.clear()
             await wait_until(lambda: not world.watch.problem)
         assert (world.recoveries, world.bugs.value) == (2, 2)
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"error": ErrorCode.unknown_topic_or_partition}, "there is no topic topic any more: it was deleted: "),
+        (
+            {"error": ErrorCode.unknown_topic_or_partition, "cluster": b"foreign"},
+            "the brokers are another cluster (foreign) than the one that has the log (cluster): ",
+        ),
+        ({}, ""),
+    ],
+)
+async def test_brokers_that_lead_nothing_say_why_if_they_do(
+    monkeypatch: pytest.MonkeyPatch, changes: dict[str, object], why: str
+) -> None:
+    async with watched(monkeypatch) as world:
+        with capture_logs() as lines:
+            for name, value in changes.items():
+                setattr(world, name, value)
+            world.leaders, world.broker_ids = {}, (1, 2)
+            await wait_until(lambda: world.watch.problem)
+        assert world.watch.problem.startswith(f"{why}no broker has led log partitions 0, 1 for ")
+        assert [line.get("why", "") for line in lines if line["event"] == "leaders_lost"] == [why.removesuffix(": ")]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from itertools import chain, repeat
 from random import Random
 from typing import Any, Final, cast
@@ -10,12 +10,14 @@ from uuid import UUID
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
+from structlog.testing import capture_logs
 
 from holdfast.daemon.settings.components.log import LogSettings
 from holdfast.daemon.topics import state_topic
 from holdfast.daemon.topics.state_topic import (
     StateTopic,
     StateTopicError,
+    TopicDeleted,
     TopicDisputed,
     TopicMissing,
     describe_topic,
@@ -24,6 +26,7 @@ from holdfast.daemon.topics.state_topic import (
 from holdfast.kafka.connection_options import ConnectionOptions
 from holdfast.kafka.errors import ConnectionFailed
 from holdfast.kafka.metadata import MetadataClient
+from holdfast.records.keys import format_topic_id
 from tests.pure.kafka.brokers.metadata_answers import UNREACHABLE, answer_by_host, metadata, namesake
 from tests.waiting import PATIENCE_MS
 
@@ -34,6 +37,10 @@ UNSAFE: Final = -1
 DELETED_TEXT, NOW_TEXT = "AAAAAAAAAAAAAAAAAAAAAQ", "AAAAAAAAAAAAAAAAAAAAAg"
 #: An answer about the topic that is there now, with its one partition, which is led.
 LED: Final = metadata({0: (1, 0)}, UUID(int=NOW), (1, 2))
+
+
+async def no_remains() -> str:
+    return ""
 
 
 def topic_of(topic: int) -> StateTopic:
@@ -79,13 +86,21 @@ class Cluster:
     def _make(self, *_: object) -> None:
         self.made += 1
 
-    async def found(self, timeout_ms: int = PATIENCE_MS) -> StateTopic:
+    async def found(
+        self,
+        timeout_ms: int = PATIENCE_MS,
+        remains: Callable[[], Awaitable[str]] = no_remains,
+        *,
+        new_state_topic: bool = False,
+    ) -> StateTopic:
         """Return the topic with which a node starts."""
         options = ConnectionOptions(bootstrap=(("host-1", 9092), ("host-2", 9092)))
         client = MetadataClient(options, timeout_ms=30_000, random=Random(1))
-        settings = LogSettings(state_topic="state", state_topic_create_timeout_ms=timeout_ms)
+        settings = LogSettings(
+            state_topic="state", state_topic_create_timeout_ms=timeout_ms, new_state_topic=new_state_topic
+        )
         admin: Any = None
-        topic, _ = await ensure_state_topic(admin, client, settings, "host-1:9092")
+        topic, _ = await ensure_state_topic(admin, client, settings, "host-1:9092", remains)
         client.close()
         return topic
 
@@ -94,6 +109,34 @@ async def test_a_topic_that_all_brokers_mean_is_taken_with_one_request_to_each(m
     cluster = Cluster(monkeypatch, [NOW], namesake(NOW, 1, 2), namesake(NOW, 1, 2))
     assert await cluster.found() == topic_of(NOW)
     assert sorted(cluster.asked) == ["host-1", "host-2"]
+
+
+async def test_making_a_topic_is_a_line_and_one_that_was_deleted_is_made_only_when_an_admin_says_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def missing() -> Cluster:
+        none, made = namesake(0, 1, 2), namesake(NOW, 1, 2)
+        return Cluster(monkeypatch, [None, NOW], chain([none], repeat(made)), chain([none], repeat(made)))
+
+    async def remains() -> str:
+        return "the group holdfast-state is known"
+
+    fresh = missing()
+    with capture_logs() as lines:
+        assert await fresh.found() == topic_of(NOW)
+    topic_id = format_topic_id(topic_of(NOW).topic_id)
+    [line] = [line for line in lines if line["event"] == "state_topic_made"]
+    assert (line["log_level"], line["topic_id"]) == ("warning", topic_id)
+    assert fresh.made == 1
+    deleted = Cluster(monkeypatch, [None], namesake(0, 1, 2), namesake(0, 1, 2))
+    with pytest.raises(TopicDeleted, match=r"the group holdfast-state is known.*--new-state-topic") as refused:
+        await deleted.found(1, remains)
+    assert (deleted.made, isinstance(refused.value, StateTopicError)) == (0, True)
+    # Another node makes it meanwhile: a broker was behind, and no more.
+    late = missing()
+    assert (await late.found(PATIENCE_MS, remains), late.made) == (topic_of(NOW), 0)
+    allowed = missing()
+    assert (await allowed.found(PATIENCE_MS, remains, new_state_topic=True), allowed.made) == (topic_of(NOW), 1)
 
 
 async def test_a_broker_that_cannot_be_reached_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,56 @@
+"""What tells that a state topic was there before, where there is none: nothing makes another one under its name without a word.
+
+A cluster forgets a deleted topic at once. The group of the nodes outlives it for some minutes, and the snapshot topic for good.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import closing
+from typing import Final
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+
+from holdfast.daemon.settings.models import Settings
+from holdfast.kafka.connection_options import LiveProperties
+from holdfast.kafka.discovery.broker_links import broker_links
+from holdfast.kafka.discovery.groups import Groups
+from holdfast.kafka.errors import ConnectionFailed
+from holdfast.kafka.librdkafka import find_topic
+
+#: What brokers say of a group that they do not know.
+_UNKNOWN_STATES: Final = ("", "Dead")
+
+
+async def find_remains(admin: AdminClient, settings: Settings, kafka: LiveProperties) -> str:
+    """Return what is left of nodes that had a state topic, a clause; empty: nothing is known.
+
+    What a broker does not tell, because it does not answer or an ACL is missing, is no sign of anything.
+    """
+    group = settings.members.group_of(settings.log.state_topic)
+    if group is not None and (members := await _count_members(group, settings, kafka)) is not None:
+        who = f"{members} nodes are in it" if members else "nodes were in it a short time ago"
+        return f"the group {group} is known, and {who}"
+    snapshot_topic = settings.snapshots.topic
+    if not snapshot_topic:
+        return ""
+    has_snapshots = await asyncio.to_thread(_has_topic, admin, snapshot_topic, settings.log.request_timeout_ms)
+    return f"the topic {snapshot_topic} has snapshots of it" if has_snapshots else ""
+
+
+async def _count_members(group: str, settings: Settings, kafka: LiveProperties) -> int | None:
+    timeout_ms = settings.log.request_timeout_ms
+    try:
+        with closing(Groups(broker_links(kafka.connection_options(), timeout_ms), timeout_ms)) as groups:
+            found = (await groups.describe([group]))[group]
+    except ConnectionFailed:
+        return None
+    return None if found.error_code or found.state in _UNKNOWN_STATES else len(found.members)
+
+
+def _has_topic(admin: AdminClient, name: str, timeout_ms: int) -> bool:
+    try:
+        return find_topic(admin, name, timeout_ms) is not None
+    except KafkaException:
+        return False
