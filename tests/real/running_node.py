@@ -13,8 +13,8 @@ from confluent_kafka.admin import AdminClient
 
 from holdfast.client import Client, connect
 from holdfast.daemon.node import Node
-from holdfast.daemon.node_parts import NodeParts
 from holdfast.daemon.node_exit import NodeExit
+from holdfast.daemon.node_parts import NodeParts
 from holdfast.daemon.settings.file_env_flags import load_settings
 from holdfast.daemon.settings.models import Settings
 from holdfast.records.header import find_header

@@ -8,11 +8,10 @@ import asyncio
 import time
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
-from typing import Final
+from typing import Final, Protocol
 
 from holdfast.daemon.brokers.silence import BrokerSilence
 from holdfast.daemon.internal_errors import InternalErrors
-from holdfast.daemon.server.cluster_view import StateTopicView
 from holdfast.kafka.connection_options import ConnectionOptions
 from holdfast.kafka.leaders import Brokers
 from holdfast.metrics.registry import Registry
@@ -24,13 +23,25 @@ _LOOKS: Final = 15
 _QUERIES: Final = 5
 
 
+class WatchedTopic(Protocol):
+    """The state topic, as far as it is watched; `topics.state_topic.StateTopic`."""
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+
+    @property
+    def partition_count(self) -> int:
+        """Its number of partitions."""
+
+
 class BrokerWatch:
     """The watch of one node over the brokers of its log."""
 
     def __init__(
         self,
         options: ConnectionOptions,
-        topic: StateTopicView,
+        topic: WatchedTopic,
         cluster_id: str,
         *,
         silence_max_ms: int,
