@@ -55,7 +55,7 @@ from holdfast.daemon.share.metrics import ShareMetrics
 from holdfast.daemon.share.service import ShareService
 from holdfast.daemon.share.topic_gate import TopicGate
 from holdfast.daemon.snapshots.store import Snapshots
-from holdfast.daemon.starting import StartingShareCalls, StartingView, starting_commands
+from holdfast.daemon.starting import BrokerWait, StartingShareCalls, StartingView, starting_commands
 from holdfast.daemon.steps import NodeSteps, Stopped, cancelled
 from holdfast.daemon.topics.cluster_queries import make_cluster_queries
 from holdfast.daemon.topics.metadata_cache import ClusterMetadata
@@ -120,6 +120,8 @@ class Node:
         #: Every log partition serves, as far as this node knows.
         self._is_loaded = False
         self._began_s = time.monotonic()
+        #: While the node starts.
+        self.brokers_awaited = BrokerWait()
 
     def stop(self, reason: NodeExit = NodeExit.STOPPED, why: str = "a stop was requested") -> None:
         """Begin to stop; the first reason given is the one that counts."""
@@ -173,7 +175,7 @@ class Node:
         if self._exit.done():
             return "the node stops"
         if self.parts is None:
-            return "the node starts"
+            return self.brokers_awaited.why or "the node starts"
         _, allotment, partitions, watch, _ = self.parts
         return watch.problem or allotment.why_not_ready() or ("" if self._is_loaded else partitions.why_not_loaded())
 
@@ -229,7 +231,13 @@ class Node:
                 self.http_port = http.port
                 at_exit("HTTP server", partial(http.stop, self.settings.limits.unread_timeout_ms))
 
-            # By which settings: those of all nodes, too.
+            # By which settings: those of all nodes, too, which brokers have.
+            first_look = make_cluster_queries(self.settings, options, now_ms).client
+            stack.callback(first_look.close)
+            patiently, state_topic = self.brokers_awaited.patiently, self.settings.log.state_topic
+            await self._steps.unless_stopped(patiently(lambda: first_look.query_names([state_topic])))
+            first_look.close()
+
             stack.enter_context(self.files.watched(self.settings.files.reload_interval_ms))
             await stack.enter_async_context(self.node_settings.followed(self._steps.unless_stopped, self._steps.do))
             settings = self.settings
@@ -253,7 +261,7 @@ class Node:
             lines = LibraryLines(settings.logging.library_lines_per_minute_max, is_left_out=self._is_left_out)
             kafka = KafkaClients(self.node_settings.kafka, lines)
             access = ClusterAccess(kafka, settings, self._metrics, cluster.client)
-            topic = await self._steps.unless_stopped(self._find_topic(access))
+            topic = await self._steps.unless_stopped(patiently(lambda: self._find_topic(access)))
             await self._steps.unless_stopped(check_snapshots(access, topic))
 
             # All its parts.
@@ -304,7 +312,7 @@ class Node:
             )
 
             # They work, and it answers for them.
-            await self._steps.unless_stopped(partitions.start())
+            await self._steps.unless_stopped(patiently(partitions.start))
             self.parts = NodeParts(view, allotment, partitions, watch, metadata)
             self._admins.append(admin)
             server.hand_over(ApiHandler(gate, view, admin, authorizer, settings.limits))

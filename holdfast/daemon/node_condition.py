@@ -61,6 +61,8 @@ class NodeWatch:
             )
             wanted = parts.partitions.wanted
             self._has_started = self._has_started or not why or (bool(wanted) and wanted.keys() <= self._tried)
+        elif node.brokers_awaited.why:  # another start would wait for the same
+            self._has_started = True
         if is_stopping:
             status = f"stopping: {node.why_stopped}"
         elif why:

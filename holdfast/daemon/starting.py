@@ -5,9 +5,15 @@ It serves no share partition and owns no log partition yet; commands that need n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import asyncio
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from random import Random
+from typing import Any, Final, TypeVar
+
+import structlog
 
 from holdfast.api.results import StateRequest, StateResponse
+from holdfast.backoff import Backoff
 from holdfast.daemon.admin.commands import NodeCommands, NodeView, StartingCommands
 from holdfast.daemon.internal_errors import InternalErrors
 from holdfast.daemon.server.admin import AdminCommand
@@ -15,8 +21,55 @@ from holdfast.daemon.server.cluster_view import Node, StateTopicView
 from holdfast.daemon.share.metrics import ShareMetrics
 from holdfast.daemon.share.service import ShareService
 from holdfast.daemon.topics.cluster_queries import TopicLookUps
+from holdfast.kafka.errors import ConnectionFailed, SetupRefused, VersionUnsupported
 from holdfast.records.keys import SharePartitionKey
 from holdfast.runtime.state_machine import Operation
+
+_log = structlog.get_logger(__name__)
+
+T = TypeVar("T")
+
+#: While brokers are awaited, that is logged so often.
+_REPORT_INTERVAL_S: Final = 60.0
+#: Pauses between two tries: brokers that start beside the node need the processor.
+_PAUSE_FIRST_MS: Final = 500
+_PAUSE_MAX_MS: Final = 5_000
+
+
+class BrokerWait:
+    """The wait of a node that starts for brokers, as long as it takes: a node that runs waits as long.
+
+    What a broker refuses, such as a password or a right, ends the start at once.
+    """
+
+    def __init__(self) -> None:
+        #: For what the node waits, a clause; empty: for nothing.
+        self.why = ""
+
+    async def patiently(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Return what a step of the start gives, tried again for as long as brokers do not answer.
+
+        Raises: what the step raises, but for ConnectionFailed of which another try may get another answer.
+        """
+        now_s = asyncio.get_running_loop().time
+        backoff = Backoff(_PAUSE_FIRST_MS, _PAUSE_MAX_MS, Random().random)
+        began_s, reported_s = now_s(), 0.0
+        while True:
+            try:
+                result = await work()
+            except (SetupRefused, VersionUnsupported):
+                raise
+            except ConnectionFailed as failure:
+                is_first, self.why = not self.why, f"the node waits for brokers: {failure}"
+                if is_first or now_s() - reported_s >= _REPORT_INTERVAL_S:
+                    reported_s = now_s()
+                    _log.warning("brokers_awaited", why=str(failure), seconds=round(reported_s - began_s))
+                await asyncio.sleep(backoff.next_pause_ms() / 1_000)
+            else:
+                if self.why:
+                    self.why = ""
+                    _log.info("brokers_found", seconds=round(now_s() - began_s))
+                return result
 
 
 class StartingView:

@@ -16,13 +16,19 @@ from typing import Any, Final, NamedTuple
 
 from aiokafka.abc import AbstractTokenProvider  # type: ignore[import-untyped]  # as below
 from aiokafka.conn import AIOKafkaConnection  # type: ignore[import-untyped]  # it ships no types
-from aiokafka.errors import IllegalSaslStateError, KafkaConnectionError, KafkaError  # type: ignore[import-untyped]  # as above
+from aiokafka.errors import (  # type: ignore[import-untyped]  # as above
+    IllegalSaslStateError,
+    KafkaConnectionError,
+    KafkaError,
+    SaslAuthenticationFailed,
+    UnsupportedSaslMechanismError,
+)
 from aiokafka.record.default_records import DefaultRecordBatchBuilder  # type: ignore[import-untyped]  # as above
 from aiokafka.record.memory_records import MemoryRecords  # type: ignore[import-untyped]  # as above
 
 from holdfast.hidden_texts import HIDDEN_TEXTS
 from holdfast.kafka.discovery.dialing import dial
-from holdfast.kafka.errors import ConnectionFailed
+from holdfast.kafka.errors import ConnectionFailed, SetupRefused
 from holdfast.kafka.oauth.sources import MECHANISM
 from holdfast.kafka.oauth.tokens import TokenKeeper
 
@@ -73,11 +79,20 @@ class _TokenLogin:
             return "".join(f"{field}\x01" for field in ("n,,", *fields, "")).encode(), True
         if answer:
             why = HIDDEN_TEXTS.hide(answer.decode(errors="replace"))  # it may repeat the token
-            raise ConnectionFailed(f"the broker refuses the token: {why}")
+            raise SetupRefused(f"the broker refuses the token: {why}")
         return None
 
 
 AbstractTokenProvider.register(_TokenLogin)
+
+
+#: A broker that answers so answers the same until a setting, a user or a certificate is another one.
+_SETUP_REFUSALS: Final = (
+    SetupRefused,
+    SaslAuthenticationFailed,
+    UnsupportedSaslMechanismError,
+    ssl.SSLCertVerificationError,
+)
 
 
 class _BoundedConnection(AIOKafkaConnection):  # type: ignore[misc]  # it ships no types
@@ -190,7 +205,8 @@ async def open_transport(
         why = _why(error, timeout_ms)
         if security_protocol == "SSL" and isinstance(error, KafkaConnectionError):
             why += "; a broker ends a connection without a word whose certificate it does not accept"
-        raise ConnectionFailed(f"{host}:{port} cannot be reached: {why}") from error
+        failure = SetupRefused if isinstance(error, _SETUP_REFUSALS) else ConnectionFailed
+        raise failure(f"{host}:{port} cannot be reached: {why}") from error
 
 
 def _why(error: BaseException, timeout_ms: int) -> str:

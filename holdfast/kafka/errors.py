@@ -11,6 +11,10 @@ class ConnectionFailed(Exception):
     """A broker could not be reached, closed the connection, or sent no answer that can be used; another try may succeed."""
 
 
+class SetupRefused(ConnectionFailed):
+    """A broker answers and refuses what the settings say: how to log in, or a right; another try gets the same until that is changed."""
+
+
 def all_failed(failures: Iterable[str]) -> ConnectionFailed:
     """Return the failure of what no server would do, with why of each: clauses have a semicolon between them, sentences have none."""
     return ConnectionFailed("; ".join(failures).replace(".; ", ". "))

@@ -18,7 +18,7 @@ from kio.schema.types import TopicName
 
 from holdfast.kafka.brokers.broker_connection import BrokerConnection
 from holdfast.kafka.connection_options import Address, ConnectionOptions
-from holdfast.kafka.errors import ConnectionFailed
+from holdfast.kafka.errors import ConnectionFailed, SetupRefused
 from holdfast.kafka.exchange import PATIENCE_S, exchange, exchange_with
 from holdfast.kafka.protocol.error_codes import ErrorCode
 
@@ -227,6 +227,7 @@ class MetadataClient:
         self._random.shuffle(others)
         self._untried[:0] = others
         failures: list[str] = []
+        failed_as: type[ConnectionFailed] = ConnectionFailed
         try:
             async with asyncio.timeout(self._timeout_ms / 1_000):
                 while self._untried:
@@ -234,19 +235,21 @@ class MetadataClient:
                     if connection is not None:
                         self._connection = connection
                         return connection
-                    failures.append(failure)
+                    failures.append(str(failure))
+                    if isinstance(failure, SetupRefused):
+                        failed_as = SetupRefused
         except TimeoutError:
             failures.append(f"no broker was reached within {self._timeout_ms} ms")
         finally:
             if self._connecting is asyncio.current_task():
                 self._connecting = None
-        raise ConnectionFailed("; ".join(failures))
+        raise failed_as("; ".join(failures))
 
-    async def _open(self, address: Address) -> tuple[BrokerConnection | None, str]:
+    async def _open(self, address: Address) -> tuple[BrokerConnection | None, ConnectionFailed | None]:
         try:
-            return await BrokerConnection.open(address, self._options, self._timeout_ms), ""
+            return await BrokerConnection.open(address, self._options, self._timeout_ms), None
         except ConnectionFailed as failure:
-            return None, str(failure)
+            return None, failure
 
 
 def is_topic_name(name: str) -> bool:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import faulthandler
 import gc
 import os
 import signal
+import socket
 import sys
+import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from functools import partial
@@ -42,6 +45,10 @@ _Watch = Callable[[Callable[[], Condition]], AbstractAsyncContextManager[Watcher
 #: 300,000 containers that a load has made took five times `slice_ms` ("How long a load holds the loop"). In turns in which loads work
 #: the first number is a fifth, so the last one, which counts looks, is five times what 130 million containers would want.
 COLLECTOR_THRESHOLDS: Final = (10_000, 0, 32_500)
+
+#: Workers notice within a moment that their supervisor is gone, and then drain; the service manager starts the next one after seconds.
+_ORPHANS_END_S: Final = 30.0
+_ORPHANS_LOOK_S: Final = 0.2
 
 
 def serve_until_stopped(config: Path | None, flags: Mapping[str, object]) -> NodeExit:
@@ -127,17 +134,35 @@ def _may_be_coloured() -> bool:
     return not os.environ.get("NO_COLOR")
 
 
+def _listen_when_free(host: str, port: int, backlog: int) -> tuple[socket.socket, ...]:
+    """Listen at the address of all workers; those of a supervisor that was killed hold it until they notice that.
+
+    Raises:
+        CannotListen: the address is still in use after the bound, or not ours.
+    """
+    from holdfast.daemon.server.sockets import CannotListen, listen
+
+    until_s = time.monotonic() + _ORPHANS_END_S
+    while True:
+        try:
+            return listen(host, port, backlog)
+        except CannotListen as refusal:
+            if refusal.error_number != errno.EADDRINUSE or time.monotonic() >= until_s:
+                raise
+        time.sleep(_ORPHANS_LOOK_S)
+
+
 def _supervise(settings: Settings, config: Path | None, flags: Mapping[str, object]) -> NodeExit:
     from holdfast.daemon.http.guard import GuardRefused
     from holdfast.daemon.http.server import CannotListenHttp
-    from holdfast.daemon.server.sockets import CannotListen, choose_ports, listen
+    from holdfast.daemon.server.sockets import CannotListen, choose_ports
     from holdfast.workers.host_port import host_port
     from holdfast.workers.lines import WorkerLines
     from holdfast.workers.plan import PlanRefused, plan_workers
     from holdfast.workers.supervisor import Supervisor
 
     try:
-        sockets = listen(*settings.listener.listen_address, settings.limits.connections_max)
+        sockets = _listen_when_free(*settings.listener.listen_address, settings.limits.connections_max)
         workers = plan_workers(settings, choose_ports)
     except (CannotListen, PlanRefused) as refusal:
         _log.error("workers_start_failed", why=str(refusal))

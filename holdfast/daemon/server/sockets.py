@@ -11,6 +11,7 @@ class CannotListen(Exception):
 
     def __init__(self, host: str, port: int, error: OSError) -> None:
         self.why = error.strerror or str(error)
+        self.error_number = error.errno
         super().__init__(f"Cannot listen on {host}:{port} ({self.why}); set another `listen` address.")
 
 

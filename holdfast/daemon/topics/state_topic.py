@@ -17,7 +17,7 @@ from tenacity import AsyncRetrying, Retrying, retry_if_exception_type, stop_afte
 
 from holdfast.daemon.settings.components.log import LogSettings
 from holdfast.kafka.addresses import format_address
-from holdfast.kafka.errors import ConnectionFailed
+from holdfast.kafka.errors import ConnectionFailed, SetupRefused
 from holdfast.kafka.librdkafka import create_topic, find_topic, who
 from holdfast.kafka.librdkafka_types import ConfigResource, NewTopic, ResourceType
 from holdfast.kafka.metadata import MetadataClient
@@ -188,7 +188,9 @@ def describe_topic(admin: AdminClient, name: str, timeout_ms: int) -> tuple[Stat
         remedy = acl_remedy(cause.code(), operation, f"topic {name}", who(admin))
         if cause.code() == KafkaError._UNSUPPORTED_FEATURE:  # every broker has it, however old
             remedy = "; name Kafka's brokers, not a Holdfast node"
-        raise ConnectionFailed(f"the topic {name} cannot be described: {cause.str().rstrip('.')}{remedy}") from None
+        # With a remedy, a broker has answered, and says the same until somebody has done that.
+        failure = SetupRefused if remedy else ConnectionFailed
+        raise failure(f"the topic {name} cannot be described: {cause.str().rstrip('.')}{remedy}") from None
     config = {key: entry.value for key, entry in entries.items()}
     topic = StateTopic(
         name=name,

@@ -120,6 +120,9 @@ class Watch:
     def leaves_out(self, partition: int | None) -> bool:
         return False
 
+    def leader_quiet_s(self, partition: int) -> float:
+        return 0.0
+
     def start(self) -> None:
         """Do nothing."""
 

@@ -115,7 +115,7 @@ async def test_making_a_topic_is_a_line_and_one_that_was_deleted_is_made_only_wh
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def missing() -> Cluster:
-        none, made = namesake(0, 1, 2), namesake(NOW, 1, 2)
+        none, made = namesake(NONE, 1, 2), LED
         return Cluster(monkeypatch, [None, NOW], chain([none], repeat(made)), chain([none], repeat(made)))
 
     async def remains() -> str:
