@@ -85,6 +85,10 @@ def _prepare(spark: SparkSession, setting: str, path: str) -> None:
         raise CompactionError(f"{setting} is {path}, which cannot be written to: {why}{remedy}.") from error
 
 
+def _nothing_to_tidy(_: bool) -> bool:
+    return False
+
+
 class _Job:
     """What outlives a query: the topic that the last one folded, log partitions that are left out, and the size of batches."""
 
@@ -244,6 +248,7 @@ class _Job:
             sink,
             self._batch_sizer,
             self._report,
+            _nothing_to_tidy if writer is None else writer.join_files,
             on_poll=self._beat,
             once=self._once,
             stop=self._stop,

@@ -57,6 +57,8 @@ class Query:
         batch_sizer: says how many records a batch takes in.
         on_report: called with the report of each batch, on a thread of Spark's.
         on_poll: called about once a second.
+        tidy: called again and again while Spark may write a batch; works for some seconds, and returns whether there is more to do. Its
+            argument is whether the last batch was written just now.
         once: end at the log's end.
         stop: the query ends when it is set, between two batches.
     """
@@ -69,6 +71,7 @@ class Query:
         sink: Sink,
         batch_sizer: BatchSizer,
         on_report: Callable[[BatchReport], None],
+        tidy: Callable[[bool], bool],
         *,
         on_poll: Callable[[], None],
         once: bool,
@@ -81,6 +84,7 @@ class Query:
         self._batch_sizer = batch_sizer
         self._on_report = on_report
         self._on_poll = on_poll
+        self._tidy = tidy
         self._once = once
         self._stop = stop
         self._is_resized = False
@@ -154,8 +158,13 @@ class Query:
                     if self._is_topic_recreated():
                         return QueryEnd.TOPIC_RECREATED
                     checked_at = monotonic()
+                self._tidy(False)
         except StreamingQueryException as error:
             return self._end_of_failed(error)
+        has_more = is_end = True
+        while has_more and not self._stop.is_set():
+            self._on_poll()
+            has_more, is_end = self._tidy(is_end), False
         return QueryEnd.FINISHED
 
     def _requested_end(self) -> QueryEnd | None:

@@ -2,5 +2,6 @@
 
 - `schema`: columns, kinds and directories;
 - `writer`: writes a batch;
+- `joining`: puts one file in the place of many;
 - `coverage`, `covered_files`: up to which offset the history tells everything, and where it has gaps.
 """

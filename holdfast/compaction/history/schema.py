@@ -1,14 +1,18 @@
 """The form of the history: Parquet files of every record that counted.
 
-    <history dir>/state_topic_id=<22 characters>/day=<UTC date>/batch_id=<job>-<number>-<run>/*.parquet
+    <history dir>/state_topic_id=<22 characters>/day=<UTC date>/<job>-<number>-<run>-<file>.parquet
+    <history dir>/state_topic_id=<22 characters>/day=<UTC date>/joined-<32 characters>.parquet
 
-A day is that of the record's timestamp in the log. A batch of a job is written beside, under a name that readers ignore
-(it begins with an underscore), and then renamed day by day; nothing has the new name before. `coverage` describes the rest.
-A record is there once per job that folded it. A job leaves out what is there already, so twice only if two jobs ran at once:
-a reader takes one row of each (state_topic_id, log_partition, offset, kind), and any will do.
-A row of the kind `gap` means that the records below its offset and behind the row before it are lost.
+A day is that of the record's timestamp in the log. A batch of a job is written next to the days, in a directory that readers ignore
+(its name begins with an underscore). Then its files are renamed into their days, one by one, the earlier days first.
+`joining` puts one file in the place of several of a day, and `coverage` describes the rest.
+A record is there once per job that folded it. A job leaves out what is there already, so twice only if two jobs ran at once,
+or while files are joined: a reader takes one row of each (state_topic_id, log_partition, offset, kind), and any will do.
+A row of the kind `gap` means that the records below its offset and after the row before it are lost.
 """
 
+from collections.abc import Iterable
+from hashlib import blake2b
 from typing import Final
 
 #: Columns of the files and their types as Spark SQL names them, in this order. The directories add three more.
@@ -37,3 +41,26 @@ KINDS: Final = (SNAPSHOT, UPDATE, TOMBSTONE)
 
 #: The kind of a row that is no record: it has neither key nor value, and the time of the record behind the gap.
 GAP: Final = "gap"
+
+#: Ending of the names of the files.
+ENDING: Final = ".parquet"
+#: How the name of a day's directory begins.
+DAY: Final = "day="
+#: How the name of a directory begins in which files of a day are joined.
+JOINING: Final = "_join-"
+_JOINED: Final = "joined"
+
+
+def batch_file(batch: str, number: int) -> str:
+    """Return the name of a file of a batch in a day."""
+    return f"{batch}-{number}{ENDING}"
+
+
+def joined_file(sources: Iterable[str]) -> str:
+    """Return the name of the file that has the rows of some others: two jobs that join the same files choose the same name."""
+    return f"{_JOINED}-{blake2b('/'.join(sorted(sources)).encode(), digest_size=16).hexdigest()}{ENDING}"
+
+
+def batch_of(file: str) -> str:
+    """Return the batch of a file by its name."""
+    return file.removesuffix(ENDING).rpartition("-")[0]

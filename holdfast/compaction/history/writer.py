@@ -3,33 +3,46 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Final
 from uuid import uuid4
 
+import structlog
 from pyspark.sql import DataFrame, Observation, SparkSession, Window
 from pyspark.sql import functions as f
 
 from holdfast.compaction.errors import OTHER_JOB, CompactionError, DamagedFile, cure_of_own
-from holdfast.compaction.history import coverage, schema
+from holdfast.compaction.history import schema
 from holdfast.compaction.history.coverage import Coverage, CoverageGap, Interval, Stretch
 from holdfast.compaction.history.covered_files import CoveredFiles
+from holdfast.compaction.history.joining import JoinedDay, Joiner, JoinFailed, unfinished_batches
+from holdfast.compaction.spark.failures import SPARK_ERRORS, reason
 from holdfast.compaction.spark.files import Directory
 from holdfast.records.keys import format_topic_id
 
 #: Rows in a file, roughly: a batch of fewer is one file per day.
 _ROWS_PER_FILE: Final = 250_000
 _JOB_FILE: Final = "history.json"
-_DAY: Final = "day="
 _COLUMNS: Final = ", ".join(f"{name} {kind}" for name, kind in schema.COLUMNS.items())
 _INTERVAL_COLUMNS: Final = "known_partition int, first_offset bigint, last_offset bigint"
+#: Of the rows that two jobs may have written, readers take any, and so does a join.
+_IDENTITY: Final = ("log_partition", "offset", "kind")
+#: Changes of one share partition side by side, so that a question about it reads a part of the file, and the file is small.
+_JOINED_ORDER: Final = ("log_partition", "group_id", "topic_id", "partition", "offset")
+#: Of a part of a joined file that a reader takes or leaves as a whole, by the values that it holds.
+_JOINED_BLOCK_BYTES: Final = 4 << 20
+#: How the directories of batches began in a day, before the files of a batch lay in the day itself.
+_FORMER_BATCH: Final = "batch_id="
+
+_log = structlog.get_logger(__name__)
 
 
 class HistoryWriter:
     """The writer of the history of one query.
 
-    Rows are never replaced, so a reader sees those of a batch and a day as soon as they are renamed, and for ever. A batch that is
-    repeated leaves out what is in the history already, whichever job wrote it.
+    A reader sees the rows of a batch and a day as soon as their file is renamed, and for ever: files are joined, and rows stay in
+    their day. A batch that is repeated leaves out what is in the history already, whichever job wrote it.
 
     Args:
         own: directory of the query's own files, gone when its checkpoint is.
@@ -45,13 +58,15 @@ class HistoryWriter:
         self._is_named = former is not None
         #: Part of the names of batches that no other run of the job uses.
         self._run = uuid4().hex[:8]
+        self._joiner = Joiner(self._root, self._write_joined, self._job, self._run, _today)
+        self._move_former_batches()
         self._covered_files = CoveredFiles(self._root)
         covered = self._covered_files.read()
-        beside = [name for name in self._root.directories() if name.startswith("_") and name != coverage.DIRECTORY]
-        self._left = [name for name in beside if name.startswith(f"_{self._job}-")]
+        unfinished = unfinished_batches(self._root.directories())
+        self._left = [f"_{batch}" for batch in unfinished if batch.startswith(f"{self._job}-")]
         if covered is None:
-            covered = self._find_covered(beside)
-        self._coverage = Coverage(covered, self._find_unfinished(beside, covered))
+            covered = self._find_covered(unfinished)
+        self._coverage = Coverage(covered, self._find_unfinished(unfinished, covered))
 
     def lags(self, folded: Mapping[int, int], starts: Mapping[int, int]) -> bool:
         """Tell whether the log still holds something that the job has folded and the history lacks.
@@ -104,10 +119,11 @@ class HistoryWriter:
                 rows = rows.union(self._spark.createDataFrame([_gap_row(gap) for gap in gaps], _COLUMNS))
             rows = rows.withColumn("day", f.to_date(f.timestamp_millis("timestamp_ms")))
             rows = rows.observe(added, f.count(f.lit(1)).alias("rows"))
-            files = max(1, row_count // _ROWS_PER_FILE)
+            # Changes and gaps of a log partition are in one file, so that nobody sees the changes after a gap without it.
+            files = 1 if gaps else max(1, row_count // _ROWS_PER_FILE)
             rows.coalesce(files).write.partitionBy("day").parquet(f"{self._root.path}/{beside}")
             for day in self._root.directories(beside):
-                self._root.move(f"{beside}/{day}", f"{day}/batch_id={name}")
+                self._move_files(f"{beside}/{day}", day, name)
         self._coverage.add(read)
         self._covered_files.write(name, self._coverage.covered)
         # Until here the directory beside marks which rows belong to a batch that is not covered.
@@ -115,6 +131,62 @@ class HistoryWriter:
             self._root.remove(left)
         self._left = []
         return int(added.get["rows"]) if row_count or gaps else 0
+
+    def join_files(self, is_end: bool) -> bool:
+        """Join some small files of a day; returns whether there may be more to join.
+
+        It takes some seconds at most, and may run while a batch is written. What cannot be joined is left as it is.
+
+        Args:
+            is_end: the job has written its last batch just now, so every day is looked at again.
+        """
+        if is_end:
+            self._joiner.look_again()
+        try:
+            found = self._joiner.step()
+        except JoinFailed as failure:
+            _log.warning("history_join_failed", day=failure.day, why=reason(failure.why))
+            return True
+        except (*SPARK_ERRORS, OSError) as error:
+            self._joiner.give_up()
+            _log.warning("history_join_failed", day=None, why=reason(error))
+            return False
+        if isinstance(found, JoinedDay):
+            _log.info("history_day_joined", **found._asdict())
+            return True
+        return found
+
+    def _write_joined(self, paths: Sequence[str], target: str) -> None:
+        """Write the rows of some files, each once, as one file in a new directory."""
+        # A property of Spark's that lets it pass over a file must not lose the rows of one.
+        reader = self._spark.read.option("ignoreMissingFiles", "false").option("ignoreCorruptFiles", "false")
+        rows = reader.schema(_COLUMNS).parquet(*paths).select(*schema.COLUMNS)
+        # One task joins, so batches have the other processors.
+        once = rows.coalesce(1).dropDuplicates(list(_IDENTITY)).sortWithinPartitions(*_JOINED_ORDER)
+        writer = once.write.option("maxRecordsPerFile", 0).option("parquet.block.size", _JOINED_BLOCK_BYTES)
+        writer.parquet(target)
+
+    def _move_files(self, source: str, day: str, batch: str) -> int:
+        """Move the files of a batch into a day; returns how many there are."""
+        files = [name for name in self._root.files(source) if name.endswith(schema.ENDING)]
+        for number, name in enumerate(files):
+            self._root.move(f"{source}/{name}", f"{day}/{schema.batch_file(batch, number)}")
+        self._joiner.add(day, len(files))
+        return len(files)
+
+    def _move_former_batches(self) -> None:
+        """Move the files of batches that have a directory of their own in a day into the day itself, once for a history."""
+        moved = 0
+        for day in self._days():
+            for former in self._root.directories(day):
+                if former.startswith(_FORMER_BATCH):
+                    moved += self._move_files(f"{day}/{former}", day, former.removeprefix(_FORMER_BATCH))
+                    self._root.remove(f"{day}/{former}")
+        if moved:
+            _log.info("history_files_moved", files=moved)
+
+    def _days(self) -> list[str]:
+        return [name for name in self._root.directories() if name.startswith(schema.DAY)]
 
     def _without(self, rows: DataFrame, known: Sequence[Interval]) -> DataFrame:
         if not known:
@@ -137,32 +209,29 @@ class HistoryWriter:
         except (ValueError, TypeError, KeyError) as error:
             raise DamagedFile(f"{self._own.path}/{_JOB_FILE}", error, cure_of_own(self._own.path)) from None
 
-    def _find_covered(self, beside: Sequence[str]) -> dict[int, int]:
+    def _find_covered(self, unfinished: Collection[str]) -> dict[int, int]:
         """Return what a history without such files covers, as one of an earlier version: all up to its newest row.
 
         Args:
-            beside: directories in which batches are written; their rows in the history are left out, for some may be missing.
+            unfinished: batches that are being written; their rows in the history are left out, for some may be missing.
         """
-        if not any(name.startswith(_DAY) for name in self._root.directories()):
+        if not self._days():
             return {}
-        unfinished = [name.removeprefix("_") for name in beside]
-        rows = self._spark.read.parquet(self._root.path).where(~f.col("batch_id").isin(unfinished))
+        batch = f.regexp_extract("_metadata.file_name", f"(.*)-[0-9]+[.]{schema.ENDING.removeprefix('.')}", 1)
+        rows = self._spark.read.parquet(self._root.path).where(~batch.isin(list(unfinished)))
         newest = rows.groupBy("log_partition").agg(f.max("offset").alias("offset"))
         return {row.log_partition: row.offset + 1 for row in newest.collect()}
 
-    def _find_unfinished(self, beside: Sequence[str], covered: Mapping[int, int]) -> list[Interval]:
+    def _find_unfinished(self, unfinished: Collection[str], covered: Mapping[int, int]) -> list[Interval]:
         """Return the rows, above what is covered, of batches that died on their way into the history.
 
         Args:
-            beside: directories in which batches are written.
+            unfinished: batches that are being written.
             covered: what is covered.
         """
-        days = [name for name in self._root.directories() if name.startswith(_DAY)] if beside else []
+        days = self._days() if unfinished else []
         placed = [
-            path
-            for name in beside
-            for path in (f"{day}/batch_id={name.removeprefix('_')}" for day in days)
-            if self._root.exists(path)
+            f"{day}/{name}" for day in days for name in self._root.files(day) if schema.batch_of(name) in unfinished
         ]
         if not placed:
             return []
@@ -177,6 +246,10 @@ class HistoryWriter:
             for row in found
             if row.last_offset >= covered.get(row.log_partition, 0)
         ]
+
+
+def _today() -> str:
+    return datetime.now(UTC).date().isoformat()
 
 
 def _gap_row(gap: CoverageGap) -> tuple[object, ...]:

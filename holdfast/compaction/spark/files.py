@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import PurePath
 from typing import Any
 from uuid import uuid4
 
@@ -47,6 +49,29 @@ class Directory:
     def files(self, name: str = "") -> list[str]:
         """Return the names of the files in a directory below this one, sorted; none when there is no such directory."""
         return self._list(name, are_directories=False)
+
+    def sizes(self, name: str = "") -> dict[str, int]:
+        """Return the files in a directory below this one, by name with their bytes; none when there is no such directory."""
+        if not self.exists(name):
+            return {}
+        listed = self._files.listStatus(self._path(name))
+        return {found.getPath().getName(): int(found.getLen()) for found in listed if not found.isDirectory()}
+
+    def sync(self, name: str) -> None:
+        """Let a file that is closed survive a power cut; only a local file system needs to be asked.
+
+        Raises:
+            OSError: the file system refuses.
+        """
+        if self._files.getUri().getScheme() != "file":
+            return
+        path = PurePath(self._path(name).toUri().getPath())
+        for synced in (path, path.parent):
+            descriptor = os.open(synced, os.O_RDONLY)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
 
     def remove(self, name: str = "") -> None:
         """Remove a file or a directory with all in it, if there is one."""

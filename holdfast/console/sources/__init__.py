@@ -5,6 +5,6 @@
 - `state_topics`: which state topic a cluster has;
 - `brokers_or_nodes`: whether brokers are there at all;
 - `snapshot_reader`: the snapshot store, compared with the log;
-- `history_files`, `history_log`, `history_states`: the history, the log behind it, and what both say of an instant or an offset;
+- `history_days`, `history_files`: the history; `history_log`: the log after it; `history_states`: what both say of an instant or an offset;
 - `topic_names`: names for the ids in the log.
 """

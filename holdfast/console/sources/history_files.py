@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from typing import Any, Final
 
 import pyarrow as pa  # type: ignore[import-untyped]
@@ -16,6 +16,7 @@ from holdfast.compaction.errors import DamagedFile
 from holdfast.compaction.history import coverage
 from holdfast.compaction.history.schema import GAP, TOMBSTONE
 from holdfast.console.outcomes import Exit, Failure
+from holdfast.console.sources.history_days import HistoryDays
 from holdfast.console.sources.history_states import DAY_MS, HistoryGap, KeyFilter, LogChange
 from holdfast.records.codecs.codec import decode_value
 from holdfast.records.errors import RecordError
@@ -112,12 +113,13 @@ class HistoryFiles:
                 Exit.WRONG_USAGE,
             )
         self._path = topics[name]
+        self._days = HistoryDays(self._files, self._path)
 
     def begin_ms(self) -> int | None:
         """Return the time of the first change; None: there is none."""
         with self._reading():
-            for day in sorted(self._days):
-                found = pc.min(self._days[day].to_table(columns=["timestamp_ms"])["timestamp_ms"]).as_py()
+            for day in self._days.names():
+                found = pc.min(self._days.read(day, ["timestamp_ms"])["timestamp_ms"]).as_py()
                 if found is not None:
                     return int(found)
         return None
@@ -137,7 +139,7 @@ class HistoryFiles:
         last_day = _LAST_DAY if until_ms is None else _day(until_ms + DAY_MS)
         open_ends: set[int] = set()
         with self._reading():
-            days = [day for day in sorted(self._days) if day <= last_day]
+            days = [day for day in self._days.names() if day <= last_day]
             for row in _each_once(self._table(day, wanted) for day in days):
                 open_ends.add(row[0])
                 yield self._change(row)
@@ -178,8 +180,8 @@ class HistoryFiles:
         newest: tuple[int, int] | None = None
         below = (ds.field("log_partition") == log_partition) & (ds.field("offset") < end) & (ds.field("kind") != GAP)
         with self._reading():
-            for day in sorted((day for day in self._days if day <= last_day), reverse=True):
-                table = self._days[day].to_table(columns=["offset", "timestamp_ms"], filter=below)
+            for day in sorted((day for day in self._days.names() if day <= last_day), reverse=True):
+                table = self._days.read(day, ["offset", "timestamp_ms"], below)
                 is_last_look = newest is not None
                 if len(table):
                     place = pc.index(table["offset"], pc.max(table["offset"])).as_py()
@@ -199,25 +201,6 @@ class HistoryFiles:
         except (OSError, ValueError, pa.ArrowException, RecordError) as error:
             raise Failure(f"The history at {self._uri} cannot be read: {error}") from None
 
-    @cached_property
-    def _days(self) -> dict[str, Any]:
-        """The files of each day, as a data set."""
-        directories = pa.schema([("day", pa.string()), ("batch_id", pa.string())])
-        whole = ds.dataset(
-            self._path,
-            filesystem=self._files,
-            format="parquet",
-            partitioning=ds.partitioning(directories, flavor="hive"),
-            exclude_invalid_files=False,
-        )
-        days: dict[str, list[Any]] = {}
-        for fragment in whole.get_fragments():
-            days.setdefault(ds.get_partition_keys(fragment.partition_expression)["day"], []).append(fragment)
-        return {
-            day: ds.FileSystemDataset(fragments, whole.schema, whole.format, self._files)
-            for day, fragments in days.items()
-        }
-
     def _table(self, day: str, wanted: KeyFilter) -> pa.Table:
         """Return the rows of a day in the order of the log."""
         condition = None
@@ -228,7 +211,7 @@ class HistoryFiles:
                 condition = equal if condition is None else condition & equal
         if condition is not None:
             condition = condition | (ds.field("kind") == GAP)
-        return _in_order(self._days[day].to_table(columns=list(_COLUMNS), filter=condition))
+        return _in_order(self._days.read(day, _COLUMNS, condition))
 
     def _change(self, row: _Row) -> LogChange | HistoryGap:
         log_partition, offset, timestamp_ms, kind, group_id, topic_id, partition, key, value = row
@@ -255,13 +238,11 @@ class HistoryFiles:
             read_day: the last one whose gaps were yielded already.
         """
         left = set(log_partitions)
-        for day in sorted(day for day in self._days if day > after_day):
+        for day in (day for day in self._days.names() if day > after_day):
             if not left:
                 return
-            table = self._days[day].to_table(
-                columns=["log_partition", "offset", "timestamp_ms", "kind"],
-                filter=ds.field("log_partition").isin(sorted(left)),
-            )
+            columns = ["log_partition", "offset", "timestamp_ms", "kind"]
+            table = self._days.read(day, columns, ds.field("log_partition").isin(sorted(left)))
             begins = _first_offsets(table)
             gaps = table.filter(pc.field("kind") == GAP).to_pylist() if day > read_day else []
             for gap in gaps:

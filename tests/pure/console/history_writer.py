@@ -72,9 +72,9 @@ def write_batch(directory: Path, state_topic_id: bytes, batch_id: str, rows: Ite
     """Write rows as one batch of a job."""
     root = directory / f"state_topic_id={format_topic_id(state_topic_id)}"
     for day, of_day in groupby(sorted(rows, key=day_of), key=day_of):
-        target = root / f"day={day}" / f"batch_id={batch_id}"
+        target = root / f"day={day}"
         target.mkdir(parents=True, exist_ok=True)
-        pq.write_table(pa.Table.from_pylist(list(of_day), schema=_SCHEMA), target / "part-0.parquet")
+        pq.write_table(pa.Table.from_pylist(list(of_day), schema=_SCHEMA), target / schema.batch_file(batch_id, 0))
 
 
 def day_of(row: dict[str, Any]) -> str:

@@ -27,7 +27,7 @@ GUIDES = [
     *(ROOT / "docs" / f"{name}.md" for name in ("protocol", "log-format", "operations", "spark")),
 ]
 #: Columns that the names of the history's directories hold, outermost first.
-DIRECTORIES = ("state_topic_id", "day", "batch_id")
+DIRECTORIES = ("state_topic_id", "day")
 
 _LINK = re.compile(r"\[[^]]*\]\(([^)\s]+)\)")
 _CODE_BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)

@@ -224,7 +224,7 @@ def test_a_batch_that_dies_between_two_days_loses_nothing_though_the_clock_went_
         with pytest.raises(CompactionError, match="killed here"):
             logs.fold()
     days = [(today - timedelta(days=1)).date(), today.date()]
-    assert [Path(source).name for source in moved] == [f"day={day.isoformat()}" for day in days]
+    assert [Path(source).parent.name for source in moved] == [f"day={day.isoformat()}" for day in days]
     seen = {number: len(rows) for number, rows in logs.history().items()}
     shutil.rmtree(logs.config.checkpoint_dir)
     logs.fold()

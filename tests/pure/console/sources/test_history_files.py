@@ -18,6 +18,7 @@ from holdfast.cli import main
 from holdfast.compaction.history.coverage import encode_covered
 from holdfast.console.outcomes import Failure
 from holdfast.console.sources import history_files
+from holdfast.console.sources.history_days import HistoryDays
 from holdfast.console.sources.history_files import SCHEMES, HistoryDirectory, HistoryFiles
 from holdfast.console.sources.history_states import DAY_MS, HistoryGap, KeyFilter
 from holdfast.records.keys import SharePartitionKey, format_topic_id
@@ -80,9 +81,9 @@ def test_days_that_are_much_later_are_not_read(tmp_path: Path) -> None:
     write_batch(tmp_path, STATE_TOPIC_ID, "a-0", rows)
     # With it, there is no gap in front of the later ones.
     write_batch(tmp_path, STATE_TOPIC_ID, "a-1", [rows[-1] | {"timestamp_ms": rows[-1]["timestamp_ms"] + DAY_MS}])
-    later = tmp_path / f"state_topic_id={format_topic_id(STATE_TOPIC_ID)}" / "day=2026-02-03" / "batch_id=a-2"
+    later = tmp_path / f"state_topic_id={format_topic_id(STATE_TOPIC_ID)}" / "day=2026-02-03"
     later.mkdir(parents=True)
-    (later / "part-0.parquet").write_bytes(b"no file that can be read")
+    (later / "a-2-0.parquet").write_bytes(b"no file that can be read")
     files = HistoryFiles(HistoryDirectory(str(tmp_path)), STATE_TOPIC_ID)
     assert list(files.changes(KeyFilter(), rows[-1]["timestamp_ms"])) == changes_of(rows)
     with pytest.raises(Failure, match="cannot be read"):
@@ -238,3 +239,71 @@ def test_the_time_of_a_gap_is_that_of_the_newest_offset_where_the_clock_was_set_
     rows = [*day_rows(1, 3, 4), *day_rows(0, 5, 6), gap_row(0, 9, DAY_BEGIN_MS + 3 * DAY_MS)]
     write_batch(tmp_path, STATE_TOPIC_ID, "a-0", rows)
     assert told_of(tmp_path, KeyFilter())[-1] == HistoryGap(0, 9, DAY_BEGIN_MS + 3_600_000)
+
+
+# ---- while files are joined ------------------------------------------------------------------------------------------
+
+
+def join_by_hand(directory: Path, rows: list[dict[str, Any]]) -> None:
+    """Put one file in the place of all files of each day."""
+    root = directory / f"state_topic_id={format_topic_id(STATE_TOPIC_ID)}"
+    former = sorted(root.glob("day=*/*.parquet"))
+    write_batch(directory, STATE_TOPIC_ID, "joined-0", rows)
+    for path in former:
+        path.unlink()
+
+
+def test_files_that_are_joined_after_they_were_listed_are_found_again(tmp_path: Path) -> None:
+    rows = [*day_rows(0, 1, 2), *day_rows(1, 3, 4)]
+    for number, row in enumerate(rows):
+        write_batch(tmp_path, STATE_TOPIC_ID, f"a-{number}", [row])
+    files = HistoryFiles(HistoryDirectory(str(tmp_path)), STATE_TOPIC_ID)
+    assert files.begin_ms() == rows[0]["timestamp_ms"]
+    changes = files.changes(KeyFilter())
+    first = next(changes)
+    join_by_hand(tmp_path, rows)
+    assert [first, *changes] == changes_of(rows)
+    assert files.newest(0, 4) == (3, rows[2]["timestamp_ms"])
+
+
+def test_a_file_that_is_gone_and_in_no_other_is_an_error(tmp_path: Path) -> None:
+    """Also a file that is damaged, which another list does not mend."""
+    write_batch(tmp_path, STATE_TOPIC_ID, "a-0", day_rows(0, 1))
+    write_batch(tmp_path, STATE_TOPIC_ID, "a-1", day_rows(0, 2))
+    damaged = next(tmp_path.glob("*/day=*/a-1-0.parquet"))
+    damaged.write_bytes(damaged.read_bytes()[:-1])
+    with pytest.raises(Failure, match="cannot be read"):
+        list(HistoryFiles(HistoryDirectory(str(tmp_path)), STATE_TOPIC_ID).changes(KeyFilter()))
+
+
+def test_a_list_that_was_made_while_files_were_joined_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It lacked the joined file, which came where the list was past, and one of the files that this one replaced."""
+    write_batch(tmp_path, STATE_TOPIC_ID, "a-0", day_rows(0, 1))
+    write_batch(tmp_path, STATE_TOPIC_ID, "a-1", day_rows(0, 2))
+    list_once = HistoryDays._list_once
+    lists: list[tuple[str, ...]] = []
+
+    def list_at_a_join(days: HistoryDays, day: str) -> tuple[str, ...]:
+        if not lists:
+            write_batch(tmp_path, STATE_TOPIC_ID, "joined-0", day_rows(0, 1, 2))
+            next(tmp_path.glob("*/day=*/a-1-0.parquet")).unlink()
+            lists.append(tuple(path for path in list_once(days, day) if "joined" not in path))
+        else:
+            lists.append(list_once(days, day))
+        return lists[-1]
+
+    monkeypatch.setattr(HistoryDays, "_list_once", list_at_a_join)
+    assert told_of(tmp_path, KeyFilter()) == [1, 2]
+    assert len(lists[0]) == 1
+
+
+def test_batches_with_a_directory_of_their_own_in_a_day_are_read_as_well(tmp_path: Path) -> None:
+    """A job moves their files into the day when it starts."""
+    write_batch(tmp_path, STATE_TOPIC_ID, "a-0", day_rows(0, 1))
+    write_batch(tmp_path, STATE_TOPIC_ID, "a-1", day_rows(0, 2))
+    moved = next(tmp_path.glob("*/day=*/a-1-0.parquet"))
+    (moved.parent / "batch_id=a-1").mkdir()
+    moved.rename(moved.parent / "batch_id=a-1" / "part-0.parquet")
+    assert told_of(tmp_path, KeyFilter()) == [1, 2]
