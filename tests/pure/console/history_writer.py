@@ -17,6 +17,7 @@ from holdfast.console.sources.history_states import LogChange
 from holdfast.records.batches import AVAILABLE, StateBatch
 from holdfast.records.checkpoint import CHECKPOINT_KEY, decode_checkpoint
 from holdfast.records.codecs.codec import Codec, Kind, decode_key, decode_value, peek_kind
+from holdfast.records.errors import ForeignHeader
 from holdfast.records.fencing import START, step
 from holdfast.records.header import decode_header, encode_header
 from holdfast.records.keys import SharePartitionKey, format_topic_id, parse_topic_id
@@ -48,7 +49,10 @@ def rows_of(log_partition: int, records: Iterable[Stamped]) -> list[dict[str, An
     for (offset, key, value, header), timestamp_ms in records:
         if header is None or key is None:
             continue
-        owner_epoch, sequence = decode_header(header)
+        try:
+            owner_epoch, sequence = decode_header(header)
+        except ForeignHeader:
+            continue
         checkpoint = decode_checkpoint(value or b"") if key == CHECKPOINT_KEY else None
         position, counts = step(position, owner_epoch, sequence, checkpoint)
         kind = _KINDS.get(peek_kind(key, value))
