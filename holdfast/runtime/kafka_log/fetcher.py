@@ -29,6 +29,7 @@ from holdfast.runtime.kafka_log.record_batches import (
     BATCH_HEAD_BYTES,
     DamagedBatch,
     FetchedBatch,
+    LargeBatch,
     decode,
     iter_batches,
     take,
@@ -313,12 +314,12 @@ class Fetcher:
         return reported
 
     def _decode(self, batch: FetchedBatch, from_offset: int) -> Generator[Turn, None, Iterator[LogRecord]]:
-        """Return the records of a batch; see `record_batches.decode`."""
+        """Return the records of a batch, of which a large one is decompressed in another thread; see `record_batches.decode`."""
         bytes_max, slice_max = self._config.fetch_batch_bytes_max, self._config.slice_records_max
         try:
             return decode(batch.data, from_offset, min(_DECOMPRESSED_HERE_BYTES_MAX, bytes_max), slice_max)
-        except DamagedBatch as damage:
-            if not damage.is_too_large or bytes_max <= _DECOMPRESSED_HERE_BYTES_MAX:
+        except LargeBatch:
+            if bytes_max <= _DECOMPRESSED_HERE_BYTES_MAX:
                 raise
         loop = asyncio.get_running_loop()
         decoding = loop.run_in_executor(None, decode, batch.data, from_offset, bytes_max, slice_max)

@@ -49,10 +49,9 @@ class FetchedBatch(NamedTuple):
 class DamagedBatch(Exception):
     """A record batch cannot be taken apart; the text says why."""
 
-    @property
-    def is_too_large(self) -> bool:
-        """Whether it may be sound, and has more bytes without its compression than it was to have."""
-        return isinstance(self.__cause__, TooLarge)
+
+class LargeBatch(DamagedBatch):
+    """A record batch has more bytes without its compression than it may have, and may be sound."""
 
 
 def encode(records: list[Record], timestamp_ms: int, compression: int, bytes_max: int) -> tuple[bytes, int, int]:
@@ -132,7 +131,8 @@ def decode(batch: bytes, from_offset: int, bytes_max: int, records_max: int) -> 
         records_max: so many are decoded at a time, as they are taken.
 
     Raises:
-        DamagedBatch: it is not what was written, or has more than `bytes_max` bytes without its compression.
+        DamagedBatch: it is not what was written.
+        LargeBatch: it has more than `bytes_max` bytes without its compression.
     """
     head = BATCH_HEAD.unpack_from(batch)
     if head[3] != MAGIC:
@@ -145,6 +145,8 @@ def decode(batch: bytes, from_offset: int, bytes_max: int, records_max: int) -> 
                 batch = _decompress(batch, head[5], bytes_max)
                 decoded = read_batch(batch)
             return chain.from_iterable(_decode_by_few(batch, decoded, head[0], head[12], from_offset, records_max))
+    except TooLarge as error:
+        raise LargeBatch(repr(error)) from error
     except Exception as error:  # the libraries raise what they like
         raise DamagedBatch(repr(error)) from error
     if not is_whole:

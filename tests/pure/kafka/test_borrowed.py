@@ -17,13 +17,14 @@ import pytest
 from aiokafka.errors import IllegalSaslStateError  # type: ignore[import-untyped]  # it ships no types
 from packaging.requirements import Requirement
 
-import holdfast
 from holdfast.kafka import aiokafka_parts, librdkafka_types
 from holdfast.kafka.aiokafka_parts import make_batch_builder, open_transport, read_batch
 from holdfast.kafka.errors import ConnectionFailed
 from tests.pure.kafka.brokers.metadata_brokers import Broker, listening
 
-HOUSE = Path(holdfast.__file__).parent
+#: The sources, also where the compiled build is tested.
+ROOT = Path(__file__).parents[3]
+HOUSE = ROOT / "holdfast"
 PLAIN: dict[str, Any] = {
     "client_id": "me",
     "timeout_ms": 10_000,
@@ -49,9 +50,7 @@ BORROWED = {
 }
 REQUIRED = {
     each.name: each
-    for each in map(
-        Requirement, tomllib.loads((HOUSE.parent / "pyproject.toml").read_text())["project"]["dependencies"]
-    )
+    for each in map(Requirement, tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"])
 }
 
 
