@@ -89,7 +89,9 @@ def test_no_text_holds_half_of_a_surrogate_pair(monkeypatch: pytest.MonkeyPatch)
     assert literals == []
 
 
-def test_nothing_reads_the_cause_of_an_exception() -> None:
+def test_nothing_reads_the_cause_of_an_exception_of_ours() -> None:
     # `raise … from` sets none when it is compiled, so code that reads one would behave differently in that build.
-    paths = (ROOT / "holdfast").rglob("*.py")
+    # Exceptions of aiokafka, which is not compiled by us, have one.
+    house = ROOT / "holdfast"
+    paths = set(house.rglob("*.py")) - {house / "kafka" / "aiokafka_parts.py"}
     assert [path for path in paths if "__cause__" in path.read_text()] == []

@@ -237,8 +237,11 @@ def test_an_admin_command_needs_what_its_row_says(name: str, enough: Acl, lackin
         code, text, run = command(denied, name, **given)
         assert (code, run) == (ErrorCode.CLUSTER_AUTHORIZATION_FAILED, [])
     what = "--group mine" if resource is ResourceType.GROUP else "--cluster"
-    assert f"User:ANONYMOUS may not {operation.value} the {resource.value}" in text
-    assert f"`holdfast acls add --allow-principal User:ANONYMOUS --operation {operation.value} {what}`" in text
+    also = [Operation.ALTER] if name == "decision-preview" else []  # what is previewed, which needs more
+    operations = [each.value for each in (operation, *also)]
+    assert f"User:ANONYMOUS may not {' and '.join(operations)} the {resource.value}" in text
+    options = " ".join(f"--operation {each}" for each in operations)
+    assert f"`holdfast acls add --allow-principal User:ANONYMOUS {options} {what}`" in text
 
 
 def test_who_may_do_what_changes_may_look_and_an_unknown_command_is_denied_like_a_change() -> None:
@@ -252,7 +255,8 @@ def test_who_may_do_what_changes_may_look_and_an_unknown_command_is_denied_like_
 def test_a_preview_shows_the_state_to_nobody_who_may_not_read_it(right: Operation) -> None:
     code, text, run = command(closed(group_acl(right, "mine")), "state-preview", group="mine", call="write")
     assert (code, run) == (ErrorCode.CLUSTER_AUTHORIZATION_FAILED, [])
-    assert "may not READ the GROUP 'mine'" in text
+    lacks = "READ" if right is Operation.WRITE else "READ and WRITE"
+    assert f"may not {lacks} the GROUP 'mine'" in text
 
 
 @pytest.mark.parametrize("name", ADMIN_COMMANDS)
