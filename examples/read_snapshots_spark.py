@@ -14,6 +14,7 @@ import sys
 from pathlib import Path
 
 from pyspark.sql import SparkSession
+from pyspark.sql.functions import struct, to_json
 
 SCHEMAS = Path(__file__).parents[1] / "holdfast" / "records" / "schemas"
 
@@ -109,8 +110,8 @@ def main() -> int:
         view.createOrReplaceTempView(name)
     shown = spark.sql(SHOWN)
     if options.json:
-        for line in shown.toJSON().collect():
-            sys.stdout.write(line + "\n")
+        for row in shown.select(to_json(struct("*")).alias("line")).collect():
+            sys.stdout.write(row.line + "\n")
     else:
         shown.show(1_000, truncate=False)
     incomplete = spark.sql(INCOMPLETE).collect()
