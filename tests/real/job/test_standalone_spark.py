@@ -33,7 +33,7 @@ async def test_the_job_runs_on_a_cluster_whose_workers_have_none_of_our_code(
         for number in range(SHARE_PARTITIONS):
             await node.client.initialize("group", orders, number, 1, 0)
             for turn in range(UPDATES):
-                await node.client.write("group", orders, number, 1, -1, turn, [StateBatch(turn, turn, ACKNOWLEDGED, 1)])
+                await node.client.write("group", orders, number, 1, 0, turn, [StateBatch(turn, turn, ACKNOWLEDGED, 1)])
     python = make_python_without_us(tmp_path / "python")
     settings = {
         "kafka.bootstrap.servers": kafka,

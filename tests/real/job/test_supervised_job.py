@@ -76,7 +76,7 @@ async def test_a_node_runs_the_job_and_takes_it_along_when_it_ends(
         async with connect(node.address, ONE_TRY) as client:
             for number in range(SHARE_PARTITIONS):
                 await client.initialize("group", orders, number, 1, 0)
-                await client.write("group", orders, number, 1, -1, 0, [StateBatch(0, 9, ACKNOWLEDGED, 1)])
+                await client.write("group", orders, number, 1, 0, 0, [StateBatch(0, 9, ACKNOWLEDGED, 1)])
         await until_metric(node, "share_partitions", SHARE_PARTITIONS)
         assert await metric(node, "running") == 1
         (reader,) = await node.ask("readers")
@@ -90,7 +90,7 @@ async def test_a_node_runs_the_job_and_takes_it_along_when_it_ends(
         await node.start()
         async with connect(node.address, ONE_TRY) as client:
             for number in range(SHARE_PARTITIONS):
-                await client.write("group", orders, number, 1, -1, 0, [StateBatch(10, 19, ACKNOWLEDGED, 1)])
+                await client.write("group", orders, number, 1, 0, 0, [StateBatch(10, 19, ACKNOWLEDGED, 1)])
         await until_metric(node, "entries_total", SHARE_PARTITIONS)
         (job,) = set(jobs_of(node)) - {job}
         node.signal(signal.SIGTERM)
