@@ -1,4 +1,7 @@
-"""How large the rooms of the package are: `python -m tools.house [COMMIT]` prints modules and lines by room, and the import contracts."""
+"""How large the rooms of the package are: `python -m tools.house [COMMIT]` prints modules and lines by room, and the import contracts.
+
+A module or a room above the usual size is named at the end: it is a place to look, and no mistake in itself.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,8 @@ from pathlib import Path, PurePosixPath
 from typing import Final
 
 ROOT: Final = Path(__file__).parents[1]
+LINES_USUAL_MAX: Final = 450
+MODULES_USUAL_MAX: Final = 14
 
 
 def _git(*arguments: str) -> str:
@@ -33,6 +38,12 @@ def main() -> int:
     print(f"| all, in {len(modules)} rooms | {sum(modules.values())} | {sum(in_room.values()):,} |")
     longest = max(lines, key=lambda path: lines[path])
     print(f"\nlongest module: `{longest}`, {lines[longest]} lines; fullest room: {max(modules.values())} modules")
+    for path, count in lines.items():
+        if count > LINES_USUAL_MAX:
+            print(f"long module: `{path}`, {count} lines")
+    for room, count in modules.items():
+        if count > MODULES_USUAL_MAX:
+            print(f"full room: `{room}/`, {count} modules")
     print(f"{len(contracts)} import contracts:")
     for contract in contracts:
         ignored = len(contract.get("ignore_imports", ()))

@@ -194,8 +194,8 @@ async def test_a_node_that_starts_answers_at_once_that_it_serves_nothing_yet(sta
         assert (status["log_partitions_held"], status["superseded_by"]) == (0, [])
         assert await client.admin("partitions") == []
         assert await client.admin("readers") == []
-        for command in "share-partitions", "partitions-take":
-            assert "is starting; try again when it is ready" in await refusal(client, command, partition=0)
+        for command, arguments in ("share-partitions", {}), ("partitions-take", {"partition": 0}):
+            assert "is starting; try again when it is ready" in await refusal(client, command, **arguments)
         assert (await client.admin("settings"))["node_id"] == 1
         found = await client.admin("resolve-topic", name="orders")
         assert found == {"name": "orders", "topic_id": format_topic_id(TOPIC), "partitions": 10}

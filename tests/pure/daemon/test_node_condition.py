@@ -11,6 +11,7 @@ from structlog.testing import capture_logs
 from holdfast.daemon.internal_errors import InternalErrors
 from holdfast.daemon.node import Node
 from holdfast.daemon.node_condition import NodeWatch
+from holdfast.daemon.starting import BrokerWait
 from holdfast.metrics.instruments import Counter
 from holdfast.runtime.partition.states import State
 
@@ -20,6 +21,7 @@ class FakeNode:
 
     def __init__(self) -> None:
         self.why = "the node starts"
+        self.brokers_awaited = BrokerWait()
         self.bugs = Counter()
         self.internal_errors = InternalErrors(self.bugs)
         self.why_stopped = ""
