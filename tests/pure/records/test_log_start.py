@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from random import Random
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.console.sources.log_reader import find_beginning
-from holdfast.records.checkpoint import CHECKPOINT_KEY, decode_checkpoint
+from holdfast.records.checkpoint import CHECKPOINT_KEY, Checkpoint, decode_checkpoint
 from holdfast.records.codecs.codec import Codec
 from holdfast.records.fencing import START, step
 from holdfast.records.header import decode_header, is_foreign
@@ -89,6 +90,41 @@ def test_wherever_the_log_start_fell_back_to_all_readers_agree_with_one_of_the_c
     newest = entries.manifest_offsets()[0]
     assert newest == job.mark.covered_offset
     assert entries.verify(newest, start) == states, f"the fold began at {start}, and {log.log_start} was the cut"
+
+
+@pytest.mark.parametrize(
+    ("named", "is_whole"),
+    [
+        ([(3, 10), (4, -1), (5, 20)], True),
+        ([(3, 10), (5, -1), (4, 20)], False),
+        ([(3, 10), (4, -1), (5, 10)], False),
+        ([(3, 10), (4, -1), (5, 21)], False),
+        ([(3, -1), (4, 9)], False),
+        ([(3, -1), (4, 11)], False),
+        ([(3, -1), (4, 10)], True),
+        ([(3, 10)], False),
+    ],
+    ids=[
+        "the newest that counts",
+        "one that does not count",
+        "one before the newest",
+        "no checkpoint above the newest",
+        "below the only one",
+        "above the only one",
+        "the only one",
+        "itself",
+    ],
+)
+def test_a_log_is_whole_from_the_newest_checkpoint_that_counts_if_the_next_one_names_it(
+    named: list[tuple[int, int]], is_whole: bool
+) -> None:
+    """Each checkpoint is a sequence and the cut that it names; they lie at 10, 20, 30."""
+    beginning, position = Beginning(7), START
+    for index, (sequence, cut_offset) in enumerate(named, start=1):
+        value = Checkpoint(2, b"o" * 16, "b", 1, "cluster", b"t" * 16, 1, None, cut_offset=cut_offset)
+        position, _ = beginning.step(position, index * 10, 2, sequence, value)
+    assert beginning.is_found is is_whole
+    assert beginning.offset == (named[-1][1] if is_whole else 7)
 
 
 @settings(max_examples=10, deadline=None)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable
+from collections.abc import Callable, Generator, Iterable
 from random import Random
 from typing import Any
 
@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from holdfast.daemon.share.config import ShardConfig
 from holdfast.daemon.share.decisions import ShareShard
 from holdfast.daemon.snapshots.restore import NoRestorePoint, Refusal, choose_restore_point
+from holdfast.records.fencing import Position
 from holdfast.records.snapshot_store.entries import ManifestKey, decode_entry, decode_key, encode_entry, encode_manifest
 from holdfast.records.snapshot_store.folding import NEW, RawRecord, fold
 from holdfast.records.snapshot_store.snapshot_set import SnapshotSet
@@ -187,15 +188,24 @@ def test_manifests_for_another_number_of_partitions_are_refused() -> None:
     assert refusal_of(topic_of(small_log(), 13), identity=IDENTITY._replace(partition_count=6)) is Refusal.FOREIGN
 
 
-def test_a_manifest_whose_checkpoint_is_not_of_its_epoch_is_refused() -> None:
-    log = small_log()
-    topic = topic_of(log, 13)
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda position: position._replace(owner_epoch=position.owner_epoch + 1),
+        lambda position: position._replace(owner_epoch=position.owner_epoch - 1),
+        lambda position: position._replace(attempt_id=b"?" * 16),
+    ],
+    ids=["a lower epoch", "a higher epoch", "another attempt of the same epoch"],
+)
+def test_a_manifest_whose_checkpoint_is_not_that_of_its_owner_is_refused(
+    change: Callable[[Position], Position],
+) -> None:
+    topic = topic_of(small_log(), 13)
     entries = read(topic.items())
     (offset,) = entries.manifest_offsets()
     manifest = entries.manifest(offset)
-    position = manifest.position._replace(owner_epoch=manifest.position.owner_epoch + 1)
     key, value = encode_manifest(
-        ManifestKey(STATE_TOPIC_ID, LOG_PARTITION, offset), manifest._replace(position=position)
+        ManifestKey(STATE_TOPIC_ID, LOG_PARTITION, offset), manifest._replace(position=change(manifest.position))
     )
     topic[key] = value
     assert refusal_of(topic) is Refusal.FOREIGN

@@ -122,6 +122,18 @@ def test_a_restore_point_brings_along_what_its_checkpoint_says() -> None:
     assert restored.judge(record(21, "3/1 data")) is Verdict.DATA
 
 
+@pytest.mark.parametrize("attempt_id", [OURS, THEIRS], ids=["ours", "theirs"])
+def test_the_newest_cut_is_the_highest_that_a_checkpoint_names_which_counts(attempt_id: bytes) -> None:
+    ownership = Ownership()
+    ownership.claim(OURS)
+    known = []
+    for offset, (sequence, cut_offset) in enumerate([(0, -1), (1, 0), (5, 90), (2, 12), (3, 11), (4, -1)]):
+        value = encode_checkpoint(checkpoint(1, attempt_id)._replace(cut_offset=cut_offset))
+        ownership.judge(LogRecord(offset, CHECKPOINT_KEY, value, encode_header(1, sequence)))
+        known.append(ownership.cut_offset)
+    assert known == [-1, 0, 0, 12, 12, 12]
+
+
 def test_highest_generation_is_that_of_checkpoints_that_count() -> None:
     ownership = Ownership()
     for epoch, generation in [(1, 3), (2, 7), (1, 99), (3, 5)]:

@@ -33,6 +33,8 @@ def test_a_cut_that_an_owner_before_us_named_is_known(reading: Reading) -> None:
     reading.ownership.cut_offset = 7
     reading.records_deleted(7)
     assert not reading.is_missing_records()
+    reading.records_deleted(8)
+    assert reading.is_missing_records()
 
 
 def test_what_lies_below_our_checkpoint_is_cut_where_the_log_starts_with_it(reading: Reading) -> None:
