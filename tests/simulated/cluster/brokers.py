@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from concurrent.futures import Future
 from random import Random
-from typing import TYPE_CHECKING, Any
-
-from confluent_kafka import TopicPartition
+from typing import TYPE_CHECKING
 
 from tests.simulated.cluster.broker import Broker, Known
 from tests.simulated.cluster.replicated import Partition, Past, flip
@@ -250,43 +247,3 @@ class Cluster:
         partition.log_start_offset = max(partition.log_start_offset, before_offset)
         self.committed()
         return partition.log_start_offset
-
-
-class Deleted:
-    """What DeleteRecords answers."""
-
-    def __init__(self, low_watermark: int) -> None:
-        self.low_watermark = low_watermark
-
-
-class Admin:
-    """Stands in for librdkafka's admin client."""
-
-    def __init__(self, cluster: Cluster, config: dict[str, Any]) -> None:
-        self._cluster = cluster
-        self._process = cluster.processes[config["client.id"]]
-
-    def delete_records(
-        self, targets: list[TopicPartition], request_timeout: float
-    ) -> dict[TopicPartition, Future[Deleted]]:
-        """Ask a leader to cut its log; the answer comes later, or the request fails when its time is up."""
-        (target,) = targets
-        future: Future[Deleted] = Future()
-        cluster, process = self._cluster, self._process
-        is_carried_out = cluster.deletions_lost == 0 or cluster.random.random() < 0.5
-        is_answered = cluster.deletions_lost == 0
-        cluster.deletions_lost = max(0, cluster.deletions_lost - 1)
-
-        def carry_out() -> None:
-            found = cluster.delete_records(target.partition, target.offset) if is_carried_out else None
-            delay_s = cluster.latency_s() if is_answered and found is not None else request_timeout
-            cluster.timeline.after(delay_s, lambda: process.run(lambda: answer(found if is_answered else None)))
-
-        def answer(found: int | None) -> None:
-            if found is None:
-                future.set_exception(RuntimeError("no answer"))
-            else:
-                future.set_result(Deleted(found))
-
-        cluster.timeline.after(cluster.latency_s(), carry_out)
-        return {target: future}

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from random import Random
+from typing import Any
 
 from holdfast.api.results import (
     InitializePartition,
@@ -21,16 +22,15 @@ from holdfast.kafka import aiokafka_parts
 from holdfast.kafka.protocol.error_codes import ErrorCode
 from holdfast.records.batches import StateBatch
 from holdfast.records.keys import SharePartitionKey, log_partition
-from holdfast.runtime.kafka_log import log
 from holdfast.runtime.partition.states import State
 from tests.simulated.around.topics import TOPIC_ID
 from tests.simulated.checks.invariants import FOUND, Invariant, violate
 from tests.simulated.cluster import inside
 from tests.simulated.cluster.broker import Broker
-from tests.simulated.cluster.brokers import Admin, Cluster
+from tests.simulated.cluster.brokers import Cluster
 from tests.simulated.cluster.faults import DURATIONS_S, FAULTS
 from tests.simulated.cluster.node import ClusterNode
-from tests.simulated.cluster.transport import Connector
+from tests.simulated.cluster.transport import Connector, dial
 from tests.simulated.cluster.world import ClusterWorld
 from tests.simulated.life import UPDATE_ALONE
 from tests.simulated.parts.node import EVERY_PARTITION, Node
@@ -56,23 +56,15 @@ PROMPT_S = 0.09
 
 @contextmanager
 def standing_in(cluster: Cluster) -> Iterator[None]:
-    """Let connections and admin clients lead to the cluster."""
-    modules = vars(aiokafka_parts), vars(log)
-    places = [
-        (names, name, stand_in)
-        for names, name, stand_in in zip(
-            modules, ("AIOKafkaConnection", "AdminClient"), (Connector, Admin), strict=True
-        )
-        if name in names
-    ]
-    real = [names[name] for names, name, _ in places]
-    for names, name, stand_in in places:
-        names[name] = partial(stand_in, cluster)
+    """Let connections lead to the cluster."""
+    names: dict[str, Any] = vars(aiokafka_parts)
+    stand_ins: dict[str, Callable[..., Any]] = {"dial": dial, "_BoundedConnection": Connector}
+    real = {name: names[name] for name in stand_ins}
+    names.update({name: partial(stand_in, cluster) for name, stand_in in stand_ins.items()})
     try:
         yield
     finally:
-        for (names, name, _), before in zip(places, real, strict=True):
-            names[name] = before
+        names.update(real)
 
 
 class ClusterLife:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from aiokafka.errors import KafkaConnectionError  # type: ignore[import-untyped]
 
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from tests.simulated.cluster.broker import Broker
     from tests.simulated.cluster.brokers import Cluster
     from tests.simulated.cluster.process import Process
+
+T = TypeVar("T")
 
 #: Every so many answers arrive in two pieces.
 _SPLIT_SHARE = 0.05
@@ -112,8 +114,22 @@ class _Writer(NamedTuple):
     transport: Link
 
 
+class _NoSocket:
+    """What a link is made over."""
+
+    def close(self) -> None:
+        """Hang up nothing."""
+
+
+async def dial(
+    _cluster: Cluster, _host: str, _port: int, timeout_s: float, handshake: Callable[[Any, float], Awaitable[T]]
+) -> T:
+    """Stand in for `dialing.dial`: a host has one address, and the handshake opens the link."""
+    return await handshake(_NoSocket(), timeout_s)
+
+
 class Connector:
-    """Stands in for `AIOKafkaConnection`: it opens a link, as far as the broker answers."""
+    """Stands in for the connection of `aiokafka_parts`: it opens a link, as far as the broker answers."""
 
     def __init__(self, cluster: Cluster, host: str, port: int, **options: Any) -> None:
         self._cluster = cluster
@@ -122,6 +138,7 @@ class Connector:
         self._timeout_s = options["request_timeout_ms"] / 1_000
         self._link: Link | None = None
         self._versions = wire.VERSIONS
+        self._loop = asyncio.get_running_loop()
 
     async def connect(self) -> tuple[None, _Writer]:
         """Open the link."""
