@@ -19,6 +19,7 @@ from confluent_kafka.admin import AdminClient
 from holdfast.broker.errors import BrokerError, in_directory
 from holdfast.broker.kafka_broker import BrokerNode, nodes_in
 from holdfast.broker.properties import HOST, NodePorts, choose_ports, is_free, new_kafka_uuid, node_properties
+from holdfast.kafka.addresses import format_address
 from holdfast.kafka.librdkafka import KafkaClients
 
 #: Options that make a JVM start sooner and run slower: for trials and tests, never for measurements.
@@ -106,7 +107,7 @@ class EmbeddedKafka:
     @property
     def bootstrap_servers(self) -> str:
         """The addresses of all brokers, separated by commas."""
-        return ",".join(f"{HOST}:{ports.broker}" for ports in self._ports)
+        return ",".join(format_address(HOST, ports.broker) for ports in self._ports)
 
     def start(self, on_step: OnStep = lambda *_: None) -> Self:
         """Start all brokers and wait until each of them knows all of them.
@@ -261,7 +262,7 @@ class EmbeddedKafka:
                 self._check_alive(nodes, deadline)
                 time.sleep(_POLL_S)
             on_step(node.node_id, StartStep.LISTENING)
-            servers = f"{address[0]}:{address[1]}"
+            servers = format_address(*address)
             clients = KafkaClients({"bootstrap.servers": servers, "reconnect.backoff.max.ms": "200"})
             with clients.admin() as admin:
                 while not expected <= _known_brokers(admin):

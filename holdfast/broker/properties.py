@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from holdfast.broker.errors import BrokerError
+from holdfast.kafka.addresses import format_address
 
 HOST = "127.0.0.1"
 #: First and last port to choose from; both lie below the range from which systems give ports to outgoing
@@ -93,9 +94,9 @@ def node_properties(
         "process.roles": "broker,controller",
         "node.id": str(node_id),
         "controller.quorum.voters": ",".join(
-            f"{other_id}@{HOST}:{other.controller}" for other_id, other in enumerate(ports, start=1)
+            f"{other_id}@{format_address(HOST, other.controller)}" for other_id, other in enumerate(ports, start=1)
         ),
-        "listeners": f"PLAINTEXT://{HOST}:{own.broker},CONTROLLER://{HOST}:{own.controller}",
+        "listeners": f"PLAINTEXT://{format_address(HOST, own.broker)},CONTROLLER://{format_address(HOST, own.controller)}",
         "log.dirs": str(log_dir),
         "controller.listener.names": "CONTROLLER",
         "inter.broker.listener.name": "PLAINTEXT",

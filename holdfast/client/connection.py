@@ -22,6 +22,7 @@ from holdfast.client.errors import ClientError, Disconnected, LoginRefused, Requ
 from holdfast.client.login import log_in
 from holdfast.client.settings import ClientSettings
 from holdfast.distribution import VERSION
+from holdfast.kafka.addresses import format_address
 from holdfast.kafka.discovery.dialing import dial
 from holdfast.kafka.protocol.api_keys import API_VERSIONS
 from holdfast.kafka.protocol.body import BodyReader
@@ -41,7 +42,7 @@ class Address(NamedTuple):
     port: int
 
     def __str__(self) -> str:
-        return f"{self.host}:{self.port}"
+        return format_address(self.host, self.port)
 
 
 class Answer(NamedTuple):

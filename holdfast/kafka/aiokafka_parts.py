@@ -27,6 +27,7 @@ from aiokafka.record.default_records import DefaultRecordBatchBuilder  # type: i
 from aiokafka.record.memory_records import MemoryRecords  # type: ignore[import-untyped]  # as above
 
 from holdfast.hidden_texts import HIDDEN_TEXTS
+from holdfast.kafka.addresses import format_address
 from holdfast.kafka.discovery.dialing import dial
 from holdfast.kafka.errors import ConnectionFailed, SetupRefused
 from holdfast.kafka.oauth.sources import MECHANISM
@@ -206,7 +207,7 @@ async def open_transport(
         if security_protocol == "SSL" and isinstance(error, KafkaConnectionError):
             why += "; a broker ends a connection without a word whose certificate it does not accept"
         failure = SetupRefused if isinstance(error, _SETUP_REFUSALS) else ConnectionFailed
-        raise failure(f"{host}:{port} cannot be reached: {why}") from error
+        raise failure(f"{format_address(host, port)} cannot be reached: {why}") from error
 
 
 def _why(error: BaseException, timeout_ms: int) -> str:

@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 from kio.schema.metadata.v12.response import MetadataResponse
 
+from holdfast.kafka.addresses import format_address
 from holdfast.kafka.brokers.broker_connection import BrokerConnection
 from holdfast.kafka.connection_options import Address, ConnectionOptions
 from holdfast.kafka.errors import ConnectionFailed, UnreadableAnswer
@@ -237,9 +238,9 @@ class Brokers:
         answer = read_leaders(await exchange_with(address, self._options, self._timeout_ms, request, MetadataResponse))
         if NO_TOPIC not in (self.wanted_id, answer.topic_id) and answer.topic_id != self.wanted_id:
             about_another[address] = answer
-            raise ConnectionFailed(f"{address[0]}:{address[1]} means another topic by the name {self.topic}")
+            raise ConnectionFailed(f"{format_address(*address)} means another topic by the name {self.topic}")
         if self._is_outdated(answer):
-            raise ConnectionFailed(f"{address[0]}:{address[1]} has not learned yet who leads now")
+            raise ConnectionFailed(f"{format_address(*address)} has not learned yet who leads now")
         return address, answer
 
     @staticmethod

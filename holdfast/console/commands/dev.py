@@ -24,7 +24,7 @@ from holdfast.console.show.output import print_json, say
 from holdfast.jars.cache import kafka_home as cached_kafka
 from holdfast.jars.errors import LockHeld
 from holdfast.jars.locks import file_lock
-from holdfast.kafka.addresses import parse_address
+from holdfast.kafka.addresses import format_address, parse_address
 from holdfast.kafka.librdkafka import IN_ORDER, KafkaClients, Record, write_in_order
 from holdfast.kafka.metadata import is_topic_name
 
@@ -99,7 +99,7 @@ def dev(
     _check(topics, listen, http_port, kafka_port, workers)
     with broker_failures(), one_interrupt(SIGINT, SIGTERM, SIGHUP), ExitStack() as running:
         try:
-            http_address = f"{HOST}:{http_port or _choose_http_port()}"
+            http_address = format_address(HOST, http_port or _choose_http_port())
             kafka, node = _start(
                 running, data_dir, listen, http_address, kafka_port, workers, kafka_home, start_timeout_s
             )

@@ -1,7 +1,7 @@
 """`holdfast find`: who coordinates share partitions, groups and transactions."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final
+from typing import Final, cast
 
 import click
 from click.core import ParameterSource
@@ -106,7 +106,7 @@ async def _find_at_node(client: Client, keys: Sequence[str]) -> list[Row]:
         rows.append(
             {
                 "key": format_key(key),
-                "coordinator": f"{answer[0]}:{answer[1]}" if is_found else None,
+                "coordinator": format_address(*cast("tuple[str, int]", answer)) if is_found else None,
                 "log_partition": log_partition(key, partition_count) if partition_count else None,
                 "error": None if is_found else f"{error_name(int(answer[0]))}: {answer[1]}",
             }

@@ -5,6 +5,8 @@ import socket
 from collections.abc import Iterable
 from contextlib import ExitStack
 
+from holdfast.kafka.addresses import format_address
+
 
 class CannotListen(Exception):
     """The listener's address cannot be used."""
@@ -12,7 +14,7 @@ class CannotListen(Exception):
     def __init__(self, host: str, port: int, error: OSError) -> None:
         self.why = error.strerror or str(error)
         self.error_number = error.errno
-        super().__init__(f"Cannot listen on {host}:{port} ({self.why}); set another `listen` address.")
+        super().__init__(f"Cannot listen on {format_address(host, port)} ({self.why}); set another `listen` address.")
 
 
 def listen(host: str, port: int, backlog: int) -> tuple[socket.socket, ...]:

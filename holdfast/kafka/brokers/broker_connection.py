@@ -11,6 +11,7 @@ from typing import Any, Final, cast, final
 
 from mypy_extensions import mypyc_attr
 
+from holdfast.kafka.addresses import format_address
 from holdfast.kafka.aiokafka_parts import open_transport
 from holdfast.kafka.brokers.busy_poll import BusyPolling
 from holdfast.kafka.connection_options import Address, AnswerTimes, ConnectionOptions
@@ -86,7 +87,7 @@ class BrokerConnection:
         self._close_transport = close_transport
         # Compiled, a tuple whose type is known is made again wherever it is a key.
         self._place: Any = address
-        self._address = f"{address[0]}:{address[1]}"
+        self._address = format_address(*address)
         self._heard = (answers or AnswerTimes()).by_address
         self._client_id = client_id.encode()
         self._timeout_ms = timeout_ms
@@ -138,7 +139,7 @@ class BrokerConnection:
         transport.set_protocol(cast("asyncio.Protocol", connection))
         if transport.is_closing():  # aiokafka's protocol was notified, not ours
             connection.close()
-            raise ConnectionFailed(f"{host}:{port} closed the connection")
+            raise ConnectionFailed(f"{format_address(host, port)} closed the connection")
         return connection
 
     def send(self, api_key: int, version: int, body: bytes, on_answer: Answered, *, is_flexible: bool = False) -> None:
