@@ -20,6 +20,10 @@ ANEW = ("holdfast.runtime.membership", "tests.pure.runtime.membership.world", "h
 #: The file and the beginning of the title of the scenario that catches each.
 CAUGHT_BY = {
     "the late answer counts": ("lost", "a late answer of an earlier generation changes nothing: heartbeat"),
+    "a late answer is told apart by the number of its generation alone": (
+        "lost",
+        "the group was forgotten and counts from 1 again",
+    ),
     "an answer that was given up counts": ("leave", "while JoinGroup is in flight: its answer does not count"),
     "the assignment is not delivered again": ("assignment", "on_join_complete raises twice"),
     "the wish that nobody heard is cleared": ("rejoin", "while JoinGroup is in flight"),

@@ -17,11 +17,45 @@ from holdfast.runtime.membership import (
     MembershipSettings,
 )
 from holdfast.runtime.membership.checks import check_assignments, check_protocol_type, check_protocols
-from holdfast.runtime.membership.errors import ADVICE, REACTIONS, Reaction, reaction_to
+from holdfast.runtime.membership.errors import ADVICE, Reaction, reaction_to
 from holdfast.runtime.membership.states import TRANSITIONS, IllegalTransition, State, check_transition
 from tests.pure.docs.pages import ROOT
 
 GROUP = {"group_id": "g"}
+#: The legal transitions, written out: a table is not held to itself.
+LEGAL = {
+    ("unjoined", "joining"),
+    ("unjoined", "leaving"),
+    ("joining", "syncing"),
+    ("joining", "unjoined"),
+    ("joining", "leaving"),
+    ("syncing", "stable"),
+    ("syncing", "joining"),
+    ("syncing", "unjoined"),
+    ("syncing", "leaving"),
+    ("stable", "joining"),
+    ("stable", "unjoined"),
+    ("stable", "leaving"),
+    ("leaving", "unjoined"),
+}
+#: The reaction to each error, written out.
+REACTION_TO = {
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: Reaction.WAIT,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE: Reaction.LOOK_UP,
+    ErrorCode.NOT_COORDINATOR: Reaction.LOOK_UP,
+    ErrorCode.NETWORK_EXCEPTION: Reaction.LOOK_UP,
+    ErrorCode.REBALANCE_IN_PROGRESS: Reaction.REJOIN,
+    ErrorCode.MEMBER_ID_REQUIRED: Reaction.TAKE_MEMBER_ID,
+    ErrorCode.ILLEGAL_GENERATION: Reaction.FORGET_GENERATION,
+    ErrorCode.UNKNOWN_MEMBER_ID: Reaction.FORGET_MEMBER,
+    ErrorCode.INCONSISTENT_GROUP_PROTOCOL: Reaction.GIVE_UP,
+    ErrorCode.INVALID_GROUP_ID: Reaction.GIVE_UP,
+    ErrorCode.INVALID_SESSION_TIMEOUT: Reaction.GIVE_UP,
+    ErrorCode.GROUP_AUTHORIZATION_FAILED: Reaction.GIVE_UP,
+    ErrorCode.GROUP_MAX_SIZE_REACHED: Reaction.GIVE_UP,
+    ErrorCode.FENCED_INSTANCE_ID: Reaction.GIVE_UP,
+    ErrorCode.UNSUPPORTED_VERSION: Reaction.GIVE_UP,
+}
 
 
 # ---- generation ------------------------------------------------------------------------------------------------------
@@ -49,8 +83,8 @@ def test_a_member_may_have_an_id_before_it_has_a_generation() -> None:
 
 
 @pytest.mark.parametrize(("start", "finish"), list(product(State, State)), ids=lambda state: state.value)
-def test_only_what_the_table_has_is_legal(start: State, finish: State) -> None:
-    if finish in TRANSITIONS[start]:
+def test_a_transition_is_legal_or_raises(start: State, finish: State) -> None:
+    if (start.value, finish.value) in LEGAL:
         check_transition(start, finish)
     else:
         with pytest.raises(IllegalTransition, match=f"{start.value} -> {finish.value}"):
@@ -66,22 +100,9 @@ def test_no_state_is_a_dead_end_and_the_page_has_each() -> None:
 # ---- errors ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("code", "reaction"),
-    [
-        (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, Reaction.WAIT),
-        (ErrorCode.COORDINATOR_NOT_AVAILABLE, Reaction.LOOK_UP),
-        (ErrorCode.NOT_COORDINATOR, Reaction.LOOK_UP),
-        (ErrorCode.NETWORK_EXCEPTION, Reaction.LOOK_UP),
-        (ErrorCode.REBALANCE_IN_PROGRESS, Reaction.REJOIN),
-        (ErrorCode.MEMBER_ID_REQUIRED, Reaction.TAKE_MEMBER_ID),
-        (ErrorCode.ILLEGAL_GENERATION, Reaction.FORGET_GENERATION),
-        (ErrorCode.UNKNOWN_MEMBER_ID, Reaction.FORGET_MEMBER),
-        *((code, Reaction.GIVE_UP) for code in ADVICE),
-    ],
-)
-def test_each_error_has_one_reaction(code: int, reaction: Reaction) -> None:
-    assert REACTIONS[code] is reaction
+@pytest.mark.parametrize("code", ErrorCode)
+def test_each_error_has_one_reaction(code: ErrorCode) -> None:
+    assert reaction_to(code) is REACTION_TO.get(code, Reaction.WAIT)
 
 
 def test_what_a_later_broker_may_say_is_waited_for() -> None:
@@ -110,7 +131,7 @@ def test_a_final_error_names_the_group_and_what_to_change(code: ErrorCode, named
 
 
 def test_every_final_error_has_advice() -> None:
-    assert set(ADVICE) == {code for code, reaction in REACTIONS.items() if reaction is Reaction.GIVE_UP}
+    assert set(ADVICE) == {code for code, reaction in REACTION_TO.items() if reaction is Reaction.GIVE_UP}
 
 
 # ---- settings --------------------------------------------------------------------------------------------------------
