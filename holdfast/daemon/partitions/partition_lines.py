@@ -50,8 +50,10 @@ class PartitionLines:
         if not is_always_written and isinstance(partition, int) and self._is_left_out(partition):
             return
         if (summed := _SUMMED.get(event)) is not None:
+            owner_epoch = fields["owner_epoch"]
             assert isinstance(partition, int)
-            self._sums.add("info", summed, partition)
+            assert isinstance(owner_epoch, int)
+            self._sums.add("info", summed, partition, {"highest_owner_epoch": owner_epoch})
         left_out = {} if is_always_written else self._limit.admit(event)
         if left_out is not None:
             getattr(_log, level)(event, **fields, **left_out)

@@ -14,6 +14,8 @@ _QUIET_MS: Final = 500
 _LONGEST_MS: Final = 10_000
 #: No line names more log partitions than that; it counts the others.
 _NAMED_MAX: Final = 8
+#: Of numbers with such a name a line has the largest; of others it has the sum.
+_COMPARED: Final = ("longest_", "highest_")
 
 
 class _Sum(NamedTuple):
@@ -32,12 +34,12 @@ class PartitionSums:
         self._sums: dict[tuple[str, str, tuple[tuple[str, Any], ...]], _Sum] = {}
 
     def add(self, level: str, event: str, partition: int, numbers: dict[str, int] | None = None, **same: Any) -> None:  # noqa: ANN401
-        """Add one log partition to a sum; its numbers are added up, those whose names begin with `longest_` compared."""
+        """Add one log partition to a sum; its numbers are added up, those whose names begin with one of `_COMPARED` compared."""
         now_ms, key = self._now_ms(), (level, event, tuple(sorted(same.items())))
         began_ms, _, partitions, totals = self._sums.get(key) or _Sum(now_ms, now_ms, [], {})
         for name, number in (numbers or {}).items():
             before = totals.get(name, 0)
-            totals[name] = max(before, number) if name.startswith("longest_") else before + number
+            totals[name] = max(before, number) if name.startswith(_COMPARED) else before + number
         partitions.append(partition)
         self._sums[key] = _Sum(began_ms, now_ms, partitions, totals)
 

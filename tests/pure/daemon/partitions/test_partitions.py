@@ -130,9 +130,9 @@ async def test_loads_and_unloads_are_reported_in_one_line_and_each_of_them_at_le
     assert [line for line in lines if line["log_level"] != "debug"] == [
         {"event": event, "log_level": "info", "log_partitions": 50, "which": first} | numbers
         for event, numbers in (
-            ("log_partitions_load_started", {}),
+            ("log_partitions_load_started", {"highest_owner_epoch": 0}),
             ("log_partitions_loaded", {"records": 50, "longest_load_ms": 0}),
-            ("log_partitions_unloaded", {}),
+            ("log_partitions_unloaded", {"highest_owner_epoch": 1}),
         )
     ]
 
