@@ -6,6 +6,7 @@ topic's id is the name of its directory.
 
 from __future__ import annotations
 
+import re
 import tarfile
 from dataclasses import replace
 from pathlib import Path
@@ -54,6 +55,9 @@ def test_a_checkpoint_of_spark_4_0_is_taken_over(
     plans = [path for path in former.glob("v1/query/offsets/*") if path.name.isdecimal()]
     for plan in plans:
         plan.write_text(plan.read_text().replace(f'"{FORMER_NAME}"', f'"{logs.config.state_topic}"'))
+    # Spark keeps the whole path of a schema of its state, so the checkpoint names the directory in which it was written.
+    for about in former.glob("v1/query/state/*/_metadata/v2/0"):
+        about.write_text(re.sub(rf'"file:[^"]*(?=/{former.name}/)', f'"file:{checkpoint_dir}', about.read_text()))
     describe = Topics.describe
 
     def describe_as_before(topics: Topics, name: str) -> DescribedTopic | None:
