@@ -23,7 +23,6 @@ from holdfast.console.doctor.checks import CHECKS, without_brokers
 from holdfast.console.doctor.findings import Level, Line
 from holdfast.daemon.brokers.silence import BrokerSilence
 from holdfast.daemon.node_exit import NodeExit
-from holdfast.daemon.settings.components.config_topic import ConfigTopicSettings
 from holdfast.daemon.settings.components.log import LogSettings
 from holdfast.daemon.settings.file_env_flags import load_settings
 from holdfast.daemon.settings.models import LoadSettings, Settings, ShutdownSettings
@@ -86,11 +85,6 @@ def test_a_script_is_told_which_checks_are_absent_without_brokers() -> None:
     (said,) = re.findall(r"^With `--json`, too, (.+) are then absent", PAGE, re.MULTILINE)
     left = without_brokers([Line(name, Level.UNKNOWN.value, "could not be checked", "") for name in CHECKS])
     assert re.findall("`(.+?)`", said) == [name for name in CHECKS if name not in {line.check for line in left}]
-
-
-def test_a_start_without_brokers_takes_the_time_of_both_its_waits() -> None:
-    waits_ms = ConfigTopicSettings().read_timeout_ms + LogSettings().request_timeout_ms
-    assert f"After both, {waits_ms // 1_000} s with the defaults, it ends with code {NodeExit.REFUSED.value}," in PAGE
 
 
 def found_by(check: LogCheck) -> str:
