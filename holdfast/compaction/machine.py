@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import pwd
 import re
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from shutil import rmtree
+from tempfile import mkdtemp
 from typing import Final, NamedTuple
 
 #: The newest Python for which the PySpark and the pandas of `pyproject.toml` were made.
@@ -84,7 +87,7 @@ def name_user(user_id: int, directory: Path) -> dict[str, str]:
 
     Args:
         user_id: as the system knows it.
-        directory: where the files with the name are written.
+        directory: where the files with the name are written, in a directory of their own that is gone when this process ends.
 
     Raises:
         OSError: they cannot be written.
@@ -92,8 +95,9 @@ def name_user(user_id: int, directory: Path) -> dict[str, str]:
     library = _find_wrapper()
     if _has_name(user_id) or library is None:
         return {}
-    directory.mkdir(parents=True, exist_ok=True)
-    users, groups = directory / f"passwd-{user_id}", directory / f"group-{user_id}"
+    own = mkdtemp(prefix="holdfast-user-", dir=directory)
+    atexit.register(rmtree, own, ignore_errors=True)
+    users, groups = Path(own, "passwd"), Path(own, "group")
     users.write_text(f"{_USER_NAME}:x:{user_id}:{os.getgid()}::/:/usr/sbin/nologin\n", encoding="ascii")
     groups.write_text(f"{_USER_NAME}:x:{os.getgid()}:\n", encoding="ascii")
     preloaded = ":".join(filter(None, (library, os.environ.get("LD_PRELOAD"))))

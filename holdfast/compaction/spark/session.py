@@ -13,11 +13,11 @@ from typing import Any, Final
 from pyspark.sql import SparkSession
 
 from holdfast.compaction.config import CompactionConfig
-from holdfast.compaction.machine import local_places, name_user
+from holdfast.compaction.machine import local_places, name_user, temporary_directory
 from holdfast.compaction.spark.failures import SPARK_ERRORS, JavaEnd, explain, silence_accumulators
 from holdfast.compaction.spark.home import use_home_without_zips
 from holdfast.compaction.spark.java_process import start_java
-from holdfast.jars.cache import cache_dir, spark_kafka_jars
+from holdfast.jars.cache import spark_kafka_jars
 from holdfast.jars.java import java_environment
 
 _LOG4J: Final = Path(__file__).with_name("log4j2.properties")
@@ -68,7 +68,8 @@ def _prepare(config: CompactionConfig) -> dict[str, str]:
     """Return what the job needs of Spark, and set what it takes from the environment."""
     properties = session_properties(config)
     if config.master is not None:
-        os.environ |= java_environment() | name_user(os.getuid(), cache_dir())
+        # The cache may be an administrator's or an image's, where this user cannot write.
+        os.environ |= java_environment() | name_user(os.getuid(), Path(temporary_directory(properties)))
         if config.is_local:
             os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
             # No executor on another machine has to reach this driver.

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import pwd
+import subprocess
+import sys
 from collections import namedtuple
 from pathlib import Path
 
@@ -69,11 +71,33 @@ def test_a_user_without_a_name_is_given_one(monkeypatch: pytest.MonkeyPatch, tmp
     monkeypatch.setattr(machine, "_find_wrapper", lambda: "/usr/lib/libnss_wrapper.so")
     monkeypatch.setenv("LD_PRELOAD", "libother.so")
     assert judge_user(NAMELESS) is None
-    variables = name_user(NAMELESS, tmp_path / "cache")
+    variables = name_user(NAMELESS, tmp_path)
     assert variables["LD_PRELOAD"] == "/usr/lib/libnss_wrapper.so:libother.so"
     [line] = Path(variables["NSS_WRAPPER_PASSWD"]).read_text().splitlines()
     assert line.split(":")[:4] == ["holdfast", "x", "54321", str(os.getgid())]
     assert Path(variables["NSS_WRAPPER_GROUP"]).read_text().startswith("holdfast:x:")
+    again = name_user(NAMELESS, tmp_path)
+    assert again["NSS_WRAPPER_PASSWD"] != variables["NSS_WRAPPER_PASSWD"], (
+        "no process writes what the Java of another reads"
+    )
+
+
+def test_the_files_of_a_name_are_gone_with_the_process(tmp_path: Path) -> None:
+    program = """
+import pwd, sys
+from pathlib import Path
+from holdfast.compaction import machine
+
+def find(user_id):
+    raise KeyError(user_id)
+
+machine._find_wrapper, pwd.getpwuid = lambda: "/usr/lib/libnss_wrapper.so", find
+machine.name_user(54_321, Path(sys.argv[1]))
+print(*(path.name for path in Path(sys.argv[1]).glob("*/*")))
+"""
+    ended = subprocess.run([sys.executable, "-c", program, tmp_path], capture_output=True, text=True, check=True)
+    assert sorted(ended.stdout.split()) == ["group", "passwd"]
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_user_with_a_name_keeps_it(tmp_path: Path) -> None:
