@@ -12,8 +12,6 @@ from holdfast.console.options import address_option, is_typed, json_option, kafk
 from holdfast.console.outcomes import Exit, Failure
 from holdfast.console.show.group_lag import (
     GroupFilter,
-    LagTotals,
-    Row,
     Source,
     list_with_lag,
     say_unknown,
@@ -23,6 +21,7 @@ from holdfast.console.show.output import counted, print_facts, print_json, print
 from holdfast.console.show.tables import Column
 from holdfast.console.sources.log_states import LogSource
 from holdfast.console.sources.node_states import NodeSource
+from holdfast.records.group_lag import LagTotals, Row
 
 _GROUP_COLUMNS: Final = (
     Column("group"),

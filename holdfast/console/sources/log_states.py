@@ -13,7 +13,7 @@ from itertools import groupby
 from typing import Final
 
 from holdfast.console.outcomes import Exit, Failure
-from holdfast.console.show.group_lag import GroupFilter, Place, Row, TopicEnd
+from holdfast.console.show.group_lag import GroupFilter
 from holdfast.console.show.output import counted
 from holdfast.console.sources.log_reader import LogEntry, LogReader
 from holdfast.console.sources.state_topics import KAFKA_STATE_TOPIC, find_state_topic, no_state_topic
@@ -24,6 +24,7 @@ from holdfast.kafka.topics.topic_ends import TopicEndSource
 from holdfast.kafka.topics.topic_leaders import TopicLeaders
 from holdfast.records.checkpoint import Checkpoint
 from holdfast.records.deliveries import describe_state
+from holdfast.records.group_lag import Place, Row, TopicEnd
 from holdfast.records.keys import SharePartitionKey, format_topic_id, parse_topic_id
 from holdfast.records.replay import ShareState, fold_without_snapshot, replay
 from holdfast.records.values import Update

@@ -8,6 +8,7 @@ A command that waits for Kafka or for other nodes keeps no other answer waiting.
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, Protocol
 
@@ -20,6 +21,7 @@ from starlette.routing import Route
 
 from holdfast.api.admin import AdminRequest, split_admin_response
 from holdfast.daemon.http import openapi
+from holdfast.daemon.http.groups import DESCRIBE, LIST, Ask, CommandRefused, describe_group, list_groups
 from holdfast.daemon.http.guard import HttpGuard
 from holdfast.daemon.http.queries import PREFIX, QUERIES, Query, QueryRefused, parse_arguments
 from holdfast.daemon.internal_errors import InternalErrors
@@ -89,6 +91,8 @@ def make_app(node: NodeView, guard: HttpGuard) -> Starlette:
                 Route(f"{PREFIX}{name}", pages.guarded(pages.query(query)), methods=["GET"])
                 for name, query in QUERIES.items()
             ),
+            Route(f"{PREFIX}{LIST.command}", pages.guarded(pages.groups), methods=["GET"]),
+            Route(PREFIX + DESCRIBE.command.replace("}", ":path}"), pages.guarded(pages.group), methods=["GET"]),
         ],
         exception_handlers={HTTPException: _refuse, Exception: pages.report_bug},
     )
@@ -156,14 +160,44 @@ class _Pages:
                 arguments = parse_arguments(query, dict(request.query_params))
             except QueryRefused as refused:
                 return _refusal(400, str(refused))
-            client = "unknown" if request.client is None else request.client.host
-            body = await self._run(AdminRequest(query.command, arguments), client)
+            body = await self._run(AdminRequest(query.command, arguments), _client_of(request))
             code, message, result = split_admin_response(body)
             if code == ErrorCode.NONE:
                 return Response(result, media_type=_JSON)
             return _refusal(_STATUSES.get(code, 500), str(message))
 
         return answer
+
+    async def groups(self, request: Request) -> Response:
+        """Show a page of groups with their lag."""
+        return await self._of_groups(request, LIST, lambda ask, arguments: list_groups(ask, arguments.get("after")))
+
+    async def group(self, request: Request) -> Response:
+        """Show a group with its share partitions."""
+        name = request.path_params["group"]
+        return await self._of_groups(
+            request, DESCRIBE, lambda ask, arguments: describe_group(ask, name, arguments.get("after"))
+        )
+
+    async def _of_groups(
+        self,
+        request: Request,
+        query: Query,
+        answer: Callable[[Ask, Mapping[str, Any]], Awaitable[dict[str, Any]]],
+    ) -> Response:
+        async def ask(command: str, arguments: Mapping[str, Any]) -> Any:  # noqa: ANN401
+            body = await self._run(AdminRequest(command, dict(arguments)), _client_of(request))
+            code, message, result = split_admin_response(body)
+            if code != ErrorCode.NONE:
+                raise CommandRefused(code, str(message))
+            return json.loads(result)
+
+        try:
+            return JSONResponse(await answer(ask, parse_arguments(query, dict(request.query_params))))
+        except QueryRefused as refused:
+            return _refusal(400, str(refused))
+        except CommandRefused as refused:
+            return _refusal(_STATUSES.get(refused.error_code, 500), str(refused))
 
     async def _run(self, request: AdminRequest, client: str) -> bytes:
         """Run a command that changes nothing; returns the body of its answer."""
@@ -184,6 +218,10 @@ class _Pages:
         """Answer what a bug of ours kept from its answer."""
         self._node.internal_errors.note_bug("http_request_failed", error, path=request.url.path)
         return _refusal(500, "The request failed in the node; its log says why.")
+
+
+def _client_of(request: Request) -> str:
+    return "unknown" if request.client is None else request.client.host
 
 
 def _refusal(status: int, text: str, headers: Mapping[str, str] | None = None) -> Response:

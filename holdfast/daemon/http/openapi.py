@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 
+from holdfast.daemon.http import groups
 from holdfast.daemon.http.queries import PREFIX, QUERIES, Query
 from holdfast.distribution import VERSION
 
@@ -58,7 +59,8 @@ def describe() -> dict[str, Any]:
             "description": "Health, metrics and what the command line tool shows of one node; nothing here changes anything.",
         },
         "paths": {page.path: _of_page(page) for page in PAGES}
-        | {f"{PREFIX}{name}": _of_query(query) for name, query in QUERIES.items()},
+        | {f"{PREFIX}{query.command}": _of_query(query) for query in (*QUERIES.values(), groups.LIST)}
+        | {f"{PREFIX}{groups.DESCRIBE.command}": _of_group()},
         "components": {
             "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
             "schemas": {"Refusal": _REFUSAL},
@@ -99,10 +101,19 @@ def _of_query(query: Query) -> dict[str, Any]:
     }
 
 
+def _of_group() -> dict[str, Any]:
+    described = _of_query(groups.DESCRIBE)
+    name = {"name": "group", "in": "path", "required": True, "description": "Its name.", "schema": {"type": "string"}}
+    described["get"]["parameters"].insert(0, name)
+    described["get"]["responses"] |= _refusals((404,))
+    return described
+
+
 def _refusals(statuses: Iterable[int]) -> dict[str, Any]:
     texts = {
         400: "The request is wrong.",
         401: "The token is missing or wrong.",
+        404: "There is no such thing here.",
         500: "A bug of ours; a log line of the node says more.",
         503: "The node cannot answer now; try again.",
     }

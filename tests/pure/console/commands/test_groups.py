@@ -14,7 +14,7 @@ from hypothesis import given
 from holdfast.cli import main
 from holdfast.console.commands.groups import list_groups
 from holdfast.console.outcomes import Exit, Failure
-from holdfast.console.show.group_lag import GroupFilter, Place, Row, TopicEnd, list_with_lag, with_lag
+from holdfast.console.show.group_lag import GroupFilter, list_with_lag
 from holdfast.console.sources.log_reader import LogEntry
 from holdfast.console.sources.log_states import Fold
 from holdfast.daemon.server.admin import AdminError
@@ -22,6 +22,7 @@ from holdfast.records.batches import ACKNOWLEDGED, AVAILABLE, StateBatch
 from holdfast.records.checkpoint import Checkpoint
 from holdfast.records.combining import combine
 from holdfast.records.deliveries import describe_state
+from holdfast.records.group_lag import Place, Row, TopicEnd, with_lag
 from holdfast.records.keys import SharePartitionKey, format_topic_id
 from holdfast.records.replay import ShareState
 from holdfast.records.values import Snapshot, Update, Value
