@@ -205,6 +205,7 @@ class Node:
             "log_partitions": None if topic is None else topic.partition_count,
             "log_partitions_held": 0 if parts is None or self._exit.done() else parts.partitions.held_count(),
             "log_partitions_cut_off": 0 if parts is None else len(parts.watch.cut_off & parts.partitions.wanted.keys()),
+            "membership": None if parts is None else parts.allotment.describe_membership(),
             "port": self.port,
             "http_port": self.http_port,
             "longest_turn_ms": None if metrics is None else round(metrics.longest_turn_ms, 1),

@@ -13,6 +13,7 @@ From the bytes of a record to the state of a share partition, in the order in wh
 | `pending_runs` | the lazy fold of a log, for loads and for the Spark job |
 | `redundant_offsets` | which prefix of a log is not needed any more |
 | `deliveries` | what a state says about deliveries, in a few numbers |
+| `group_lag` | the lag of share partitions whose end is known, and its sums by group |
 | `snapshot_store/` | entries and manifests of the snapshot topic, and the fold that writes them |
 | `native/` | twins in C of some functions of the others, in the build that ships |
 | `errors` | what can be wrong with bytes |

@@ -36,11 +36,14 @@ _MEMBER_COLUMNS: Final = {
     "state": Column("state"),
     "is_leader": Column("leader"),
     "is_ready": Column("ready"),
-    "version": Column("version", dropped_as=3),
-    "generation": Column("generation", is_number=True, dropped_as=2),
+    "version": Column("version", dropped_as=6),
+    "generation": Column("generation", is_number=True, dropped_as=5),
+    "heartbeat_age_ms": Column("last heartbeat", dropped_as=4),
+    "config_offset": Column("config offset", is_number=True, dropped_as=3),
     "log_partitions": Column("log partitions", is_detail=True),
     "duties": Column("duties"),
-    "member_id": Column("member id", dropped_as=1),
+    "member_id": Column("member id", dropped_as=2),
+    "group_instance_id": Column("instance id", dropped_as=1),
 }
 _PRUNING_COLUMNS: Final = {
     "partition": Column("partition", is_number=True),
@@ -164,7 +167,8 @@ def members(as_json: bool, address: str) -> None:
     """Show the nodes that divide the log: which log partitions and duties each has, under which ownership generation.
 
     The state of the one that is queried is `stable`, or `rejoining` while the group divides again; a node that left and is waited for
-    is `absent`. Each member is queried whether it is ready and which version it is; one that does not answer has neither.
+    is `absent`. Each member is queried whether it is ready, which version it is, how long ago its last heartbeat was answered, up to which
+    offset it has read the config topic, and its group.instance.id; one that does not answer has none of that.
 
     Example: holdfast members --json
     """
@@ -174,20 +178,32 @@ def members(as_json: bool, address: str) -> None:
         return
     lists = ("log_partitions", "duties")
     shown = [row | {name: ", ".join(map(str, row[name])) or None for name in lists} for row in rows]
-    print_rows(_MEMBER_COLUMNS, [row | {"is_leader": "yes" if row["is_leader"] else None} for row in shown])
+    print_rows(
+        _MEMBER_COLUMNS,
+        [
+            row
+            | {
+                "is_leader": "yes" if row["is_leader"] else None,
+                "heartbeat_age_ms": None if (age := row["heartbeat_age_ms"]) is None else f"{age / 1_000:.1f} s ago",
+            }
+            for row in shown
+        ],
+    )
 
 
 def _condition(member: Facts, queried: str) -> Facts:
-    """Return whether a member is ready, and its version; None where it does not say."""
+    """Return whether a member is ready, its version, and what it says of itself as a member; None where it does not say."""
+    member_facts = dict.fromkeys(("heartbeat_age_ms", "config_offset", "group_instance_id"))
     found: Facts = {"is_ready": None, "version": None}
     if member["state"] == "absent":
-        return found
+        return found | member_facts
     try:
         status = admin(member["address"] if member["state"] == "member" else queried, "status")
     except Failure as failure:
         say(f"Node {member['node_id']} at {member['address']} does not say how it is. {failure}")
-        return found
-    return {name: status[name] for name in found}
+        return found | member_facts
+    said = status.get("membership") or {}  # a node of an earlier version says nothing of it
+    return {name: status[name] for name in found} | {name: said.get(name) for name in member_facts}
 
 
 @click.group(invoke_without_command=True)

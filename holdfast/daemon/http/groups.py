@@ -1,6 +1,6 @@
 """Groups with their lag, for `/api/v1/groups`: made of pages of share partitions and of the ends of their topics.
 
-The numbers are those of `holdfast groups --json`, because `records.group_lag` makes both.
+The numbers are those of `holdfast groups list --json`, because `records.group_lag` makes both.
 They are of the log partitions that this node serves; the others are named in `not_listed`.
 """
 

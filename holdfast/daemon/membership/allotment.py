@@ -48,3 +48,10 @@ class Allotment(Protocol):
 
     def describe_members(self) -> list[dict[str, Any]]:
         """Return the nodes that divide the work, for people."""
+
+    def describe_membership(self) -> dict[str, Any]:
+        """Return what this node says of itself as a member; None stands for what it has not.
+
+        That is `config_offset`, up to which it has read the config topic, its `group_instance_id`, and `heartbeat_age_ms`, the time
+        since its last heartbeat that was answered.
+        """

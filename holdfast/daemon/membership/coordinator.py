@@ -430,6 +430,11 @@ class NodeCoordinator:
             return f"the node has no assignment of its group yet{self._why_failed}"
         return "the node waits for the config topic" if self._behind_until_ms is not None else ""
 
+    @property
+    def config_offset(self) -> int:
+        """The offset up to which this node has read the config topic."""
+        return self._config_source.offset
+
     def describe_members(self) -> list[dict[str, Any]]:
         """Return the members of the group for people, as the last map has them; absent nodes, too."""
         known, found = self._view.map, self._assignment

@@ -248,6 +248,15 @@ class GroupMember:
         """Return the members of the group for people, absent nodes included."""
         return self._coordinator.describe_members()
 
+    def describe_membership(self) -> dict[str, Any]:
+        """Return what this node says of itself as a member; see `Allotment`."""
+        is_joined = self._member.generation.is_joined
+        return {
+            "config_offset": self._coordinator.config_offset,
+            "group_instance_id": self._settings.members.group_instance_id or None,
+            "heartbeat_age_ms": round(self._member.heartbeat_age_s * 1_000) if is_joined else None,
+        }
+
     # ---- the work (Workplace) --------------------------------------------------------------------------------------
 
     def begin_tasks(self, tasks: Collection[int], generation: int) -> None:

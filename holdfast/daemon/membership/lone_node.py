@@ -44,6 +44,10 @@ class LoneNode:
         """Return nothing: there are no other members."""
         return []
 
+    def describe_membership(self) -> dict[str, Any]:
+        """Return nothing that is known: the node is no member."""
+        return {"config_offset": None, "group_instance_id": None, "heartbeat_age_ms": None}
+
     def describe_members(self) -> list[dict[str, Any]]:
         """Return this node."""
         wanted = sorted(self._partitions.wanted)

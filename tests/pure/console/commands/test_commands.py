@@ -220,7 +220,7 @@ def test_a_group_id_is_shown_as_it_is_but_for_what_would_act_on_a_terminal(
     assert deleted.stderr.removesuffix("\n").isprintable()
 
 
-def test_members_are_listed_with_what_each_has(node: Node, run: Run) -> None:
+def test_members_are_listed_with_what_each_has(node: Node, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     leader = {
         "node_id": 1,
         "address": "a:9492",
@@ -235,15 +235,21 @@ def test_members_are_listed_with_what_each_has(node: Node, run: Run) -> None:
         absent | {"log_partitions": [1], "duties": []},
     ]
     node.answers["members"] = lambda _: rows
+    said = {"heartbeat_age_ms": 1_240, "config_offset": 7, "group_instance_id": "here"}
+    node.answers["status"] = lambda _: {"version": "0.1.0", **node.readiness, "membership": said}
+    monkeypatch.setenv("COLUMNS", "200")
     assert [" ".join(line.split()) for line in run("members").stdout.splitlines()] == [
-        "node id address state leader ready version generation log partitions duties member id",
-        "1 a:9492 stable yes yes 0.1.0 6 0, 2 compaction m-1",
-        "2 - absent - - - 6 1 - -",
+        "node id address state leader ready version generation last heartbeat config offset log partitions duties member id instance id",
+        "1 a:9492 stable yes yes 0.1.0 6 1.2 s ago 7 0, 2 compaction m-1 here",
+        "2 - absent - - - 6 - - 1 - - -",
     ]
     assert json.loads(run("members", "--json").stdout) == [
-        rows[0] | {"is_ready": True, "version": "0.1.0"},
-        rows[1] | {"is_ready": None, "version": None},
+        rows[0] | {"is_ready": True, "version": "0.1.0"} | said,
+        rows[1] | {"is_ready": None, "version": None} | dict.fromkeys(said),
     ]
+    node.answers["status"] = lambda _: {"version": "0.0.9", **node.readiness}
+    (first, _) = json.loads(run("members", "--json").stdout)
+    assert [first[name] for name in said] == [None] * 3, "a node that does not say it"
 
 
 def test_an_alarm_that_names_its_way_out_is_printed_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""`/api/v1/groups`: the same numbers as those of `holdfast groups --json`, by pages."""
+"""`/api/v1/groups`: the same numbers as those of `holdfast groups list --json`, by pages."""
 
 from __future__ import annotations
 

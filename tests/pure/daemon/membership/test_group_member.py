@@ -52,6 +52,15 @@ def make_member(broker_port: int, bugs: Counter, refused: Refused) -> GroupMembe
     )
 
 
+async def test_a_member_without_a_generation_has_no_heartbeat_and_says_how_far_it_read() -> None:
+    member = make_member(1, Counter(), lambda why, *, is_setting_wrong: None)
+    assert member.describe_membership() == {
+        "config_offset": Config().offset,
+        "group_instance_id": None,
+        "heartbeat_age_ms": None,
+    }
+
+
 async def test_a_broker_that_is_too_old_for_members_ends_the_node_with_what_to_change() -> None:
     refusals: asyncio.Queue[tuple[str, bool]] = asyncio.Queue()
     bugs = Counter()
