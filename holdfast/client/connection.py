@@ -255,9 +255,8 @@ async def open_connection(
                 connection.versions = versions
                 return connection
         finally:
-            if connection is None:
-                connected.close()
-            elif not connection.versions:
+            # A socket of which no connection came is closed by the transport that has it.
+            if connection is not None and not connection.versions:
                 connection.close()
 
     try:

@@ -131,6 +131,19 @@ class _LoopOfSocket:
     def __init__(self, loop: asyncio.AbstractEventLoop, connected: socket.socket) -> None:
         self._loop = loop
         self._connected = connected
+        self._transport: asyncio.Transport | None = None
+        self._is_taken = False
+
+    def drop(self) -> None:
+        """Close the connection at once.
+
+        Once a transport has the socket, it alone closes that: a number that is free too soon is that of another connection, whose
+        bytes this transport would read.
+        """
+        if self._transport is not None:
+            self._transport.abort()
+        elif not self._is_taken:
+            self._connected.close()
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401
         return getattr(self._loop, name)
@@ -139,10 +152,12 @@ class _LoopOfSocket:
         self, make_protocol: Callable[[], asyncio.Protocol], host: str, port: int, ssl: ssl.SSLContext | None
     ) -> tuple[asyncio.Transport, asyncio.Protocol]:
         """Return a connection over the socket; its certificate must be of the host."""
+        self._is_taken = True
         server_hostname = None if ssl is None else host
-        return await self._loop.create_connection(
+        self._transport, protocol = await self._loop.create_connection(
             make_protocol, sock=self._connected, ssl=ssl, server_hostname=server_hostname
         )
+        return self._transport, protocol
 
 
 async def open_transport(
@@ -187,14 +202,14 @@ async def open_transport(
             **sasl,
             **by_token,
         )
-        inner._loop = _LoopOfSocket(inner._loop, connected)
+        loop = inner._loop = _LoopOfSocket(inner._loop, connected)
         if login is not None:
             inner.authenticator_oauth = lambda: login
         try:
             _, writer = await inner.connect()
         except BaseException:
             inner.close()
-            connected.close()
+            loop.drop()
             raise
         return Opened(writer.transport, inner._versions, inner.close)
 
@@ -203,10 +218,11 @@ async def open_transport(
     # RuntimeError: uvloop's, when it closes while it opens. UnicodeError: a host that is no name of a host. AssertionError: aiokafka's,
     # of versions that a broker announces.
     except (OSError, KafkaError, ConnectionFailed, RuntimeError, UnicodeError, AssertionError) as error:
-        why = _why(error, timeout_ms)
+        why, is_refused = _why(error, timeout_ms), isinstance(error, _SETUP_REFUSALS)
         if security_protocol == "SSL" and isinstance(error, KafkaConnectionError):
             why += "; a broker ends a connection without a word whose certificate it does not accept"
-        failure = SetupRefused if isinstance(error, _SETUP_REFUSALS) else ConnectionFailed
+            is_refused = True
+        failure = SetupRefused if is_refused else ConnectionFailed
         raise failure(f"{format_address(host, port)} cannot be reached: {why}") from error
 
 

@@ -19,13 +19,15 @@ from typing import Any, Final, NamedTuple
 from urllib.parse import urlencode, urlsplit
 
 from holdfast.hidden_texts import HIDDEN_TEXTS
-from holdfast.kafka.errors import ConnectionFailed
+from holdfast.kafka.errors import ConnectionFailed, SetupRefused
 from holdfast.kafka.oauth.sources import Bearer, TokenEndpoint, TokenFile
 
 #: The share of a token's time after which the next one is fetched; what is left is for the endpoint to be away.
 _RENEWED_AT: Final = 0.8
 #: Of an answer of the endpoint, and of a file.
 _BYTES_MAX: Final = 65_536
+#: Statuses below 500 after which the same request may succeed: a time-out, and too many requests.
+_AGAIN_LATER: Final = frozenset({408, 425, 429})
 
 
 class Token(NamedTuple):
@@ -98,7 +100,7 @@ class TokenKeeper:
         expires_s = _read_end(text, place)
         if expires_s <= self._clock_s():
             ended = datetime.fromtimestamp(expires_s, UTC).isoformat(timespec="seconds")
-            raise ConnectionFailed(f"the token of {place} expired at {ended}")
+            raise SetupRefused(f"the token of {place} expired at {ended}")
         return Token(text, expires_s)
 
 
@@ -107,7 +109,7 @@ def _read(path: Path) -> str:
         with path.open(encoding="ascii") as file:
             return file.read(_BYTES_MAX).strip()
     except (OSError, ValueError) as error:
-        raise ConnectionFailed(f"the token of {path} cannot be read: {error}") from None
+        raise SetupRefused(f"the token of {path} cannot be read: {error}") from None
 
 
 def _read_end(text: str, place: str) -> float:
@@ -117,14 +119,15 @@ def _read_end(text: str, place: str) -> float:
         claims = json.loads(urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
         return float(claims["exp"])
     except (ValueError, TypeError, KeyError):
-        raise ConnectionFailed(f"the token of {place} is no JSON Web Token that says when it expires") from None
+        raise SetupRefused(f"the token of {place} is no JSON Web Token that says when it expires") from None
 
 
 def _fetch(endpoint: TokenEndpoint, timeout_s: float) -> str:
     try:
         status, body = _post(endpoint, timeout_s)
     except (OSError, ValueError, HTTPException) as error:
-        raise ConnectionFailed(f"{endpoint.url} gave no token: {str(error) or type(error).__name__}") from None
+        failure = SetupRefused if isinstance(error, ssl.SSLCertVerificationError) else ConnectionFailed
+        raise failure(f"{endpoint.url} gave no token: {str(error) or type(error).__name__}") from None
     try:
         answer = json.loads(body)
         token = answer["access_token"] if status == 200 else None
@@ -133,7 +136,9 @@ def _fetch(endpoint: TokenEndpoint, timeout_s: float) -> str:
     if not isinstance(token, str):
         why = answer.get("error_description") or answer.get("error") if isinstance(answer, dict) else None
         shown = f", {HIDDEN_TEXTS.hide(str(why))}" if why else ""
-        raise ConnectionFailed(f"{endpoint.url} gave no token: HTTP status {status}{shown}")
+        # Such a status says that what was sent is wrong; any other may be over the next time.
+        failure = SetupRefused if 400 <= status < 500 and status not in _AGAIN_LATER else ConnectionFailed
+        raise failure(f"{endpoint.url} gave no token: HTTP status {status}{shown}")
     return token
 
 

@@ -10,7 +10,7 @@ from random import Random
 import pytest
 
 from holdfast.kafka.connection_options import ConnectionOptions, connection_options
-from holdfast.kafka.errors import ConnectionFailed, PropertyRefused
+from holdfast.kafka.errors import ConnectionFailed, PropertyRefused, SetupRefused
 from holdfast.kafka.librdkafka import check_properties
 from holdfast.kafka.metadata import MetadataClient
 from holdfast.kafka.security import parse_security, principal_of
@@ -209,6 +209,27 @@ async def test_tls_is_spoken_with_a_certificate_of_our_own(certificates: Path) -
             )
         with pytest.raises(PropertyRefused, match=r"The files that kafka\.ssl\.\* name cannot be used"):
             await ask(port, **tls, ssl_certificate_location=certificate, ssl_key_location=key, ssl_key_password="wrong")
+
+
+async def test_a_login_that_fails_over_tls_leaves_its_socket_to_no_other_connection(certificates: Path) -> None:
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(certificates / "cert.pem", certificates / "key.pem", "sesame")
+    tls = {"security_protocol": "sasl_ssl", "ssl_ca_location": str(certificates / "cert.pem")}
+    sasl = {"sasl_mechanism": "PLAIN", "sasl_username": "ali"}
+    async with listening(Broker(), context) as port:
+        for _ in range(5):
+            with pytest.raises(SetupRefused, match="who are you"):
+                await ask(port, **tls, **sasl, sasl_password="wrong")
+            assert await ask(port, **tls, **sasl, sasl_password="sesame") == "cluster-a"
+
+
+async def test_a_certificate_that_the_broker_does_not_accept_is_a_refusal(certificates: Path) -> None:
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=str(certificates / "cert.pem"))
+    context.load_cert_chain(certificates / "cert.pem", certificates / "key.pem", "sesame")
+    context.verify_mode = ssl.CERT_REQUIRED
+    async with listening(Broker(), context) as port:
+        with pytest.raises(SetupRefused, match=f"127.0.0.1:{port} cannot be reached"):
+            await ask(port, security_protocol="ssl", ssl_ca_location=str(certificates / "cert.pem"))
 
 
 @pytest.mark.parametrize(

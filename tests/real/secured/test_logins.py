@@ -130,7 +130,7 @@ async def test_a_way_in_that_is_closed_ends_the_start_with_one_clear_line(
         ),
         (secured.by_password() | {"bootstrap.servers": elsewhere}, "certificate is not valid for 'localhost'"),
         (secured.by_certificate() | foreign, "whose certificate it does not accept"),
-        (secured.by_token("wrong"), "gave no token: HTTP status 401, the client id or its secret is wrong"),
+        (secured.by_token("not-the-secret"), "gave no token: HTTP status 401, the client id or its secret is wrong"),
         (
             by_token | {"https.ca.location": str(stranger.certificate)},
             "gave no token: [SSL: CERTIFICATE_VERIFY_FAILED]",

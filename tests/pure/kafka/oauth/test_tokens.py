@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from holdfast.kafka.errors import ConnectionFailed, PropertyRefused
+from holdfast.kafka.errors import ConnectionFailed, PropertyRefused, SetupRefused
 from holdfast.kafka.librdkafka import _with_tokens
 from holdfast.kafka.oauth.sources import Bearer, TokenEndpoint, TokenFile, parse_bearer
 from holdfast.kafka.oauth.tokens import TokenKeeper
@@ -208,20 +208,31 @@ def test_an_endpoint_that_gives_none_is_named_with_its_reason(answer: tuple[int,
     assert "se:same" not in str(failed.value)
 
 
+@pytest.mark.parametrize(
+    ("status", "is_refused"), [(400, True), (403, True), (404, True), (408, False), (429, False), (503, False)]
+)
+def test_an_endpoint_that_may_give_one_later_refuses_nothing(status: int, is_refused: bool) -> None:
+    endpoint = Endpoint()
+    endpoint.answers.append((status, b"{}"))
+    with served(endpoint) as source, pytest.raises(ConnectionFailed) as failed:
+        keeper_of(source, Clock()).token(5)
+    assert isinstance(failed.value, SetupRefused) is is_refused
+
+
 def test_a_file_is_read_whenever_a_token_is_wanted(tmp_path: Path) -> None:
     file, clock = tmp_path / "token", Clock()
     keeper = keeper_of(TokenFile(path=file), clock)
-    with pytest.raises(ConnectionFailed, match=f"the token of {file} cannot be read: .*No such file"):
+    with pytest.raises(SetupRefused, match=f"the token of {file} cannot be read: .*No such file"):
         keeper.token(0)
     for end in (NOW_S + 10, NOW_S + 20):
         file.write_text(f"{token_until(end)}\n")
         assert keeper.token(0) == (token_until(end), end)
     clock.now_s = NOW_S + 20
-    with pytest.raises(ConnectionFailed, match=f"the token of {file} expired at"):
+    with pytest.raises(SetupRefused, match=f"the token of {file} expired at"):
         keeper.token(0)
     for text in ("", "a.b.c", "a.b", "x" * 100_000, token_until("soon"), "ü"):
         file.write_text(text)
-        with pytest.raises(ConnectionFailed, match=f"the token of {file} (is no JSON Web Token|cannot be read)"):
+        with pytest.raises(SetupRefused, match=f"the token of {file} (is no JSON Web Token|cannot be read)"):
             keeper.token(0)
 
 
