@@ -123,7 +123,7 @@ async def test_a_way_in_that_is_closed_ends_the_start_with_one_clear_line(
     foreign = {"ssl.certificate.location": str(unsigned.certificate), "ssl.key.location": str(unsigned.key)}
     ended = written(tmp_path / "ended", "node", -5)
     wrong: list[tuple[Properties, str]] = [
-        (secured.by_password(password="wrong"), "invalid credentials with SASL mechanism SCRAM-SHA-512"),
+        (secured.by_password(password="not-the-password"), "invalid credentials with SASL mechanism SCRAM-SHA-512"),
         (
             secured.by_password() | {"ssl.ca.location": str(stranger.certificate)},
             f"{secured.sasl} cannot be reached: [SSL: CERTIFICATE_VERIFY_FAILED]",
