@@ -57,7 +57,7 @@ from holdfast.daemon.share.topic_gate import TopicGate
 from holdfast.daemon.snapshots.store import Snapshots
 from holdfast.daemon.starting import BrokerWait, StartingShareCalls, StartingView, starting_commands
 from holdfast.daemon.steps import NodeSteps, Stopped, cancelled
-from holdfast.daemon.topics.cluster_queries import make_cluster_queries
+from holdfast.daemon.topics.cluster_queries import make_cluster_queries, make_first_look
 from holdfast.daemon.topics.metadata_cache import ClusterMetadata
 from holdfast.daemon.topics.remains import find_remains
 from holdfast.daemon.topics.state_topic import StateTopic, StateTopicError, ensure_state_topic
@@ -233,7 +233,7 @@ class Node:
                 at_exit("HTTP server", partial(http.stop, self.settings.limits.unread_timeout_ms))
 
             # By which settings: those of all nodes, too, which brokers have.
-            first_look = make_cluster_queries(self.settings, options, now_ms).client
+            first_look = make_first_look(self.settings, options)
             stack.callback(first_look.close)
             patiently, state_topic = self.brokers_awaited.patiently, self.settings.log.state_topic
             await self._steps.unless_stopped(patiently(lambda: first_look.query_names([state_topic])))

@@ -30,6 +30,16 @@ class ClusterQueries(NamedTuple):
     record_times: RecordTimes
 
 
+def make_first_look(settings: Settings, options: ConnectionOptions) -> MetadataClient:
+    """Return the client of a start's first query, which says after one request's time that no broker answers."""
+    return MetadataClient(
+        options,
+        timeout_ms=settings.log.request_timeout_ms,
+        topics_per_request_max=settings.metadata.metadata_topics_per_request_max,
+        random=Random(),
+    )
+
+
 def make_cluster_queries(settings: Settings, options: ConnectionOptions, now_ms: Callable[[], int]) -> ClusterQueries:
     """Return the queries of a node; nothing connects before it is used.
 
