@@ -135,7 +135,7 @@ async def big_states(target: Target) -> str:
     caller, refused = await target.open(), 0
     batches = [(2 * n, 2 * n, (0, 2)[n % 2], 1 + n % 2) for n in range(BIG_BATCHES)]
     for number in range(BIG_PARTITIONS):
-        body = share_body(INITIALIZE, "big", [(target.topic_id, [InitializePartition(number, -1, 0)])])
+        body = share_body(INITIALIZE, "big", [(target.topic_id, [InitializePartition(number, 0, 0)])])
         await target.send(caller, INITIALIZE, 0, body)
         for part in (batches[:MOST_BATCHES], batches[MOST_BATCHES:]):
             body = share_body(WRITE, "big", [(target.topic_id, [write_one(number, part)])])
@@ -209,7 +209,7 @@ async def stairs(target: Target) -> str:
     """A5: a Write of 370,000 state batches that overlap like stairs, and one of as many as are taken."""
     answers = []
     await target.send_alone(
-        INITIALIZE, 0, share_body(INITIALIZE, "cpu", [(target.topic_id, [InitializePartition(1, -1, 0)])])
+        INITIALIZE, 0, share_body(INITIALIZE, "cpu", [(target.topic_id, [InitializePartition(1, 0, 0)])])
     )
     for count in (370_000, MOST_BATCHES, MOST_BATCHES, MOST_BATCHES):
         batches = [(2 * n, 2 * n + 5_000, (0, 2, 4)[n % 3], n * 7_919 % 32_000) for n in range(count)]
@@ -301,7 +301,7 @@ async def many_groups(target: Target) -> str:
     """A7: share partitions of groups with names of 32 kB; what they leave is kept by the node."""
     answers: Counter[str] = Counter()
     for number in range(20):
-        asked = [InitializePartition(n, -1, 0) for n in range(50)]
+        asked = [InitializePartition(n, 0, 0) for n in range(50)]
         body = share_body(INITIALIZE, f"{number:06d}" + "x" * 31_994, [(target.topic_id, asked)])
         answers[await target.send_alone(INITIALIZE, 0, body)] += 1
     return str(dict(answers))

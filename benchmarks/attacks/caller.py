@@ -174,7 +174,7 @@ async def _write_on(address: Address, way: Way | None, topic_id: bytes, pipe: Pi
             if caller is None:
                 caller = await Caller.open(address, way)
                 caller.call_share(
-                    INITIALIZE, share_body(INITIALIZE, "healthy", [(topic_id, [InitializePartition(0, -1, 0)])])
+                    INITIALIZE, share_body(INITIALIZE, "healthy", [(topic_id, [InitializePartition(0, 0, 0)])])
                 )
                 await caller.receive()
             offset += 1

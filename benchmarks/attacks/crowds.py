@@ -57,7 +57,7 @@ async def many_initializes(target: Target) -> str:
         while time.monotonic() < ends_s:
             number += 1
             group = f"{prefix}-{number:08d}-" + "x" * 1_012
-            asked = [InitializePartition(n, -1, 0) for n in range(50)]
+            asked = [InitializePartition(n, 0, 0) for n in range(50)]
             await target.send(caller, INITIALIZE, 0, share_body(INITIALIZE, group, [(target.topic_id, asked)]))
             answered += 1
         caller.close()
@@ -103,7 +103,7 @@ async def crowd_of_versions(target: Target) -> str:
 async def greedy_writes(target: Target) -> str:
     """Writes as a client may make them, 64 on the way on each of 64 connections, from another address than the healthy client."""
     for number in range(_GREEDY):
-        asked = [InitializePartition(number % 50, -1, 0)]
+        asked = [InitializePartition(number % 50, 0, 0)]
         await target.send_alone(
             INITIALIZE, 0, share_body(INITIALIZE, f"greedy-{number}", [(target.topic_id, [*asked])])
         )

@@ -96,7 +96,7 @@ async def test_what_a_node_holds_has_a_bound_whatever_clients_send_and_others_ar
         with monkeypatch.context() as patch:
             patch.setattr(caller, "_TIMEOUT_S", PATIENCE_S)
             healthy = await target.open()
-            body = share_body(INITIALIZE, "healthy", [(orders, [InitializePartition(0, -1, 0)])])
+            body = share_body(INITIALIZE, "healthy", [(orders, [InitializePartition(0, 0, 0)])])
             healthy.call_share(INITIALIZE, body)
             await healthy.receive()
             await attacks.big_states(target)  # its states stay, and are not part of the bound

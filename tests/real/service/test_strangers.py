@@ -48,7 +48,7 @@ async def test_who_has_no_password_or_no_rights_gets_nothing_and_others_are_serv
         )
         healthy = await Caller.open(place, admin)
         healthy.call_share(
-            INITIALIZE, caller.share_body(INITIALIZE, "healthy", [(orders, [InitializePartition(0, -1, 0)])])
+            INITIALIZE, caller.share_body(INITIALIZE, "healthy", [(orders, [InitializePartition(0, 0, 0)])])
         )
         await healthy.receive()
         reports = {}
