@@ -343,7 +343,7 @@ class NodeCoordinator:
         lost, found = sorted(out_of_reach - self.out_of_reach), sorted(self.out_of_reach - out_of_reach)
         self.out_of_reach = out_of_reach
         if lost:
-            _log.warning("log_out_of_reach", log_partitions=lost)
+            _log.info("log_out_of_reach", log_partitions=lost)
         else:
             _log.info("log_in_reach_again", log_partitions=found)
         if self._assignment is not None:

@@ -225,7 +225,7 @@ def test_a_broker_is_started_found_and_stopped(tmp_path: Path) -> None:
         # The address alone is data; what tells of the wait is not.
         assert re.fullmatch(r"127\.0\.0\.1:\d+\n", started.stdout)
         said = re.sub(r"[\d.]+ s", "… s", started.stderr).splitlines()
-        assert said[1:] == [f"Broker 1 {step}, after … s." for step in ("runs", "listens", "knows the cluster")]
+        assert said[1:] == [f"Broker 1 {step}, after … s." for step in ("was started", "listens", "knows the cluster")]
         assert run("broker", "start", *data_dir).stdout == started.stdout
         assert run("broker", "status", *data_dir).stdout == started.stdout
         servers = json.loads(run("broker", "status", *data_dir, "--json").stdout)["bootstrap_servers"]

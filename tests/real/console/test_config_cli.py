@@ -74,7 +74,7 @@ def test_a_node_takes_what_is_set_for_all_and_follows_what_it_can(kafka: str, to
         asyncio.run(node.start())
         settings = asyncio.run(node.ask("settings"))
         assert (settings["loads_max"], settings["parked_writes_max"]) == (7, 400)
-        unknown = "refused: moons_max is no setting; properties of the Kafka client begin with 'kafka.', those of Spark with 'spark.'."
+        unknown = "refused: moons_max is no setting; `holdfast settings` shows all of a node."
         at_start = {
             "loads_max": "in force",
             "log_level": "in force",

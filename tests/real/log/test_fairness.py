@@ -83,9 +83,7 @@ async def test_a_shard_answers_while_another_one_loads_a_long_log(kafka: str, ne
             while held()[1].state is State.LOADING:
                 offset = len(times_ms)
                 began_s = time.perf_counter()
-                await client.write(
-                    key.group_id, orders, 0, 1, -1, offset, [StateBatch(offset, offset, ACKNOWLEDGED, 1)]
-                )
+                await client.write(key.group_id, orders, 0, 1, 0, offset, [StateBatch(offset, offset, ACKNOWLEDGED, 1)])
                 times_ms.append((time.perf_counter() - began_s) * 1_000)
             counting.cancel()
             await node.ready()

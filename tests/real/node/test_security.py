@@ -140,5 +140,5 @@ async def test_workers_and_the_command_line_reach_a_node_by_a_file_of_properties
         wrong = tmp_path / "wrong.properties"
         wrong.write_text(files.properties_of("admin", "guess"))
         code, output = await asyncio.to_thread(run, "--command-config", str(wrong), "status", "--alive")
-        assert code == Exit.FAILED
+        assert code == Exit.DENIED
         assert "invalid credentials" in output

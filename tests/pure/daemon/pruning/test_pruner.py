@@ -229,7 +229,10 @@ def test_the_log_is_not_cut_past_a_reader(offset: int | None) -> None:
     cut_offset = node.partition.reading.checkpoint_offset
     assert (node.log_start, node.pruner.phase, node.refreshes) == (0, DELETING, 1), "a held round is not given up"
     stands = "has committed nothing" if offset is None else f"is at {offset}"
-    assert node.pruner.why_not_pruned() == f"reader reader {stands} and the log would be pruned to {cut_offset}"
+    assert (
+        node.pruner.why_not_pruned()
+        == f"reader reader {stands}; the log is pruned to {cut_offset} when it has read that offset"
+    )
     learn(node, cut_offset)
     node.tick(2)
     assert node.log_start == 0, "the record that it read last would be cut off, by which it knows the log again"
@@ -246,7 +249,7 @@ def test_a_held_round_costs_nothing_more_however_long_it_is_held() -> None:
     cut_offset = node.partition.reading.checkpoint_offset
     assert (
         node.pruner.why_not_pruned()
-        == f"reader reader is not looked up yet and the log would be pruned to {cut_offset}"
+        == f"reader reader is not looked up yet; the log is pruned to {cut_offset} when it has read that offset"
     )
     written, landed = node.pruner.snapshots_written, node.bytes_landed
     for turn in range(100):
