@@ -170,7 +170,8 @@ class Pruner:
             )
         reader = self._reader_behind()
         if self.phase is Phase.DELETING and reader is not None:
-            return f"reader {reader.group} {_describe_progress(reader)}; the log is pruned to {self._cut_offset} when it has read that offset"
+            cut_offset, at = self._cut_offset, _describe_progress(reader)
+            return f"reader {reader.group} {at}; the log is pruned to {cut_offset} when it has read that offset"
         oldest = machine.state.offsets.oldest()
         if self.phase is Phase.WRITING and oldest is not None and oldest[1] < self._cut_offset:
             if oldest[0] in self._waits_for:
