@@ -1,15 +1,16 @@
 """What tells that a state topic was there before, where there is none: nothing makes another one under its name without a word.
 
-A cluster forgets a deleted topic at once. The group of the nodes outlives it for some minutes, and the snapshot topic for good.
+A cluster forgets a deleted topic at once. The group of the nodes outlives it for some minutes, and what stands in the snapshot topic for
+good. That the snapshot topic exists says nothing: an admin, or a job, makes it ahead of the first node.
 """
 
 from __future__ import annotations
 
 import asyncio
-from contextlib import closing
+from contextlib import closing, suppress
 from typing import Final
 
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from holdfast.daemon.settings.models import Settings
@@ -18,6 +19,7 @@ from holdfast.kafka.discovery.broker_links import broker_links
 from holdfast.kafka.discovery.groups import Groups
 from holdfast.kafka.errors import ConnectionFailed
 from holdfast.kafka.librdkafka import find_topic
+from holdfast.kafka.librdkafka_types import latest_offset
 
 #: What brokers say of a group that they do not know.
 _UNKNOWN_STATES: Final = ("", "Dead")
@@ -35,7 +37,7 @@ async def find_remains(admin: AdminClient, settings: Settings, kafka: LiveProper
     snapshot_topic = settings.snapshots.topic
     if not snapshot_topic:
         return ""
-    has_snapshots = await asyncio.to_thread(_has_topic, admin, snapshot_topic, settings.log.request_timeout_ms)
+    has_snapshots = await asyncio.to_thread(_was_written, admin, snapshot_topic, settings.log.request_timeout_ms)
     return f"the topic {snapshot_topic} has snapshots of it" if has_snapshots else ""
 
 
@@ -49,8 +51,14 @@ async def _count_members(group: str, settings: Settings, kafka: LiveProperties) 
     return None if found.error_code or found.state in _UNKNOWN_STATES else len(found.members)
 
 
-def _has_topic(admin: AdminClient, name: str, timeout_ms: int) -> bool:
-    try:
-        return find_topic(admin, name, timeout_ms) is not None
-    except KafkaException:
-        return False
+def _was_written(admin: AdminClient, name: str, timeout_ms: int) -> bool:
+    """Tell whether a topic is there, and a partition of it ever had a record."""
+    with suppress(KafkaException):
+        if (topic := find_topic(admin, name, timeout_ms)) is None:
+            return False
+        places = {TopicPartition(name, number): latest_offset() for number in range(topic.partition_count)}
+        for end in admin.list_offsets(places, request_timeout=timeout_ms / 1_000).values():
+            with suppress(KafkaException):  # of a partition without a leader nothing is known
+                if end.result().offset > 0:
+                    return True
+    return False

@@ -92,8 +92,8 @@ class TopicMissing(StateTopicError):
     """There is no such topic."""
 
 
-class TopicDeleted(TopicMissing):
-    """There is no such topic any more."""
+class TopicDeleted(StateTopicError):
+    """There is no such topic any more, and nobody makes it again unasked: another look is in vain."""
 
     def __init__(self, name: str, remains: str) -> None:
         super().__init__(
@@ -330,19 +330,32 @@ async def ensure_state_topic(
     """
     is_made = False
 
+    async def see() -> tuple[StateTopic, tuple[Finding, ...]]:
+        try:
+            topic, findings = await to_thread(check_state_topic, admin, settings, bootstrap_servers)
+        except StateTopicError:
+            await confirm_topic(metadata, settings.state_topic, None)
+            raise
+        await confirm_topic(metadata, topic.name, topic.topic_id)
+        return topic, findings
+
     async def look() -> tuple[StateTopic, tuple[Finding, ...]]:
         nonlocal is_made
         try:
-            topic, findings = await to_thread(check_state_topic, admin, settings, bootstrap_servers)
-        except StateTopicError as refusal:
-            await confirm_topic(metadata, settings.state_topic, None)
-            if isinstance(refusal, TopicMissing) and not is_made:
-                if not settings.new_state_topic and (remains := await find_remains()):
-                    raise TopicDeleted(settings.state_topic, remains) from None
+            topic, findings = await see()
+        except TopicMissing:
+            if is_made:
+                raise
+            remains = "" if settings.new_state_topic else await find_remains()
+            if not remains:
                 await to_thread(make_state_topic, admin, settings)
                 is_made = True
-            raise
-        await confirm_topic(metadata, topic.name, topic.topic_id)
+                raise
+            # They may be those of a node that made the topic since: one joins the group when every broker knows the topic.
+            try:
+                topic, findings = await see()
+            except TopicMissing:
+                raise TopicDeleted(settings.state_topic, remains) from None
         if is_made and not await metadata.is_known_everywhere(topic.topic_id, topic.partition_count):
             raise NotKnownYet(f"The state topic {topic.name} was made, but not every broker knows it yet.")
         if is_made:

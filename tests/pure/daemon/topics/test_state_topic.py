@@ -130,8 +130,9 @@ async def test_making_a_topic_is_a_line_and_one_that_was_deleted_is_made_only_wh
     assert fresh.made == 1
     deleted = Cluster(monkeypatch, [None], namesake(0, 1, 2), namesake(0, 1, 2))
     with pytest.raises(TopicDeleted, match=r"the group holdfast-state is known.*--new-state-topic") as refused:
-        await deleted.found(1, remains)
-    assert (deleted.made, isinstance(refused.value, StateTopicError)) == (0, True)
+        await deleted.found(PATIENCE_MS, remains)
+    # It does not wait for a topic that nobody makes: one request to each broker in each of two looks.
+    assert (deleted.made, isinstance(refused.value, StateTopicError), len(deleted.asked)) == (0, True, 4)
     # Another node makes it meanwhile: a broker was behind, and no more.
     late = missing()
     assert (await late.found(PATIENCE_MS, remains), late.made) == (topic_of(NOW), 0)
