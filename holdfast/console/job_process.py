@@ -26,7 +26,7 @@ from holdfast.compaction.report import BatchReport
 from holdfast.compaction.spark.py_files import write_py_files
 from holdfast.compaction.topics import Topics
 from holdfast.console.job_output import Output, Show
-from holdfast.console.outcomes import Exit, Failure, wrong_settings
+from holdfast.console.outcomes import Exit, Failure, exit_unanswered, wrong_settings
 from holdfast.daemon.settings.by_name import configure
 from holdfast.daemon.settings.file_env_flags import ConfigError, load_settings
 from holdfast.daemon.settings.logging import LibraryLines
@@ -172,7 +172,8 @@ def _ensure_topic(settings: Settings) -> None:
     except SnapshotTopicError as unfit:
         raise Failure(str(unfit), Exit.REFUSED_TO_START) from None
     except ConnectionFailed as error:
-        raise Failure(f"Kafka cannot be reached: {error}; see kafka.bootstrap.servers.", Exit.UNREACHABLE) from None
+        text = f"Kafka cannot be reached: {error}; see kafka.bootstrap.servers."
+        raise Failure(text, exit_unanswered(error)) from None
     except KafkaException as error:
         raise Failure(f"The Kafka client refused its settings: {error.args[0].str()}.", Exit.WRONG_USAGE) from None
 

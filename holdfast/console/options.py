@@ -19,7 +19,7 @@ from holdfast.client import (
     ShareStateError,
 )
 from holdfast.console.node_session import node_session
-from holdfast.console.outcomes import Exit, Failure
+from holdfast.console.outcomes import Exit, Failure, exit_unanswered
 from holdfast.console.show.output import STATE_NAMES, say
 from holdfast.console.show.waiting import waiting_for
 from holdfast.console.sources.brokers_or_nodes import open_broker
@@ -291,10 +291,10 @@ def query_node(address: str, query: Callable[[Client], Awaitable[T]]) -> T:
         raise failure_of(error) from None
     except (AdminRefused, ClientError) as error:
         name = error_name(error.code) if isinstance(error, AdminRefused) else ""
-        raise Failure(_under_typed_name(error), _EXITS.get(name, Exit.FAILED)) from None
+        raise Failure(under_typed_name(error), _EXITS.get(name, Exit.FAILED)) from None
 
 
-def _under_typed_name(error: ClientError) -> str:
+def under_typed_name(error: ClientError) -> str:
     """Return the text of a refusal, which names the admin command that was sent, with the command that was typed."""
     context = click.get_current_context(silent=True)
     if not isinstance(error, AdminRefused) or context is None:
@@ -332,7 +332,8 @@ def ask_brokers(
     except PropertyRefused as error:
         raise Failure(str(error), Exit.WRONG_USAGE) from None
     except ConnectionFailed as failure:
-        raise Failure(f"Kafka does not answer ({failure}); see --bootstrap-server.", Exit.UNREACHABLE) from None
+        text = f"Kafka does not answer ({failure}); see --bootstrap-server."
+        raise Failure(text, exit_unanswered(failure)) from None
 
 
 def admin(address: str, command: str, **arguments: Any) -> Any:  # noqa: ANN401
@@ -368,7 +369,7 @@ async def find_topic_id(client: Client, name_or_id: str) -> bytes:
         except InvalidKey:
             name = error_name(refusal.code) if isinstance(refusal, AdminRefused) else ""
             code = Exit.NOT_FOUND if name == "INVALID_REQUEST" else _EXITS.get(name, Exit.FAILED)
-            raise Failure(str(refusal), code) from None
+            raise Failure(under_typed_name(refusal), code) from None
     if "warning" in found:
         say(f"Warning: {found['warning']}")
     return parse_topic_id(found["topic_id"])

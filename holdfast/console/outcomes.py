@@ -7,6 +7,7 @@ from typing import IO, Any, Self
 import click
 
 from holdfast.console.show.tables import escaped
+from holdfast.kafka.errors import ConnectionFailed, LoginDenied
 
 
 class Exit(IntEnum):
@@ -53,6 +54,11 @@ class Failure(click.ClickException):
         """Write the sentence to standard error, and the lines behind it."""
         for line in (f"Error: {self.message}", *self.more_lines):
             click.echo(escaped(line), err=True, file=file)
+
+
+def exit_unanswered(failure: ConnectionFailed) -> Exit:
+    """Return the code of a command that brokers did not answer: a login that they refuse is no silence."""
+    return Exit.DENIED if isinstance(failure, LoginDenied) else Exit.UNREACHABLE
 
 
 def wrong_settings(problems: Sequence[str]) -> Failure:

@@ -29,7 +29,7 @@ from aiokafka.record.memory_records import MemoryRecords  # type: ignore[import-
 from holdfast.hidden_texts import HIDDEN_TEXTS
 from holdfast.kafka.addresses import format_address
 from holdfast.kafka.discovery.dialing import dial
-from holdfast.kafka.errors import ConnectionFailed, SetupRefused
+from holdfast.kafka.errors import ConnectionFailed, LoginDenied, SetupRefused
 from holdfast.kafka.oauth.sources import MECHANISM
 from holdfast.kafka.oauth.tokens import TokenKeeper
 
@@ -80,20 +80,17 @@ class _TokenLogin:
             return "".join(f"{field}\x01" for field in ("n,,", *fields, "")).encode(), True
         if answer:
             why = HIDDEN_TEXTS.hide(answer.decode(errors="replace"))  # it may repeat the token
-            raise SetupRefused(f"the broker refuses the token: {why}")
+            raise LoginDenied(f"the broker refuses the token: {why}")
         return None
 
 
 AbstractTokenProvider.register(_TokenLogin)
 
 
-#: A broker that answers so answers the same until a setting, a user or a certificate is another one.
-_SETUP_REFUSALS: Final = (
-    SetupRefused,
-    SaslAuthenticationFailed,
-    UnsupportedSaslMechanismError,
-    ssl.SSLCertVerificationError,
-)
+#: A broker that answers so answers the same until a user, a password or a mechanism is another one.
+_LOGIN_DENIALS: Final = (LoginDenied, IllegalSaslStateError, SaslAuthenticationFailed, UnsupportedSaslMechanismError)
+#: And these until another setting or a certificate is.
+_SETUP_REFUSALS: Final = (SetupRefused, ssl.SSLCertVerificationError)
 
 
 class _BoundedConnection(AIOKafkaConnection):  # type: ignore[misc]  # it ships no types
@@ -218,11 +215,14 @@ async def open_transport(
     # RuntimeError: uvloop's, when it closes while it opens. UnicodeError: a host that is no name of a host. AssertionError: aiokafka's,
     # of versions that a broker announces.
     except (OSError, KafkaError, ConnectionFailed, RuntimeError, UnicodeError, AssertionError) as error:
-        why, is_refused = _why(error, timeout_ms), isinstance(error, _SETUP_REFUSALS)
+        why, failure = _why(error, timeout_ms), ConnectionFailed
+        if isinstance(error, _LOGIN_DENIALS):
+            failure = LoginDenied
+        elif isinstance(error, _SETUP_REFUSALS):
+            failure = SetupRefused
         if security_protocol == "SSL" and isinstance(error, KafkaConnectionError):
             why += "; a broker ends a connection without a word whose certificate it does not accept"
-            is_refused = True
-        failure = SetupRefused if is_refused else ConnectionFailed
+            failure = SetupRefused
         raise failure(f"{format_address(host, port)} cannot be reached: {why}") from error
 
 

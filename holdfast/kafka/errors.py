@@ -1,6 +1,6 @@
 """What can go wrong with Kafka from a client's side; the callers say what that means for them."""
 
-from collections.abc import Iterable
+from collections.abc import Collection
 
 
 class PropertyRefused(Exception):
@@ -15,9 +15,20 @@ class SetupRefused(ConnectionFailed):
     """A broker answers and refuses what the settings say: how to log in, or a right; another try gets the same until that is changed."""
 
 
-def all_failed(failures: Iterable[str]) -> ConnectionFailed:
-    """Return the failure of what no server would do, with why of each: clauses have a semicolon between them, sentences have none."""
-    return ConnectionFailed("; ".join(failures).replace(".; ", ". "))
+class LoginDenied(SetupRefused):
+    """A broker, or the endpoint of tokens, does not let in who the settings say that we are."""
+
+
+def all_failed(failures: Collection[ConnectionFailed]) -> ConnectionFailed:
+    """Return the failure of what no server would do, with why of each: clauses have a semicolon between them, sentences have none.
+
+    It is a refusal of our settings where one server answered so, because another try gets that again.
+    """
+    text = "; ".join(map(str, failures)).replace(".; ", ". ")
+    for kind in (LoginDenied, SetupRefused):
+        if any(isinstance(failure, kind) for failure in failures):
+            return kind(text)
+    return ConnectionFailed(text)
 
 
 class UnreadableAnswer(ConnectionFailed):

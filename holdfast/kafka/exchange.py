@@ -121,7 +121,7 @@ async def first_answer(addresses: Iterable[Address], try_one: Callable[[Address]
     """
     untried = deque(addresses)
     trying: set[asyncio.Task[T]] = set()
-    failures: list[str] = []
+    failures: list[ConnectionFailed] = []
     bugs: list[BaseException] = []
     try:
         while untried or trying:
@@ -131,7 +131,7 @@ async def first_answer(addresses: Iterable[Address], try_one: Callable[[Address]
             done, trying = await asyncio.wait(trying, timeout=patience_s, return_when=asyncio.FIRST_COMPLETED)
             for failure in filter(None, [task.exception() for task in done]):
                 if isinstance(failure, ConnectionFailed):
-                    failures.append(str(failure))
+                    failures.append(failure)
                 else:
                     bugs.append(failure)
             answered = [task for task in done if task.exception() is None]

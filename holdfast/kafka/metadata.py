@@ -18,7 +18,7 @@ from kio.schema.types import TopicName
 
 from holdfast.kafka.brokers.broker_connection import BrokerConnection
 from holdfast.kafka.connection_options import Address, ConnectionOptions
-from holdfast.kafka.errors import ConnectionFailed, SetupRefused
+from holdfast.kafka.errors import ConnectionFailed, all_failed
 from holdfast.kafka.exchange import PATIENCE_S, exchange, exchange_with
 from holdfast.kafka.protocol.error_codes import ErrorCode
 
@@ -226,30 +226,23 @@ class MetadataClient:
         others = sorted({*self.brokers, *self._options.bootstrap}.difference(self._untried))
         self._random.shuffle(others)
         self._untried[:0] = others
-        failures: list[str] = []
-        failed_as: type[ConnectionFailed] = ConnectionFailed
+        failures: list[ConnectionFailed] = []
         try:
             async with asyncio.timeout(self._timeout_ms / 1_000):
                 while self._untried:
-                    connection, failure = await self._open(self._untried.pop())
-                    if connection is not None:
-                        self._connection = connection
-                        return connection
-                    failures.append(str(failure))
-                    if isinstance(failure, SetupRefused):
-                        failed_as = SetupRefused
+                    address = self._untried.pop()
+                    try:
+                        self._connection = await BrokerConnection.open(address, self._options, self._timeout_ms)
+                    except ConnectionFailed as failure:
+                        failures.append(failure)
+                    else:
+                        return self._connection
         except TimeoutError:
-            failures.append(f"no broker was reached within {self._timeout_ms} ms")
+            failures.append(ConnectionFailed(f"no broker was reached within {self._timeout_ms} ms"))
         finally:
             if self._connecting is asyncio.current_task():
                 self._connecting = None
-        raise failed_as("; ".join(failures))
-
-    async def _open(self, address: Address) -> tuple[BrokerConnection | None, ConnectionFailed | None]:
-        try:
-            return await BrokerConnection.open(address, self._options, self._timeout_ms), None
-        except ConnectionFailed as failure:
-            return None, failure
+        raise all_failed(failures)
 
 
 def is_topic_name(name: str) -> bool:

@@ -19,7 +19,7 @@ from holdfast.console.options import (
     split_assignment,
     state_topic_option,
 )
-from holdfast.console.outcomes import Exit, Failure, wrong_settings
+from holdfast.console.outcomes import Exit, Failure, exit_unanswered, wrong_settings
 from holdfast.console.show.output import print_json, print_rows, say
 from holdfast.console.show.tables import Column
 from holdfast.console.sources.kafka_reader import READ_TIMEOUT_S, KafkaReader
@@ -91,7 +91,8 @@ class ConfigTopicPlace(NamedTuple):
         except ConfigTopicError as error:
             raise Failure(str(error)) from None
         except ConnectionFailed as failure:
-            raise Failure(f"Kafka cannot be reached ({failure}); see --bootstrap-server.", Exit.UNREACHABLE) from None
+            text = f"Kafka cannot be reached ({failure}); see --bootstrap-server."
+            raise Failure(text, exit_unanswered(failure)) from None
         except KafkaException as error:
             raise Failure(f"A property of Kafka is wrong: {error.args[0].str()}.", Exit.WRONG_USAGE) from None
 

@@ -1,4 +1,4 @@
-"""Whether a node listens where brokers are expected: both speak the Kafka protocol, and a node has none of the topics of users."""
+"""Why a client of brokers gets nowhere: a node listens in their place, which has none of the topics of users, or no broker lets us in."""
 
 import asyncio
 from collections.abc import Mapping
@@ -9,7 +9,7 @@ from holdfast.console.outcomes import Exit, Failure
 from holdfast.kafka.addresses import Address, format_address
 from holdfast.kafka.brokers.broker_connection import BrokerConnection
 from holdfast.kafka.connection_options import ConnectionOptions, connection_options
-from holdfast.kafka.errors import ConnectionFailed, PropertyRefused
+from holdfast.kafka.errors import ConnectionFailed, LoginDenied, PropertyRefused
 
 #: How long all addresses together may take; it is only looked at once one of them has answered.
 _LOOK_TIMEOUT_MS: Final = 2_000
@@ -45,6 +45,34 @@ def find_node(properties: Mapping[str, Any]) -> str | None:
         return asyncio.run(_find_node(connection_options(properties)))
     except PropertyRefused:  # librdkafka alone may understand it
         return None
+
+
+def find_denied_login(properties: Mapping[str, Any]) -> LoginDenied | None:
+    """Return why no broker lets us in; None: one does, or nobody can tell.
+
+    librdkafka tries a login again until its user has no more time, and says nothing of a token that it was not given.
+
+    Args:
+        properties: librdkafka's; `bootstrap.servers` at least.
+    """
+    try:
+        return asyncio.run(_find_denied_login(connection_options(properties)))
+    except PropertyRefused:  # librdkafka alone may understand it
+        return None
+
+
+async def _find_denied_login(options: ConnectionOptions) -> LoginDenied | None:
+    async def look(address: Address) -> BaseException | None:
+        try:
+            async with asyncio.timeout(_LOOK_TIMEOUT_MS / 1_000):
+                connection = await BrokerConnection.open(address, options, _LOOK_TIMEOUT_MS)
+        except (TimeoutError, ConnectionFailed) as failure:
+            return failure
+        connection.close()
+        return None
+
+    failures = await asyncio.gather(*map(look, options.bootstrap))
+    return None if None in failures else next((each for each in failures if isinstance(each, LoginDenied)), None)
 
 
 async def _find_node(options: ConnectionOptions) -> str | None:

@@ -19,9 +19,9 @@ from confluent_kafka import (
     TopicPartition,
 )
 
-from holdfast.console.outcomes import Exit, Failure
+from holdfast.console.outcomes import Exit, Failure, exit_unanswered
 from holdfast.console.show.waiting import waiting_for
-from holdfast.console.sources.brokers_or_nodes import node_instead
+from holdfast.console.sources.brokers_or_nodes import find_denied_login, node_instead
 from holdfast.kafka.connection_options import connection_options
 from holdfast.kafka.errors import ConnectionFailed, PropertyRefused
 from holdfast.kafka.group_offsets import BlockingGroupOffsets, GroupRefused
@@ -216,7 +216,8 @@ class KafkaReader:
         except GroupRefused as refusal:
             raise Failure(str(refusal)) from None
         except ConnectionFailed as failure:
-            raise Failure(f"Kafka cannot be read ({failure}); see --bootstrap-server.", Exit.UNREACHABLE) from None
+            text = f"Kafka cannot be read ({failure}); see --bootstrap-server."
+            raise Failure(text, exit_unanswered(failure)) from None
 
     def leaders(self, topic: str) -> dict[int, int]:
         """Return the id of the broker that leads each partition of a topic; -1: none does.
@@ -304,7 +305,7 @@ class KafkaReader:
 
     def _answer(self, request: Callable[[float], T]) -> T:
         """Return the answer to a request, which is given the time of one try in s and made again until all time is over."""
-        ends_s, try_s = monotonic() + READ_TIMEOUT_S, _TRY_FIRST_S
+        ends_s, try_s, has_looked = monotonic() + READ_TIMEOUT_S, _TRY_FIRST_S, False
         with waiting_for(self._clients.bootstrap_servers):
             while not self._is_stopped.is_set():
                 begun_s = monotonic()
@@ -315,12 +316,25 @@ class KafkaReader:
                     code = error.args[0].code()
                     if code not in _UNANSWERED or left_s <= try_s:
                         raise self._unreachable(error) from None
+                    if not has_looked:
+                        has_looked = True
+                        self._check_login()
                     if code == KafkaError._TIMED_OUT:
                         # A broker has the request, and may be slower than a try is long.
                         try_s = min(2 * try_s, _TRY_MAX_S)
                     # Where the broker went away a try takes no time.
                     self._is_stopped.wait(max(0.0, begun_s + _TRY_FIRST_S - monotonic()))
         raise self._stopped()
+
+    def _check_login(self) -> None:
+        """Look whether brokers let us in, where librdkafka got no answer.
+
+        Raises:
+            Failure: they do not, and will not.
+            Stopped: the caller wants no more.
+        """
+        if denied := self._interruptible(lambda _: find_denied_login(self._properties), 0.0):
+            raise Failure(f"Kafka cannot be read ({denied}); see --bootstrap-server.", Exit.DENIED)
 
     def _interruptible(self, request: Callable[[float], T], time_s: float) -> T:
         """Return the answer to a request that is given so much time, in a thread: no signal is heard where it waits."""

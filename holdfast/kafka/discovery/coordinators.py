@@ -120,7 +120,7 @@ class Coordinators:
     async def _look_up(self, keys: Sequence[Key]) -> dict[Key, Found]:
         """Query one server after the other, and the next one as well where one is silent, until each key has a coordinator."""
         found: dict[Key, Found] = {}
-        failures: list[str] = []
+        failures: list[ConnectionFailed] = []
         missing = list(keys)
         unqueried = deque(self._links.in_turn())
         queries: dict[asyncio.Task[dict[Key, Found]], Address] = {}
@@ -139,7 +139,7 @@ class Coordinators:
                     if failure is None:
                         self._take(query.result(), address, found)
                     elif isinstance(failure, ConnectionFailed):
-                        failures.append(str(failure))
+                        failures.append(failure)
                         self._links.put_last(address)
                     else:
                         raise failure

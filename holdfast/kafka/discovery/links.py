@@ -85,7 +85,7 @@ class Links(Generic[C]):
         Raises:
             ConnectionFailed: none can be reached.
         """
-        failures = []
+        failures: list[ConnectionFailed] = []
         untried = deque(self.in_turn())
         opening: dict[asyncio.Task[C], Address] = {}
         try:
@@ -101,7 +101,7 @@ class Links(Generic[C]):
                         await task
                         return await self.to(address)
                     except ConnectionFailed as failure:
-                        failures.append(str(failure))
+                        failures.append(failure)
         finally:
             for task in opening:
                 task.cancel()

@@ -19,7 +19,7 @@ from typing import Any, Final, NamedTuple
 from urllib.parse import urlencode, urlsplit
 
 from holdfast.hidden_texts import HIDDEN_TEXTS
-from holdfast.kafka.errors import ConnectionFailed, SetupRefused
+from holdfast.kafka.errors import ConnectionFailed, LoginDenied, SetupRefused
 from holdfast.kafka.oauth.sources import Bearer, TokenEndpoint, TokenFile
 
 #: The share of a token's time after which the next one is fetched; what is left is for the endpoint to be away.
@@ -51,7 +51,7 @@ class TokenKeeper:
         self._lock = threading.Lock()
         #: How many fetches have failed, and why the last one did.
         self._failures = 0
-        self._failure = ""
+        self._failure = ConnectionFailed()
         self._kept: Token | None = None
         #: When the next one is wanted.
         self._renew_s = 0.0
@@ -77,7 +77,7 @@ class TokenKeeper:
             if self._kept is not None and self._clock_s() < self._renew_s:
                 return self._kept
             if self._failures != failures:
-                raise ConnectionFailed(self._failure)
+                raise type(self._failure)(str(self._failure))
             return self._renew(self._source, timeout_s)
         finally:
             self._lock.release()
@@ -88,7 +88,7 @@ class TokenKeeper:
         except ConnectionFailed as failure:
             if self._kept is None or self._clock_s() >= self._kept.expires_s:
                 self._failures += 1
-                self._failure = str(failure)
+                self._failure = failure
                 raise
             return self._kept  # it holds for a while yet, and the next connection tries again
         now_s = self._clock_s()
@@ -137,7 +137,7 @@ def _fetch(endpoint: TokenEndpoint, timeout_s: float) -> str:
         why = answer.get("error_description") or answer.get("error") if isinstance(answer, dict) else None
         shown = f", {HIDDEN_TEXTS.hide(str(why))}" if why else ""
         # Such a status says that what was sent is wrong; any other may be over the next time.
-        failure = SetupRefused if 400 <= status < 500 and status not in _AGAIN_LATER else ConnectionFailed
+        failure = LoginDenied if 400 <= status < 500 and status not in _AGAIN_LATER else ConnectionFailed
         raise failure(f"{endpoint.url} gave no token: HTTP status {status}{shown}")
     return token
 

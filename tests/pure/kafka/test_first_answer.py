@@ -7,7 +7,7 @@ import pytest
 
 from holdfast.kafka.aiokafka_parts import open_transport
 from holdfast.kafka.connection_options import Address
-from holdfast.kafka.errors import ConnectionFailed
+from holdfast.kafka.errors import ConnectionFailed, LoginDenied, SetupRefused
 from holdfast.kafka.exchange import first_answer
 
 
@@ -32,6 +32,26 @@ async def test_where_no_broker_answered_a_bug_is_not_hidden_behind_those_that_ar
         await first_answer([("bug", 1), ("gone", 1)], answer)
     with pytest.raises(ConnectionFailed, match="nothing listens there; nothing listens there"):
         await first_answer([("gone", 1), ("gone", 2)], answer)
+
+
+@pytest.mark.parametrize(
+    ("failures", "wanted"),
+    [
+        ([ConnectionFailed("gone"), LoginDenied("a wrong password")], LoginDenied),
+        ([SetupRefused("no such authority"), ConnectionFailed("gone")], SetupRefused),
+        ([SetupRefused("no such authority"), LoginDenied("a wrong password")], LoginDenied),
+        ([ConnectionFailed("gone"), ConnectionFailed("silent")], ConnectionFailed),
+    ],
+)
+async def test_a_refusal_by_one_broker_is_what_all_that_failed_amount_to(
+    failures: list[ConnectionFailed], wanted: type[ConnectionFailed]
+) -> None:
+    async def fail(address: Address) -> str:
+        raise failures[address[1]]
+
+    with pytest.raises(ConnectionFailed) as caught:
+        await first_answer([("broker", port) for port in range(len(failures))], fail)
+    assert (type(caught.value), str(caught.value)) == (wanted, "; ".join(map(str, failures)))
 
 
 @pytest.mark.parametrize("host", ["a..b", "x" * 64 + ".example"])

@@ -11,9 +11,12 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
+from click.testing import CliRunner
 from structlog.testing import capture_logs
 
+from holdfast.cli import main
 from holdfast.client import connect
+from holdfast.console.outcomes import Exit
 from holdfast.daemon.node import Node
 from holdfast.daemon.node_exit import NodeExit
 from holdfast.kafka.brokers.broker_connection import BrokerConnection
@@ -152,6 +155,41 @@ async def test_a_way_in_that_is_closed_ends_the_start_with_one_clear_line(
     for properties, reason in wrong:
         (why,) = (each for each in said if reason in each)
         assert properties["bootstrap.servers"] in why
+
+
+#: Commands that query brokers, each over librdkafka, or over connections of our own, or over both.
+BROKER_COMMANDS: Final = (
+    "groups list",
+    "groups describe g",
+    "groups kafka list",
+    "groups kafka describe g",
+    "groups kafka describe g --offsets",
+    "groups kafka delete g --dry-run",
+    "find --type group g",
+    "find --type transaction t",
+    "topics create orders",
+    "dump",
+    "config list",
+    "config set loads_max=6 --before-the-first-node",
+    "snapshots list",
+)
+
+
+@pytest.mark.parametrize("login", ["a password", "a user", "a mechanism", "a secret"])
+def test_command_with_a_refused_login_at_brokers_ends_with_8(secured: SecuredKafka, login: str) -> None:
+    refused = {
+        "a password": secured.by_bare_password() | {"sasl.password": "not-the-password"},
+        "a user": secured.by_bare_password() | {"sasl.username": "nobody"},
+        "a mechanism": secured.by_bare_password("PLAIN") | {"bootstrap.servers": secured.bare},
+        "a secret": secured.by_token("not-the-secret"),
+    }[login]
+    options = [part for name, value in refused.items() for part in ("--kafka", f"{name}={value}")]
+    ended = {}
+    for command in BROKER_COMMANDS:
+        arguments = (*command.split(), "--bootstrap-server", refused["bootstrap.servers"], *options)
+        result = CliRunner().invoke(main, arguments)
+        ended[command] = result.exit_code, result.stderr
+    assert {command: code for command, (code, _) in ended.items()} == dict.fromkeys(BROKER_COMMANDS, Exit.DENIED), ended
 
 
 async def test_a_session_that_ends_costs_a_connection_and_no_write(

@@ -14,6 +14,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, TopicCollection
 
 from holdfast.console.outcomes import Exit, Failure
 from holdfast.console.sources.kafka_reader import READ_TIMEOUT_S, KafkaReader, Stopped
+from holdfast.kafka.errors import LoginDenied
 from holdfast.kafka.librdkafka import DAMAGE
 from tests.waiting import PATIENCE_S
 
@@ -226,6 +227,17 @@ def test_what_another_try_would_not_mend_ends_the_wait(silent: type[SilentConsum
     with KafkaReader({"bootstrap.servers": "b:1"}) as reader, pytest.raises(Failure, match="nothing came"):
         reader.partitions("t")
     assert silent.tries_s == [0.25]
+
+
+def test_login_that_brokers_refuse_ends_the_wait_for_them(
+    silent: type[SilentConsumer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """librdkafka would log in again and again, and says nothing of a token that it was not given."""
+    denied = LoginDenied("b:1 cannot be reached: the token is refused")
+    monkeypatch.setattr("holdfast.console.sources.kafka_reader.find_denied_login", lambda properties: denied)
+    with KafkaReader({"bootstrap.servers": "b:1"}) as reader, pytest.raises(Failure, match="the token is refused") as e:
+        reader.partitions("t")
+    assert (e.value.exit_code, silent.tries_s) == (Exit.DENIED, [0.25])
 
 
 class Pauses(Event):
