@@ -9,6 +9,7 @@ from holdfast.api.results import SummaryResult
 from holdfast.client import Client, ShareStateError
 from holdfast.console.commands.state.apply import CURRENT_EPOCH, Named, look_at, missing
 from holdfast.console.commands.state.changes import delete, init, raise_leader_epoch, write
+from holdfast.console.commands.state.denials import query_about
 from holdfast.console.lazy_commands import LazyCommands
 from holdfast.console.options import (
     EPOCH_OR_NONE,
@@ -16,7 +17,6 @@ from holdfast.console.options import (
     dry_run_option,
     find_topic_id,
     json_option,
-    query_node,
     share_partition_options,
 )
 from holdfast.console.show.output import STATE_NAMES, batch_data, print_facts, print_json, print_table
@@ -142,4 +142,4 @@ def _call(address: str, named: Named, call: Callable[[Client, bytes], Awaitable[
                     raise missing(named) from None
             raise
 
-    return query_node(address, with_topic)
+    return query_about(address, named.group, named.topic, "read", with_topic)

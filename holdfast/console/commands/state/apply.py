@@ -4,6 +4,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from holdfast.client import Client, ShareStateError
+from holdfast.console.commands.state.denials import query_about
 from holdfast.console.confirmation import Manner, confirm, say_losses
 from holdfast.console.options import find_topic_id, query_node
 from holdfast.console.outcomes import Exit, Failure
@@ -60,7 +61,13 @@ def change(named: Named, manner: Manner, wanted: StateChange, *, may_pass_end: b
         Failure: it was refused, or there is no such share partition, or data would be lost and the user did not consent.
     """
     try:
-        look = query_node(manner.address, lambda client: _look(client, named, wanted, may_pass_end))
+        look = query_about(
+            manner.address,
+            named.group,
+            named.topic,
+            wanted.call,
+            lambda client: _look(client, named, wanted, may_pass_end),
+        )
     except InvalidKey as error:
         raise Failure(str(error), Exit.WRONG_USAGE) from None
     lost = losses(look.before, look.after, look.topic)

@@ -46,7 +46,7 @@ def init(
 
     Example: holdfast state init --group orders-workers --topic orders --partition 0 --state-epoch 1 --start-offset 0
     """
-    first_offset = find_offset(manner.address, topic, partition, start_offset)
+    first_offset = find_offset(manner.address, Named(group, topic, partition), "initialize", start_offset)
 
     async def make(client: Client, key: SharePartitionKey, seen: ShareState | None) -> object:
         return await client.initialize(group, key.topic_id, partition, state_epoch, first_offset)
@@ -115,7 +115,7 @@ def write(
             "--delivery-complete-count counts from a start offset on, so it is taken with one only; give --start-offset.",
             Exit.WRONG_USAGE,
         )
-    first_offset = find_offset(manner.address, topic, partition, start_offset)
+    first_offset = find_offset(manner.address, Named(group, topic, partition), "write", start_offset)
 
     async def make(client: Client, key: SharePartitionKey, seen: ShareState | None) -> object:
         # A leader or an Initialize that came since the look has raised its epoch, and this write is refused.

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import click
 import pytest
+from click.testing import Result
 
 from holdfast.api.results import StateRequest
 from holdfast.api.share_state import INITIALIZE, READ, WRITE
 from holdfast.console import confirmation
 from holdfast.console.outcomes import Exit
 from holdfast.console.show.state_differences import state_data
+from holdfast.daemon.access.acl import Acl, Operation
 from holdfast.daemon.admin.previews import preview
 from holdfast.daemon.internal_errors import InternalErrors
 from holdfast.daemon.server.admin import Admin, AdminCommand
@@ -24,7 +27,7 @@ from holdfast.records.batches import ACKNOWLEDGED, AVAILABLE, StateBatch
 from holdfast.records.keys import SharePartitionKey, format_topic_id
 from holdfast.records.replay import ShareState
 from tests.pure.console.conftest import Run, runner_for, served_in_thread
-from tests.world.identity.access import OPEN
+from tests.world.identity.access import OPEN, closed, cluster_acl, group_acl
 from tests.world.samples import TOPIC
 from tests.world.service import House, ask
 from tests.world.serving import FakeCluster, serve
@@ -414,3 +417,54 @@ def test_what_others_changed_meanwhile_is_reported(holder: Holder, state: Run) -
     done = state("write", "--batch", "120:acknowledged:1")
     assert "Done; meanwhile others changed the state too. Before → now:" in done.stderr.splitlines()
     assert done.stderr.splitlines()[-1] == "  offsets 130-139: none → available:1"
+
+
+# ---- denials ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "wanted"),
+    [
+        (("init", "--state-epoch", "4"), {"--cluster": {"DESCRIBE"}, "--group": {"READ", "WRITE"}}),
+        (
+            ("init", "--state-epoch", "4", "--start-offset", "latest"),
+            {"--cluster": {"DESCRIBE"}, "--group": {"READ", "WRITE"}},
+        ),
+        (("write", "--batch", "120-129:acknowledged:1"), {"--cluster": {"DESCRIBE"}, "--group": {"READ", "WRITE"}}),
+        (("delete",), {"--cluster": {"DESCRIBE"}, "--group": {"READ", "DELETE"}}),
+        (("read",), {"--cluster": {"DESCRIBE"}, "--group": {"READ"}}),
+        (("read", "--leader-epoch", "3"), {"--cluster": {"DESCRIBE"}, "--group": {"READ"}}),
+        (("summary",), {"--cluster": {"DESCRIBE"}, "--group": {"READ"}}),
+        (("delete", "--topic", TOPIC_TEXT), {"--group": {"READ", "DELETE"}}),
+    ],
+    ids=lambda each: " ".join(each) if isinstance(each, tuple) else "",
+)
+def test_all_rights_that_a_command_lacks_are_named_at_once(
+    holder: Holder, arguments: tuple[str, ...], wanted: dict[str, set[str]]
+) -> None:
+    """What the first answer names is enough: with those rules the command runs."""
+    holder.begin()
+    command, *others = arguments
+    typed = ("state", command, *NAMED, *others, *(() if command in ("read", "summary") else ("--force",)))
+
+    def run_with(*acls: Acl) -> Result:
+        cluster = FakeCluster()
+        admin = Admin(holder.commands(), 60_000, InternalErrors(Counter()))
+        with served_in_thread(serve(handler=ApiHandler(holder, cluster, admin, closed(*acls)))) as served:
+            cluster.nodes = served.cluster.nodes
+            return runner_for(served.address)(*typed)
+
+    denied = run_with()
+    assert denied.exit_code == Exit.DENIED, denied.stderr
+    named: dict[str, set[str]] = {}
+    for line in denied.stderr.splitlines():
+        assert f"which `holdfast state {command}` needs" in line.replace("`main ", "`holdfast ")
+        words = shlex.split(line.partition("`holdfast acls add ")[2].partition("`")[0])
+        named["--group" if "--group" in words else "--cluster"] = {
+            words[at + 1] for at, word in enumerate(words) if word == "--operation"
+        }
+    assert named == wanted
+    rules = [cluster_acl(Operation(each)) for each in named.get("--cluster", ())]
+    rules += [group_acl(Operation(each), "g1") for each in named["--group"]]
+    allowed = run_with(*rules)
+    assert allowed.exit_code == Exit.DONE, allowed.stderr
