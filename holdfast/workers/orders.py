@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import socket
 import threading
 from collections.abc import Callable
@@ -50,6 +51,12 @@ class Orders:
         """Read them from a file descriptor, by default the standard input."""
         self._descriptor = descriptor
         self._rest = b""
+
+    def have_ended(self) -> bool:
+        """Tell whether the supervisor is gone, also where its lines are not read yet."""
+        end = select.poll()
+        end.register(self._descriptor, 0)  # a hang-up is told unasked
+        return bool(end.poll(0))
 
     def first(self) -> Order:
         """Wait for the first line.

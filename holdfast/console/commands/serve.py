@@ -46,8 +46,8 @@ _Watch = Callable[[Callable[[], Condition]], AbstractAsyncContextManager[Watcher
 #: the first number is a fifth, so the last one, which counts looks, is five times what 130 million containers would want.
 COLLECTOR_THRESHOLDS: Final = (10_000, 0, 32_500)
 
-#: Workers notice within a moment that their supervisor is gone, and then drain; the service manager starts the next one after seconds.
-_ORPHANS_END_S: Final = 30.0
+#: Workers end with their supervisor, or, where the system does not see to that, when they notice; the longest is for one that starts.
+_ORPHANS_END_S: Final = 10.0
 _ORPHANS_LOOK_S: Final = 0.2
 
 
@@ -73,10 +73,14 @@ def serve_until_stopped(config: Path | None, flags: Mapping[str, object]) -> Nod
 
 def serve_as_worker() -> NodeExit:
     """Run a node as the worker of a supervisor, which says on the standard input what is to be done."""
+    from holdfast.children.parent import end_with_parent
     from holdfast.workers.orders import Orders, take_sockets
     from holdfast.workers.reports import Reporter
 
+    end_with_parent()  # one that hangs holds the address of all, and does not notice by itself
     orders = Orders()
+    if orders.have_ended():
+        return NodeExit.FAILED_TO_STOP
     try:
         order = orders.first()
     except EOFError:

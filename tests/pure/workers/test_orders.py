@@ -48,6 +48,16 @@ def test_a_supervisor_that_is_gone_before_its_order_is_noticed(pipe: tuple[int, 
         Orders(its).first()
 
 
+def test_a_supervisor_that_is_gone_is_noticed_before_its_order_is_read(pipe: tuple[int, int]) -> None:
+    ours, its = pipe
+    orders = Orders(its)
+    os.write(ours, ORDER.encode())
+    assert not orders.have_ended()
+    os.close(ours)
+    assert orders.have_ended()
+    assert orders.first() == ORDER
+
+
 def test_the_sockets_are_not_handed_on_to_children() -> None:
     inherited = socket.create_server(("127.0.0.1", 0))
     inherited.set_inheritable(True)

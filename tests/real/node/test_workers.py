@@ -150,3 +150,27 @@ async def stop(host: Host) -> None:
     assert {line.get("node_id") for line in lines if line["event"] == "node_stopped"} == {1, 2}
     own = ("workers_", "http_")  # the supervisor says of itself where it listens for HTTP
     assert all("node_id" in line for line in lines if not line["event"].startswith(own))
+
+
+async def test_workers_end_with_a_supervisor_that_is_killed_also_one_that_hangs_and_the_next_one_listens_at_once(
+    kafka: str, topic: str, tmp_path: Path
+) -> None:
+    with node_processes(kafka, topic, tmp_path) as make_process:
+        killed = Host(make_process(**SETTINGS))
+        killed.supervisor.launch()
+        await killed.until(lambda: len(killed.pids()) == 2, "two workers")
+        [line] = killed.lines_of("workers_starting")
+        pids = killed.pids()
+        await killed.until(lambda: killed.lines_of("node_listening"), "a worker that listens")
+        os.kill(pids[killed.lines_of("node_listening")[0]["node_id"]], signal.SIGSTOP)
+        next_one = Host(make_process(**{**SETTINGS, "listen": f"127.0.0.1:{line['port']}"}))
+        try:
+            killed.supervisor.kill()
+            next_one.supervisor.launch()
+            await next_one.until(lambda: next_one.lines_of("workers_starting"), "the address of all")
+            assert not any(is_alive(pid) for pid in pids.values())
+        finally:
+            next_one.supervisor.kill()
+            for pid in [*pids.values(), *next_one.pids().values()]:
+                if is_alive(pid):
+                    os.kill(pid, signal.SIGKILL)
