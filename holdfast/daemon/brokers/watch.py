@@ -120,17 +120,22 @@ class BrokerWatch:
             await asyncio.sleep(self._look_s)
 
     def _look(self) -> None:
-        leaders = {partition: broker for partition, (broker, _) in self._brokers.leaders.items()}
+        # Another cluster's topic of the same name is not the one that has the log, and none of its brokers leads that.
+        named = {} if self._is_another_cluster() else self._brokers.leaders
+        leaders = {partition: broker for partition, (broker, _) in named.items()}
         now_s, known, problem = asyncio.get_running_loop().time(), self._brokers.addresses, self.problem
         of_topic = leaders, self._topic.partition_count
         self._silence.look(now_s, *of_topic, known, self._heard, self._query_s, self._why_leaderless())
         if problem and not self.problem:
             self._answered_again()
 
+    def _is_another_cluster(self) -> bool:
+        return self._brokers.cluster_id not in ("", self._cluster_id)
+
     def _why_leaderless(self) -> str:
         """Return why no broker can lead the log, by the newest answer of one; empty: nothing is known against it."""
         found, topic = self._brokers, self._topic
-        if found.cluster_id and found.cluster_id != self._cluster_id:
+        if self._is_another_cluster():
             return f"the brokers are another cluster ({found.cluster_id}) than the one that has the log ({self._cluster_id})"
         if found.is_missing:
             return f"there is no topic {topic.name} any more: it was deleted"

@@ -210,3 +210,17 @@ async def test_brokers_that_lead_nothing_say_why_if_they_do(
             await wait_until(lambda: world.watch.problem)
         assert world.watch.problem.startswith(f"{why}no broker has led log partitions 0, 1 for ")
         assert [line.get("why", "") for line in lines if line["event"] == "leaders_lost"] == [why.removesuffix(": ")]
+
+
+async def test_another_cluster_leads_nothing_of_the_log_though_it_has_a_topic_of_that_name(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with watched(monkeypatch) as world:
+        world.cluster = b"foreign"
+        await wait_until(lambda: world.watch.problem)
+        assert world.watch.problem.startswith(
+            "the brokers are another cluster (foreign) than the one that has the log (clu"
+        )
+        assert world.watch.cut_off == {0, 1}
+        world.cluster = b"cluster"
+        await wait_until(lambda: not world.watch.problem)
