@@ -1,7 +1,8 @@
 """The HTTP port of a host with workers, at the address that is set: what probes and Prometheus read there is of all workers together.
 
 The supervisor queries each worker as another node would, over the Kafka protocol, and waits for none longer than it is told: one that is
-frozen or gone is named as silent. What the command line tool shows of one node is of the first worker that answers.
+frozen or gone is named as silent. Share partitions, and the groups that are made of them, are those of all workers, too; what else the
+command line tool shows of one node is of the first worker that answers.
 """
 
 from __future__ import annotations
@@ -23,9 +24,13 @@ from holdfast.metrics.exposition import Exposition, expose
 from holdfast.metrics.merging import merge_texts
 from holdfast.metrics.registry import Registry
 from holdfast.workers.plan import Worker
+from holdfast.workers.state_pages import join_pages
 
 #: How often the workers say whether they are ready: a probe gets an answer that is no older, and costs them nothing.
 _LOOK_INTERVAL_S: Final = 1.0
+
+#: The query whose answer is of the workers together, because each has share partitions of its own.
+_STATES: Final = "share-partitions"
 
 #: Returns what the worker at an address answers to a command with arguments. It raises NodeSilent.
 Query: TypeAlias = Callable[..., Awaitable[Any]]
@@ -48,7 +53,7 @@ class HostView:
         self._query = query or OtherNodes(settings.security.client_properties_file).query
         #: By node id, why a worker is not ready; empty: it is.
         self._problems = {worker.node_id: "the worker starts" for worker in workers}
-        commands = {name: partial(self._forward, name) for name in QUERIES}
+        commands = {name: partial(self._forward, name) for name in QUERIES} | {_STATES: self._list_states}
         self.admin = Admin(commands, settings.log.request_timeout_ms, self.internal_errors)
 
     @property
@@ -122,6 +127,14 @@ class HostView:
             if answer is not None:
                 return answer
         raise NodeStarting
+
+    async def _list_states(self, arguments: dict[str, Any]) -> object:
+        """Return a page of the share partitions of all workers that answer; the page names the log partitions of the others."""
+        answers = await asyncio.gather(*(self._ask(worker, _STATES, **arguments) for worker in self._workers))
+        pages = [answer for answer in answers if isinstance(answer, dict)]
+        if not pages:
+            raise NodeStarting
+        return join_pages(pages, arguments.get("limit"))
 
 
 @asynccontextmanager

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import json
+from collections.abc import Callable
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -17,6 +20,7 @@ from holdfast.daemon.settings.models import Settings
 from holdfast.daemon.worker_place import WorkerPlace
 from holdfast.metrics.exposition import expose
 from holdfast.metrics.registry import Registry
+from holdfast.records.keys import format_topic_id
 from holdfast.workers.host_port import HostView, host_port
 from holdfast.workers.plan import Worker
 from tests.waiting import PATIENCE_MS
@@ -39,6 +43,7 @@ class Host:
     def __init__(self) -> None:
         self.silent: set[str] = set()
         self.why: dict[str, str] = {}
+        self.pages: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {}
         self.asked: list[tuple[str, str, dict[str, object]]] = []
         self.view = HostView(settings(), WORKERS, self.query)
 
@@ -53,6 +58,8 @@ class Host:
             registry = Registry()
             registry.counter("writes", "Writes.").value = int(address[-1])
             return {"text": b"".join(expose(registry, str(arguments["accept"])).pieces).decode()}
+        if command == "share-partitions" and address in self.pages:
+            return self.pages[address](arguments)
         return {"of": address}
 
     async def ask(self, *paths: str) -> list[Answer]:
@@ -112,12 +119,85 @@ async def test_a_query_is_answered_by_a_worker_that_is_ready_or_answers(host: Ho
     [answer] = await host.ask("/api/v1/partitions")
     assert answer.json() == {"of": "127.0.0.1:2"}
     host.silent = {"127.0.0.1:2"}
-    [answer] = await host.ask("/api/v1/share-partitions?group=g")
+    [answer] = await host.ask("/api/v1/resolve-topic?name=orders")
     assert answer.json() == {"of": "127.0.0.1:1"}
-    assert host.asked[-1] == ("127.0.0.1:1", "share-partitions", {"group": "g"})
+    assert host.asked[-1] == ("127.0.0.1:1", "resolve-topic", {"name": "orders"})
     host.silent = {"127.0.0.1:1", "127.0.0.1:2"}
     [answer] = await host.ask("/api/v1/members")
     assert answer.status == 503
+
+
+KEYS = [[f"g{number % 3}", format_topic_id(bytes([number]) * 16), number] for number in range(20)]
+
+
+def worker_of(numbers: range, others: range, page_rows: int) -> Callable[[dict[str, Any]], dict[str, Any]]:
+    """Return how a worker lists the share partitions with these numbers; each is in the log partition of its number."""
+
+    def page(arguments: dict[str, Any]) -> dict[str, Any]:
+        after, group = arguments.get("after"), arguments.get("group")
+        keys = sorted(KEYS[number] for number in numbers)
+        keys = [key for key in keys if (after is None or key > after) and group in (None, key[0])]
+        limit = min(page_rows, int(arguments.get("limit", page_rows)))
+        return {
+            "share_partitions": [
+                dict(zip(("group", "topic_id", "partition"), key, strict=True)) for key in keys[:limit]
+            ],
+            "next": keys[:limit][-1] if len(keys) > limit else None,
+            "not_listed": [
+                {"log_partition": number, "state": "elsewhere", "why": "another has it"} for number in others
+            ],
+        }
+
+    return page
+
+
+@pytest.mark.parametrize("limit", [None, 1, 3, 100])
+@pytest.mark.parametrize("rows", [(3, 3), (1, 7), (100, 2), (100, 100)])
+async def test_pages_of_share_partitions_are_those_of_all_workers(
+    host: Host, rows: tuple[int, int], limit: int | None
+) -> None:
+    """A cursor of one page means the same to both workers: each share partition is listed once, in one order."""
+    ours, theirs = range(0, 20, 2), range(1, 20, 2)
+    host.pages = {
+        "127.0.0.1:1": worker_of(ours, theirs, rows[0]),
+        "127.0.0.1:2": worker_of(theirs, ours, rows[1]),
+    }
+    listed: list[list[Any]] = []
+    at_most, after = "" if limit is None else f"&limit={limit}", "null"
+    while True:
+        [answer] = await host.ask(f"/api/v1/share-partitions?after={quote(after)}{at_most}")
+        page = answer.json()
+        assert page["not_listed"] == []
+        assert len(page["share_partitions"]) <= (limit or sum(rows))
+        listed += [list(row.values()) for row in page["share_partitions"]]
+        if page["next"] is None:
+            break
+        after = json.dumps(page["next"])
+    assert listed == sorted(KEYS)
+
+
+async def test_log_partitions_of_a_silent_worker_are_named_as_left_out(host: Host) -> None:
+    ours, theirs = range(0, 20, 2), range(1, 20, 2)
+    host.pages = {"127.0.0.1:1": worker_of(ours, theirs, 100)}
+    host.silent = {"127.0.0.1:2"}
+    [answer] = await host.ask("/api/v1/share-partitions")
+    assert [row["partition"] for row in answer.json()["share_partitions"]] == [key[2] for key in sorted(KEYS[::2])]
+    assert [row["log_partition"] for row in answer.json()["not_listed"]] == list(theirs)
+    host.silent = {"127.0.0.1:1", "127.0.0.1:2"}
+    [answer] = await host.ask("/api/v1/share-partitions")
+    assert answer.status == 503
+
+
+async def test_a_log_partition_that_loads_is_left_out_with_the_word_of_its_worker(host: Host) -> None:
+    loading = {"log_partition": 4, "state": "loading", "why": None}
+    elsewhere = {"log_partition": 4, "state": "elsewhere", "why": "node 11 has it"}
+    empty: dict[str, Any] = {"share_partitions": [], "next": None}
+    host.pages = {
+        "127.0.0.1:1": lambda _: empty | {"not_listed": [elsewhere]},
+        "127.0.0.1:2": lambda _: empty | {"not_listed": [loading]},
+    }
+    [answer] = await host.ask("/api/v1/share-partitions")
+    assert answer.json()["not_listed"] == [loading]
 
 
 async def test_a_host_without_the_port_has_none() -> None:

@@ -18,6 +18,7 @@ from holdfast.kafka.addresses import Address, parse_address
 from holdfast.records.batches import StateBatch
 from holdfast.records.keys import SharePartitionKey
 from tests.processes import is_alive
+from tests.real.group_numbers import assert_http_has_the_numbers_of_the_cli
 from tests.real.nodes import PATIENT_CLIENT, NodeProcess, node_processes, topic_id_of
 from tests.real.shared_kafka import NewTopicFactory
 from tests.waiting import PATIENCE_S, wait_until
@@ -113,6 +114,8 @@ async def test_two_workers_serve_behind_one_address_and_one_that_is_killed_comes
                 for partition in range(PARTITIONS):
                     await client.initialize(GROUP, topic_id, partition, 1, 0)
                 assert await owners(client, topic_id) == host.addresses(), "each is found at a port of its own"
+            [port] = [line["port"] for line in host.lines_of("http_listening") if "node_id" not in line]
+            await assert_http_has_the_numbers_of_the_cli(host.supervisor.address, port, {GROUP})
             await kill_one(host, topic_id)
             await stop(host)
         finally:

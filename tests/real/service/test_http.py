@@ -11,7 +11,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from holdfast.daemon.http.openapi import PAGES
 from holdfast.daemon.http.queries import PREFIX
-from holdfast.records.batches import ACKNOWLEDGED, StateBatch
+from holdfast.records.batches import ACKNOWLEDGED, AVAILABLE, StateBatch
+from tests.real.group_numbers import assert_http_has_the_numbers_of_the_cli
 from tests.real.nodes import topic_id_of
 from tests.real.running_node import RunningNode, make_settings, running
 from tests.real.shared_kafka import NewTopicFactory
@@ -44,6 +45,9 @@ async def test_a_node_shows_over_http_what_its_commands_show(
         for name in ("partitions", "readers"):
             shown, answer = (await get(port, PREFIX + name)).json(), await node.client.admin(name)
             assert [row.keys() for row in shown] == [row.keys() for row in answer] != []
+        await node.client.initialize("other", topic_id, 0, state_epoch=1, start_offset=0)
+        await node.client.write("other", topic_id, 0, 1, 0, 0, [StateBatch(0, 4, AVAILABLE, 2)])
+        await assert_http_has_the_numbers_of_the_cli(node.address, port, {GROUP, "other"})
         page = (await get(port, f"{PREFIX}share-partitions?group={GROUP}")).json()
         assert [row["start_offset"] for row in page["share_partitions"]] == [3]
         found = text_string_to_metric_families((await get(port, "/metrics")).body.decode())
