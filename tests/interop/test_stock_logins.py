@@ -17,11 +17,11 @@ from holdfast.daemon.file_watch import FileWatch
 from holdfast.daemon.internal_errors import InternalErrors
 from holdfast.daemon.server.security import NodeSecurity
 from holdfast.daemon.settings.components.listener import SecuritySettings
-from holdfast.kafka.protocol.scram import KEY_BYTES
 from holdfast.metrics.instruments import Counter
 from holdfast.metrics.registry import Registry
 from tests.waiting import PATIENCE_S
 from tests.world.identity.access import AUDIT
+from tests.world.identity.mechanisms import SCRAM
 from tests.world.identity.secured import SecuredFiles
 from tests.world.serving import Served, serve
 
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.interop
 
 Protocol = Literal["SASL_PLAINTEXT", "SASL_SSL"]
 STATE_TOPIC = "__holdfast_share_state"
-MECHANISMS = ("PLAIN", *KEY_BYTES)
+MECHANISMS = ("PLAIN", *SCRAM)
 every_way = pytest.mark.parametrize("mechanism", MECHANISMS)
 every_listener = pytest.mark.parametrize("protocol", ["SASL_PLAINTEXT", "SASL_SSL"])
 

@@ -21,20 +21,20 @@ from holdfast.daemon.server.security import NodeSecurity
 from holdfast.daemon.server.wire.requests import Body, Request
 from holdfast.daemon.settings.components.listener import LimitSettings, SecuritySettings
 from holdfast.kafka.protocol.api_keys import API_VERSIONS
-from holdfast.kafka.protocol.scram import KEY_BYTES
 from holdfast.kafka.security import Sasl
 from holdfast.metrics.instruments import Counter
 from holdfast.metrics.registry import Registry
 from tests.waiting import PATIENCE_MS
 from tests.world.identity.access import AUDIT
 from tests.world.identity.certificates import Authority, Pair
+from tests.world.identity.mechanisms import SCRAM
 from tests.world.serving import Served, serve
 
 CLIENT = ClientSettings(connect_timeout_ms=PATIENCE_MS, request_timeout_ms=PATIENCE_MS)
 CROWD = 200
 SESAME = Sasl(mechanism="SCRAM-SHA-256", username="alice", password="sesame")
 SECRET = bytes(SECRET_BYTES)
-KEYS = {each: derive(each, "sesame", 4_096) for each in KEY_BYTES}
+KEYS = {each: derive(each, "sesame", 4_096) for each in SCRAM}
 
 
 @dataclass
@@ -76,7 +76,7 @@ async def guarded(
     values: dict[str, Any] = {
         "connection_failed_authentication_delay_ms": 0,
         "login_timeout_ms": PATIENCE_MS,
-        "sasl_enabled_mechanisms": ("PLAIN", *KEY_BYTES),
+        "sasl_enabled_mechanisms": ("PLAIN", *SCRAM),
     } | {name: str(value) if isinstance(value, Path) else value for name, value in given.items()}
     settings = SecuritySettings(
         security_protocol=protocol, users_file=str(users), client_properties_file="unused", **values

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from holdfast.daemon.login.credentials import SECRET_BYTES, KeptUsers, derive
 from holdfast.daemon.login.users_file import write_kept
-from holdfast.kafka.protocol.scram import KEY_BYTES
 from tests.world.identity.certificates import Authority, Pair
+from tests.world.identity.mechanisms import SCRAM
 
 ITERATIONS = 4_096
 
@@ -47,7 +47,7 @@ class SecuredFiles:
     def let_in(self, **passwords: str) -> None:
         """Let these users in, and nobody else."""
         credentials = {
-            name: {each: derive(each, text, ITERATIONS) for each in KEY_BYTES} for name, text in passwords.items()
+            name: {each: derive(each, text, ITERATIONS) for each in SCRAM} for name, text in passwords.items()
         }
         write_kept(self.users, KeptUsers(credentials, bytes(SECRET_BYTES)))
 

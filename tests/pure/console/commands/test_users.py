@@ -14,7 +14,8 @@ from holdfast.cli import main
 from holdfast.console.outcomes import Exit
 from holdfast.daemon.login.credentials import SECRET_BYTES, is_password
 from holdfast.daemon.login.users_file import read_kept
-from holdfast.kafka.protocol.scram import KEY_BYTES, SCRAM_SHA_256
+from holdfast.kafka.protocol.scram import SCRAM_SHA_256
+from tests.world.identity.mechanisms import SCRAM
 
 
 def run(path: Path, *arguments: str, said: str | None = None) -> Result:
@@ -33,14 +34,14 @@ def test_a_user_is_added_given_a_new_password_and_removed(tmp_path: Path) -> Non
     changed = run(path, "add", "alice", "--password-file", "-", "--json", said="other\r\nmore\n")
     assert json.loads(changed.stdout) == {
         "name": "alice",
-        "mechanisms": list(KEY_BYTES),
+        "mechanisms": list(SCRAM),
         "is_new": False,
         "dry_run": False,
     }
     assert is_password(SCRAM_SHA_256, read_kept(path).credentials["alice"][SCRAM_SHA_256], "other")
     listed = run(path, "list", "--json")
     assert json.loads(listed.stdout) == [
-        {"name": "alice", "mechanisms": list(KEY_BYTES), "iterations": 4_096},
+        {"name": "alice", "mechanisms": list(SCRAM), "iterations": 4_096},
         {"name": "bob", "mechanisms": [SCRAM_SHA_256], "iterations": 4_096},
     ]
     assert [line.split()[0] for line in run(path, "list").stdout.splitlines()] == ["user", "alice", "bob"]

@@ -15,7 +15,7 @@ from holdfast.daemon.access.acl_file import AclFileError, line_of, write_lines
 from holdfast.daemon.access.audit import Audit
 from holdfast.daemon.access.authorizer import Authorizer
 from holdfast.daemon.access.following import make_audit, make_authorizer
-from holdfast.daemon.access.needs import ADMIN_COMMANDS, COMMAND_ARGUMENTS, need_of
+from holdfast.daemon.access.needs import ADMIN_COMMANDS, COMMAND_ARGUMENTS, GROUP_CALLS, Need, need_of
 from holdfast.daemon.access.rules import Decision, Rules
 from holdfast.daemon.admin.commands import LogCommands, NodeCommands, StartingCommands
 from holdfast.daemon.file_watch import FileWatch
@@ -25,6 +25,7 @@ from holdfast.kafka.protocol import api_keys
 from holdfast.metrics.instruments import Counter
 from holdfast.metrics.registry import Registry
 from tests.world.identity.access import closed, cluster_acl, group_acl
+from tests.world.identity.needs import CALLS, CHANGES, COMMANDS, LOOKS, READS
 
 
 class Client(NamedTuple):
@@ -103,7 +104,7 @@ def test_every_change_by_an_admin_is_in_the_audit_log_and_no_look_is(is_open: bo
     audit = Audit(Counter(), 10, 10)
     authorizer = Authorizer(Rules([cluster_acl(Operation.ALTER, principal="User:a")]), audit, is_open=is_open)
     with capture_logs() as lines:
-        for command in ADMIN_COMMANDS:
+        for command in COMMANDS:
             authorizer.refuse_command(Client(), command, {"reason": "r" * 1_000})
     written = {line["command"] for line in lines if line["event"] == "admin_change_requested"}
     assert written == {"partitions-take", "partitions-accept", "readers-drop", "topics-accept-deleted"}
@@ -112,10 +113,10 @@ def test_every_change_by_an_admin_is_in_the_audit_log_and_no_look_is(is_open: bo
     assert set(shown.values()) == {f"{{'reason': '{'r' * 1_000}'}}"}, "a reason is kept as the log keeps it"
 
 
-@pytest.mark.parametrize("command", [name for name in ADMIN_COMMANDS if need_of(name).is_change])
+@pytest.mark.parametrize("command", CHANGES)
 def test_no_argument_pushes_out_of_the_audit_log_what_is_changed(command: str) -> None:
     audit = Audit(Counter(), 10, 10)
-    heeded = {name: f"the-{name}" for name in COMMAND_ARGUMENTS[command] if name != "reason"}
+    heeded = {name: f"the-{name}" for name in CHANGES[command] if name != "reason"}
     given = (
         {"pad": "x" * 40_000, "\n\x1b[31m": 1, "reason": "r" * 40_000, "a" * 30_000: {}} | heeded | {"z": [1] * 9_000}
     )
@@ -131,8 +132,14 @@ def test_no_argument_pushes_out_of_the_audit_log_what_is_changed(command: str) -
 def test_each_command_of_a_node_has_its_row() -> None:
     parts: Any = None
     named = NodeCommands(parts, parts, parts, parts).table().keys() | StartingCommands().table().keys()
-    assert named | LogCommands(parts, parts, parts, parts).table().keys() == ADMIN_COMMANDS.keys()
-    assert COMMAND_ARGUMENTS.keys() == ADMIN_COMMANDS.keys()
+    assert named | LogCommands(parts, parts, parts, parts).table().keys() == COMMANDS.keys()
+    assert COMMAND_ARGUMENTS == COMMANDS
+    assert (
+        dict.fromkeys(LOOKS, Need(Operation.DESCRIBE))
+        | dict.fromkeys(CHANGES, Need(Operation.ALTER))
+        | dict.fromkeys(READS, Need(Operation.READ, ResourceType.GROUP))
+    ) == ADMIN_COMMANDS
+    assert {api_key: tuple(call) for api_key, call in GROUP_CALLS.items()} == CALLS
     assert need_of("a command to come") == (Operation.ALTER, ResourceType.CLUSTER)
 
 

@@ -25,9 +25,10 @@ from holdfast.kafka.protocol.sasl_calls import (
     encode_authenticate,
     encode_handshake,
 )
-from holdfast.kafka.protocol.scram import KEY_BYTES, SCRAM_SHA_256, SCRAM_SHA_512, ClientSide
+from holdfast.kafka.protocol.scram import SCRAM_SHA_256, SCRAM_SHA_512, ClientSide
+from tests.world.identity.mechanisms import SCRAM
 
-ALICE = {each: derive(each, "sesame", 4_096) for each in KEY_BYTES}
+ALICE = {each: derive(each, "sesame", 4_096) for each in SCRAM}
 USERS = Users(KeptUsers({"alice": ALICE}))
 ANY = tuple(MECHANISMS)
 
@@ -96,7 +97,7 @@ def test_a_wrong_password_and_an_unknown_user_are_told_the_same(mechanism: str) 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 @pytest.mark.parametrize("name", ["Zoë", "Zoe\u0308"])
 def test_all_ways_to_write_a_name_are_one_user(mechanism: str, name: str) -> None:
-    users = Users(KeptUsers({"Zoë": {each: derive(each, "sesame", 4_096) for each in KEY_BYTES}}))
+    users = Users(KeptUsers({"Zoë": {each: derive(each, "sesame", 4_096) for each in SCRAM}}))
     outcome = log_in(login(users=lambda: users), mechanism, name)
     assert isinstance(outcome, LoggedIn)
     assert outcome.name == "Zoë"
@@ -215,7 +216,7 @@ def test_nothing_is_prepared_that_grows_beyond_the_longest_name(
 @pytest.mark.parametrize("name", ["k\u00e4the", "\u682a\u5f0f\u4f1a\u793e", "a" * 255, "\ud55c" * 255])
 def test_a_name_beyond_ascii_is_a_name(name: str) -> None:
     assert scram.prepare_name(name) == name
-    users = Users(KeptUsers({name: {each: derive(each, "sesame", 4_096) for each in KEY_BYTES}}))
+    users = Users(KeptUsers({name: {each: derive(each, "sesame", 4_096) for each in SCRAM}}))
     mechanisms = [each for each in MECHANISMS if len(name.encode()) < 700 or each == "PLAIN"]
     for mechanism in mechanisms:
         assert isinstance(log_in(login(users=lambda: users), mechanism, name), LoggedIn)
@@ -254,7 +255,7 @@ def test_a_login_that_began_before_its_user_changed_comes_to_nothing(
     mechanism: str, becomes: str, is_again: bool
 ) -> None:
     password = "sesame" if "same" in becomes else "another"
-    keys = {} if becomes == "removed" else {"alice": {each: derive(each, password, 4_096) for each in KEY_BYTES}}
+    keys = {} if becomes == "removed" else {"alice": {each: derive(each, password, 4_096) for each in SCRAM}}
     users = USERS
     ours = login(users=lambda: users)
     if is_again:

@@ -10,7 +10,8 @@ import pytest
 
 from holdfast.daemon.login.credentials import SECRET_BYTES, KeptUsers, PasswordRefused, Users, derive, is_password
 from holdfast.daemon.login.users_file import UsersFileWrong, read_kept, read_users, why_no_name, write_kept
-from holdfast.kafka.protocol.scram import KEY_BYTES, SCRAM_SHA_256, SCRAM_SHA_512, Keys
+from holdfast.kafka.protocol.scram import SCRAM_SHA_256, SCRAM_SHA_512, Keys
+from tests.world.identity.mechanisms import SCRAM
 
 KEYS = Keys(b"salt" * 4, b"s" * 32, b"k" * 32, 4_096)
 LINE = (
@@ -117,7 +118,7 @@ def test_a_file_that_others_alone_may_read_says_so(tmp_path: Path, monkeypatch: 
         read_kept(tmp_path / "users")
 
 
-@pytest.mark.parametrize("mechanism", KEY_BYTES)
+@pytest.mark.parametrize("mechanism", SCRAM)
 def test_what_is_kept_fits_its_password_and_no_other(mechanism: str) -> None:
     keys = derive(mechanism, "open sesame", 4_096)
     assert is_password(mechanism, keys, "open sesame")
@@ -149,11 +150,11 @@ def challenge(path: Path, name: str, mechanism: str) -> tuple[bytes, int, int]:
     return keys.salt, len(keys.salt), keys.iterations
 
 
-@pytest.mark.parametrize("mechanism", KEY_BYTES)
+@pytest.mark.parametrize("mechanism", SCRAM)
 def test_who_exists_cannot_be_told_by_salt_or_iterations(tmp_path: Path, mechanism: str) -> None:
     here, there = tmp_path / "here", tmp_path / "there"
     kept = KeptUsers({}).changed(
-        {name: {each: derive(each, name, 5_000) for each in KEY_BYTES} for name in ("alice", "bob")}
+        {name: {each: derive(each, name, 5_000) for each in SCRAM} for name in ("alice", "bob")}
     )
     for path in (here, there):  # two nodes of a cluster
         write_kept(path, kept)
@@ -164,7 +165,7 @@ def test_who_exists_cannot_be_told_by_salt_or_iterations(tmp_path: Path, mechani
     assert len({salt for salt, _, _ in before}) == len(names)
     assert len({(length, iterations) for _, length, iterations in before}) == 1
     # Others come and go, and are given passwords with other iterations.
-    eve = {each: derive(each, "eve", 9_000) for each in KEY_BYTES}
+    eve = {each: derive(each, "eve", 9_000) for each in SCRAM}
     for credentials in ({**kept.credentials, "eve": eve}, {"eve": eve, "alice": kept.credentials["alice"]}):
         write_kept(here, read_kept(here).changed(credentials))
         assert [challenge(here, name, mechanism)[:2] for name in names] == [each[:2] for each in before]

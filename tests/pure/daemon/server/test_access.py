@@ -19,9 +19,8 @@ from holdfast.api.results import (
     SummaryPartition,
     WritePartition,
 )
-from holdfast.daemon.access.acl import Acl, Operation, PatternType, Permission, ResourceType
+from holdfast.daemon.access.acl import Acl, Operation, PatternType, Permission
 from holdfast.daemon.access.authorizer import Authorizer
-from holdfast.daemon.access.needs import ADMIN_COMMANDS, COMMAND_ARGUMENTS, GROUP_CALLS
 from holdfast.daemon.internal_errors import InternalErrors
 from holdfast.daemon.server.admin import Admin, AdminCommand
 from holdfast.daemon.server.api_table import APIS, ApiHandler
@@ -32,6 +31,8 @@ from holdfast.kafka.protocol.sasl_calls import SASL_AUTHENTICATE, SASL_HANDSHAKE
 from holdfast.metrics.instruments import Counter
 from tests.pure.daemon.server.calls import ApiWorld, key, metadata_fields
 from tests.world.identity.access import closed, cluster_acl, group_acl
+from tests.world.identity.needs import CALLS as NEEDS
+from tests.world.identity.needs import CHANGES, COMMANDS, LOOKS, READS
 from tests.world.samples import OTHER_TOPIC, TOPIC
 
 PARTITIONS: dict[int, PartitionRequest] = {
@@ -42,9 +43,13 @@ PARTITIONS: dict[int, PartitionRequest] = {
     share_state.SUMMARY: SummaryPartition(1, 0),
 }
 CALLS = [
-    (api_key, version)
-    for api_key, (lowest, highest) in share_state.VERSIONS.items()
-    for version in range(lowest, highest + 1)
+    (share_state.INITIALIZE, 0),
+    (share_state.READ, 0),
+    (share_state.WRITE, 0),
+    (share_state.WRITE, 1),
+    (share_state.DELETE, 0),
+    (share_state.SUMMARY, 0),
+    (share_state.SUMMARY, 1),
 ]
 MINE = group_acl(Operation.ALL, "mine")
 DENIED_ALL = group_acl(Operation.ALL, "*", permission=Permission.DENY)
@@ -60,7 +65,9 @@ def request_of(api_key: int, version: int, group: str, count: int = 2) -> bytes:
 
 def call(world: ApiWorld, api_key: int, version: int, group: str) -> list[tuple[int, bool]]:
     """Return error code and whether the text names who lacks what, for each share partition of the answer, which names all requested."""
-    answered = f"User:ANONYMOUS may not {GROUP_CALLS[api_key].operation.value} the GROUP: no access rule allows it, or one denies it."
+    answered = (
+        f"User:ANONYMOUS may not {NEEDS[api_key][1].value} the GROUP: no access rule allows it, or one denies it."
+    )
     answer = world.ask_raw(api_key, version, request_of(api_key, version, group))
     response = state_responses.decode_response(api_key, version, answer)
     assert [(topic, [number for number, _ in results]) for topic, results in response] == [
@@ -76,7 +83,7 @@ ALLOWED = [(ErrorCode.NONE, False)] * 3
 
 @pytest.mark.parametrize(("api_key", "version"), CALLS)
 def test_a_share_state_call_needs_its_operation_on_the_group(api_key: int, version: int) -> None:
-    needed = GROUP_CALLS[api_key].operation
+    _, needed = NEEDS[api_key]
     for operation in (Operation.READ, Operation.WRITE, Operation.DELETE, Operation.DESCRIBE):
         world = ApiWorld(authorizer=closed(group_acl(operation, "mine")))
         is_enough = operation is needed or needed is Operation.DESCRIBE
@@ -193,10 +200,8 @@ def test_api_versions_is_free(version: int) -> None:
 
 def test_no_call_is_left_out_here() -> None:
     free = {api_keys.METADATA, api_keys.API_VERSIONS, SASL_HANDSHAKE, SASL_AUTHENTICATE}
-    assert APIS.keys() == free | {ADMIN} | GROUP_CALLS.keys()
-    assert {api_key: call.name for api_key, call in GROUP_CALLS.items()} == {
-        api_key: APIS[api_key].name for api_key in GROUP_CALLS
-    }
+    assert APIS.keys() == free | {ADMIN} | NEEDS.keys()
+    assert {api_key: name for api_key, (name, _) in NEEDS.items()} == {api_key: APIS[api_key].name for api_key in NEEDS}
 
 
 def command(authorizer: Authorizer, name: str, /, **arguments: object) -> tuple[int, str, list[str]]:
@@ -206,28 +211,27 @@ def command(authorizer: Authorizer, name: str, /, **arguments: object) -> tuple[
     def running(each: str) -> AdminCommand:
         return lambda _: run.append(each)
 
-    world = ApiWorld({each: running(each) for each in ADMIN_COMMANDS}, authorizer)
+    world = ApiWorld({each: running(each) for each in COMMANDS}, authorizer)
     code, text, _ = decode_admin_response(
         world.ask_raw(ADMIN, 0, encode_admin_request(AdminRequest(name, dict(arguments))))
     )
     return code, text or "", run
 
 
-def rights() -> Iterator[tuple[str, Acl, Acl]]:
-    """Yield each command, a rule that is enough for it, and one that is not."""
-    for name, (operation, resource) in ADMIN_COMMANDS.items():
-        if resource is ResourceType.GROUP:
-            yield name, group_acl(operation, "mine"), group_acl(Operation.ALL, "other")
-        elif operation is Operation.DESCRIBE:
-            yield name, cluster_acl(Operation.DESCRIBE), MINE
-        else:
-            yield name, cluster_acl(Operation.ALTER), cluster_acl(Operation.DESCRIBE)
+def rights() -> Iterator[tuple[str, Operation, Acl, Acl]]:
+    """Yield each command, what it needs, a rule that is enough for it, and one that is not."""
+    for name in READS:
+        yield name, Operation.READ, group_acl(Operation.READ, "mine"), group_acl(Operation.ALL, "other")
+    for name in LOOKS:
+        yield name, Operation.DESCRIBE, cluster_acl(Operation.DESCRIBE), MINE
+    for name in CHANGES:
+        yield name, Operation.ALTER, cluster_acl(Operation.ALTER), cluster_acl(Operation.DESCRIBE)
 
 
-@pytest.mark.parametrize(("name", "enough", "lacking"), list(rights()))
-def test_an_admin_command_needs_what_its_row_says(name: str, enough: Acl, lacking: Acl) -> None:
-    operation, resource = ADMIN_COMMANDS[name]
-    given = {"group": "mine"} if resource is ResourceType.GROUP else {}
+@pytest.mark.parametrize(("name", "operation", "enough", "lacking"), list(rights()))
+def test_an_admin_command_needs_what_its_row_says(name: str, operation: Operation, enough: Acl, lacking: Acl) -> None:
+    is_group = name in READS
+    given = {"group": "mine"} if is_group else {}
     assert command(closed(enough), name, **given) == (0, "", [name])
     for denied in (
         closed(),
@@ -236,10 +240,10 @@ def test_an_admin_command_needs_what_its_row_says(name: str, enough: Acl, lackin
     ):
         code, text, run = command(denied, name, **given)
         assert (code, run) == (ErrorCode.CLUSTER_AUTHORIZATION_FAILED, [])
-    what = "--group mine" if resource is ResourceType.GROUP else "--cluster"
+    what, resource = ("--group mine", "GROUP") if is_group else ("--cluster", "CLUSTER")
     also = [Operation.ALTER] if name == "decision-preview" else []  # what is previewed, which needs more
     operations = [each.value for each in (operation, *also)]
-    assert f"User:ANONYMOUS may not {' and '.join(operations)} the {resource.value}" in text
+    assert f"User:ANONYMOUS may not {' and '.join(operations)} the {resource}" in text
     options = " ".join(f"--operation {each}" for each in operations)
     assert f"`holdfast acls add --allow-principal User:ANONYMOUS {options} {what}`" in text
 
@@ -259,10 +263,10 @@ def test_a_preview_shows_the_state_to_nobody_who_may_not_read_it(right: Operatio
     assert f"may not {lacks} the GROUP 'mine'" in text
 
 
-@pytest.mark.parametrize("name", ADMIN_COMMANDS)
+@pytest.mark.parametrize("name", COMMANDS)
 def test_an_argument_that_a_command_does_not_take_is_refused_by_its_name(name: str) -> None:
     everything = closed(cluster_acl(Operation.ALL), group_acl(Operation.ALL, "mine"))
-    takes = COMMAND_ARGUMENTS[name]
+    takes = COMMANDS[name]
     given = dict.fromkeys(takes, "mine")
     assert command(everything, name, **given) == (0, "", [name])
     for unknown in ("pad", "Group", "partition ", "\ud800", "x" * 500):

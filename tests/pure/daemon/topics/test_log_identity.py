@@ -18,7 +18,7 @@ from holdfast.daemon.topics.log_identity import (
 )
 from holdfast.daemon.topics.state_topic import StateTopic, StateTopicError
 from holdfast.kafka import librdkafka
-from holdfast.kafka.librdkafka import DAMAGE, KafkaClients
+from holdfast.kafka.librdkafka import KafkaClients
 from holdfast.records.checkpoint import CHECKPOINT_KEY, Checkpoint, encode_checkpoint
 from holdfast.records.header import encode_header
 from holdfast.runtime.log_protocol import LogRecord
@@ -201,7 +201,9 @@ def test_a_log_partition_without_a_broker_stays_unknown_and_says_why(consumer: t
     assert "leader" in found[1].why_unread.lower()
 
 
-@pytest.mark.parametrize("code", sorted(DAMAGE))
+@pytest.mark.parametrize(
+    "code", [KafkaError._BAD_MSG, KafkaError._BAD_COMPRESSION, KafkaError.INVALID_MSG, KafkaError.INVALID_RECORD]
+)
 def test_damage_is_known_at_once_and_says_nothing_of_the_others(consumer: type[Consumer], code: int) -> None:
     consumer.told = [Told(0, checkpoint(0)), Told(1, code=code), Told(2, checkpoint(0))]
     found = read_first_records(KafkaClients({}), TOPIC, OURS, 60_000)

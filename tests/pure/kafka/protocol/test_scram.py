@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.kafka.protocol.scram import (
-    KEY_BYTES,
     SCRAM_SHA_256,
     ClientSide,
     Keys,
@@ -41,10 +40,10 @@ def test_the_example_of_rfc_7677_from_both_sides() -> None:
     client.check(SIGNATURE)
 
 
-@pytest.mark.parametrize("mechanism", KEY_BYTES)
-def test_keys_have_the_size_that_is_expected_of_them(mechanism: str) -> None:
+@pytest.mark.parametrize(("mechanism", "size"), [("SCRAM-SHA-256", 32), ("SCRAM-SHA-512", 64)])
+def test_keys_have_the_size_that_is_expected_of_them(mechanism: str, size: int) -> None:
     keys = derive_keys(mechanism, "sesame", 4_096)
-    assert (len(keys.stored_key), len(keys.server_key)) == (KEY_BYTES[mechanism],) * 2
+    assert (len(keys.stored_key), len(keys.server_key)) == (size,) * 2
     assert derive_keys(mechanism, "sesame", 4_096).salt != keys.salt
 
 
