@@ -10,6 +10,7 @@ from confluent_kafka.admin import AdminClient
 
 from holdfast.console.doctor.findings import Finding, Subject, right, warning, wrong
 from holdfast.daemon.settings.models import Settings
+from holdfast.daemon.topics.remains import find_remains
 from holdfast.daemon.topics.snapshot_topic import SnapshotTopicError, check_snapshot_topic
 from holdfast.daemon.topics.state_topic import Finding as TopicFinding
 from holdfast.daemon.topics.state_topic import (
@@ -20,6 +21,7 @@ from holdfast.daemon.topics.state_topic import (
     describe_topic,
     flags_to_fit,
 )
+from holdfast.kafka.connection_options import LiveProperties
 from holdfast.kafka.librdkafka import KafkaClients
 
 T = TypeVar("T")
@@ -35,6 +37,8 @@ async def check_log(subject: Subject) -> Sequence[Finding]:
     try:
         topic, weak = await _with_admin(settings, lambda admin: check_state_topic(admin, settings.log, bootstrap))
     except TopicMissing:
+        if not settings.log.new_state_topic and (remains := await _find_remains(settings)):
+            return [deleted_log(name, remains)]
         timeout_s = settings.log.request_timeout_ms / 1_000
         brokers = await _with_admin(settings, lambda admin: len(admin.list_topics(timeout=timeout_s).brokers))
         return [missing_log(settings, brokers)]
@@ -61,6 +65,20 @@ async def check_snapshots(subject: Subject) -> Sequence[Finding]:
     except SnapshotTopicError as unfit:
         return [judge_fatal(line) for line in str(unfit).splitlines()]
     return judge_topic(f"{name} fits the state topic", weak)
+
+
+async def _find_remains(settings: Settings) -> str:
+    kafka = LiveProperties(settings.kafka.properties)
+    with KafkaClients(kafka).admin() as admin:
+        return await find_remains(admin, settings, kafka)
+
+
+def deleted_log(name: str, remains: str) -> Finding:
+    """Return what is said where there is no state topic any more, which a clause tells."""
+    return wrong(
+        f"there is no topic {name}, and there was one: {remains}; a node that starts is refused",
+        "restore it, or begin with an empty log: holdfast serve --new-state-topic, once",
+    )
 
 
 def missing_log(settings: Settings, broker_count: int) -> Finding:

@@ -14,9 +14,12 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 
+from holdfast.console.doctor.findings import Level, Subject
+from holdfast.console.doctor.topics import check_log
 from holdfast.kafka.librdkafka import create_topic
 from holdfast.kafka.librdkafka_types import NewTopic
 from tests.real.nodes import DEFAULT_TIMES, NodeProcess, node_processes
+from tests.real.running_node import make_settings
 from tests.waiting import PATIENCE_MS, PATIENCE_S, wait_until
 
 pytestmark = pytest.mark.real
@@ -89,6 +92,10 @@ async def test_a_snapshot_topic_says_that_there_was_a_state_topic_when_something
         producer = Producer({"bootstrap.servers": kafka})
         producer.produce(snapshot_topic, b"value", b"key", 3)
         assert producer.flush(PATIENCE_S) == 0
+    settings = make_settings(kafka, topic, **{"snapshots.topic": snapshot_topic})
+    [found] = await check_log(Subject(settings, "", PATIENCE_MS))
+    assert found.level is (Level.WRONG if has_records else Level.RIGHT)
+    assert found.remedy.endswith("holdfast serve --new-state-topic, once") is has_records
     with node_processes(kafka, topic, tmp_path) as make_node:
         node = make_node(**SETTINGS, **{"snapshots.topic": snapshot_topic})
         if not has_records:
