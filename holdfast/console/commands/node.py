@@ -73,6 +73,7 @@ _READER_NOTES: Final = {
 _partition_argument = click.argument("partition", type=PARTITION)
 
 _LOOK_EVERY_S: Final = 0.2
+_NO_MEMBER: Final = "it is no member of a group"
 
 Facts = dict[str, Any]
 
@@ -168,7 +169,8 @@ def members(as_json: bool, address: str) -> None:
 
     The state of the one that is queried is `stable`, or `rejoining` while the group divides again; a node that left and is waited for
     is `absent`. Each member is queried whether it is ready, which version it is, how long ago its last heartbeat was answered, up to which
-    offset it has read the config topic, and its group.instance.id; one that does not answer has none of that.
+    offset it has read the config topic, and its group.instance.id. Where one of these is not known, the reason takes its place; with --json
+    it is null, and the reason is in the field of the same name with `_unknown`.
 
     Example: holdfast members --json
     """
@@ -184,7 +186,9 @@ def members(as_json: bool, address: str) -> None:
             row
             | {
                 "is_leader": "yes" if row["is_leader"] else None,
-                "heartbeat_age_ms": None if (age := row["heartbeat_age_ms"]) is None else f"{age / 1_000:.1f} s ago",
+                "is_ready": _or_why(row, "is_ready"),
+                "heartbeat_age_ms": _or_why(row, "heartbeat_age_ms", lambda age: f"{age / 1_000:.1f} s ago"),
+                "config_offset": _or_why(row, "config_offset"),
             }
             for row in shown
         ],
@@ -192,18 +196,43 @@ def members(as_json: bool, address: str) -> None:
 
 
 def _condition(member: Facts, queried: str) -> Facts:
-    """Return whether a member is ready, its version, and what it says of itself as a member; None where it does not say."""
-    member_facts = dict.fromkeys(("heartbeat_age_ms", "config_offset", "group_instance_id"))
-    found: Facts = {"is_ready": None, "version": None}
+    """Return whether a member is ready, its version, and what it says of itself as a member; None with a reason where it does not say."""
     if member["state"] == "absent":
-        return found | member_facts
+        return _unknown("it is absent")
     try:
         status = admin(member["address"] if member["state"] == "member" else queried, "status")
     except Failure as failure:
         say(f"Node {member['node_id']} at {member['address']} does not say how it is. {failure}")
-        return found | member_facts
-    said = status.get("membership") or {}  # a node of an earlier version says nothing of it
-    return {name: status[name] for name in found} | {name: said.get(name) for name in member_facts}
+        return _unknown("it does not answer")
+    found = {"is_ready": status["is_ready"], "version": status["version"], "is_ready_unknown": None}
+    said = status.get("membership")
+    if said is None:
+        return _unknown("it does not say") | found  # it starts, or is of an earlier version
+    age_ms, offset = said["heartbeat_age_ms"], said["config_offset"]
+    is_alone = member["state"] == "static"
+    return found | {
+        "heartbeat_age_ms": age_ms,
+        "heartbeat_age_ms_unknown": _NO_MEMBER if is_alone else "it has not joined" if age_ms is None else None,
+        # It says -1, as a node of an earlier version does, before the first value.
+        "config_offset": offset if offset is not None and offset >= 0 else None,
+        "config_offset_unknown": _NO_MEMBER
+        if is_alone
+        else "it has read no value"
+        if offset is None or offset < 0
+        else None,
+        "group_instance_id": said["group_instance_id"],
+    }
+
+
+def _unknown(why: str) -> Facts:
+    measured = ("is_ready", "heartbeat_age_ms", "config_offset")
+    return dict.fromkeys((*measured, "version", "group_instance_id")) | {f"{name}_unknown": why for name in measured}
+
+
+def _or_why(row: Facts, name: str, form: Callable[[Any], object] = lambda value: value) -> object:
+    """Return a cell, or why it is not known."""
+    why = row[f"{name}_unknown"]
+    return form(row[name]) if why is None else f"unknown: {why}"
 
 
 @click.group(invoke_without_command=True)
@@ -239,7 +268,7 @@ def partitions(context: click.Context, why_not_pruned: bool, as_json: bool, addr
     for row in answer:
         failure = row["failure"]
         if row["is_alarmed"] and "`holdfast partitions" not in failure:  # most alarms name the command that ends them
-            failure += '; docs/operations.md, "Alarms", says what ends it'
+            failure += '; the page Operations, "Alarms", says what ends it'
         if failure:
             same.setdefault((row["state"], failure), []).append(row["partition"])
     for (state, failure), numbers in same.items():

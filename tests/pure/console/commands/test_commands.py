@@ -241,15 +241,38 @@ def test_members_are_listed_with_what_each_has(node: Node, run: Run, monkeypatch
     assert [" ".join(line.split()) for line in run("members").stdout.splitlines()] == [
         "node id address state leader ready version generation last heartbeat config offset log partitions duties member id instance id",
         "1 a:9492 stable yes yes 0.1.0 6 1.2 s ago 7 0, 2 compaction m-1 here",
-        "2 - absent - - - 6 - - 1 - - -",
+        "2 - absent - unknown: it is absent - 6 unknown: it is absent unknown: it is absent 1 - - -",
     ]
+    reasons = {f"{name}_unknown": None for name in ("is_ready", "heartbeat_age_ms", "config_offset")}
+    nothing = dict.fromkeys(("is_ready", "version", *said))
     assert json.loads(run("members", "--json").stdout) == [
-        rows[0] | {"is_ready": True, "version": "0.1.0"} | said,
-        rows[1] | {"is_ready": None, "version": None} | dict.fromkeys(said),
+        rows[0] | {"is_ready": True, "version": "0.1.0"} | said | reasons,
+        rows[1] | nothing | dict.fromkeys(reasons, "it is absent"),
     ]
-    node.answers["status"] = lambda _: {"version": "0.0.9", **node.readiness}
-    (first, _) = json.loads(run("members", "--json").stdout)
-    assert [first[name] for name in said] == [None] * 3, "a node that does not say it"
+
+
+@pytest.mark.parametrize(
+    ("state", "said", "age_unknown", "offset_unknown"),
+    [
+        ("stable", {"heartbeat_age_ms": 5, "config_offset": -1}, None, "it has read no value"),
+        ("rejoining", {"heartbeat_age_ms": None, "config_offset": 0}, "it has not joined", None),
+        ("static", {"heartbeat_age_ms": None, "config_offset": None}, *["it is no member of a group"] * 2),
+        ("stable", None, *["it does not say"] * 2),
+    ],
+)
+def test_what_is_not_known_of_a_member_is_no_number_and_has_a_reason(
+    node: Node, run: Run, state: str, said: Any, age_unknown: str | None, offset_unknown: str | None
+) -> None:
+    member = {"node_id": 1, "address": "a:9492", "member_id": "m", "is_leader": True, "state": state, "generation": 6}
+    node.answers["members"] = lambda _: [member | {"log_partitions": [0], "duties": []}]
+    said = said and {**said, "group_instance_id": None}
+    node.answers["status"] = lambda _: {"version": "0.1.0", **node.readiness, "membership": said}
+    [row] = json.loads(run("members", "--json").stdout)
+    known = ((row["heartbeat_age_ms"] is None), row["config_offset"] is None)
+    assert (row["heartbeat_age_ms_unknown"], row["config_offset_unknown"]) == (age_unknown, offset_unknown)
+    assert known == (age_unknown is not None, offset_unknown is not None)
+    shown = run("members").stdout
+    assert all(f"unknown: {why}" in shown for why in (age_unknown, offset_unknown) if why)
 
 
 def test_an_alarm_that_names_its_way_out_is_printed_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -268,7 +291,7 @@ def test_partitions_are_listed_and_an_alarm_names_its_way_out(run: Run) -> None:
     assert listed.stdout.splitlines()[1].split() == ["0", "active", "1", "n:1", "4", "6", "21", "20", "3", "2"]
     assert listed.stderr.splitlines() == [
         "1 of 4 log partitions serves; 1 is failed; 2, 3 are closed; an alarm is on for 1.",
-        'Partition 1 is failed: records are missing; docs/operations.md, "Alarms", says what ends it.',
+        'Partition 1 is failed: records are missing; the page Operations, "Alarms", says what ends it.',
         "Partitions 2, 3 are closed: node 2 serves it.",
     ]
     assert json.loads(run("partitions", "--json").stdout)[0] == PARTITION
