@@ -107,7 +107,7 @@ def serve(
     """Run a node until a signal stops it.
 
     SIGTERM and Ctrl-C let requests in flight finish; a second one stops at once.
-    The settings are listed in docs/configuration.md.
+    The page Configuration lists the settings; `holdfast settings` shows those of a node that runs.
 
     With --workers, a node for each processor serves behind one address, and each has a port of its own, the next ones after it.
 

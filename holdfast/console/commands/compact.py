@@ -40,7 +40,7 @@ def compact(
 
     The settings are those of the node; `compaction.checkpoint.dir` is needed.
     SIGTERM and Ctrl-C let the running batch finish; a second one ends it at once, which loses nothing.
-    docs/spark.md says what it needs and how to run it on a cluster.
+    The page Compaction says what it needs and how to run it on a cluster.
 
     Example: holdfast compact --once --set kafka.bootstrap.servers=127.0.0.1:9092 --set compaction.checkpoint.dir=/tmp/c
     """

@@ -64,7 +64,7 @@ def judge_node(address: str, status: Mapping[str, Any] | str, why_not_free: str)
         remedy = "start the node again with what is installed, or use the holdfast beside the node"
         found.append(warning(f"the node is version {status['version']}, and this is {VERSION}", remedy))
     if not status["is_ready"]:
-        remedy = 'holdfast partitions; docs/operations.md, "Alarms", has the rest'
+        remedy = 'holdfast partitions; the page Operations, "Alarms", has the rest'
         found.append(wrong(f"the node is not ready: {status['why_not_ready']}", remedy))
     return found
 
@@ -89,7 +89,7 @@ def judge_lines(lines: Sequence[str]) -> Sequence[Finding]:
     found = []
     for event, fields in newest.items():
         said = ", ".join(f"{name} {value}" for name, value in fields.items() if name not in _OF_EVERY_LINE)
-        remedy = f"see {event} in the table of log events, docs/log-events.md"
+        remedy = f"see {event} in the page Log events"
         found.append(
             warning(f"the node warned at {fields.get('timestamp')}: {event}" + f" ({said})" * bool(said), remedy)
         )

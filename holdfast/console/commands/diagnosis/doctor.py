@@ -125,7 +125,7 @@ def _load(
 def diagnose(examined: Examined, timeout_ms: int) -> list[Line]:
     """Return the findings of all checks; where the settings are wrong, those about the settings alone."""
     if examined.loaded is None:
-        remedy = "mend it; docs/configuration.md has every setting"
+        remedy = "mend it; the page Configuration has every setting"
         return [Line(_SETTINGS, Level.WRONG.value, each.removesuffix("."), remedy) for each in examined.problems]
     subject = Subject(examined.loaded.settings, examined.address, timeout_ms)
     return [*_about_settings(examined.loaded, examined), *without_brokers(asyncio.run(run_checks(CHECKS, subject)))]

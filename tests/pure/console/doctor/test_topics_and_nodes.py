@@ -29,7 +29,7 @@ def test_a_topic_is_right_or_weak_or_fatal_with_its_command() -> None:
     found = judge_fatal(str(weak))
     assert (found.level, found.text, found.remedy) == (Level.WRONG, weak.problem, weak.command)
     found = judge_fatal("topic x has 3 partitions and the state topic 4.")
-    assert (found.text, "docs/operations.md" in found.remedy) == (
+    assert (found.text, "the page Operations" in found.remedy) == (
         "topic x has 3 partitions and the state topic 4",
         True,
     )
@@ -107,7 +107,7 @@ def test_the_doctor_agrees_with_what_the_node_warned_of_and_still_holds() -> Non
     (found,) = judge_lines(lines)
     assert found == warning(
         "the node warned at t3: snapshot_topic_shared (topic s, state_topic_id y)",
-        "see snapshot_topic_shared in the table of log events, docs/log-events.md",
+        "see snapshot_topic_shared in the page Log events",
     )
     assert [each.level.value for each in judge_lines(lines[1:2])] == ["right"]
 
