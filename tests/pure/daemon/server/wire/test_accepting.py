@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
 import socket
 import ssl
+from contextlib import ExitStack
 
 import pytest
 import uvloop
@@ -18,7 +20,7 @@ from holdfast.daemon.server.listener import Server
 from holdfast.daemon.server.wire import security as security_module
 from holdfast.daemon.server.wire.connections import Connections
 from holdfast.daemon.server.wire.protocol import ClientProtocol
-from holdfast.daemon.server.wire.security import PlaintextSecurity
+from holdfast.daemon.server.wire.security import PlaintextSecurity, accept_plain
 from holdfast.daemon.settings.components.listener import LimitSettings
 from holdfast.metrics.instruments import Counter
 from tests.waiting import wait_until
@@ -152,3 +154,30 @@ def test_servers_that_share_a_socket_serve_it_as_long_as_one_of_them_listens() -
     asyncio.run(scenario())
     uvloop.run(scenario())
     gc.collect()
+
+
+async def test_connections_that_wait_are_accepted_one_at_a_time() -> None:
+    """Each is looked at before the next one takes a file descriptor, so a crowd cannot take the last ones together."""
+    waiting = 5
+    taken: list[int] = []
+    all_came = asyncio.Event()
+
+    class Client(asyncio.Protocol):
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            taken.append(len(os.listdir("/proc/self/fd")))
+            transports.append(transport)
+            if len(taken) == waiting:
+                all_came.set()
+
+    transports: list[asyncio.BaseTransport] = []
+    with socket.create_server(("127.0.0.1", 0), backlog=waiting) as listening, ExitStack() as clients:
+        for _ in range(waiting):
+            clients.enter_context(socket.create_connection(listening.getsockname()))
+        accepting = asyncio.create_task(accept_plain(listening, Client))
+        await all_came.wait()
+        accepting.cancel()
+        await asyncio.gather(accepting, return_exceptions=True)
+        for transport in transports:
+            transport.close()
+        await asyncio.sleep(0)
+    assert [number - taken[0] for number in taken] == [0, 1, 2, 3, 4]
