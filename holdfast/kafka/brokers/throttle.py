@@ -8,9 +8,13 @@ Source: KIP-219.
 """
 
 from collections.abc import Callable, Hashable
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 from holdfast.metrics.instruments import Counter
+
+#: The longest pause before a broker is asked again for what it holds: a pause that was no broker's to name would keep a node from
+#: reading for minutes. One question too early costs little of a quota, and the answer to it says again how long to wait.
+READ_PAUSE_MAX_MS: Final = 10_000
 
 #: What names a broker: its id or its address.
 B = TypeVar("B", bound=Hashable)

@@ -17,7 +17,7 @@ import asyncio
 from collections.abc import Callable, Generator, Iterator
 from typing import Final, TypeAlias
 
-from holdfast.kafka.brokers.throttle import Throttle
+from holdfast.kafka.brokers.throttle import READ_PAUSE_MAX_MS, Throttle
 from holdfast.kafka.leaders import Brokers
 from holdfast.kafka.protocol.denials import acl_remedy
 from holdfast.kafka.protocol.error_codes import ErrorCode, name_and_number
@@ -79,7 +79,9 @@ class Fetcher:
         self._on_read_back = on_read_back
         self._on_heard = on_heard
         now_s = asyncio.get_running_loop().time
-        self._throttle: Throttle[int] = Throttle(config.throttle_max_ms, metrics.throttle_time_ms, now_s)
+        self._throttle: Throttle[int] = Throttle(
+            min(config.throttle_max_ms, READ_PAUSE_MAX_MS), metrics.throttle_time_ms, now_s
+        )
         self._bugs = BugReports(metrics.internal_errors)
         self._config = config
         self._brokers = brokers

@@ -16,7 +16,7 @@ from math import inf
 from typing import Any, Final, final
 
 from holdfast.kafka.brokers.broker_connection import BrokerConnection
-from holdfast.kafka.brokers.throttle import Throttle
+from holdfast.kafka.brokers.throttle import READ_PAUSE_MAX_MS, Throttle
 from holdfast.kafka.errors import ConnectionFailed
 from holdfast.kafka.leaders import Brokers, Leader
 from holdfast.kafka.protocol import requests
@@ -99,7 +99,9 @@ class OffsetQueries:
         self._alive_s: dict[int, float] = {}
         #: When a broker was heard again after it had been silent for too long.
         self._doubted_s: dict[int, float] = {}
-        self._throttle: Throttle[int] = Throttle(throttle_max_ms, metrics.throttle_time_ms, self._loop.time)
+        self._throttle: Throttle[int] = Throttle(
+            min(throttle_max_ms, READ_PAUSE_MAX_MS), metrics.throttle_time_ms, self._loop.time
+        )
         brokers.on_change(self._on_leaders_changed)
 
     async def query(self, partition: int, which: int) -> int | None:

@@ -269,6 +269,20 @@ async def test_a_broker_that_answers_an_error_is_left_alone_as_long_as_it_reques
     assert loop.time() - began_s >= 5
 
 
+@pytest.mark.virtual_time
+async def test_a_pause_without_end_keeps_a_broker_from_being_fetched_from_for_seconds_only(
+    tail: Fetcher, silent_brokers: FakeBrokers
+) -> None:
+    loop = asyncio.get_running_loop()
+    tail.follow(0, 3, 5)
+    await silent_brokers.wait_requests(1)
+    silent_brokers.answers.append(lambda _: (2**31 - 1).to_bytes(4, "big") + fetched([])[4:])
+    began_s = loop.time()
+    silent_brokers.answer_one()
+    await silent_brokers.wait_requests(2)
+    assert loop.time() - began_s == pytest.approx(10, abs=1)
+
+
 async def test_while_a_broker_wants_a_pause_it_is_sent_nothing_and_the_rest_of_the_node_goes_on(
     tail: Fetcher, silent_brokers: FakeBrokers, reports: Reports
 ) -> None:

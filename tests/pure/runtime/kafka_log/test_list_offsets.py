@@ -354,6 +354,21 @@ async def test_a_broker_that_requests_a_pause_is_queried_when_it_is_over(
 
 
 @pytest.mark.virtual_time
+async def test_a_pause_without_end_keeps_a_broker_from_being_queried_for_seconds_only(
+    offsets: OffsetQueries, brokers: FakeBrokers, reports: Reports
+) -> None:
+    began_s = asyncio.get_running_loop().time()
+    brokers.answers.append(lambda _: (2**31 - 1).to_bytes(4, "big") + answer({0: 4})[4:])
+    brokers.always = lambda _: answer({0: 5})
+    brokers.release_answers()
+    offsets.want_latest(1, [0])
+    await wait_until(lambda: len(reports) == 1)
+    offsets.want_latest(2, [0])
+    await wait_until(lambda: len(reports) == 2)
+    assert asyncio.get_running_loop().time() - began_s == pytest.approx(10, abs=1)
+
+
+@pytest.mark.virtual_time
 async def test_a_broker_that_leads_nothing_any_more_when_its_pause_is_over_is_not_queried(
     offsets: OffsetQueries, brokers: FakeBrokers, reports: Reports
 ) -> None:
