@@ -345,9 +345,8 @@ class CoordinatorRuntime:
 
     def log_start_found(self, partition: int, instance: int, log_start_offset: int | None) -> None:
         """See `LogListener.log_start_found`."""
-        self._while_loading(
-            partition, instance, "log start found", lambda load, now_ms: load.log_start_found(log_start_offset, now_ms)
-        )
+        found = self.partitions[partition]
+        self._handle(found, "log start found", found.log_start_found, instance, log_start_offset)
 
     def latest_offsets(self, round_number: int, offsets: dict[int, int | None]) -> None:
         """See `LogListener.latest_offsets`."""

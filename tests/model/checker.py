@@ -251,6 +251,8 @@ SCOPES = {
     "wiped2": Scope(Left(take=2, write=1, refresh=2, name=2, wipe=2)),
     "wipedcut": Scope(Left(take=2, write=1, refresh=1, cold=1, name=1, prune=1, wipe=1)),
     "wipeddel": Scope(Left(take=2, write=1, delete=1, refresh=1, name=1, prune=1, wipe=1)),
+    "told": Scope(Left(take=2, write=1, refresh=1, cold=1, name=1, prune=1, told=1), warm=True),
+    "tolddel": Scope(Left(take=2, write=1, delete=1, refresh=1, name=1, prune=1, told=1), warm=True),
     "fellbackdel": Scope(Left(take=2, write=1, delete=1, refresh=1, name=1, prune=1, fallback=1)),
 }
 BIG = Scope(
@@ -275,7 +277,7 @@ BIG = Scope(
     lag=False,
     warm=True,
 )
-BIG_FALLBACK = replace(BIG, left=BIG.left._replace(name=8, fallback=4, wipe=2))
+BIG_FALLBACK = replace(BIG, left=BIG.left._replace(name=8, fallback=4, wipe=2, told=3))
 BIG_OWNERS = replace(BIG, left=BIG.left._replace(start=4, join=4, force=2, forget=1))
 MUTANTS = {
     "answer at append": (replace(REPAIRED, answer="append"), "fencing"),
@@ -311,6 +313,7 @@ MUTANTS = {
     "fell back: a cut is named too early": (replace(FALLBACK, naming="early"), "fellback"),
     "wiped: a log start is trusted": (REPAIRED, "wiped"),
     "wiped: a cut is named too early": (replace(FALLBACK, naming="early"), "wiped"),
+    "told: a log start is trusted": (REPAIRED, "told"),
     "wiped: nothing is written again": (replace(FALLBACK, rewrites=False), "wiped"),
 }
 #: Rules that are weaker and yet break nothing here.

@@ -35,6 +35,14 @@ class Model(Protocol):
                     yield f"n{i} checkpoint epoch {epoch + 1}", partial(self.take, w, i, epoch + 1, generation)
         if self.s.warm and n.st == "idle" and w.left.take:
             yield f"n{i} reads ahead", lambda: self.put(w, i, self.begin(w, n))
+        if w.left.told and n.st == "idle":
+            for x in range(w.hw + 1):
+                if x != w.start:
+                    told = self.begin(w, n)._replace(rd=self.at(x), pos=x)
+                    yield (
+                        f"n{i} reads ahead, told that the log starts at {x}",
+                        partial(self.put, spend(w, "told"), i, told),
+                    )
         if n.st in ("scan", "start") or (n.st in ("read", "active") and (n.pos < w.hw or n.pos < w.start)):
             what = {"scan": f"snapshot {n.scan}", "start": f"log start {w.start}"}.get(n.st, f"the log to {w.hw}")
             yield f"n{i} reads {what}", partial(self.advance, w, i)

@@ -20,6 +20,8 @@ COMPLETE = [
     (FALLBACK, "fellback2", 62_849),
     (FALLBACK, "fellbackdel", 53_137),
     (FALLBACK, "wiped", 179_497),
+    (FALLBACK, "told", 164_922),
+    (FALLBACK, "tolddel", 218_812),
 ]
 
 #: What each mutant breaks.
@@ -55,6 +57,7 @@ BREAKS = {
     "fell back: records below the cut count": "I7",
     "fell back: the state below the cut is kept": "I5",
     "fell back: a cut is named too early": "I6",
+    "told: a log start is trusted": "I7",
     "wiped: a log start is trusted": "I7",
     "wiped: a cut is named too early": "I6",
     "wiped: nothing is written again": "I9",

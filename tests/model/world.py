@@ -89,6 +89,7 @@ class Left(NamedTuple):
     prune: int = 0
     name: int = 0  # a refresh of the owner that names the cut it will ask for
     wipe: int = 0  # another program deletes records, whoever needs them
+    told: int = 0  # a broker tells a load a log start that is none
     fallback: int = 0  # the log start falls back behind a cut, because a broker that is lost had not written it down
     drop: int = 0  # an append that never lands while later ones of its producer do
     job: int = 0

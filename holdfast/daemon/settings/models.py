@@ -127,7 +127,8 @@ class LoadSettings(Component):
     retry_backoff_max_ms: int = time_ms(30_000, "Longest such pause. At least retry_backoff_ms.")
     alarm_backoff_ms: int = time_ms(
         5 * MINUTE_MS,
-        "Pause after an alarm before the log partition is looked at again, which reads its whole log; "
+        "Pause after an alarm before the log partition is looked at again, which reads its whole log; the first alarm in a row is "
+        "looked at again after retry_backoff_ms, because one wrong answer of a broker may have been all of it; "
         "`holdfast partitions accept` or `take` looks at once.",
     )
     when_superseded: Literal["exit", "wait"] = setting(

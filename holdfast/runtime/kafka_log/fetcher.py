@@ -222,7 +222,9 @@ class Fetcher:
                 return  # another program deleted what was acknowledged; the next fetch begins behind it
             self._fail(partition, fetch, _read_error(fetched, fetch.offset, self._brokers.topic, self._brokers.who()))
             return
-        if fetched.log_start_offset > fetch.log_start_offset and fetch.end_offset is None:
+        # No log starts above what all replicas have, so a broker that says it does is not believed.
+        is_moved = fetch.log_start_offset != fetched.log_start_offset <= fetched.high_watermark
+        if is_moved and fetch.end_offset is None:
             fetch.log_start_offset = fetched.log_start_offset
             self._listener().log_start_moved(partition, fetch.instance, fetched.log_start_offset)
         if fetch.awaits_confirmation(fetched.log_start_offset):

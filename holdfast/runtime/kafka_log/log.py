@@ -206,7 +206,7 @@ class KafkaLog:
                 remedy = acl_remedy(error_code, "Delete", f"topic {config.topic}", config.connection.who())
                 problem = f"the broker answered {name_and_number(error_code)}{remedy}"
             else:
-                log_start_offset = found
+                log_start_offset = min(found, before_offset)  # whether others have deleted more, the tail sees
         self._listening().records_deleted(partition, log_start_offset, problem)
 
     # ---- offsets ---------------------------------------------------------------------------------------------------

@@ -8,7 +8,6 @@ Which state may follow which is the table in `runtime.partition.states`.
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from holdfast.backoff import Backoff
 from holdfast.records.checkpoint import Checkpoint
 from holdfast.runtime.effects import (
     DeleteRecords,
@@ -26,6 +25,7 @@ from holdfast.runtime.partition.load import BeginAtCut, BeginWithoutRestorePoint
 from holdfast.runtime.partition.ownership import Ownership
 from holdfast.runtime.partition.parking import Parking
 from holdfast.runtime.partition.reading import Reading
+from holdfast.runtime.partition.retries import Retries
 from holdfast.runtime.partition.serving import RepeatedLine, Serving
 from holdfast.runtime.partition.states import Closed, Failed, State, check_transition
 from holdfast.runtime.partition.tenancy import Tenancy
@@ -60,9 +60,7 @@ class Partition:
         self._ports = ports
         self._make_machine = make_machine
         self._outbox = outbox
-        #: Between loads that fail or lose, and between those that end with an alarm.
-        self._backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms, ports.jitter)
-        self._alarm_backoff = Backoff(config.alarm_backoff_ms, config.alarm_backoff_ms, ports.jitter)
+        self._retries = Retries(config, ports.jitter)
         self._too_large = RepeatedLine()
 
     def set_unloaded_reason(self, why: str | None) -> None:
@@ -102,8 +100,9 @@ class Partition:
         if self.state is State.CLOSED:
             self.phase = Closed(None)
             return
-        owner_epoch = self.ownership.position.owner_epoch
-        self._note("debug", "unload_accepted", generation_before=before, owner_epoch=owner_epoch)
+        self._note(
+            "debug", "unload_accepted", generation_before=before, owner_epoch=self.ownership.position.owner_epoch
+        )
         self._close("unloaded", NotCoordinator("the log partition was unloaded here"), None)
 
     def take(self, now_ms: int) -> None:
@@ -152,11 +151,11 @@ class Partition:
 
     def fail(self, error: Exception, now_ms: int) -> None:
         """Enter FAILED: memory and log may disagree; load again from scratch after a back-off."""
-        self.is_alarmed = is_alarm = isinstance(error, Alarm)
+        was_alarmed, self.is_alarmed = self.is_alarmed, isinstance(error, Alarm)
         if error is not self._ports.trust.alarm:  # which has one line of its own, for all partitions
-            self._note("error", "log_partition_failed", error=str(error), is_alarm=is_alarm)
+            self._note("error", "log_partition_failed", error=str(error), is_alarm=self.is_alarmed)
         outcome = NotCoordinator(f"the log partition failed here: {error}")
-        pause_ms = (self._alarm_backoff if is_alarm else self._backoff).next_pause_ms()
+        pause_ms = self._retries.pause_ms(is_alarm=self.is_alarmed, is_second=was_alarmed)
         self._stop(State.FAILED, Failed(now_ms + pause_ms), str(error), outcome)
 
     # ---- the log ---------------------------------------------------------------------------------------------------
@@ -205,21 +204,25 @@ class Partition:
 
     def read_index_found(self, round_number: int, offset: int) -> None:
         """Learn the read index of all answers that requested it in this round or before."""
-        phase = self.phase
-        if isinstance(phase, Serving):
-            phase.read_index_found(round_number, offset)
+        if isinstance(self.phase, Serving):
+            self.phase.read_index_found(round_number, offset)
 
     def records_deleted(self, log_start_offset: int) -> None:
         """Learn the new log start."""
         self.reading.records_deleted(log_start_offset)
 
+    def log_start_found(self, instance: int, log_start_offset: int | None, now_ms: int) -> None:
+        """Learn where the log starts, which was queried."""
+        if isinstance(self.phase, Serving) and instance == self.reading.instance:
+            self.phase.log_start_found(log_start_offset)
+        self.while_loading(instance, lambda load, now_ms: load.log_start_found(log_start_offset, now_ms), now_ms)
+
     # ---- the node --------------------------------------------------------------------------------------------------
 
     def while_loading(self, instance: int, handle: Callable[[Load, int], Step | None], now_ms: int) -> None:
         """Let the load handle an event of a reading, if it goes on, and carry out what follows."""
-        phase = self.phase
-        if isinstance(phase, Load) and instance == self.reading.instance:
-            self._follow(handle(phase, now_ms), now_ms)
+        if isinstance(self.phase, Load) and instance == self.reading.instance:
+            self._follow(handle(self.phase, now_ms), now_ms)
 
     def new_metadata_image(self, image: object) -> None:
         """Hand a newer image to a machine that serves; others get the newest when they are loaded."""
@@ -248,8 +251,7 @@ class Partition:
 
         With a cut offset it says that all that is needed lies at that offset or behind it, and is nothing to cut to itself.
         """
-        phase = self.phase
-        return isinstance(phase, Serving) and phase.refresh(cut_offset)
+        return isinstance(self.phase, Serving) and self.phase.refresh(cut_offset)
 
     def delete_records(self, before_offset: int) -> None:
         """Cut the log below one of our own checkpoints that was read back; only an owner does."""
@@ -326,7 +328,7 @@ class Partition:
         if reading.restored_from_offset >= 0:
             restored["restored_from_offset"] = reading.restored_from_offset
             self._outbox.effects.append(RestorePointJudged(self.index, reading.restored_from_offset, ""))
-        self._backoff.reset()
+        self._retries.on_served()
         self._note(
             "debug",
             "log_partition_loaded",
@@ -358,7 +360,7 @@ class Partition:
         # A node that is superseded for good writes one line about all of its log partitions together.
         level = "warning" if is_ours_to_take else "debug"
         self._note(level, "ownership_lost", winner=winner.node_id, owner_epoch=winner.owner_epoch, offset=offset)
-        retry_at_ms = now_ms + self._backoff.next_pause_ms() if is_ours_to_take else None
+        retry_at_ms = now_ms + self._retries.pause_ms() if is_ours_to_take else None
         self._close(text, NotCoordinator(text), retry_at_ms)
         if not is_ours_to_take:
             self._outbox.effects.append(Superseded(self.index, winner, offset))

@@ -51,6 +51,11 @@ class Reading:
         """Learn where the log starts, whoever deleted what lay below."""
         self.log_start_seen = max(self.log_start_seen, log_start_offset)
 
+    @property
+    def log_start_claimed(self) -> int:
+        """The highest that was heard of."""
+        return max(self.log_start, self.log_start_seen)
+
     def records_deleted(self, log_start_offset: int) -> None:
         """Move the log start up."""
         self.log_start = max(self.log_start, log_start_offset)
@@ -71,7 +76,11 @@ class Reading:
 
         What an owner names has its replacement in the log, so a log that starts there, or below, is whole for every load.
         """
-        return self.log_start > max(self.whole_from, self.cut_offset, self.ownership.cut_offset)
+        return self.would_miss_records(self.log_start)
+
+    def would_miss_records(self, log_start: int) -> bool:
+        """Tell the same of a log that starts elsewhere."""
+        return log_start > max(self.whole_from, self.cut_offset, self.ownership.cut_offset)
 
     def _count_what_is_cut(self) -> None:
         if self.log_start == self.checkpoint_offset:

@@ -12,7 +12,7 @@ from typing import Any, Final, final
 from holdfast.records.checkpoint import CHECKPOINT_KEY
 from holdfast.records.fencing import make_position
 from holdfast.records.header import encode_header
-from holdfast.runtime.effects import Note, Outbox
+from holdfast.runtime.effects import Note, Outbox, QueryLogStart
 from holdfast.runtime.errors import (
     AppendRefused,
     CoordinatorError,
@@ -29,6 +29,8 @@ from holdfast.runtime.partition.tenancy import Tenancy
 from holdfast.runtime.settings import Ports
 from holdfast.runtime.state_machine import Operation, StateMachine
 
+#: As long as records seem to be missing, the log start is queried so often: it may have been one wrong answer.
+_LOG_START_QUERY_MS: Final = 10_000
 #: A line that any caller can cause is written at most so often.
 _REPEATED_LINE_MS: Final = 60_000
 
@@ -78,6 +80,12 @@ class Serving:
         self._ownership = reading.ownership
         self._too_large = too_large
         self._is_missing_records = False
+        #: When the log start is queried next, if records seem to be missing.
+        self._log_start_due_ms = 0
+        #: What was claimed when it was queried last.
+        self._log_start_doubted = -1
+        #: How often in a row an answer said that none are missing.
+        self._contradictions = 0
         reading.serve()
 
     # ---- the log ---------------------------------------------------------------------------------------------------
@@ -217,23 +225,52 @@ class Serving:
 
         Without the first, appends lost without a word would wait for ever where nothing more may be parked behind them.
         """
-        self._look_for_missing_records()
+        self._look_for_missing_records(now_ms)
         limit_ms = self._tenancy.config.append_stall_ms
         if self.parking.stalled_ms(now_ms) < limit_ms:
             return None
         return Fail(OutcomeUnknown(f"an append was neither read back nor reported for {limit_ms} ms"))
 
-    def _look_for_missing_records(self) -> None:
+    def _look_for_missing_records(self, now_ms: int) -> None:
+        """Take over where the tail saw the log start; where records would be missing, that is queried first, and then again and again."""
         reading = self._reading
-        if reading.log_start_seen > reading.log_start:
-            reading.records_deleted(reading.log_start_seen)
+        if not reading.would_miss_records(reading.log_start_claimed):
+            reading.records_deleted(reading.log_start_claimed)
+            self._contradictions = 0
+        elif now_ms >= self._log_start_due_ms:
+            self._log_start_due_ms = now_ms + _LOG_START_QUERY_MS
+            self._log_start_doubted = reading.log_start_claimed
+            self._outbox.effects.append(QueryLogStart(self._index, reading.instance))
+        self._tell_missing_records()
+
+    def log_start_found(self, log_start: int | None) -> None:
+        """Take a broker's answer for where the log starts; only what it says twice takes back what the tail saw.
+
+        Without an answer what the tail saw counts: to write again what is there costs little, and not to write it may cost the states.
+        """
+        reading = self._reading
+        if reading.log_start_claimed != self._log_start_doubted:  # it moved meanwhile, and the answer may be older
+            self._log_start_due_ms = 0
+        elif log_start is None or reading.would_miss_records(log_start):
+            self._contradictions = 0
+            reading.records_deleted(reading.log_start_claimed if log_start is None else log_start)
+        else:
+            self._contradictions += 1
+            self._log_start_due_ms = 0
+            if self._contradictions > 1:
+                reading.log_start = reading.log_start_seen = log_start
+        self._tell_missing_records()
+
+    def _tell_missing_records(self) -> None:
+        reading = self._reading
         if reading.is_missing_records() is self._is_missing_records:
             return
         self._is_missing_records = not self._is_missing_records
         if self._is_missing_records:
             self._note("warning", "log_records_deleted", {"log_start": reading.log_start})
         else:
-            self._note("info", "log_whole_again", {"log_start": reading.log_start, "whole_from": reading.cut_offset})
+            whole_from = max(reading.cut_offset, reading.whole_from)
+            self._note("info", "log_whole_again", {"log_start": reading.log_start, "whole_from": whole_from})
 
     def validate(self) -> None:
         """Check the invariants; cheap enough to run after each step of a test."""

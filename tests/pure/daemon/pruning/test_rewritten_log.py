@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -135,6 +136,79 @@ def test_a_log_start_of_an_earlier_reading_is_ignored(node: PrunedNode) -> None:
     node.runtime.log_start_moved(0, node.partition.reading.instance - 1, 5)
     node.tick(LOOKED_AT_TICKS)
     assert node.partition.log_start == 0
+
+
+# ---- one wrong answer -------------------------------------------------------------------------------------------------
+
+
+def claim(node: PrunedNode, log_start: int) -> None:
+    """Let a fetch of the tail name a log start that is none."""
+    node.runtime.log_start_moved(0, node.partition.reading.instance, log_start)
+
+
+def test_a_log_start_that_is_none_is_neither_told_nor_written_again(node: PrunedNode) -> None:
+    refreshes = node.refreshes
+    claim(node, 5)
+    node.tick(2 * LOOKED_AT_TICKS)
+    assert "log_records_deleted" not in node.notes
+    assert (node.partition.log_start, node.partition.reading.log_start_seen) == (0, 0)
+    assert node.refreshes == refreshes
+    delete_by_others(node, 3)
+    tick_a_round(node)
+    node.tick(LOOKED_AT_TICKS)
+    assert node.notes[-2:] == ["log_records_deleted", "log_whole_again"], "below the one that was none"
+
+
+def test_a_log_start_that_no_broker_takes_back_counts_until_one_does(
+    node: PrunedNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = node.states()
+    monkeypatch.setattr(node.log, "look_up_start", partial(node.log.look_up_start, is_known=False))
+    claim(node, 2**40)
+    node.tick(LOOKED_AT_TICKS)
+    assert node.notes[-1] == "log_records_deleted"
+    monkeypatch.undo()
+    node.tick(LOOKED_AT_TICKS + 10_000 // TICK_MS)
+    assert node.notes[-1] == "log_whole_again"
+    assert node.partition.log_start < 2**40
+    assert load_elsewhere(node).states() == before
+
+
+def test_one_answer_that_nothing_is_missing_takes_nothing_back(
+    node: PrunedNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    delete_by_others(node, 5)
+    asked: list[tuple[int, int]] = []
+    monkeypatch.setattr(node.log, "query_log_start", lambda *of: asked.append(of))
+    node.tick(LOOKED_AT_TICKS)
+    node.runtime.log_start_found(*asked[0], 0)
+    node.tick(LOOKED_AT_TICKS)
+    node.runtime.log_start_found(*asked[1], 5)
+    node.tick_only()
+    assert len(asked) == 2
+    assert node.notes[-1] == "log_records_deleted"
+
+
+def test_an_answer_to_a_question_before_the_log_start_moved_takes_nothing_back(
+    node: PrunedNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[tuple[int, int]] = []
+    monkeypatch.setattr(node.log, "query_log_start", lambda *of: asked.append(of))
+    claim(node, 3)
+    node.tick(LOOKED_AT_TICKS)
+    node.runtime.log_start_found(*asked[0], 0)
+    node.tick(LOOKED_AT_TICKS)
+    delete_by_others(node, 5)
+    node.runtime.log_start_found(*asked[1], 0)
+    assert node.partition.reading.log_start_claimed == 5
+    node.tick(LOOKED_AT_TICKS)
+    assert len(asked) == 3
+    node.runtime.log_start_found(*asked[2], 5)
+    node.tick_only()
+    assert node.notes[-1] == "log_records_deleted"
+
+
+# ---- when it is written ------------------------------------------------------------------------------------------------
 
 
 def test_it_is_written_without_waiting_for_the_next_look() -> None:

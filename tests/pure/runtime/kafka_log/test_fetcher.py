@@ -313,10 +313,20 @@ async def test_each_new_log_start_is_reported_once_before_the_records_that_came_
     await answer(silent_brokers, *(fetched([each]) for each in answers))
     assert reports.lines == [
         "0 instance 3: log starts at 4",
+        "0 instance 3: log starts at 2",
         "0 instance 3: log starts at 5",
         "0 instance 3: 5 a",
         "0 instance 3: stands at 6",
     ]
+
+
+async def test_a_log_start_above_the_high_watermark_is_not_believed(
+    tail: Fetcher, silent_brokers: FakeBrokers, reports: Reports
+) -> None:
+    tail.follow(0, 3, 5)
+    answers = [starting_at(4), starting_at(100), starting_at(2**63 - 1), starting_at(99)]
+    await answer(silent_brokers, *(fetched([each]) for each in answers))
+    assert reports.lines == ["0 instance 3: log starts at 4", "0 instance 3: log starts at 99"]
 
 
 async def test_a_load_is_told_where_the_log_started_when_it_began_and_nothing_else(

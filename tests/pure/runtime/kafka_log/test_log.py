@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from holdfast.kafka.protocol import requests
 from holdfast.kafka.protocol.api_keys import FETCH, LIST_OFFSETS, METADATA, PRODUCE
 from holdfast.runtime.kafka_log.log import KafkaLog
 from tests.pure.kafka.brokers.fake_brokers import batch
@@ -384,6 +385,18 @@ async def test_records_are_deleted_at_the_leader_and_the_new_start_is_reported(
     log.query_log_start(1, 1)
     await wait_until(lambda: len(reports.lines) == 2)
     assert reports.lines[1] == "1 instance 1: log start 30"
+    await log.close(1)
+
+
+async def test_a_broker_that_claims_to_have_deleted_more_than_it_was_asked_to_is_not_believed(
+    cluster: FakeCluster, reports: Listener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = make_log(cluster)
+    await log.start(reports)
+    monkeypatch.setattr(requests, "decode_deleted", lambda _: (0, 2**40))
+    log.delete_records(1, 30)
+    await wait_until(lambda: bool(reports.lines))
+    assert reports.lines == ["1: log starts at 30, as asked"]
     await log.close(1)
 
 
