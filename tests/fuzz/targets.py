@@ -9,16 +9,6 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, NamedTuple
 
-from kio.schema.describe_groups.v6.response import DescribeGroupsResponse
-from kio.schema.find_coordinator.v6.response import FindCoordinatorResponse
-from kio.schema.join_group.v9.response import JoinGroupResponse
-from kio.schema.list_groups.v5.response import ListGroupsResponse
-from kio.schema.list_offsets.v5.response import ListOffsetsResponse
-from kio.schema.metadata.v12.response import MetadataResponse
-from kio.schema.offset_fetch.v8.response import OffsetFetchResponse
-from kio.schema.share_group_describe.v1.response import ShareGroupDescribeResponse
-from kio.schema.sync_group.v5.response import SyncGroupResponse
-
 from holdfast.api import admin, share_state, state_requests, state_responses
 from holdfast.api.results import PATIENT_CALLER
 from holdfast.daemon.internal_errors import InternalErrors
@@ -34,9 +24,6 @@ from holdfast.daemon.server.wire.connection import Connection
 from holdfast.daemon.server.wire.requests import Request, Violation
 from holdfast.daemon.settings.components.listener import LimitSettings
 from holdfast.kafka.decompression import decompress
-from holdfast.kafka.errors import UnreadableAnswer
-from holdfast.kafka.exchange import from_bytes
-from holdfast.kafka.protocol import requests
 from holdfast.kafka.protocol.primitives import MalformedBody
 from holdfast.kafka.protocol.sasl_calls import SASL_AUTHENTICATE, SASL_HANDSHAKE, encode_handshake
 from holdfast.kafka.protocol.scram import SCRAM_SHA_256, Keys
@@ -48,7 +35,7 @@ from holdfast.records.header import decode_header
 from holdfast.records.keys import parse_key
 from holdfast.records.snapshot_store import entries
 from holdfast.runtime.kafka_log import record_batches
-from tests.fuzz import seeds
+from tests.fuzz import brokers, seeds
 from tests.world.identity.access import OPEN
 from tests.world.serving import FakeCluster, FakeService
 
@@ -227,27 +214,5 @@ TARGETS: dict[str, Target] = {
     "coordinator key": Target(lambda data: parse_key(data.decode("utf-8", "replace")), (InvalidKey,), seeds.keys),
     "member metadata": Target(decode_metadata, (MalformedBody,), seeds.member_metadata),
     "assignment": Target(decode_assignment, (MalformedBody,), seeds.assignments),
-    **{
-        f"broker's {name}": Target(partial(requests.read_answer, decode), (UnreadableAnswer,), lambda: [bytes(64)])
-        for name, decode in (
-            ("Produce", requests.decode_produced),
-            ("Fetch", requests.decode_fetched),
-            ("ListOffsets", requests.decode_offsets),
-            ("DeleteRecords", requests.decode_deleted),
-        )
-    },
-    **{
-        f"broker's {response.__name__}": Target(partial(from_bytes, response), (UnreadableAnswer,), lambda: [bytes(64)])
-        for response in (
-            MetadataResponse,
-            FindCoordinatorResponse,
-            JoinGroupResponse,
-            SyncGroupResponse,
-            ListOffsetsResponse,
-            ListGroupsResponse,
-            DescribeGroupsResponse,
-            OffsetFetchResponse,
-            ShareGroupDescribeResponse,
-        )
-    },
+    **{f"broker's {name}": Target(each.read, brokers.REFUSALS, each.seeds) for name, each in brokers.answers().items()},
 }
