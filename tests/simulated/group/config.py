@@ -96,6 +96,8 @@ class ConfigReader:
         self._end = 0
         self._has_caught_up = False
         self._times_made = -1
+        #: In which of the logs what it goes by was read; -1: it has read none yet.
+        self.made = -1
         self._unread_since_ms = 0
         self.follower = ConfigFollower(self, self, BYTES_MAX)
         self.follower.begin()
@@ -133,7 +135,7 @@ class ConfigReader:
         while 0 <= self._position < log.end:
             self._read(log)
         if self._position >= self._end and not self._has_caught_up:
-            self._has_caught_up = True
+            self._has_caught_up, self.made = True, self._times_made
             self.follower.caught_up(PARTITION, self._instance, self._position)
         self._check(log)
         return True

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from holdfast.daemon.membership.division.assignment import Assignment, AssignmentError, decode_assignment
 from holdfast.daemon.membership.division.metadata import EAGER
@@ -32,6 +32,16 @@ REJOIN_MAX_MS = 5_000
 BEGIN_MAX_MS = 2_500
 #: In which an assignment that was not taken over is delivered again, by a process that runs.
 REDELIVERY_MS = 3_000
+
+
+class SeenAtJoin(NamedTuple):
+    """What a member had seen when it sent a JoinGroup."""
+
+    #: The highest ownership generation.
+    generation: int
+    config_offset: int
+    #: In which of the logs under the name of the config topic that offset lies; -1: it had read none.
+    config_made: int
 
 
 class MemberWatch:
@@ -103,7 +113,8 @@ class MemberWatch:
             self._fail(Invariant.NO_HOT_REJOIN, f"sends more than {JOINS_PER_S_MAX} JoinGroups in a second")
         self._joins_ms.append(now_ms)
         self._has_wish = False
-        member.world.seen_at_join[request.protocols] = (self.generation_seen, member.config.offset)
+        config = member.config
+        member.world.seen_at_join[request.protocols] = SeenAtJoin(self.generation_seen, config.offset, config.made)
         is_eager = self._protocol == EAGER and self._assigned is not None and not self._has_failed
         if is_eager and self._begun:
             self._fail(Invariant.EAGER_GIVES_UP_FIRST, f"joins while it holds {sorted(self._begun)}")

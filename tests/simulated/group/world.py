@@ -18,6 +18,7 @@ from tests.simulated.group.group import Group
 from tests.simulated.group.member import GroupMember
 from tests.simulated.group.network import Network
 from tests.simulated.group.node import GROUP_ID, GroupNode
+from tests.simulated.group.watch import SeenAtJoin
 from tests.simulated.memory_log import MemoryTopic
 from tests.simulated.parts.node import Node
 from tests.simulated.parts.world import MESSAGE_BYTES_MAX, World
@@ -43,8 +44,8 @@ class GroupWorld(World):
         self.brokers = GroupBrokers(random, self.clock_ms, self.handed_in)
         #: The membership of each node's newest process, by name.
         self.members: dict[str, GroupMember] = {}
-        #: By what a JoinGroup says: the highest ownership generation that its member had seen, and its config offset.
-        self.seen_at_join: dict[tuple[tuple[str, bytes], ...], tuple[int, int]] = {}
+        #: By what a JoinGroup says.
+        self.seen_at_join: dict[tuple[tuple[str, bytes], ...], SeenAtJoin] = {}
         #: Who has sent a JoinGroup that reached a broker after the next process of that name had begun.
         self.late_joins: set[str] = set()
         self.config = ConfigLog(random)
@@ -145,7 +146,8 @@ class GroupWorld(World):
             violate(Invariant.ASSIGNED_ONCE, f"assignments of {sorted(found)} for members {sorted(group.places)}")
         seen = [self.seen_at_join[place.protocols] for place in group.places.values()]
         # What a member has read of a topic that was deleted since counts for nothing.
-        config_offset = min(max(offset for _, offset in seen), self.config.end - 1)
+        of_this_topic = [each.config_offset for each in seen if each.config_made == self.config.times_made]
+        config_offset = max(of_this_topic, default=-1)
         if any(each.error is AssignmentError.CONFIG_MISMATCH for each in found.values()):
             self.count("config mismatch")
             if any(any(each.work) or each.map.members for each in found.values()):
@@ -157,7 +159,7 @@ class GroupWorld(World):
             violate(Invariant.ASSIGNED_ONCE, f"members are given different maps: {found}")
         if any(each.config_offset < config_offset for each in found.values()):
             violate(Invariant.BEHIND_WAITS, f"assigned for less of the config topic than {config_offset}: {found}")
-        generation_seen = max(generation for generation, _ in seen)
+        generation_seen = max(each.generation for each in seen)
         if divided.generation <= generation_seen:
             text = f"{divided.generation} is handed out, and a member has seen {generation_seen}"
             violate(Invariant.GENERATIONS_RISE, text)
