@@ -43,8 +43,9 @@ class MemberSettings(Component):
         "How long the group waits for each node to join again when it rebalances. At least session.timeout.ms.",
         kafka="rebalance.timeout.ms",
     )
+    # A cut after which the group hears one more heartbeat costs clients a session and two of these.
     heartbeat_interval_ms: int = time_ms(
-        3_000,
+        1_000,
         "How often a node is heard of by its group, and learns that it rebalances. Below a third of session.timeout.ms.",
         kafka="heartbeat.interval.ms",
     )
