@@ -178,6 +178,7 @@ endure: $(NEEDS)
 	$(PYTEST) tests/pure tests/vectors
 	$(MAKE) BUILD=$(BUILD) TESTS=tests/pure stalled
 	KILLS=20 JOB_KILLS=10 DAEMON_KILLS=5 PAUSE_MS=0 $(RUN) -m pytest --capture=no $(KILLING)
+	CUTS=all $(RUN) -m pytest --capture=no tests/real/membership/test_cut_links.py
 	MOVES=5 PAUSE_MS=0 $(RUN) -m pytest --capture=no tests/real/log/test_leader_moves.py
 	SPARK_WORKERS=2 $(RUN) -m pytest tests/real/job/test_standalone_spark.py
 	HISTORY_LONG=1 $(RUN) -m pytest tests/real/job/test_job_failures.py

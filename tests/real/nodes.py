@@ -53,8 +53,8 @@ class NodeProcess:
         self, bootstrap_servers: str, state_topic: str, directory: Path, program: Sequence[str], **settings: object
     ) -> None:
         self._program = program
-        self.address = f"{HOST}:{choose_ports(1)[0].broker}"
-        self._log_file = directory / f"node-{self.address.rpartition(':')[2]}.log"
+        self.address = str(settings.get("listen") or f"{HOST}:{choose_ports(1)[0].broker}")
+        self._log_file = directory / f"node-{self.address.replace(':', '-')}.log"
         self._settings = {
             "kafka.bootstrap.servers": bootstrap_servers,
             "listen": self.address,
