@@ -22,12 +22,12 @@ from pyspark.sql import functions as f
 
 from holdfast.compaction.config import CompactionConfig
 from holdfast.compaction.errors import LogReplaced, TopicRecreated
-from holdfast.compaction.history import schema
 from holdfast.compaction.history.coverage import Stretch
 from holdfast.compaction.history.writer import HistoryWriter
 from holdfast.compaction.report import BatchReport, PartitionReport
 from holdfast.compaction.spark.fold_processor import (
     ENTRY,
+    HISTORY,
     LAST_READ,
     MANIFEST,
     REPORT,
@@ -216,8 +216,7 @@ class Sink:
             return 0
         if not folded.stretches:
             return 0
-        changes = batch.where(f.col("kind").isin(*schema.KINDS))
-        return self._history_writer.write(changes, batch_id, folded.totals["history_rows"], folded.stretches)
+        return self._history_writer.write(_packed_rows(batch, folded), batch_id, folded.stretches)
 
     def _report(
         self, batch_id: int, folded: _Folded, manifest_count: int, history_rows: int, timings: _Timings
@@ -270,6 +269,14 @@ class Sink:
             next_offset=report.next_offset,
             share_partitions_without_base=report.waiting_count,
         )
+
+
+def _packed_rows(batch: DataFrame, folded: _Folded) -> Iterator[tuple[int, bytes]]:
+    """Yield the rows of the history of each log partition, packed, and hold those of one Spark partition at a time."""
+    if folded.totals["history_rows"]:
+        packed = batch.where(f.col("kind") == HISTORY).select("log_partition", "value")
+        for row in packed.toLocalIterator():
+            yield row.log_partition, bytes(row.value)
 
 
 def _fold(batch: DataFrame) -> _Folded:

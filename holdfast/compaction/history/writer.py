@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Final
 from uuid import uuid4
 
 import structlog
-from pyspark.sql import DataFrame, Observation, SparkSession, Window
+from pyspark.sql import SparkSession, Window
 from pyspark.sql import functions as f
 
 from holdfast.compaction.errors import OTHER_JOB, CompactionError, DamagedFile, cure_of_own
-from holdfast.compaction.history import schema
+from holdfast.compaction.history import rows, schema
 from holdfast.compaction.history.coverage import Coverage, CoverageGap, Interval, Stretch
 from holdfast.compaction.history.covered_files import CoveredFiles
 from holdfast.compaction.history.joining import JoinedDay, Joiner, JoinFailed, unfinished_batches
@@ -21,11 +21,8 @@ from holdfast.compaction.spark.failures import SPARK_ERRORS, reason
 from holdfast.compaction.spark.files import Directory
 from holdfast.records.keys import format_topic_id
 
-#: Rows in a file, roughly: a batch of fewer is one file per day.
-_ROWS_PER_FILE: Final = 250_000
 _JOB_FILE: Final = "history.json"
 _COLUMNS: Final = ", ".join(f"{name} {kind}" for name, kind in schema.COLUMNS.items())
-_INTERVAL_COLUMNS: Final = "known_partition int, first_offset bigint, last_offset bigint"
 #: Of the rows that two jobs may have written, readers take any, and so does a join.
 _IDENTITY: Final = ("log_partition", "offset", "kind")
 #: Changes of one share partition side by side, so that a question about it reads a part of the file, and the file is small.
@@ -89,13 +86,12 @@ class HistoryWriter:
         if self._coverage.begin_at(starts):
             self._covered_files.write(f"{self._job}-begins-{self._run}", self._coverage.covered)
 
-    def write(self, changes: DataFrame, batch_id: int, row_count: int, read: Mapping[int, Sequence[Stretch]]) -> int:
+    def write(self, changes: Iterable[tuple[int, bytes]], batch_id: int, read: Mapping[int, Sequence[Stretch]]) -> int:
         """Write what the history does not have of a batch, and the gaps in front of it; returns how many rows were added.
 
         Args:
-            changes: rows of `schema.COLUMNS`.
+            changes: rows of a log partition and its number, as `rows.pack` makes them.
             batch_id: number of the batch.
-            row_count: how many rows there are, roughly.
             read: offsets that the batch read, by log partition.
 
         Raises:
@@ -110,27 +106,34 @@ class HistoryWriter:
         name = f"{self._job}-{batch_id}-{self._run}"
         # A job that runs beside this one may have written what this one has not read.
         self._coverage.raise_to(self._covered_files.read() or {})
-        gaps = self._coverage.gaps(read)
         beside = f"_{name}"
-        added = Observation()
-        if row_count or gaps:
-            rows = self._without(changes.select(*schema.COLUMNS), self._coverage.known(read))
-            if gaps:
-                rows = rows.union(self._spark.createDataFrame([_gap_row(gap) for gap in gaps], _COLUMNS))
-            rows = rows.withColumn("day", f.to_date(f.timestamp_millis("timestamp_ms")))
-            rows = rows.observe(added, f.count(f.lit(1)).alias("rows"))
-            # Changes and gaps of a log partition are in one file, so that nobody sees the changes after a gap without it.
-            files = 1 if gaps else max(1, row_count // _ROWS_PER_FILE)
-            rows.coalesce(files).write.partitionBy("day").parquet(f"{self._root.path}/{beside}")
-            for day in self._root.directories(beside):
-                self._move_files(f"{beside}/{day}", day, name)
+        with rows.DayFiles(lambda day: self._root.create(f"{beside}/{day}/{name}{schema.ENDING}")) as files:
+            added = self._add_rows(files, changes, read)
+        for day in files.days:
+            self._move_files(f"{beside}/{day}", day, name)
         self._coverage.add(read)
         self._covered_files.write(name, self._coverage.covered)
         # Until here the directory beside marks which rows belong to a batch that is not covered.
         for left in (*self._left, beside):
             self._root.remove(left)
         self._left = []
-        return int(added.get["rows"]) if row_count or gaps else 0
+        return added
+
+    def _add_rows(
+        self, files: rows.DayFiles, changes: Iterable[tuple[int, bytes]], read: Mapping[int, Sequence[Stretch]]
+    ) -> int:
+        """Add the gaps in front of a batch, and what the history does not have of it; returns how many rows were added."""
+        # Changes and gaps of a log partition are in one file, so that nobody sees the changes after a gap without it.
+        gaps = [_gap_row(gap) for gap in self._coverage.gaps(read)]
+        added = len(gaps)
+        if gaps:
+            files.add(rows.make_rows(dict(zip(schema.COLUMNS, zip(*gaps, strict=True), strict=True))))
+        known = self._coverage.known(read)
+        for log_partition, packed in changes:
+            found = rows.without(rows.unpack(packed), [each for each in known if each.log_partition == log_partition])
+            files.add(found)
+            added += len(found)
+        return added
 
     def join_files(self, is_end: bool) -> bool:
         """Join some small files of a day; returns whether there may be more to join.
@@ -160,9 +163,9 @@ class HistoryWriter:
         """Write the rows of some files, each once, as one file in a new directory."""
         # A property of Spark's that lets it pass over a file must not lose the rows of one.
         reader = self._spark.read.option("ignoreMissingFiles", "false").option("ignoreCorruptFiles", "false")
-        rows = reader.schema(_COLUMNS).parquet(*paths).select(*schema.COLUMNS)
+        found = reader.schema(_COLUMNS).parquet(*paths).select(*schema.COLUMNS)
         # One task joins, so batches have the other processors.
-        once = rows.coalesce(1).dropDuplicates(list(_IDENTITY)).sortWithinPartitions(*_JOINED_ORDER)
+        once = found.coalesce(1).dropDuplicates(list(_IDENTITY)).sortWithinPartitions(*_JOINED_ORDER)
         writer = once.write.option("maxRecordsPerFile", 0).option("parquet.block.size", _JOINED_BLOCK_BYTES)
         writer.parquet(target)
 
@@ -188,15 +191,6 @@ class HistoryWriter:
     def _days(self) -> list[str]:
         return [name for name in self._root.directories() if name.startswith(schema.DAY)]
 
-    def _without(self, rows: DataFrame, known: Sequence[Interval]) -> DataFrame:
-        if not known:
-            return rows
-        intervals = self._spark.createDataFrame(known, _INTERVAL_COLUMNS)
-        is_known = (f.col("log_partition") == f.col("known_partition")) & f.col("offset").between(
-            f.col("first_offset"), f.col("last_offset")
-        )
-        return rows.join(f.broadcast(intervals), is_known, "left_anti")
-
     def _former_name(self) -> str | None:
         """Return the name that the query had before a restart, None if it has not written yet.
 
@@ -218,8 +212,8 @@ class HistoryWriter:
         if not self._days():
             return {}
         batch = f.regexp_extract("_metadata.file_name", f"(.*)-[0-9]+[.]{schema.ENDING.removeprefix('.')}", 1)
-        rows = self._spark.read.parquet(self._root.path).where(~batch.isin(list(unfinished)))
-        newest = rows.groupBy("log_partition").agg(f.max("offset").alias("offset"))
+        changes = self._spark.read.parquet(self._root.path).where(~batch.isin(list(unfinished)))
+        newest = changes.groupBy("log_partition").agg(f.max("offset").alias("offset"))
         return {row.log_partition: row.offset + 1 for row in newest.collect()}
 
     def _find_unfinished(self, unfinished: Collection[str], covered: Mapping[int, int]) -> list[Interval]:
@@ -235,11 +229,11 @@ class HistoryWriter:
         ]
         if not placed:
             return []
-        rows = self._spark.read.parquet(*(f"{self._root.path}/{path}" for path in placed))
-        rows = rows.where(f.col("kind") != schema.GAP).select("log_partition", "offset").distinct()
+        changes = self._spark.read.parquet(*(f"{self._root.path}/{path}" for path in placed))
+        changes = changes.where(f.col("kind") != schema.GAP).select("log_partition", "offset").distinct()
         # In a run of offsets without a hole, all differ from their rank by the same number.
         rank = f.row_number().over(Window.partitionBy("log_partition").orderBy("offset"))
-        runs = rows.withColumn("run", f.col("offset") - rank).groupBy("log_partition", "run")
+        runs = changes.withColumn("run", f.col("offset") - rank).groupBy("log_partition", "run")
         found = runs.agg(f.min("offset").alias("first_offset"), f.max("offset").alias("last_offset")).collect()
         return [
             Interval(row.log_partition, row.first_offset, row.last_offset)

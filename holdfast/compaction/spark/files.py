@@ -110,6 +110,10 @@ class Directory:
         finally:
             stream.close()
 
+    def create(self, name: str) -> JavaFile:
+        """Open a file that is not there yet, for bytes to be written one after the other; a reader may see a part of it."""
+        return JavaFile(self._files.create(self._path(name), False))
+
     def write_text(self, name: str, text: str) -> None:
         """Write a file that is not there yet; it appears whole or not at all.
 
@@ -140,6 +144,28 @@ class Directory:
 
     def _path(self, name: str) -> Any:  # noqa: ANN401  # an object of the JVM
         return self._jvm.org.apache.hadoop.fs.Path(f"{self.path}/{name}" if name else self.path)
+
+
+class JavaFile:
+    """A file of Hadoop's that is being written, with the calls of one of Python's that Arrow makes."""
+
+    def __init__(self, stream: Any) -> None:  # noqa: ANN401  # an object of the JVM
+        self._stream = stream
+        self.closed = False
+
+    def write(self, data: bytes) -> int:
+        """Write all of it, which is a call of Java."""
+        self._stream.write(bytearray(data))
+        return len(data)
+
+    def flush(self) -> None:
+        """Do nothing: only a file that is closed is used."""
+
+    def close(self) -> None:
+        """Write what Hadoop still holds; a second time does nothing."""
+        if not self.closed:
+            self.closed = True
+            self._stream.close()
 
 
 def _is_a(error: Py4JJavaError, name: str) -> bool:

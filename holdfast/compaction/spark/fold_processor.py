@@ -19,7 +19,7 @@ from pyspark.sql.streaming.stateful_processor import (
     TimerValues,
     ValueState,
 )
-from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, StructField, StructType
+from pyspark.sql.types import BinaryType, IntegerType, StringType, StructField, StructType
 
 from holdfast.compaction.history import schema
 from holdfast.compaction.history.coverage import Stretch, find_stretches
@@ -32,15 +32,24 @@ from holdfast.records.snapshot_store.last_read import LastRead
 
 if TYPE_CHECKING:
     import pandas as pd
+    import pyarrow as pa  # type: ignore[import-untyped]
 
 #: What the processor takes in; `header` is the value of `hf`.
 INPUT_COLUMNS: Final = ("log_partition", "offset", "timestamp_ms", "key", "value", "header")
 
-_SPARK_TYPES: Final = {"int": IntegerType(), "bigint": LongType(), "string": StringType(), "binary": BinaryType()}
-#: What the processor gives out: rows of the history, and of the other kinds, which use some of the same columns.
-OUTPUT: Final = StructType([StructField(name, _SPARK_TYPES[kind]) for name, kind in schema.COLUMNS.items()])
+#: What the processor gives out.
+OUTPUT: Final = StructType(
+    [
+        StructField("log_partition", IntegerType()),
+        StructField("kind", StringType()),
+        StructField("key", BinaryType()),
+        StructField("value", BinaryType()),
+    ]
+)
 
-#: Kinds of rows beside those of the history: key and value to be written to the snapshot topic.
+#: Kinds of what it gives out: rows of the history, as `rows.pack` makes them.
+HISTORY: Final = "history"
+#: Key and value to be written to the snapshot topic.
 ENTRY: Final = "entry"
 MANIFEST: Final = "manifest"
 #: One per log partition and batch; the value is the JSON of a `PartitionReport`, of `TOTALS`, `STRETCHES` and `LAST_READ`.
@@ -177,7 +186,7 @@ class FoldingProcessor(StatefulProcessor):
             self._memory.update((encode_memory(memory),))
         bytes_in = sum(map(len, filter(None, (*keys, *values))))
         output.add_report(memory, folded, offsets, bytes_in, stretches, last_read, is_new=found is None)
-        yield from output.frames()
+        yield output.frame()
 
 
 class _Buckets:
@@ -198,12 +207,11 @@ class _Buckets:
 
 
 class _Output:
-    """Rows of `OUTPUT`: those of the history as columns, for they are many, and the others one by one."""
+    """Rows of `OUTPUT`."""
 
     def __init__(self, log_partition: int) -> None:
         self._log_partition = log_partition
         self._rows: list[tuple[object, ...]] = []
-        self._history: pd.DataFrame | None = None
         self._bytes_out = 0
 
     def add_snapshots(self, folded: Folded) -> None:
@@ -213,8 +221,11 @@ class _Output:
             self._add(MANIFEST, *folded.manifest)
 
     def add_history(self, folded: Folded, frame: pd.DataFrame) -> None:
+        from holdfast.compaction.history.rows import pack
+
         if folded.changes:
-            self._history = history_columns(self._log_partition, frame.take(folded.changes))
+            for packed in pack(history_rows(self._log_partition, frame.take(folded.changes))):
+                self._rows.append((self._log_partition, HISTORY, None, packed))
 
     def add_report(
         self,
@@ -250,20 +261,18 @@ class _Output:
         }
         self._add(REPORT, None, json.dumps(report).encode())
 
-    def frames(self) -> Iterator[pd.DataFrame]:
+    def frame(self) -> pd.DataFrame:
         import pandas as pd
 
-        if self._history is not None:
-            yield self._history
-        yield pd.DataFrame.from_records(self._rows, columns=OUTPUT.names)
+        return pd.DataFrame.from_records(self._rows, columns=OUTPUT.names)
 
     def _add(self, kind: str, key: bytes | None, value: bytes) -> None:
         self._bytes_out += len(key or b"") + len(value)
-        self._rows.append((self._log_partition, -1, -1, -1, -1, kind, None, None, -1, key, value))
+        self._rows.append((self._log_partition, kind, key, value))
 
 
-def history_columns(log_partition: int, changes: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows of the history for records that count and are about a share partition, as columns of `OUTPUT`.
+def history_rows(log_partition: int, changes: pd.DataFrame) -> pa.Table:
+    """Return the rows of the history for records that count and are about a share partition.
 
     What lies in a key is decoded once for each key, and the headers all together.
 
@@ -273,9 +282,13 @@ def history_columns(log_partition: int, changes: pd.DataFrame) -> pd.DataFrame:
     """
     import numpy as np
     import pandas as pd
+    import pyarrow as pa
+
+    from holdfast.compaction.history.rows import make_rows
 
     headers = np.frombuffer(b"".join(changes["header"]), _HEADER_FIELDS)
-    codes, keys = pd.factorize(changes["key"])
+    numbers, keys = pd.factorize(changes["key"])
+    codes = pa.array(numbers)
     share_keys = [decode_key(key) for key in keys]
     kinds = [_HISTORY_KINDS[kind] for kind in map(peek_kind, changes["key"], changes["value"])]
     columns = {
@@ -285,10 +298,10 @@ def history_columns(log_partition: int, changes: pd.DataFrame) -> pd.DataFrame:
         "owner_epoch": headers["owner_epoch"].astype(np.int32),
         "sequence": headers["sequence"].astype(np.int64),
         "kind": kinds,
-        "group_id": np.array([key.group_id for key in share_keys], object)[codes],
-        "topic_id": np.array([format_topic_id(key.topic_id) for key in share_keys], object)[codes],
-        "partition": np.array([key.partition for key in share_keys], np.int32)[codes],
-        "key": changes["key"].to_numpy(),
+        "group_id": pa.array([key.group_id for key in share_keys], pa.string()).take(codes),
+        "topic_id": pa.array([format_topic_id(key.topic_id) for key in share_keys], pa.string()).take(codes),
+        "partition": pa.array([key.partition for key in share_keys], pa.int32()).take(codes),
+        "key": pa.array(keys, pa.binary()).take(codes),
         "value": changes["value"].to_numpy(),
     }
-    return pd.DataFrame(columns, copy=False)
+    return make_rows(columns)

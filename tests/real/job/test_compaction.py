@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -14,11 +14,12 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from pyspark.sql import DataFrame
+from pyspark.sql import SparkSession
 
 from holdfast.compaction import sink
 from holdfast.compaction.errors import CompactionError
 from holdfast.compaction.group import topics_of
+from holdfast.compaction.history.rows import unpack
 from holdfast.compaction.history.schema import GAP
 from holdfast.compaction.history.writer import HistoryWriter
 from holdfast.compaction.job import run
@@ -313,15 +314,16 @@ def test_two_jobs_agree_and_one_leaves_out_of_the_history_what_the_other_wrote_s
     write = HistoryWriter.write
     twins: list[HistoryWriter] = []
 
-    def write_twice(writer: HistoryWriter, changes: DataFrame, *batch: Any) -> int:
-        spark = changes.sparkSession
+    def write_twice(writer: HistoryWriter, changes: Iterable[tuple[int, bytes]], *batch: Any) -> int:
+        spark = SparkSession.active()
         if not twins:
             twins.append(
                 HistoryWriter(spark, logs.config.history_dir, state_topic_id, Directory(spark, str(tmp_path / "twin")))
             )
-        added = write(writer, changes, *batch)
-        assert added == changes.count() > 0
-        assert write(twins[0], changes, *batch) == 0
+        twice = list(changes)
+        added = write(writer, twice, *batch)
+        assert added == sum(len(unpack(packed)) for _, packed in twice) > 0
+        assert write(twins[0], twice, *batch) == 0
         return added
 
     logs.grow(40)

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import signal
+import subprocess
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -13,17 +17,25 @@ import pytest
 pytest.importorskip("pyspark")
 
 from holdfast.compaction.history import schema
+from holdfast.compaction.history.joining import Joiner
 from holdfast.compaction.spark.files import Directory
 from holdfast.console.sources.history_files import HistoryDirectory, HistoryFiles
 from holdfast.console.sources.history_states import KeyFilter, LogChange
 from tests.real.job.folded_logs import FoldedLogs
+from tests.real.job.killed_join import STEPS, Step, command
 from tests.real.job.test_compaction import assert_as_loaded, assert_history_holds_each_change_once
+from tests.real.job.test_job_failures import long_form
+from tests.real.job.test_supervised_job import processes_of
 from tests.real.shared_kafka import NewTopicFactory
+from tests.waiting import SPARK_PATIENCE_S, block_until
 
 pytestmark = [
     pytest.mark.real,
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning", "ignore::ResourceWarning"),
 ]
+
+#: Where the rows of some files are there twice, and those of others once.
+WORST = Step("remove", schema.DAY, 1)
 
 
 class KilledHere(BaseException):
@@ -112,6 +124,47 @@ def test_a_job_that_dies_in_any_step_of_a_join_loses_nothing_and_the_next_one_fi
         assert_as_loaded(logs)
         assert_history_holds_each_change_once(logs)
         assert_days_that_are_over_are_joined(logs)
+
+
+def rows_of(logs: FoldedLogs) -> list[tuple[object, ...]]:
+    """Return what a reader finds in the history, each row once, in order."""
+    rows = {
+        (number, row["offset"], row["kind"]): tuple(row.items())
+        for number, rows in logs.history().items()
+        for row in rows
+    }
+    return [rows[place] for place in sorted(rows)]
+
+
+@pytest.mark.parametrize(
+    "step", [pytest.param(step, marks=() if step == WORST else long_form) for step in STEPS], ids=str
+)
+def test_a_process_that_is_killed_in_a_step_of_a_join_leaves_every_row_and_the_next_one_finishes_it(
+    logs: FoldedLogs, monkeypatch: pytest.MonkeyPatch, step: Step
+) -> None:
+    logs.grow(120)
+    with monkeypatch.context() as patch:
+        patch.setattr(Joiner, "step", lambda _: False)
+        logs.fold()
+    before, files = rows_of(logs), files_by_day(logs)
+    assert all(len(names) > 1 for names in files.values())
+
+    process = subprocess.Popen(command(logs.config, step), start_new_session=True)
+    try:
+        block_until(lambda: process.poll() is not None, "the end of the job", SPARK_PATIENCE_S)
+        assert process.returncode == -signal.SIGKILL
+        block_until(lambda: not processes_of(process.pid), "the end of its Java")
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+    assert rows_of(logs) == before
+    (place,) = Path(logs.config.history_dir).glob("state_topic_id=*")
+    assert list(place.glob(f"{schema.JOINING}*")), "it died in a join"
+
+    logs.fold()
+    assert rows_of(logs) == before
+    assert_history_holds_each_change_once(logs)
+    assert_days_that_are_over_are_joined(logs)
 
 
 def test_batches_with_a_directory_of_their_own_are_moved_into_their_days_and_joined(logs: FoldedLogs) -> None:
