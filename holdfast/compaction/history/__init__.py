@@ -1,7 +1,7 @@
 """The history: Parquet files of every record that counted.
 
 - `schema`: columns, kinds and directories;
-- `writer`: writes a batch;
+- `writer`: writes a batch; `rows`: its rows, packed and as Parquet;
 - `joining`: puts one file in the place of many;
 - `coverage`, `covered_files`: up to which offset the history tells everything, and where it has gaps.
 """

@@ -65,7 +65,7 @@ def assert_days_that_are_over_are_joined(logs: FoldedLogs) -> None:
     assert [len(names) for names in closed] == [1, 1]
     assert not any(name.startswith("joined") for name in today)
     (place,) = Path(logs.config.history_dir).glob("state_topic_id=*")
-    assert [path.name for path in place.glob("_*")] == ["_covered"]
+    assert [path.name for path in place.glob("_*") if path.is_dir()] == ["_covered"]
 
 
 def test_each_change_is_there_once_whatever_comes_after_a_day_was_joined(logs: FoldedLogs) -> None:
@@ -146,8 +146,9 @@ def test_a_process_that_is_killed_in_a_step_of_a_join_leaves_every_row_and_the_n
     with monkeypatch.context() as patch:
         patch.setattr(Joiner, "step", lambda _: False)
         logs.fold()
-    before, files = rows_of(logs), files_by_day(logs)
-    assert all(len(names) > 1 for names in files.values())
+    before = rows_of(logs)
+    *closed, _ = files_by_day(logs).values()
+    assert all(len(names) > 1 for names in closed)
 
     process = subprocess.Popen(command(logs.config, step), start_new_session=True)
     try:
