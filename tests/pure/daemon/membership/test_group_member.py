@@ -149,7 +149,7 @@ async def test_what_is_out_of_reach_is_not_served_and_told_to_the_group_once_it_
     # Two thirds of a session of 10 s.
     assert ([member.serves(task) for task in range(4)], member._is_alarmed(2)) == ([True, True, False, True], True)
     assert (noted, told) == ([frozenset({2})], []), "a member that begins to join sends no heartbeats"
-    heard.heartbeat_age_s = 3.0
+    heard.heartbeat_age_s = 2.0  # two intervals of heartbeats
     member._look_at_reach()
     member._look_at_reach()
     assert told == [frozenset({2})]

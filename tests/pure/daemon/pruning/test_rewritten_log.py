@@ -223,8 +223,12 @@ def test_it_is_written_without_waiting_for_the_next_look() -> None:
 
 def test_two_rounds_for_it_have_a_pause_between_them(node: PrunedNode) -> None:
     delete_by_others(node, 5)
-    tick_a_round(node)
+    node.tick_until(WRITING)
+    node.settle()
+    node.tick(2)
     delete_by_others(node, len(node.topic.partitions[0].records))
+    node.tick_until(IDLE)
+    assert node.partition.reading.is_missing_records()
     ended_ms = node.process.clock()
     node.tick_until(REFRESHING)
     assert node.process.clock() - ended_ms >= REWRITE_PAUSE_MS
