@@ -8,8 +8,8 @@ from click import echo
 
 from holdfast.kafka.addresses import parse_address
 from holdfast.kafka.connection_options import ConnectionOptions
-from holdfast.runtime.membership import JoinedMember, MembershipSettings
-from holdfast.runtime.membership.kafka_group import Member
+from holdfast.membership import JoinedMember, MembershipSettings
+from holdfast.membership.kafka_group import Member
 
 
 class Worker:

@@ -41,7 +41,7 @@ from holdfast.kafka.protocol import requests, sasl_calls
 from holdfast.kafka.protocol.frames import read_response_header
 from holdfast.kafka.protocol.primitives import MalformedBody
 from holdfast.kafka.protocol.unknown_tags import shape_of
-from holdfast.runtime.membership.kafka_group.messages import from_message
+from holdfast.membership.kafka_group.messages import from_message
 
 #: What a caller takes for a failed request.
 REFUSALS: Final = (ConnectionFailed, MalformedBody)

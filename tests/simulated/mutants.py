@@ -48,7 +48,7 @@ KAFKA_LOG = ("holdfast.runtime.kafka_log", "holdfast.kafka")
 #: Modules that only lives of a group run.
 MEMBERSHIP = (
     "holdfast.backoff",
-    "holdfast.runtime.membership",
+    "holdfast.membership",
     "holdfast.daemon.membership",
     "holdfast.daemon.config_topic",
     "holdfast.daemon.partitions",

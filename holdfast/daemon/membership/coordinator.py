@@ -1,4 +1,4 @@
-"""What a node does as a member of its group: the protocol of nodes behind the callbacks of `runtime.membership`.
+"""What a node does as a member of its group: the protocol of nodes behind the callbacks of `membership`.
 
 Nothing here waits for a clock: what drives it (`membership.group_member`) calls `tick` and asks `take_rejoin`.
 
@@ -38,8 +38,8 @@ from holdfast.daemon.membership.rejoins import Rejoins
 from holdfast.daemon.partitions.description import describe_elsewhere
 from holdfast.daemon.server.cluster_view import Node
 from holdfast.kafka.addresses import format_address
+from holdfast.membership import JoinedMember
 from holdfast.metrics.instruments import Counter
-from holdfast.runtime.membership import JoinedMember
 
 _log = structlog.get_logger(__name__)
 
@@ -94,7 +94,7 @@ class GroupPlace(NamedTuple):
 
 
 class NodeCoordinator:
-    """The protocol of a node (`runtime.membership.Coordinator`)."""
+    """The protocol of a node (`membership.Coordinator`)."""
 
     protocol_type = PROTOCOL_TYPE
 
@@ -161,7 +161,7 @@ class NodeCoordinator:
         #: When what waits for absent nodes is divided, by the leader; None: nothing waits.
         self._delay_ends_ms: int | None = None
 
-    # ---- joining (runtime.membership.Coordinator) ------------------------------------------------------------------
+    # ---- joining (membership.Coordinator) ------------------------------------------------------------------
 
     def metadata(self) -> Sequence[tuple[str, bytes]]:
         """Return what this node says of itself under each protocol that it speaks, the best first."""

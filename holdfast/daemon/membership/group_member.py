@@ -39,10 +39,10 @@ from holdfast.daemon.settings.models import Settings
 from holdfast.kafka.addresses import format_address
 from holdfast.kafka.discovery.broker_links import broker_links
 from holdfast.kafka.discovery.groups import Groups
+from holdfast.membership import MemberClosed, MembershipError, MembershipFailed, MembershipSettings
+from holdfast.membership.kafka_group import Member
 from holdfast.metrics.registry import Registry
 from holdfast.runtime.deadlines import rest_tick_ms
-from holdfast.runtime.membership import MemberClosed, MembershipError, MembershipFailed, MembershipSettings
-from holdfast.runtime.membership.kafka_group import Member
 from holdfast.runtime.partition.states import State
 
 _log = structlog.get_logger(__name__)

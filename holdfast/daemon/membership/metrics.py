@@ -1,4 +1,4 @@
-"""What a node counts of its part in the group; joins and heartbeats are counted by `runtime.membership.metrics`."""
+"""What a node counts of its part in the group; joins and heartbeats are counted by `membership.metrics`."""
 
 from holdfast.daemon.membership.holdings import Holdings
 from holdfast.metrics.registry import Registry

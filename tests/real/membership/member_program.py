@@ -10,8 +10,8 @@ from typing import NoReturn
 
 from holdfast.kafka.addresses import parse_address
 from holdfast.kafka.connection_options import ConnectionOptions
-from holdfast.runtime.membership import JoinedMember, MembershipSettings
-from holdfast.runtime.membership.kafka_group import Member
+from holdfast.membership import JoinedMember, MembershipSettings
+from holdfast.membership.kafka_group import Member
 from tests.waiting import PATIENCE_MS, wait_until
 
 #: Longer than any test takes: only a member that leaves or is thrown out is gone.

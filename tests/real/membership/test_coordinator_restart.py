@@ -13,10 +13,10 @@ from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
 
 from holdfast.broker import EmbeddedKafka
 from holdfast.kafka.protocol.error_codes import ErrorCode
-from holdfast.runtime.membership import Generation, MembershipFailed
-from holdfast.runtime.membership.kafka_group import Member
-from holdfast.runtime.membership.kafka_group.group_link import GroupLink
-from holdfast.runtime.membership.requests import JoinGroup, Refused
+from holdfast.membership import Generation, MembershipFailed
+from holdfast.membership.kafka_group import Member
+from holdfast.membership.kafka_group.group_link import GroupLink
+from holdfast.membership.requests import JoinGroup, Refused
 from tests.real.membership.member_program import FOREVER_MS, Program, options, running, settings
 from tests.real.quick_java import QUICK_KAFKA
 from tests.waiting import PATIENCE_S

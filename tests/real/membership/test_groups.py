@@ -14,11 +14,11 @@ from uuid import uuid4
 import pytest
 
 from holdfast.kafka.protocol.error_codes import ErrorCode
-from holdfast.runtime.membership import Generation, MembershipFailed
-from holdfast.runtime.membership.kafka_group import Member
-from holdfast.runtime.membership.kafka_group.group_link import GroupLink
-from holdfast.runtime.membership.requests import Acknowledged, Heartbeat, JoinGroup, LeaveGroup, Refused, SyncGroup
-from holdfast.runtime.membership.states import State
+from holdfast.membership import Generation, MembershipFailed
+from holdfast.membership.kafka_group import Member
+from holdfast.membership.kafka_group.group_link import GroupLink
+from holdfast.membership.requests import Acknowledged, Heartbeat, JoinGroup, LeaveGroup, Refused, SyncGroup
+from holdfast.membership.states import State
 from tests.pure.docs.pages import ROOT
 from tests.real.membership.member_program import (
     FOREVER_MS,

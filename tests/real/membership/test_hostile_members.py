@@ -12,7 +12,7 @@ from holdfast.daemon.membership.division.metadata import PROTOCOL_TYPE, MemberMe
 from holdfast.daemon.membership.division.ownership_map import FormerOwner
 from holdfast.daemon.node_exit import NodeExit
 from holdfast.daemon.server.cluster_view import Node
-from holdfast.runtime.membership import JoinedMember
+from holdfast.membership import JoinedMember
 from tests.real.membership.member_program import Program, running
 from tests.real.membership.member_program import settings as group_settings
 from tests.real.membership.test_nodes import LOG_PARTITIONS, member_settings, tasks

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from random import Random
 
 from holdfast.kafka.protocol.error_codes import ErrorCode
-from holdfast.runtime.membership.requests import Refused
+from holdfast.membership.requests import Refused
 from tests.simulated.group.group import EMPTY, Enclosed, Group, Respond
 
 #: Their names as parties of the network.

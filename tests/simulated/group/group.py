@@ -10,8 +10,8 @@ from copy import copy
 from typing import NamedTuple
 
 from holdfast.kafka.protocol.error_codes import ErrorCode
-from holdfast.runtime.membership import JoinedMember, MembershipSettings
-from holdfast.runtime.membership.requests import (
+from holdfast.membership import JoinedMember, MembershipSettings
+from holdfast.membership.requests import (
     Acknowledged,
     Answer,
     Heartbeat,

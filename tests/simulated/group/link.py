@@ -8,8 +8,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from holdfast.kafka.protocol.error_codes import ErrorCode
-from holdfast.runtime.membership import MembershipSettings
-from holdfast.runtime.membership.requests import Answer, JoinGroup, Refused, Request, SyncGroup
+from holdfast.membership import MembershipSettings
+from holdfast.membership.requests import Answer, JoinGroup, Refused, Request, SyncGroup
 from tests.simulated.group.brokers import BROKERS
 from tests.simulated.group.group import Enclosed
 

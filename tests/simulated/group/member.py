@@ -20,9 +20,8 @@ from holdfast.daemon.membership.rejoins import Rejoins
 from holdfast.daemon.partitions.own_view import find_owner_epoch
 from holdfast.daemon.server.cluster_view import Node as Place
 from holdfast.daemon.topics.state_topic import StateTopic
-from holdfast.metrics.registry import Registry
-from holdfast.runtime.membership import CallbackFailed, MembershipSettings
-from holdfast.runtime.membership.effects import (
+from holdfast.membership import CallbackFailed, MembershipSettings
+from holdfast.membership.effects import (
     METHODS,
     Callback,
     Complete,
@@ -35,9 +34,10 @@ from holdfast.runtime.membership.effects import (
     Run,
     Send,
 )
-from holdfast.runtime.membership.lifecycle import MemberLifecycle
-from holdfast.runtime.membership.metrics import MembershipMetrics
-from holdfast.runtime.membership.requests import Answer, JoinGroup, Request
+from holdfast.membership.lifecycle import MemberLifecycle
+from holdfast.membership.metrics import MembershipMetrics
+from holdfast.membership.requests import Answer, JoinGroup, Request
+from holdfast.metrics.registry import Registry
 from tests.simulated.checks.invariants import Invariant, violate
 from tests.simulated.group.config import ConfigReader
 from tests.simulated.group.link import Link

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, NamedTuple
 from holdfast.daemon.membership.division.assignment import Assignment, AssignmentError, decode_assignment
 from holdfast.daemon.membership.division.metadata import EAGER
 from holdfast.kafka.protocol.error_codes import ErrorCode
-from holdfast.runtime.membership.effects import Callback, Complete, Effect, Lost, Note, Perform, Prepare
-from holdfast.runtime.membership.errors import MembershipFailed
-from holdfast.runtime.membership.requests import Answer, Heartbeat, Joined, JoinGroup, Refused, Request, Synced
-from holdfast.runtime.membership.states import State as MemberState
+from holdfast.membership.effects import Callback, Complete, Effect, Lost, Note, Perform, Prepare
+from holdfast.membership.errors import MembershipFailed
+from holdfast.membership.requests import Answer, Heartbeat, Joined, JoinGroup, Refused, Request, Synced
+from holdfast.membership.states import State as MemberState
 from holdfast.runtime.partition.states import State
 from tests.simulated.checks.invariants import Invariant, violate
 from tests.simulated.group.naming import NamingWatch

@@ -11,7 +11,7 @@ from holdfast.daemon.membership.division.bounds import NAME_CHARACTERS_MAX
 from holdfast.daemon.membership.division.leader import Meeting
 from holdfast.daemon.membership.division.metadata import MemberMetadata, decode_metadata
 from holdfast.kafka.protocol.primitives import MalformedBody
-from holdfast.runtime.membership import JoinedMember
+from holdfast.membership import JoinedMember
 
 _log = structlog.get_logger(__name__)
 

@@ -5,7 +5,7 @@ from typing import Final, Literal, Self
 from pydantic import model_validator
 
 from holdfast.daemon.settings.declarations import MINUTE_MS, Component, count, setting, time_ms
-from holdfast.runtime.membership.settings import HEARTBEATS_PER_SESSION
+from holdfast.membership.settings import HEARTBEATS_PER_SESSION
 
 #: What a group is called by the state topic of its nodes.
 _GROUP_PREFIX: Final = "holdfast-"

@@ -21,9 +21,9 @@ from holdfast.daemon.server.other_nodes import NodeSilent, OtherNodes
 from holdfast.daemon.settings.file_env_flags import load_settings
 from holdfast.daemon.topics.state_topic import StateTopic
 from holdfast.kafka.connection_options import ConnectionOptions
+from holdfast.membership import MemberClosed
 from holdfast.metrics.instruments import Counter
 from holdfast.metrics.registry import Registry
-from holdfast.runtime.membership import MemberClosed
 from holdfast.runtime.partition.states import State
 from tests.pure.daemon.membership.world import Config
 from tests.waiting import in_patience

@@ -15,8 +15,8 @@ from holdfast.daemon.membership.rebalance_watch import RebalanceWatch
 from holdfast.daemon.membership.rejoins import Rejoins
 from holdfast.daemon.server.cluster_view import Node
 from holdfast.daemon.topics.state_topic import StateTopic
+from holdfast.membership import JoinedMember
 from holdfast.metrics.instruments import Counter
-from holdfast.runtime.membership import JoinedMember
 
 PARTITIONS = 4
 HANDOVER_MS = 5_000

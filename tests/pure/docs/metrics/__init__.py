@@ -17,9 +17,9 @@ from holdfast.daemon.settings.components.listener import LimitSettings
 from holdfast.daemon.share.metrics import ShareMetrics
 from holdfast.daemon.snapshots.job_metrics import JobMetrics
 from holdfast.daemon.snapshots.metrics import SnapshotMetrics
+from holdfast.membership.metrics import MembershipMetrics
 from holdfast.metrics.instruments import Counter
 from holdfast.metrics.registry import Registry
-from holdfast.runtime.membership.metrics import MembershipMetrics
 from holdfast.runtime.metrics import RuntimeMetrics
 from tests.pure.compaction.reports import batch
 from tests.pure.daemon.membership.world import Clock, Member

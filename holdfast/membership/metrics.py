@@ -6,8 +6,8 @@ Source: Apache Kafka `AbstractCoordinator.GroupCoordinatorMetrics`, for the name
 from collections.abc import Callable
 from typing import final
 
+from holdfast.membership.rejoin import RejoinCause
 from holdfast.metrics.registry import Registry
-from holdfast.runtime.membership.rejoin import RejoinCause
 
 
 @final

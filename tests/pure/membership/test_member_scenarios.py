@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.pure.runtime.membership.world import World
+from tests.pure.membership.world import World
 from tests.pure.runtime.text_scenarios import check, titles_in
 
 ALL = titles_in(sorted((Path(__file__).parent / "scenarios").glob("*.txt")))

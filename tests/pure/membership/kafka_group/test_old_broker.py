@@ -6,9 +6,9 @@ import pytest
 
 from holdfast.kafka.connection_options import ConnectionOptions
 from holdfast.kafka.protocol.error_codes import ErrorCode
-from holdfast.runtime.membership import MembershipFailed
-from holdfast.runtime.membership.kafka_group import Member
-from tests.pure.runtime.membership.kafka_group.test_member import SETTINGS, Program
+from holdfast.membership import MembershipFailed
+from holdfast.membership.kafka_group import Member
+from tests.pure.membership.kafka_group.test_member import SETTINGS, Program
 from tests.waiting import PATIENCE_MS, in_patience
 from tests.world.old_broker import FIND_COORDINATOR, old_broker
 

@@ -3,6 +3,6 @@
 `member` is the event loop around the pure member; `group_link` finds the coordinator and connects; `messages` are the bytes' side.
 """
 
-from holdfast.runtime.membership.kafka_group.member import Member
+from holdfast.membership.kafka_group.member import Member
 
 __all__ = ["Member"]

@@ -11,9 +11,9 @@ from typing import final
 
 from holdfast.backoff import Backoff
 from holdfast.kafka.protocol.error_codes import error_name
-from holdfast.runtime.membership.callbacks import Callbacks
-from holdfast.runtime.membership.checks import check_assignments, check_protocols
-from holdfast.runtime.membership.effects import (
+from holdfast.membership.callbacks import Callbacks
+from holdfast.membership.checks import check_assignments, check_protocols
+from holdfast.membership.effects import (
     METHODS,
     Callback,
     Complete,
@@ -27,7 +27,7 @@ from holdfast.runtime.membership.effects import (
     Report,
     Send,
 )
-from holdfast.runtime.membership.errors import (
+from holdfast.membership.errors import (
     AT_ONCE,
     CallbackFailed,
     InvalidAssignment,
@@ -36,10 +36,10 @@ from holdfast.runtime.membership.errors import (
     Reaction,
     reaction_to,
 )
-from holdfast.runtime.membership.generation import NO_ID, Generation
-from holdfast.runtime.membership.metrics import MembershipMetrics
-from holdfast.runtime.membership.rejoin import Rejoin, RejoinCause
-from holdfast.runtime.membership.requests import (
+from holdfast.membership.generation import NO_ID, Generation
+from holdfast.membership.metrics import MembershipMetrics
+from holdfast.membership.rejoin import Rejoin, RejoinCause
+from holdfast.membership.requests import (
     Answer,
     Heartbeat,
     Joined,
@@ -50,9 +50,9 @@ from holdfast.runtime.membership.requests import (
     Synced,
     SyncGroup,
 )
-from holdfast.runtime.membership.session import Session
-from holdfast.runtime.membership.settings import MembershipSettings
-from holdfast.runtime.membership.states import Assigned, State, check_transition
+from holdfast.membership.session import Session
+from holdfast.membership.settings import MembershipSettings
+from holdfast.membership.states import Assigned, State, check_transition
 
 
 @final

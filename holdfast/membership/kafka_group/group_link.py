@@ -19,10 +19,10 @@ from holdfast.kafka.discovery.links import OTHER_SERVER_AFTER_MS
 from holdfast.kafka.errors import ConnectionFailed, VersionUnsupported
 from holdfast.kafka.exchange import exchange, to_ms
 from holdfast.kafka.protocol.error_codes import ErrorCode
+from holdfast.membership.kafka_group.messages import from_message, to_message
+from holdfast.membership.requests import Answer, JoinGroup, Refused, Request, SyncGroup
+from holdfast.membership.settings import HEARTBEATS_PER_SESSION, MembershipSettings
 from holdfast.metrics.instruments import Counter
-from holdfast.runtime.membership.kafka_group.messages import from_message, to_message
-from holdfast.runtime.membership.requests import Answer, JoinGroup, Refused, Request, SyncGroup
-from holdfast.runtime.membership.settings import HEARTBEATS_PER_SESSION, MembershipSettings
 
 #: What the group coordinator keeps until others have come.
 _HELD: Final = (JoinGroup, SyncGroup)

@@ -3,8 +3,8 @@
 from collections import deque
 from typing import NamedTuple, final
 
-from holdfast.runtime.membership.effects import Callback, Run
-from holdfast.runtime.membership.generation import Generation
+from holdfast.membership.effects import Callback, Run
+from holdfast.membership.generation import Generation
 
 
 class Ended(NamedTuple):

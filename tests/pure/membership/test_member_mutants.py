@@ -16,7 +16,7 @@ from tests.simulated.mutants import CRASHES, Mutant, _Finder, parse
 FOLDER = Path(__file__).parent
 MUTANTS = parse((FOLDER / "mutants.txt").read_text())
 #: Imported anew for each mutant.
-ANEW = ("holdfast.runtime.membership", "tests.pure.runtime.membership.world", "holdfast.backoff")
+ANEW = ("holdfast.membership", "tests.pure.membership.world", "holdfast.backoff")
 #: The file and the beginning of the title of the scenario that catches each.
 CAUGHT_BY = {
     "the late answer counts": ("lost", "a late answer of an earlier generation changes nothing: heartbeat"),

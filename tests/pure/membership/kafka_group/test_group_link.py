@@ -18,10 +18,10 @@ from holdfast.kafka.brokers.broker_connection import BrokerConnection
 from holdfast.kafka.connection_options import Address, ConnectionOptions
 from holdfast.kafka.errors import ConnectionFailed, VersionUnsupported
 from holdfast.kafka.protocol.error_codes import ErrorCode
+from holdfast.membership import Generation, MembershipSettings
+from holdfast.membership.kafka_group.group_link import GroupLink
+from holdfast.membership.requests import Acknowledged, Heartbeat, JoinGroup, Refused
 from holdfast.metrics.instruments import Counter
-from holdfast.runtime.membership import Generation, MembershipSettings
-from holdfast.runtime.membership.kafka_group.group_link import GroupLink
-from holdfast.runtime.membership.requests import Acknowledged, Heartbeat, JoinGroup, Refused
 from tests.pure.kafka.discovery import fake_servers
 from tests.waiting import in_patience, wait_until
 

@@ -5,8 +5,8 @@ Each request carries the generation that it was sent under, and is answered once
 
 from typing import NamedTuple
 
-from holdfast.runtime.membership.coordinator import JoinedMember
-from holdfast.runtime.membership.generation import Generation
+from holdfast.membership.coordinator import JoinedMember
+from holdfast.membership.generation import Generation
 
 
 class JoinGroup(NamedTuple):

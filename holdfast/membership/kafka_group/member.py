@@ -5,10 +5,9 @@ from collections.abc import Callable, Coroutine, Mapping
 from random import Random
 
 from holdfast.kafka.connection_options import ConnectionOptions
-from holdfast.metrics.registry import Registry
-from holdfast.runtime.membership.checks import check_protocol_type
-from holdfast.runtime.membership.coordinator import Coordinator, LeaveListener, LossListener
-from holdfast.runtime.membership.effects import (
+from holdfast.membership.checks import check_protocol_type
+from holdfast.membership.coordinator import Coordinator, LeaveListener, LossListener
+from holdfast.membership.effects import (
     METHODS,
     Callback,
     Complete,
@@ -22,14 +21,15 @@ from holdfast.runtime.membership.effects import (
     Run,
     Send,
 )
-from holdfast.runtime.membership.errors import CallbackFailed, MemberClosed
-from holdfast.runtime.membership.generation import Generation
-from holdfast.runtime.membership.kafka_group.group_link import GroupLink
-from holdfast.runtime.membership.lifecycle import MemberLifecycle
-from holdfast.runtime.membership.metrics import MembershipMetrics
-from holdfast.runtime.membership.requests import Request
-from holdfast.runtime.membership.settings import MembershipSettings
-from holdfast.runtime.membership.states import State
+from holdfast.membership.errors import CallbackFailed, MemberClosed
+from holdfast.membership.generation import Generation
+from holdfast.membership.kafka_group.group_link import GroupLink
+from holdfast.membership.lifecycle import MemberLifecycle
+from holdfast.membership.metrics import MembershipMetrics
+from holdfast.membership.requests import Request
+from holdfast.membership.settings import MembershipSettings
+from holdfast.membership.states import State
+from holdfast.metrics.registry import Registry
 
 #: Takes level, event and fields of a log line.
 NoteLine = Callable[[str, str, dict[str, object]], None]

@@ -18,9 +18,8 @@ import shlex
 from dataclasses import replace
 
 from holdfast.kafka.protocol.error_codes import ErrorCode
-from holdfast.metrics.registry import Registry
-from holdfast.runtime.membership import JoinedMember, MembershipSettings
-from holdfast.runtime.membership.effects import (
+from holdfast.membership import JoinedMember, MembershipSettings
+from holdfast.membership.effects import (
     METHODS,
     Callback,
     Effect,
@@ -30,9 +29,9 @@ from holdfast.runtime.membership.effects import (
     Run,
     Send,
 )
-from holdfast.runtime.membership.lifecycle import MemberLifecycle
-from holdfast.runtime.membership.metrics import MembershipMetrics
-from holdfast.runtime.membership.requests import (
+from holdfast.membership.lifecycle import MemberLifecycle
+from holdfast.membership.metrics import MembershipMetrics
+from holdfast.membership.requests import (
     Acknowledged,
     Answer,
     Heartbeat,
@@ -44,7 +43,8 @@ from holdfast.runtime.membership.requests import (
     Synced,
     SyncGroup,
 )
-from holdfast.runtime.membership.states import State
+from holdfast.membership.states import State
+from holdfast.metrics.registry import Registry
 
 SETTINGS = MembershipSettings(
     group_id="workers",

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from holdfast.runtime.membership.coordinator import JoinedMember
-from holdfast.runtime.membership.requests import Request
+from holdfast.membership.coordinator import JoinedMember
+from holdfast.membership.requests import Request
 
 
 class Prepare(NamedTuple):

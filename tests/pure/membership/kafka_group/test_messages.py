@@ -16,9 +16,9 @@ from kio.serial import entity_reader, entity_writer
 from kio.static.primitive import i32, i32Timedelta
 
 from holdfast.kafka.protocol.error_codes import ErrorCode
-from holdfast.runtime.membership import Generation, JoinedMember, MembershipSettings
-from holdfast.runtime.membership.kafka_group.messages import GroupResponse, from_message, to_message
-from holdfast.runtime.membership.requests import (
+from holdfast.membership import Generation, JoinedMember, MembershipSettings
+from holdfast.membership.kafka_group.messages import GroupResponse, from_message, to_message
+from holdfast.membership.requests import (
     Acknowledged,
     Answer,
     Heartbeat,

@@ -11,8 +11,7 @@ import pytest
 
 from holdfast.kafka.connection_options import ConnectionOptions
 from holdfast.kafka.protocol.error_codes import ErrorCode
-from holdfast.metrics.registry import Registry
-from holdfast.runtime.membership import (
+from holdfast.membership import (
     CallbackFailed,
     Generation,
     InvalidMetadata,
@@ -21,8 +20,8 @@ from holdfast.runtime.membership import (
     MembershipFailed,
     MembershipSettings,
 )
-from holdfast.runtime.membership.kafka_group import Member
-from holdfast.runtime.membership.requests import (
+from holdfast.membership.kafka_group import Member
+from holdfast.membership.requests import (
     Acknowledged,
     Answer,
     Heartbeat,
@@ -33,7 +32,8 @@ from holdfast.runtime.membership.requests import (
     Request,
     Synced,
 )
-from holdfast.runtime.membership.states import State
+from holdfast.membership.states import State
+from holdfast.metrics.registry import Registry
 from tests.waiting import PATIENCE_MS, in_patience, wait_until
 
 SETTINGS = MembershipSettings(

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.kafka.protocol.error_codes import ErrorCode
-from holdfast.runtime.membership import (
+from holdfast.membership import (
     Generation,
     InvalidAssignment,
     InvalidMetadata,
@@ -16,9 +16,9 @@ from holdfast.runtime.membership import (
     MembershipFailed,
     MembershipSettings,
 )
-from holdfast.runtime.membership.checks import check_assignments, check_protocol_type, check_protocols
-from holdfast.runtime.membership.errors import ADVICE, Reaction, reaction_to
-from holdfast.runtime.membership.states import TRANSITIONS, IllegalTransition, State, check_transition
+from holdfast.membership.checks import check_assignments, check_protocol_type, check_protocols
+from holdfast.membership.errors import ADVICE, Reaction, reaction_to
+from holdfast.membership.states import TRANSITIONS, IllegalTransition, State, check_transition
 from tests.pure.docs.pages import ROOT
 
 GROUP = {"group_id": "g"}

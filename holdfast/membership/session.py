@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import final
 
 from holdfast.backoff import Backoff
-from holdfast.runtime.membership.settings import MembershipSettings
+from holdfast.membership.settings import MembershipSettings
 
 
 @final

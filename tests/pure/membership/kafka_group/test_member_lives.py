@@ -11,9 +11,9 @@ import pytest
 
 from holdfast.kafka.connection_options import ConnectionOptions
 from holdfast.kafka.protocol.error_codes import ErrorCode
-from holdfast.runtime.membership import CallbackFailed, JoinedMember, MembershipSettings
-from holdfast.runtime.membership.kafka_group import Member
-from holdfast.runtime.membership.requests import Answer, JoinGroup, Refused, Request, SyncGroup
+from holdfast.membership import CallbackFailed, JoinedMember, MembershipSettings
+from holdfast.membership.kafka_group import Member
+from holdfast.membership.requests import Answer, JoinGroup, Refused, Request, SyncGroup
 from tests.simulated.group.group import STABLE, Enclosed, Group
 from tests.virtual_loop import VirtualLoop
 

@@ -19,8 +19,8 @@ from kio.schema.types import GroupId
 from kio.static.primitive import i32, i32Timedelta
 
 from holdfast.kafka.protocol.error_codes import ErrorCode
-from holdfast.runtime.membership.coordinator import JoinedMember
-from holdfast.runtime.membership.requests import (
+from holdfast.membership.coordinator import JoinedMember
+from holdfast.membership.requests import (
     Acknowledged,
     Answer,
     Heartbeat,
@@ -32,7 +32,7 @@ from holdfast.runtime.membership.requests import (
     Synced,
     SyncGroup,
 )
-from holdfast.runtime.membership.settings import MembershipSettings
+from holdfast.membership.settings import MembershipSettings
 
 #: The longest reason that a broker takes, in characters.
 _REASON_CHARS_MAX: Final = 255

@@ -14,8 +14,8 @@ Read in this order:
 All but `kafka_group` is synchronous and free of I/O, clock and randomness.
 """
 
-from holdfast.runtime.membership.coordinator import Coordinator, JoinedMember, LeaveListener, LossListener
-from holdfast.runtime.membership.errors import (
+from holdfast.membership.coordinator import Coordinator, JoinedMember, LeaveListener, LossListener
+from holdfast.membership.errors import (
     CallbackFailed,
     InvalidAssignment,
     InvalidMetadata,
@@ -23,8 +23,8 @@ from holdfast.runtime.membership.errors import (
     MembershipError,
     MembershipFailed,
 )
-from holdfast.runtime.membership.generation import Generation
-from holdfast.runtime.membership.settings import MembershipSettings
+from holdfast.membership.generation import Generation
+from holdfast.membership.settings import MembershipSettings
 
 __all__ = [
     "CallbackFailed",

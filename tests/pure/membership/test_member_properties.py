@@ -5,11 +5,11 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.runtime.membership.effects import Complete, LeavePrepare, Lost, Perform, Prepare, Run, Send
-from holdfast.runtime.membership.effects import Effect as MemberEffect
-from holdfast.runtime.membership.requests import Heartbeat, JoinGroup, LeaveGroup, Request, SyncGroup
-from holdfast.runtime.membership.states import State
-from tests.pure.runtime.membership.world import KINDS, World
+from holdfast.membership.effects import Complete, LeavePrepare, Lost, Perform, Prepare, Run, Send
+from holdfast.membership.effects import Effect as MemberEffect
+from holdfast.membership.requests import Heartbeat, JoinGroup, LeaveGroup, Request, SyncGroup
+from holdfast.membership.states import State
+from tests.pure.membership.world import KINDS, World
 
 #: Codes that pass; the final ones have tests of their own, and end everything.
 PASSING = (

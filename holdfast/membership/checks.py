@@ -3,8 +3,8 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from holdfast.runtime.membership.coordinator import JoinedMember
-from holdfast.runtime.membership.errors import InvalidAssignment, InvalidMetadata
+from holdfast.membership.coordinator import JoinedMember
+from holdfast.membership.errors import InvalidAssignment, InvalidMetadata
 
 
 def check_protocol_type(protocol_type: str) -> None:
