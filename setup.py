@@ -14,7 +14,15 @@ from setuptools import Extension, setup
 #: The rooms of each library, and single modules of others. What every request and every load goes through is compiled;
 #: the rest of the daemon runs seldom.
 COMPILED = {
-    "holdfast_records": ("kafka/protocol", "records", "records/codecs", "records/snapshot_store", "api"),
+    "holdfast_records": (
+        "kafka/protocol",
+        "records/errors.py",
+        "records/log",
+        "records/share",
+        "records/share/codecs",
+        "records/share/snapshot_store",
+        "api",
+    ),
     "holdfast_node": (
         "clock.py",
         "kafka/brokers",
@@ -36,7 +44,7 @@ INTERPRETED = {
     "holdfast/kafka/protocol/error_codes.py",  # an enum is a class of Python's either way
     "holdfast/kafka/protocol/sasl_calls.py",  # once per connection
     "holdfast/kafka/protocol/scram.py",
-    "holdfast/records/batches.py",  # mypyc has no subclass of tuple
+    "holdfast/records/share/batches.py",  # mypyc has no subclass of tuple
     "holdfast/runtime/build.py",  # tells how the others were built
     "holdfast/runtime/kafka_log/shell.py",  # starts and stops
     "holdfast/daemon/server/admin.py",  # seldom, from here on

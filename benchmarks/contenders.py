@@ -20,9 +20,9 @@ from benchmarks.share_state import Placement, anywhere
 from holdfast.broker import EmbeddedKafka
 from holdfast.broker.properties import is_free
 from holdfast.client import ClientError, ClientSettings, connect
-from holdfast.records.checkpoint import Checkpoint
-from holdfast.records.codecs.codec import Codec
-from holdfast.records.keys import SharePartitionKey, log_partition
+from holdfast.records.log.checkpoint import Checkpoint
+from holdfast.records.share.codecs.codec import Codec
+from holdfast.records.share.keys import SharePartitionKey, log_partition
 
 #: Partitions of either state topic: Kafka's default and ours.
 STATE_PARTITIONS: Final = 50

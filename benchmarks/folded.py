@@ -9,7 +9,7 @@ from confluent_kafka.cimpl import NewTopic
 from benchmarks.client import BenchmarkError, wait_until
 from benchmarks.cluster import topic_id_of
 from benchmarks.contenders import STATE_PARTITIONS, HoldfastNode, PartitionLoad
-from holdfast.records.snapshot_store.folding import NEW, Held, RawRecord, fold
+from holdfast.records.share.snapshot_store.folding import NEW, Held, RawRecord, fold
 
 _PREPARE_TIMEOUT_S: Final = 300.0
 _BATCH: Final = 10_000

@@ -22,7 +22,7 @@ from holdfast.api.results import PartitionRequest, ReadPartition, WritePartition
 from holdfast.api.share_state import READ, VERSIONS, WRITE
 from holdfast.api.state_requests import encode_request
 from holdfast.api.state_responses import decode_response
-from holdfast.records.batches import StateBatch
+from holdfast.records.share.batches import StateBatch
 
 #: Answers that were parsed and found right, per request; Kafka may order the partitions of an answer in several ways.
 _KNOWN_ANSWERS_MAX: Final = 1_000

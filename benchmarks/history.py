@@ -14,12 +14,12 @@ from confluent_kafka import Producer
 
 from benchmarks.client import BenchmarkError
 from benchmarks.share_state import LEADER_EPOCH, STATE_EPOCH, WrittenState
-from holdfast.records.batches import StateBatch
-from holdfast.records.checkpoint import CHECKPOINT_KEY, Checkpoint, encode_checkpoint
-from holdfast.records.codecs.codec import Codec, Kind, encode_key, value_encoder
-from holdfast.records.header import HEADER_NAME, encode_header
-from holdfast.records.keys import SharePartitionKey, log_partition
-from holdfast.records.values import Snapshot, Update
+from holdfast.records.log.checkpoint import CHECKPOINT_KEY, Checkpoint, encode_checkpoint
+from holdfast.records.log.header import HEADER_NAME, encode_header
+from holdfast.records.share.batches import StateBatch
+from holdfast.records.share.codecs.codec import Codec, Kind, encode_key, value_encoder
+from holdfast.records.share.keys import SharePartitionKey, log_partition
+from holdfast.records.share.values import Snapshot, Update
 
 #: Brokers accept a producer on an internal topic only under this client id, which is that of Kafka's own admin tools.
 INTERNAL_CLIENT_ID: Final = "__admin_client"

@@ -24,8 +24,8 @@ from holdfast.api.results import (
     SummaryResult,
 )
 from holdfast.api.share_state import INITIALIZE, READ, SUMMARY
-from holdfast.records.batches import ACKNOWLEDGED, AVAILABLE, StateBatch
-from holdfast.records.keys import SharePartitionKey, format_key
+from holdfast.records.share.batches import ACKNOWLEDGED, AVAILABLE, StateBatch
+from holdfast.records.share.keys import SharePartitionKey, format_key
 
 BATCH_SIZE: Final = 10
 WINDOW: Final = 3

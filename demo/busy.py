@@ -18,8 +18,8 @@ from holdfast.api.results import (
 )
 from holdfast.client import connect
 from holdfast.kafka.librdkafka import KafkaClients
-from holdfast.records.batches import ACKNOWLEDGED, AVAILABLE, StateBatch
-from holdfast.records.keys import SharePartitionKey, parse_topic_id
+from holdfast.records.share.batches import ACKNOWLEDGED, AVAILABLE, StateBatch
+from holdfast.records.share.keys import SharePartitionKey, parse_topic_id
 
 GROUPS: Final = 20
 PARTITIONS: Final = 100

@@ -12,7 +12,7 @@ from rich.table import Column, Table
 from demo.takeover import Takeover
 from demo.verdict import Check, LogContents
 from demo.worker import Ledger
-from holdfast.records.batches import ACKNOWLEDGED, ARCHIVED
+from holdfast.records.share.batches import ACKNOWLEDGED, ARCHIVED
 
 _LINES_PER_RUN: Final = 10
 

@@ -10,7 +10,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from demo.share_partition import Delivery
 from holdfast.kafka.librdkafka import KafkaClients
-from holdfast.records.batches import ACKNOWLEDGED, ARCHIVED
+from holdfast.records.share.batches import ACKNOWLEDGED, ARCHIVED
 
 #: A record that failed so often is archived, which is what Kafka's `group.share.delivery.count.limit` is for.
 DELIVERIES_MAX: Final = 5

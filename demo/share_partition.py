@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from itertools import count
 from typing import Final, NamedTuple
 
-from holdfast.records.batches import ACKNOWLEDGED, ARCHIVED, AVAILABLE, StateBatch
+from holdfast.records.share.batches import ACKNOWLEDGED, ARCHIVED, AVAILABLE, StateBatch
 
 #: Kafka's delivery state of a record that was given to a consumer; it is never persisted.
 ACQUIRED: Final = 1

@@ -10,7 +10,7 @@ from demo.daemon import LOG_PARTITIONS
 from demo.verdict import Check
 from demo.worker import GROUP, PATIENT
 from holdfast.client import connect
-from holdfast.records.keys import SharePartitionKey, log_partition
+from holdfast.records.share.keys import SharePartitionKey, log_partition
 
 
 class Takeover(NamedTuple):

@@ -9,8 +9,8 @@ from demo.share_partition import Delivery, by_offset
 from demo.worker import GROUP, STATE_EPOCH, Ledger
 from holdfast.client import Client, ShareStateError
 from holdfast.console.sources.log_reader import LogReader
-from holdfast.records.batches import StateBatch
-from holdfast.records.values import Snapshot, Update
+from holdfast.records.share.batches import StateBatch
+from holdfast.records.share.values import Snapshot, Update
 
 
 class LogContents(NamedTuple):

@@ -14,8 +14,8 @@ from aiokafka import AIOKafkaConsumer, TopicPartition  # type: ignore[import-unt
 from demo.orders import DELIVERIES_MAX, Order, parse_order
 from demo.share_partition import SharePartition
 from holdfast.client import Client, ClientSettings, connect
-from holdfast.records.batches import StateBatch
-from holdfast.records.combining import combine
+from holdfast.records.share.batches import StateBatch
+from holdfast.records.share.combining import combine
 
 GROUP: Final = "demo-orders"
 STATE_EPOCH: Final = 1

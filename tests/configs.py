@@ -7,7 +7,7 @@ from holdfast.compaction.config import CompactionConfig
 from holdfast.daemon.share.config import ShardConfig
 from holdfast.daemon.share.state_bounds import StateBounds, StateTotals
 from holdfast.kafka.connection_options import ConnectionOptions
-from holdfast.records.codecs.codec import Codec
+from holdfast.records.share.codecs.codec import Codec
 from holdfast.runtime.kafka_log.fetch_loop import FetcherConfig
 from holdfast.runtime.kafka_log.log import KafkaLogConfig
 from holdfast.runtime.kafka_log.sending.accumulator import AccumulatorConfig

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from holdfast.daemon.share.decisions import ShareShard
-from holdfast.records.keys import SharePartitionKey
-from holdfast.records.replay import ShareState
+from holdfast.records.share.keys import SharePartitionKey
+from holdfast.records.share.replay import ShareState
 from tests.timelines import items_at
 
 

@@ -35,7 +35,7 @@ from holdfast.kafka.protocol.sasl_calls import (
     encode_handshake,
 )
 from holdfast.kafka.protocol.scram import SCRAM_SHA_256, ClientSide
-from holdfast.records.batches import ACKNOWLEDGED, StateBatch
+from holdfast.records.share.batches import ACKNOWLEDGED, StateBatch
 
 MECHANISM: Final = SCRAM_SHA_256
 VERSIONS: Final = {INITIALIZE: 0, READ: 0, WRITE: 1, 86: 0, 87: 1}

@@ -29,8 +29,8 @@ from holdfast.kafka.protocol.api_keys import API_VERSIONS, FIND_COORDINATOR, MET
 from holdfast.kafka.protocol.error_codes import ErrorCode
 from holdfast.kafka.protocol.primitives import encode_legacy_string, encode_string
 from holdfast.kafka.protocol.sasl_calls import SASL_AUTHENTICATE, SASL_HANDSHAKE, encode_authenticate, encode_handshake
-from holdfast.records.batches import StateBatch
-from holdfast.records.keys import SharePartitionKey, format_key
+from holdfast.records.share.batches import StateBatch
+from holdfast.records.share.keys import SharePartitionKey, format_key
 
 #: A group of the healthy client, which has state; no answer to a prober may differ by it.
 SECRET_GROUP: Final = "healthy"

@@ -21,9 +21,9 @@ from holdfast.console.commands.dump import entry_data, print_entries
 from holdfast.console.show.output import print_json
 from holdfast.console.sources.log_reader import LogEntry
 from holdfast.console.sources.topic_names import TopicNameCache
-from holdfast.records.batches import ACKNOWLEDGED, AVAILABLE, StateBatch
-from holdfast.records.keys import SharePartitionKey
-from holdfast.records.values import Update
+from holdfast.records.share.batches import ACKNOWLEDGED, AVAILABLE, StateBatch
+from holdfast.records.share.keys import SharePartitionKey
+from holdfast.records.share.values import Update
 
 RECORDS = 10_000
 ROUNDS = 7

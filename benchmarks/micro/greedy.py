@@ -28,7 +28,7 @@ from holdfast.daemon.server.listener import Server
 from holdfast.daemon.server.wire.connections import Connections
 from holdfast.kafka.protocol import frames
 from holdfast.metrics.instruments import Counter
-from holdfast.records.batches import ACKNOWLEDGED, StateBatch
+from holdfast.records.share.batches import ACKNOWLEDGED, StateBatch
 
 CONNECTIONS, PIPELINE, FRAMES = 64, 64, 200
 ROUNDS, SAMPLES, PAUSE_S, COMMIT_S = 3, 200, 0.005, 0.001

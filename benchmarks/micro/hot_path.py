@@ -44,8 +44,8 @@ from holdfast.daemon.topics.state_topic import StateTopic
 from holdfast.kafka.protocol import frames
 from holdfast.metrics.instruments import Counter
 from holdfast.metrics.registry import Registry
-from holdfast.records.batches import ACKNOWLEDGED, StateBatch
-from holdfast.records.checkpoint import Checkpoint
+from holdfast.records.log.checkpoint import Checkpoint
+from holdfast.records.share.batches import ACKNOWLEDGED, StateBatch
 from holdfast.runtime.coordinator import CoordinatorRuntime
 from holdfast.runtime.log_protocol import LogRecord
 from holdfast.runtime.metrics import RuntimeMetrics

@@ -14,15 +14,15 @@ from collections.abc import Callable
 from time import process_time
 
 from holdfast.daemon.share.load import ShareLoad
-from holdfast.records.batches import StateBatch
-from holdfast.records.checkpoint import CHECKPOINT_KEY, Checkpoint, encode_checkpoint
-from holdfast.records.codecs.codec import Codec, Kind, encode_key, value_encoder
-from holdfast.records.header import encode_header
-from holdfast.records.keys import SharePartitionKey
-from holdfast.records.redundant_offsets import RedundantOffsetTracker
-from holdfast.records.replay import ShareState
-from holdfast.records.snapshot_store.folding import NEW, Held, RawRecord, fold
-from holdfast.records.values import Snapshot, Update
+from holdfast.records.log.checkpoint import CHECKPOINT_KEY, Checkpoint, encode_checkpoint
+from holdfast.records.log.header import encode_header
+from holdfast.records.share.batches import StateBatch
+from holdfast.records.share.codecs.codec import Codec, Kind, encode_key, value_encoder
+from holdfast.records.share.keys import SharePartitionKey
+from holdfast.records.share.redundant_offsets import RedundantOffsetTracker
+from holdfast.records.share.replay import ShareState
+from holdfast.records.share.snapshot_store.folding import NEW, Held, RawRecord, fold
+from holdfast.records.share.values import Snapshot, Update
 
 ROUNDS = 5
 RECORDS_PER_SHARE_PARTITION = 10

@@ -29,7 +29,7 @@ from holdfast.daemon.settings.components.log import LogSettings
 from holdfast.kafka.connection_options import ConnectionOptions
 from holdfast.kafka.leaders import Brokers
 from holdfast.metrics.registry import Registry
-from holdfast.records.header import HEADER_NAME, encode_header
+from holdfast.records.log.header import HEADER_NAME, encode_header
 from holdfast.runtime.kafka_log.sending.accumulator import AccumulatorConfig
 from holdfast.runtime.kafka_log.sending.pace import PaceConfig
 from holdfast.runtime.kafka_log.sending.sender import Sender, SenderConfig

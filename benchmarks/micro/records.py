@@ -23,18 +23,26 @@ from typing import Any, NamedTuple
 
 import fastavro
 
-from holdfast.records.batches import StateBatch
-from holdfast.records.checkpoint import Checkpoint
-from holdfast.records.codecs import avro
-from holdfast.records.codecs.codec import Codec, Kind, decode_key, decode_record, encode_key, peek_kind, value_encoder
-from holdfast.records.combining import combine
-from holdfast.records.fencing import START, step
-from holdfast.records.header import decode_header, encode_header
-from holdfast.records.keys import SharePartitionKey, format_key, java_string_hash, log_partition
-from holdfast.records.redundant_offsets import RedundantOffsetTracker
-from holdfast.records.replay import ShareState, replay
-from holdfast.records.single_object import SingleObject
-from holdfast.records.values import Snapshot, Update
+from holdfast.records.log.checkpoint import Checkpoint
+from holdfast.records.log.fencing import START, step
+from holdfast.records.log.header import decode_header, encode_header
+from holdfast.records.log.single_object import SingleObject
+from holdfast.records.share.batches import StateBatch
+from holdfast.records.share.codecs import avro
+from holdfast.records.share.codecs.codec import (
+    Codec,
+    Kind,
+    decode_key,
+    decode_record,
+    encode_key,
+    peek_kind,
+    value_encoder,
+)
+from holdfast.records.share.combining import combine
+from holdfast.records.share.keys import SharePartitionKey, format_key, java_string_hash, log_partition
+from holdfast.records.share.redundant_offsets import RedundantOffsetTracker
+from holdfast.records.share.replay import ShareState, replay
+from holdfast.records.share.values import Snapshot, Update
 
 ROUNDS = 7
 ROUND_MS = 40

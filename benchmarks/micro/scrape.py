@@ -26,9 +26,9 @@ from holdfast.kafka.topics.topic_ends import Ends, TopicEnds
 from holdfast.kafka.topics.topic_leaders import Place
 from holdfast.metrics.exposition import expose
 from holdfast.metrics.registry import Registry
-from holdfast.records.batches import ACKNOWLEDGED, StateBatch
-from holdfast.records.keys import SharePartitionKey
-from holdfast.records.replay import ShareState
+from holdfast.records.share.batches import ACKNOWLEDGED, StateBatch
+from holdfast.records.share.keys import SharePartitionKey
+from holdfast.records.share.replay import ShareState
 from holdfast.runtime.build import BUILD
 
 LOG_PARTITIONS: Final = 50

@@ -20,7 +20,7 @@ from holdfast.daemon.server.wire.connection import Connection
 from holdfast.daemon.server.wire.requests import Request
 from holdfast.daemon.settings.components.listener import LimitSettings
 from holdfast.kafka.protocol import frames
-from holdfast.records.batches import StateBatch
+from holdfast.records.share.batches import StateBatch
 
 TOPIC_ID = bytes(range(16))
 VERSION = 1

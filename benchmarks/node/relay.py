@@ -42,7 +42,7 @@ from holdfast.kafka.aiokafka_parts import make_batch_builder
 from holdfast.kafka.protocol.frames import encode_request
 from holdfast.kafka.protocol.frames import encode_response as frame_response
 from holdfast.kafka.protocol.requests import PRODUCE, encode_produce
-from holdfast.records.header import HEADER_NAME, encode_header
+from holdfast.records.log.header import HEADER_NAME, encode_header
 from holdfast.runtime.build import BUILD
 
 _TOPIC: Final = "relay"

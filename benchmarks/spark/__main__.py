@@ -25,8 +25,8 @@ from holdfast.compaction.config import CompactionConfig
 from holdfast.daemon.settings.by_name import configure
 from holdfast.daemon.settings.components.log import LogSettings
 from holdfast.daemon.settings.components.snapshots import CompactionSettings
-from holdfast.records.checkpoint import Checkpoint
-from holdfast.records.codecs.codec import Codec
+from holdfast.records.log.checkpoint import Checkpoint
+from holdfast.records.share.codecs.codec import Codec
 
 STATE_TOPIC: Final = "state"
 SNAPSHOT_TOPIC: Final = "snapshots"

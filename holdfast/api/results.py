@@ -10,9 +10,9 @@ Source: KIP-932, message schemas 83 to 87.
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple, Protocol
 
-from holdfast.records.batches import StateBatch
 from holdfast.records.native import maker
-from holdfast.records.replay import ShareState
+from holdfast.records.share.batches import StateBatch
+from holdfast.records.share.replay import ShareState
 
 
 class InitializePartition(NamedTuple):

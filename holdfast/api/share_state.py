@@ -15,8 +15,8 @@ from typing import Final
 
 from holdfast.kafka.protocol import api_keys
 from holdfast.kafka.protocol.primitives import MalformedBody, read_count, skip_tags
-from holdfast.records.batches import StateBatch, make_batch
 from holdfast.records.native import twins
+from holdfast.records.share.batches import StateBatch, make_batch
 
 INITIALIZE: Final = api_keys.INITIALIZE_SHARE_GROUP_STATE
 READ: Final = api_keys.READ_SHARE_GROUP_STATE

@@ -44,8 +44,8 @@ from holdfast.kafka.protocol.primitives import (
     read_string,
     skip_tags,
 )
-from holdfast.records.batches import StateBatch, make_batch
 from holdfast.records.native import twins
+from holdfast.records.share.batches import StateBatch, make_batch
 
 _ONE_BATCH: Final = Struct(">qqbhBB")  # and the tags of the share partition behind it
 _PARTITION_SIZE_MIN: Final = 5

@@ -15,7 +15,7 @@ from holdfast.client.persister import Persister
 from holdfast.client.settings import ClientSettings
 from holdfast.kafka import addresses
 from holdfast.kafka.security import PLAINTEXT, Security
-from holdfast.records.keys import SharePartitionKey
+from holdfast.records.share.keys import SharePartitionKey
 
 
 class Client(Persister):

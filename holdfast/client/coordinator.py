@@ -15,7 +15,7 @@ from holdfast.kafka.discovery import coordinators
 from holdfast.kafka.discovery.find_coordinator import Found, Key, KeyType
 from holdfast.kafka.errors import ConnectionFailed
 from holdfast.kafka.protocol.error_codes import ErrorCode
-from holdfast.records.keys import SharePartitionKey, format_key
+from holdfast.records.share.keys import SharePartitionKey, format_key
 
 
 class Refusal(tuple[int, str | None]):

@@ -9,7 +9,7 @@ from holdfast.client.errors import Disconnected
 from holdfast.client.nodes import Nodes
 from holdfast.client.settings import ClientSettings
 from holdfast.records.errors import InvalidKey
-from holdfast.records.keys import parse_topic_id
+from holdfast.records.share.keys import parse_topic_id
 
 
 class TopicIds:

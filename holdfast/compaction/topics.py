@@ -16,8 +16,8 @@ from holdfast.compaction.errors import CompactionError
 from holdfast.kafka.librdkafka import IN_ORDER, DescribedTopic, KafkaClients, Record, find_topic, write_in_order
 from holdfast.kafka.librdkafka_types import OffsetSpec, earliest_offset, latest_offset
 from holdfast.kafka.protocol.denials import acl_remedy
-from holdfast.records.header import find_header
-from holdfast.records.snapshot_store.folding import RawRecord
+from holdfast.records.log.header import find_header
+from holdfast.records.share.snapshot_store.folding import RawRecord
 
 _PRODUCE_TIMEOUT_MS: Final = 120_000
 #: How long the messages at hand wait for others.

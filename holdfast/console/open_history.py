@@ -17,7 +17,7 @@ from holdfast.console.sources.log_reader import LogReader
 from holdfast.console.sources.topic_names import TopicNameCache
 from holdfast.distribution import how_to_install
 from holdfast.records.errors import InvalidKey
-from holdfast.records.keys import parse_topic_id
+from holdfast.records.share.keys import parse_topic_id
 
 if TYPE_CHECKING:
     from holdfast.console.sources.history_log import HistoryLog

@@ -30,9 +30,9 @@ from holdfast.kafka.discovery.broker_links import broker_links
 from holdfast.kafka.discovery.links import Links
 from holdfast.kafka.errors import ConnectionFailed, PropertyRefused
 from holdfast.kafka.protocol.error_codes import error_name
-from holdfast.records.batches import OFFSET_MAX, StateBatch
 from holdfast.records.errors import InvalidKey
-from holdfast.records.keys import parse_topic_id
+from holdfast.records.share.batches import OFFSET_MAX, StateBatch
+from holdfast.records.share.keys import parse_topic_id
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])

@@ -15,7 +15,7 @@ from holdfast.daemon.share.state_bounds import StateBounds, StateTotals
 from holdfast.daemon.snapshots.follower import Bounds
 from holdfast.daemon.topics.state_topic import StateTopic
 from holdfast.kafka.connection_options import ConnectionOptions
-from holdfast.records.codecs.codec import Codec
+from holdfast.records.share.codecs.codec import Codec
 from holdfast.runtime.kafka_log.log import KafkaLogConfig
 from holdfast.runtime.kafka_log.sending.accumulator import RECORD_OVERHEAD_BYTES
 from holdfast.runtime.settings import LogIdentity, PartitionConfig

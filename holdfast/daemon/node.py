@@ -69,8 +69,8 @@ from holdfast.kafka.errors import ConnectionFailed, PropertyRefused
 from holdfast.kafka.group_offsets import GroupOffsets
 from holdfast.kafka.librdkafka import KafkaClients, check_properties
 from holdfast.metrics.registry import Registry
-from holdfast.records.checkpoint import Checkpoint
-from holdfast.records.keys import format_topic_id
+from holdfast.records.log.checkpoint import Checkpoint
+from holdfast.records.share.keys import format_topic_id
 from holdfast.runtime.build import BUILD
 from holdfast.runtime.metrics import RuntimeMetrics
 

@@ -22,7 +22,7 @@ from holdfast.daemon.share.metrics import ShareMetrics
 from holdfast.daemon.share.service import ShareService
 from holdfast.daemon.topics.cluster_queries import TopicLookUps
 from holdfast.kafka.errors import ConnectionFailed, SetupRefused, VersionUnsupported
-from holdfast.records.keys import SharePartitionKey
+from holdfast.records.share.keys import SharePartitionKey
 from holdfast.runtime.state_machine import Operation
 
 _log = structlog.get_logger(__name__)

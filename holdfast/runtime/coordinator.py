@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Final, TypeVar
 
-from holdfast.records.checkpoint import Checkpoint
+from holdfast.records.log.checkpoint import Checkpoint
 from holdfast.runtime.deadlines import Deadlines, Interval
 from holdfast.runtime.dispatch import Dispatcher
 from holdfast.runtime.effects import ContinueLoad, Note, Outbox

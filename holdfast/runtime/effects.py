@@ -2,7 +2,7 @@
 
 from typing import NamedTuple, final
 
-from holdfast.records.checkpoint import Checkpoint
+from holdfast.records.log.checkpoint import Checkpoint
 from holdfast.runtime.partition.states import State
 from holdfast.runtime.state_machine import Operation
 

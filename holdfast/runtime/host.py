@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Protocol
 
-from holdfast.records.checkpoint import Checkpoint
+from holdfast.records.log.checkpoint import Checkpoint
 from holdfast.runtime.partition.lifecycle import Partition
 
 

@@ -34,13 +34,13 @@ from holdfast.kafka.protocol import api_keys
 from holdfast.kafka.protocol.frames import encode_request
 from holdfast.kafka.protocol.sasl_calls import encode_authenticate
 from holdfast.kafka.protocol.scram import SCRAM_SHA_256, Keys
-from holdfast.records.checkpoint import Checkpoint, encode_checkpoint
-from holdfast.records.codecs.codec import Codec
-from holdfast.records.fencing import Position
-from holdfast.records.header import HEADER_NAME, encode_header
-from holdfast.records.keys import format_key
-from holdfast.records.snapshot_store import entries
-from holdfast.records.values import Snapshot, Update
+from holdfast.records.log.checkpoint import Checkpoint, encode_checkpoint
+from holdfast.records.log.fencing import Position
+from holdfast.records.log.header import HEADER_NAME, encode_header
+from holdfast.records.share.codecs.codec import Codec
+from holdfast.records.share.keys import format_key
+from holdfast.records.share.snapshot_store import entries
+from holdfast.records.share.values import Snapshot, Update
 from holdfast.runtime.kafka_log.record_batches import BATCH_HEAD_BYTES
 from tests.world.records import encode_record
 from tests.world.samples import KEY, OTHER_TOPIC, TOPIC, batch

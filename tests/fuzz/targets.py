@@ -28,12 +28,12 @@ from holdfast.kafka.protocol.primitives import MalformedBody
 from holdfast.kafka.protocol.sasl_calls import SASL_AUTHENTICATE, SASL_HANDSHAKE, encode_handshake
 from holdfast.kafka.protocol.scram import SCRAM_SHA_256, Keys
 from holdfast.metrics.instruments import Counter
-from holdfast.records.checkpoint import decode_checkpoint
-from holdfast.records.codecs.codec import decode_record
 from holdfast.records.errors import InvalidKey, RecordError
-from holdfast.records.header import decode_header
-from holdfast.records.keys import parse_key
-from holdfast.records.snapshot_store import entries
+from holdfast.records.log.checkpoint import decode_checkpoint
+from holdfast.records.log.header import decode_header
+from holdfast.records.share.codecs.codec import decode_record
+from holdfast.records.share.keys import parse_key
+from holdfast.records.share.snapshot_store import entries
 from holdfast.runtime.kafka_log import record_batches
 from tests.fuzz import brokers, seeds
 from tests.world.identity.access import OPEN

@@ -15,7 +15,7 @@ import pytest
 
 from holdfast.broker import EmbeddedKafka
 from holdfast.console.outcomes import Exit
-from holdfast.records.keys import format_key
+from holdfast.records.share.keys import format_key
 from tests.installed.desk import Desk
 from tests.installed.environment import ROOT, Environment, install_locked, names_in, wheel
 from tests.pure.console.history_writer import BEGIN_MS, Stamped, rows_of, write_batch

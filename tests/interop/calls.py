@@ -24,7 +24,7 @@ from holdfast.api.results import (
 from holdfast.client import ClientSettings
 from holdfast.client.client import parse_address
 from holdfast.client.connection import NodeConnection, open_connection
-from holdfast.records.batches import StateBatch
+from holdfast.records.share.batches import StateBatch
 
 GROUPS = ("a", "b:c")
 PARTITIONS = 3

@@ -13,8 +13,8 @@ from holdfast.client import connect
 from holdfast.daemon.server.api_table import APIS
 from holdfast.kafka.protocol import frames
 from holdfast.kafka.protocol.primitives import encode_string
-from holdfast.records.batches import StateBatch
-from holdfast.records.keys import parse_topic_id
+from holdfast.records.share.batches import StateBatch
+from holdfast.records.share.keys import parse_topic_id
 from tests.interop.conftest import Coordinator, new_share_topic
 
 pytestmark = [pytest.mark.real, pytest.mark.interop]

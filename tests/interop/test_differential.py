@@ -29,11 +29,11 @@ from holdfast.api.results import (
 from holdfast.broker import FAST_START, EmbeddedKafka
 from holdfast.client import ClientSettings, connect
 from holdfast.console.sources.log_reader import LogReader
-from holdfast.records.checkpoint import Checkpoint, is_checkpoint_key
-from holdfast.records.codecs import kafka as kafka_codec
-from holdfast.records.keys import SharePartitionKey
-from holdfast.records.replay import ShareState, replay
-from holdfast.records.values import Snapshot
+from holdfast.records.log.checkpoint import Checkpoint, is_checkpoint_key
+from holdfast.records.share.codecs import kafka as kafka_codec
+from holdfast.records.share.keys import SharePartitionKey
+from holdfast.records.share.replay import ShareState, replay
+from holdfast.records.share.values import Snapshot
 from tests.interop.calls import BEGINNING, GROUPS, PARTITIONS, TOPICS, Answer, Call, Peer, calls
 from tests.interop.newest_kafka import newest_kafka
 from tests.real.nodes import NodeProcess, node_processes, topic_id_of

@@ -17,7 +17,7 @@ from holdfast.daemon.node_exit import NodeExit
 from holdfast.daemon.node_parts import NodeParts
 from holdfast.daemon.settings.file_env_flags import load_settings
 from holdfast.daemon.settings.models import Settings
-from holdfast.records.header import find_header
+from holdfast.records.log.header import find_header
 from holdfast.runtime.log_protocol import LogRecord
 from holdfast.runtime.partition.lifecycle import Partition
 from holdfast.runtime.partition.states import State

@@ -9,8 +9,8 @@ from random import Random
 
 from holdfast.api.results import InitializePartition, PartitionRequest, StateRequest, StateResponse, WritePartition
 from holdfast.api.share_state import INITIALIZE, WRITE
-from holdfast.records.batches import StateBatch
-from holdfast.records.keys import SharePartitionKey, log_partition
+from holdfast.records.share.batches import StateBatch
+from holdfast.records.share.keys import SharePartitionKey, log_partition
 from holdfast.runtime.partition.states import State
 from tests.simulated.around.topics import TOPIC_ID
 from tests.simulated.checks.invariants import Invariant, violate

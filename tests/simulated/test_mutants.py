@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.records import replay
+from holdfast.records.share import replay
 from holdfast.runtime import coordinator
 from holdfast.runtime.partition import serving
 from tests.simulated.__main__ import KINDS
@@ -69,7 +69,7 @@ def test_a_patch_lives_in_memory_only() -> None:
     before = Path(serving.__file__).read_text()
     with mutated(mutant):
         assert sys.modules["holdfast.runtime.coordinator"] is not coordinator  # which imports it by others
-        assert sys.modules["holdfast.records.replay"] is replay  # which does not
+        assert sys.modules["holdfast.records.share.replay"] is replay  # which does not
         assert sys.modules["holdfast.runtime.partition.serving"] is not serving
         assert sys.modules["holdfast.runtime.partition"].serving is not serving
     assert sys.modules["holdfast.runtime.partition.serving"] is serving

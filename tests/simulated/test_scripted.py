@@ -9,8 +9,8 @@ import pytest
 
 from holdfast.api.results import InitializePartition, StateRequest
 from holdfast.api.share_state import INITIALIZE
-from holdfast.records.checkpoint import CHECKPOINT_KEY, Checkpoint, encode_checkpoint
-from holdfast.records.header import encode_header
+from holdfast.records.log.checkpoint import CHECKPOINT_KEY, Checkpoint, encode_checkpoint
+from holdfast.records.log.header import encode_header
 from holdfast.runtime.partition.states import State
 from tests.simulated.around.topics import TOPIC_ID
 from tests.simulated.memory_log import MemoryPartition

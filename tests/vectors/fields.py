@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast.records.batches import StateBatch
-from holdfast.records.keys import SharePartitionKey, parse_topic_id
+from holdfast.records.share.batches import StateBatch
+from holdfast.records.share.keys import SharePartitionKey, parse_topic_id
 
 
 class Mismatch(Exception):

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from holdfast.daemon.share.decisions import ShareShard
-from holdfast.records.batches import StateBatch
-from holdfast.records.redundant_offsets import RedundantOffsetTracker
-from holdfast.records.values import Snapshot
+from holdfast.records.share.batches import StateBatch
+from holdfast.records.share.redundant_offsets import RedundantOffsetTracker
+from holdfast.records.share.values import Snapshot
 from holdfast.runtime.state_machine import Decision
 
 

@@ -21,7 +21,7 @@ from holdfast.daemon.topics.state_topic import StateTopic
 from holdfast.kafka.connection_options import connection_options
 from holdfast.kafka.librdkafka import KafkaClients
 from holdfast.metrics.instruments import Counter
-from holdfast.records.keys import SharePartitionKey
+from holdfast.records.share.keys import SharePartitionKey
 from holdfast.runtime.partition.states import State
 from tests.simulated.memory_log import MemoryTopic
 from tests.world.node import CLUSTER, PartitionsWorld, state_topic

@@ -23,8 +23,8 @@ from holdfast.kafka.addresses import format_address
 from holdfast.kafka.connection_options import ConnectionOptions
 from holdfast.metrics.instruments import Counter
 from holdfast.metrics.registry import Registry
-from holdfast.records.checkpoint import Checkpoint
-from holdfast.records.keys import SharePartitionKey
+from holdfast.records.log.checkpoint import Checkpoint
+from holdfast.records.share.keys import SharePartitionKey
 from holdfast.runtime.coordinator import CoordinatorRuntime
 from holdfast.runtime.kafka_log.log import KafkaLogConfig
 from holdfast.runtime.metrics import RuntimeMetrics

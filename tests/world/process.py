@@ -8,7 +8,7 @@ from random import Random
 from typing import Any, Protocol
 
 from holdfast.metrics.registry import Registry
-from holdfast.records.checkpoint import Checkpoint
+from holdfast.records.log.checkpoint import Checkpoint
 from holdfast.runtime.coordinator import CoordinatorRuntime
 from holdfast.runtime.errors import CoordinatorError
 from holdfast.runtime.metrics import RuntimeMetrics

@@ -9,9 +9,9 @@ from holdfast.daemon.pruning.log_readers import LogReaders
 from holdfast.daemon.pruning.pruner import Phase, Pruner
 from holdfast.daemon.settings.models import PruningSettings
 from holdfast.daemon.share.decisions import ShareShard
-from holdfast.records.checkpoint import CHECKPOINT_KEY, decode_checkpoint
-from holdfast.records.keys import SharePartitionKey
-from holdfast.records.replay import ShareState
+from holdfast.records.log.checkpoint import CHECKPOINT_KEY, decode_checkpoint
+from holdfast.records.share.keys import SharePartitionKey
+from holdfast.records.share.replay import ShareState
 from holdfast.runtime.errors import RecordTooLarge
 from holdfast.runtime.partition.lifecycle import Partition
 from holdfast.runtime.partition.states import State

@@ -1,8 +1,8 @@
 """Records of a log of share state, as the log has them."""
 
-from holdfast.records.codecs.codec import Codec, Kind, encode_key, value_encoder
-from holdfast.records.keys import SharePartitionKey
-from holdfast.records.values import Update, Value
+from holdfast.records.share.codecs.codec import Codec, Kind, encode_key, value_encoder
+from holdfast.records.share.keys import SharePartitionKey
+from holdfast.records.share.values import Update, Value
 
 
 def encode_record(codec: Codec, key: SharePartitionKey, value: Value) -> tuple[bytes, bytes | None]:

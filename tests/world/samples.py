@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from holdfast.records.batches import StateBatch
-from holdfast.records.keys import SharePartitionKey
+from holdfast.records.share.batches import StateBatch
+from holdfast.records.share.keys import SharePartitionKey
 
 TOPIC = bytes(range(16))
 OTHER_TOPIC = bytes(range(16, 32))

@@ -19,7 +19,7 @@ from holdfast.api.share_state import DELETE, INITIALIZE, READ, SUMMARY, WRITE
 from holdfast.daemon.internal_errors import InternalErrors
 from holdfast.daemon.share.service import ShareService
 from holdfast.metrics.instruments import Counter
-from holdfast.records.keys import SharePartitionKey, log_partition
+from holdfast.records.share.keys import SharePartitionKey, log_partition
 from holdfast.runtime.errors import (
     CoordinatorError,
 )

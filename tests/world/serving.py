@@ -34,8 +34,8 @@ from holdfast.daemon.server.wire.security import ListenerSecurity
 from holdfast.daemon.settings.components.listener import LimitSettings
 from holdfast.kafka.protocol import frames
 from holdfast.metrics.instruments import Counter
-from holdfast.records.batches import StateBatch
-from holdfast.records.keys import SharePartitionKey, log_partition
+from holdfast.records.share.batches import StateBatch
+from holdfast.records.share.keys import SharePartitionKey, log_partition
 from holdfast.runtime.errors import NotAvailable
 from tests.waiting import PATIENCE_S, wait_until
 from tests.world.identity.access import OPEN

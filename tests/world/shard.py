@@ -7,11 +7,11 @@ from typing import Any
 
 from holdfast.daemon.share.config import ShardConfig
 from holdfast.daemon.share.decisions import ShareShard
-from holdfast.records.batches import StateBatch
-from holdfast.records.codecs.codec import Codec, decode_record
-from holdfast.records.keys import SharePartitionKey
-from holdfast.records.replay import ShareState
-from holdfast.records.values import Snapshot, Update
+from holdfast.records.share.batches import StateBatch
+from holdfast.records.share.codecs.codec import Codec, decode_record
+from holdfast.records.share.keys import SharePartitionKey
+from holdfast.records.share.replay import ShareState
+from holdfast.records.share.values import Snapshot, Update
 from holdfast.runtime.state_machine import Decision
 from tests.configs import shard_config
 from tests.shards import states_at

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.records.keys import SharePartitionKey
+from holdfast.records.share.keys import SharePartitionKey
 from tests.world.process import Process
 from tests.world.samples import batch
 

@@ -11,8 +11,8 @@ from struct import Struct
 from typing import Final, Protocol
 from zlib import crc32
 
-from holdfast.records.codecs.numbers import decode_numbers, encode_numbers
-from holdfast.records.snapshot_store.folding import Held
+from holdfast.records.share.codecs.numbers import decode_numbers, encode_numbers
+from holdfast.records.share.snapshot_store.folding import Held
 
 #: Share partitions in a bucket, on average, right after the buckets have become more, and at most.
 SIZE_AFTER_GROWTH: Final = 16

@@ -1,4 +1,4 @@
-"""The fold of `records.snapshot_store.folding` as Spark runs it: once per log partition and batch, over state in RocksDB.
+"""The fold of `records.share.snapshot_store.folding` as Spark runs it: once per log partition and batch, over state in RocksDB.
 
 This runs in Spark's Python workers, so it imports little: PySpark and `records`, and pandas only where there are rows. Each start
 of a query lets a new Python read what state there is, for which Spark waits ten seconds, and pandas would be half of it.
@@ -24,11 +24,11 @@ from pyspark.sql.types import BinaryType, IntegerType, StringType, StructField, 
 from holdfast.compaction.history import schema
 from holdfast.compaction.history.coverage import Stretch, find_stretches
 from holdfast.compaction.spark.buckets import BucketStore
-from holdfast.records.codecs.codec import Kind, decode_key, peek_kind
-from holdfast.records.fencing import Position
-from holdfast.records.keys import format_topic_id
-from holdfast.records.snapshot_store.folding import NEW, Folded, FoldStopped, Mark, RawRecord, fold
-from holdfast.records.snapshot_store.last_read import LastRead
+from holdfast.records.log.fencing import Position
+from holdfast.records.share.codecs.codec import Kind, decode_key, peek_kind
+from holdfast.records.share.keys import format_topic_id
+from holdfast.records.share.snapshot_store.folding import NEW, Folded, FoldStopped, Mark, RawRecord, fold
+from holdfast.records.share.snapshot_store.last_read import LastRead
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -62,7 +62,7 @@ STRETCHES: Final = "stretches"
 #: What the log must still hold, as `encode_last_read` makes it; None: nothing was read before, or the fold began again.
 LAST_READ: Final = "last_read"
 
-#: A header as `records.header` lays it out, for NumPy.
+#: A header as `records.log.header` lays it out, for NumPy.
 _HEADER_FIELDS: Final = [("version", ">i1"), ("owner_epoch", ">i4"), ("sequence", ">i8")]
 
 _HISTORY_KINDS: Final = {

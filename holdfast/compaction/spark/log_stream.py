@@ -12,7 +12,7 @@ from pyspark.sql import functions as f
 from holdfast.compaction.config import CompactionConfig
 from holdfast.compaction.spark.fold_processor import INPUT_COLUMNS, OUTPUT, FoldingProcessor
 from holdfast.kafka.java_properties import to_java
-from holdfast.records.header import HEADER_NAME
+from holdfast.records.log.header import HEADER_NAME
 
 FETCH_WAIT_MS: Final = 10
 POLL_RECORDS: Final = 10_000

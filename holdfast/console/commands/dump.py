@@ -26,9 +26,9 @@ from holdfast.console.sources.kafka_reader import Stopped
 from holdfast.console.sources.log_reader import LogEntry, LogReader, LogSelection
 from holdfast.console.sources.state_topics import KAFKA_STATE_TOPIC, find_state_topic, no_state_topic
 from holdfast.console.sources.topic_names import TopicNameCache
-from holdfast.records.checkpoint import Checkpoint
-from holdfast.records.keys import format_topic_id
-from holdfast.records.values import Snapshot, Update
+from holdfast.records.log.checkpoint import Checkpoint
+from holdfast.records.share.keys import format_topic_id
+from holdfast.records.share.values import Snapshot, Update
 
 _KINDS: Final = ("snapshot", "update", "tombstone", "checkpoint", "noop", "unknown", "undecodable")
 #: Their widths hold what is usual, for those who follow a log, of which no row is known when the titles are printed.

@@ -25,7 +25,7 @@ from holdfast.kafka.addresses import format_address
 from holdfast.kafka.discovery.coordinators import Coordinators
 from holdfast.kafka.discovery.find_coordinator import Found, Key, KeyType
 from holdfast.kafka.protocol.error_codes import ErrorCode, error_name
-from holdfast.records.keys import SharePartitionKey, format_key, log_partition
+from holdfast.records.share.keys import SharePartitionKey, format_key, log_partition
 
 Row = dict[str, object]
 

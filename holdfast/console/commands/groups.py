@@ -21,7 +21,7 @@ from holdfast.console.show.output import counted, print_facts, print_json, print
 from holdfast.console.show.tables import Column
 from holdfast.console.sources.log_states import LogSource
 from holdfast.console.sources.node_states import NodeSource
-from holdfast.records.group_lag import LagTotals, Row
+from holdfast.records.share.group_lag import LagTotals, Row
 
 _GROUP_COLUMNS: Final = (
     Column("group"),

@@ -23,8 +23,8 @@ from holdfast.console.show.tables import Column, escaped
 from holdfast.console.sources.kafka_reader import KafkaReader
 from holdfast.console.sources.snapshot_reader import PartitionSnapshots, SnapshotReader
 from holdfast.records.errors import RecordError
-from holdfast.records.keys import SharePartitionKey, format_key, log_partition
-from holdfast.records.snapshot_store.entries import decode_entry
+from holdfast.records.share.keys import SharePartitionKey, format_key, log_partition
+from holdfast.records.share.snapshot_store.entries import decode_entry
 
 _LIST_COLUMNS: Final = {
     "partition": Column("partition", is_number=True),

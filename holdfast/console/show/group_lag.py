@@ -6,7 +6,7 @@ from time import monotonic
 from typing import Final, NamedTuple, Protocol
 
 from holdfast.console.show.output import counted, say
-from holdfast.records.group_lag import Place, Row, TopicEnd, place_of, with_lag
+from holdfast.records.share.group_lag import Place, Row, TopicEnd, place_of, with_lag
 
 #: If the ends of a page take longer than this and none is known then, those of the next pages are not requested.
 _SILENCE_S: Final = 2.0

@@ -5,8 +5,8 @@ from itertools import chain, pairwise
 from typing import Any, Final, NamedTuple
 
 from holdfast.console.show.output import STATE_NAMES, batch_data
-from holdfast.records.batches import ACKNOWLEDGED, ARCHIVED, StateBatch
-from holdfast.records.replay import ShareState
+from holdfast.records.share.batches import ACKNOWLEDGED, ARCHIVED, StateBatch
+from holdfast.records.share.replay import ShareState
 
 #: Fields of a state in the calls, beside its batches.
 _FIELDS: Final = ("state_epoch", "leader_epoch", "start_offset", "delivery_complete_count")

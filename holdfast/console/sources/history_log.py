@@ -7,8 +7,8 @@ from holdfast.console.sources import log_reader
 from holdfast.console.sources.history_files import HistoryFiles
 from holdfast.console.sources.history_states import HistoryGap, KeyFilter, LogChange
 from holdfast.console.sources.log_reader import LogReader
-from holdfast.records.keys import SharePartitionKey, log_partition
-from holdfast.records.values import Snapshot, Update
+from holdfast.records.share.keys import SharePartitionKey, log_partition
+from holdfast.records.share.values import Snapshot, Update
 
 _KINDS = ("snapshot", "update", "tombstone")
 

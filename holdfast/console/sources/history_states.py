@@ -12,9 +12,9 @@ from enum import Enum
 from typing import Final, NamedTuple
 
 from holdfast.console.show.output import STATE_NAMES
-from holdfast.records.keys import SharePartitionKey
-from holdfast.records.replay import ShareState, replay
-from holdfast.records.values import Snapshot, Value
+from holdfast.records.share.keys import SharePartitionKey
+from holdfast.records.share.replay import ShareState, replay
+from holdfast.records.share.values import Snapshot, Value
 
 #: Never reached: what is counted of updates is not shown.
 _UPDATES_MAX: Final = 1 << 31

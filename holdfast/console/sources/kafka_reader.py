@@ -29,7 +29,7 @@ from holdfast.kafka.librdkafka import DAMAGE, KafkaClients
 from holdfast.kafka.librdkafka_types import topic_id_bytes
 from holdfast.kafka.protocol.denials import acl_remedy
 from holdfast.records.errors import InvalidKey
-from holdfast.records.keys import parse_topic_id
+from holdfast.records.share.keys import parse_topic_id
 
 T = TypeVar("T")
 

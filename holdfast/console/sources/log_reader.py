@@ -15,15 +15,15 @@ from confluent_kafka import OFFSET_BEGINNING, Message
 
 from holdfast.console.outcomes import Exit, Failure
 from holdfast.console.sources.kafka_reader import KafkaReader, LogCut
-from holdfast.records.checkpoint import Checkpoint, decode_checkpoint, is_checkpoint_key
-from holdfast.records.codecs.codec import Kind, decode_record, peek_kind
 from holdfast.records.errors import RecordError
-from holdfast.records.fencing import START, Position, step
-from holdfast.records.header import decode_header, find_header, is_foreign
-from holdfast.records.keys import SharePartitionKey
-from holdfast.records.log_start import Beginning
-from holdfast.records.single_object import MARKER
-from holdfast.records.values import Noop, Snapshot, Update
+from holdfast.records.log.checkpoint import Checkpoint, decode_checkpoint, is_checkpoint_key
+from holdfast.records.log.fencing import START, Position, step
+from holdfast.records.log.header import decode_header, find_header, is_foreign
+from holdfast.records.log.log_start import Beginning
+from holdfast.records.log.single_object import MARKER
+from holdfast.records.share.codecs.codec import Kind, decode_record, peek_kind
+from holdfast.records.share.keys import SharePartitionKey
+from holdfast.records.share.values import Noop, Snapshot, Update
 
 #: How often a log partition is begun whose start is pruned before anything of it was shown.
 _BEGINNINGS_MAX: Final = 10

@@ -22,12 +22,12 @@ from holdfast.kafka.connection_options import ConnectionOptions, connection_opti
 from holdfast.kafka.errors import PropertyRefused
 from holdfast.kafka.topics.topic_ends import TopicEndSource
 from holdfast.kafka.topics.topic_leaders import TopicLeaders
-from holdfast.records.checkpoint import Checkpoint
-from holdfast.records.deliveries import describe_state
-from holdfast.records.group_lag import Place, Row, TopicEnd
-from holdfast.records.keys import SharePartitionKey, format_topic_id, parse_topic_id
-from holdfast.records.replay import ShareState, fold_without_snapshot, replay
-from holdfast.records.values import Update
+from holdfast.records.log.checkpoint import Checkpoint
+from holdfast.records.share.deliveries import describe_state
+from holdfast.records.share.group_lag import Place, Row, TopicEnd
+from holdfast.records.share.keys import SharePartitionKey, format_topic_id, parse_topic_id
+from holdfast.records.share.replay import ShareState, fold_without_snapshot, replay
+from holdfast.records.share.values import Update
 
 _ROWS_PER_PAGE: Final = 1_000
 #: Only a count of updates depends on it, which is not shown.

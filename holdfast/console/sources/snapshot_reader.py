@@ -5,15 +5,15 @@ from itertools import chain
 from typing import NamedTuple
 
 from holdfast.console.sources.kafka_reader import KafkaReader, OffsetRange
-from holdfast.records.checkpoint import decode_checkpoint
-from holdfast.records.codecs import avro
 from holdfast.records.errors import RecordError
-from holdfast.records.header import find_header
-from holdfast.records.keys import SharePartitionKey, format_key
-from holdfast.records.snapshot_store import folding
-from holdfast.records.snapshot_store.entries import EntryKey, Manifest, decode_entry, decode_key
-from holdfast.records.snapshot_store.folding import NEW, FoldStopped, RawRecord, fold
-from holdfast.records.snapshot_store.snapshot_set import Disagreement, RawEntry, SnapshotSet
+from holdfast.records.log.checkpoint import decode_checkpoint
+from holdfast.records.log.header import find_header
+from holdfast.records.share.codecs import avro
+from holdfast.records.share.keys import SharePartitionKey, format_key
+from holdfast.records.share.snapshot_store import folding
+from holdfast.records.share.snapshot_store.entries import EntryKey, Manifest, decode_entry, decode_key
+from holdfast.records.share.snapshot_store.folding import NEW, FoldStopped, RawRecord, fold
+from holdfast.records.share.snapshot_store.snapshot_set import Disagreement, RawEntry, SnapshotSet
 from holdfast.runtime.log_protocol import LogRecord
 from holdfast.runtime.partition.restore_point import RestorePoint
 

@@ -5,7 +5,7 @@ from typing import Final
 
 from holdfast.console.outcomes import Failure
 from holdfast.console.sources.kafka_reader import KafkaReader
-from holdfast.records.keys import SharePartitionKey, format_key
+from holdfast.records.share.keys import SharePartitionKey, format_key
 
 #: How often at most names are requested again, for ids that Kafka did not know: of topics created since, or deleted.
 _REFRESH_EVERY_S: Final = 5.0

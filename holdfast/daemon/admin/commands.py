@@ -24,7 +24,7 @@ from holdfast.distribution import VERSION
 from holdfast.kafka.errors import ConnectionFailed
 from holdfast.kafka.protocol.error_codes import ErrorCode
 from holdfast.kafka.topics.topic_ends import TooManyQueries, TopicEndSource
-from holdfast.records.keys import format_topic_id
+from holdfast.records.share.keys import format_topic_id
 from holdfast.runtime.build import BUILD
 from holdfast.runtime.partition.lifecycle import Partition
 from holdfast.runtime.partition.states import State

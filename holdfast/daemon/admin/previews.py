@@ -20,8 +20,8 @@ from holdfast.api.results import (
 from holdfast.daemon.server.admin import AdminError, topic_id_of
 from holdfast.daemon.server.share_calls import ShareCalls
 from holdfast.daemon.share.service import PREVIEW
-from holdfast.records.batches import StateBatch
-from holdfast.records.replay import ShareState
+from holdfast.records.share.batches import StateBatch
+from holdfast.records.share.replay import ShareState
 
 #: The client in whose name an unknown topic is looked up: all admins take turns as one.
 _CALLER: Final = "admin:0"

@@ -13,8 +13,8 @@ from holdfast.daemon.partitions.partitions import Partitions
 from holdfast.daemon.server.admin import AdminError, NodeStarting, topic_id_of
 from holdfast.daemon.settings.components.listener import LimitSettings
 from holdfast.daemon.share.decisions import ShareShard
-from holdfast.records.deliveries import describe_state
-from holdfast.records.keys import SharePartitionKey, format_topic_id
+from holdfast.records.share.deliveries import describe_state
+from holdfast.records.share.keys import SharePartitionKey, format_topic_id
 from holdfast.runtime.partition.lifecycle import Partition
 from holdfast.runtime.partition.states import State
 

@@ -8,7 +8,7 @@ from fnmatch import translate
 from typing import NamedTuple
 
 from holdfast.daemon.group_metrics.numbers import Pair
-from holdfast.records.keys import SharePartitionKey
+from holdfast.records.share.keys import SharePartitionKey
 
 
 class Choice(NamedTuple):

@@ -25,8 +25,8 @@ from holdfast.daemon.topics.cluster_queries import ClusterQueries
 from holdfast.kafka.topics.topic_ends import Ends, TooManyQueries, TopicEnds
 from holdfast.kafka.topics.topic_leaders import Place
 from holdfast.metrics.registry import Registry
-from holdfast.records.deliveries import sum_up_deliveries
-from holdfast.records.keys import SharePartitionKey, format_topic_id
+from holdfast.records.share.deliveries import sum_up_deliveries
+from holdfast.records.share.keys import SharePartitionKey, format_topic_id
 from holdfast.runtime.partition.lifecycle import Partition
 
 #: Of each turn, so that none takes more than a millisecond.

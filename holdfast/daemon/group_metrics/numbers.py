@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from holdfast.kafka.topics.topic_ends import Ends, TopicEnds
 from holdfast.kafka.topics.topic_leaders import Place
-from holdfast.records.deliveries import Deliveries, find_lag
+from holdfast.records.share.deliveries import Deliveries, find_lag
 
 
 class Pair(NamedTuple):

@@ -9,7 +9,7 @@ from typing import Final
 from holdfast.daemon.group_metrics.numbers import GroupNumbers, Pair
 from holdfast.metrics.instruments import Gauge
 from holdfast.metrics.registry import Registry
-from holdfast.records.deliveries import DELIVERY_COUNT_TOP
+from holdfast.records.share.deliveries import DELIVERY_COUNT_TOP
 
 _AGE: Final = "group_oldest_record_age_ms"
 #: Each has the labels group and topic.

@@ -1,6 +1,6 @@
 """Groups with their lag, for `/api/v1/groups`: made of pages of share partitions and of the ends of their topics.
 
-The numbers are those of `holdfast groups list --json`, because `records.group_lag` makes both.
+The numbers are those of `holdfast groups list --json`, because `records.share.group_lag` makes both.
 They are of the log partitions that this node serves; the others are named in `not_listed`.
 """
 
@@ -12,8 +12,8 @@ from typing import Any, Final
 
 from holdfast.daemon.http.queries import Parameter, Query, QueryRefused
 from holdfast.kafka.protocol.error_codes import ErrorCode
-from holdfast.records.group_lag import LagTotals, Place, Row, TopicEnd, place_of, with_lag
-from holdfast.records.keys import format_topic_id, parse_topic_id
+from holdfast.records.share.group_lag import LagTotals, Place, Row, TopicEnd, place_of, with_lag
+from holdfast.records.share.keys import format_topic_id, parse_topic_id
 
 #: Runs a command that changes nothing, and returns what it gave.
 Ask = Callable[[str, Mapping[str, Any]], Awaitable[Any]]

@@ -10,7 +10,7 @@ from holdfast.daemon.pruning.pruner import Pruner
 from holdfast.daemon.server.cluster_view import Node
 from holdfast.daemon.share.decisions import ShareShard
 from holdfast.kafka.addresses import format_address
-from holdfast.records.keys import format_key
+from holdfast.records.share.keys import format_key
 from holdfast.runtime.partition.lifecycle import Partition
 from holdfast.runtime.partition.states import State
 

@@ -9,7 +9,7 @@ from functools import lru_cache
 
 from holdfast.daemon.server.cluster_view import Node, StateTopicView
 from holdfast.kafka.addresses import parse_address
-from holdfast.records.checkpoint import Checkpoint
+from holdfast.records.log.checkpoint import Checkpoint
 from holdfast.runtime.partition.lifecycle import Partition
 from holdfast.runtime.partition.states import State
 

@@ -9,7 +9,7 @@ from holdfast.daemon.brokers.silence import IsLeftOut
 from holdfast.daemon.partitions.partition_sums import PartitionSums
 from holdfast.metrics.instruments import Counter
 from holdfast.metrics.line_limit import LineLimit
-from holdfast.records.checkpoint import Checkpoint
+from holdfast.records.log.checkpoint import Checkpoint
 from holdfast.runtime.partition.lifecycle import Partition
 
 _log = structlog.get_logger(__name__)

@@ -28,7 +28,7 @@ from holdfast.daemon.share.state_watch import StateWatch
 from holdfast.daemon.snapshots.store import Snapshots
 from holdfast.daemon.topics.state_topic import StateTopic
 from holdfast.kafka.connection_options import ConnectionOptions
-from holdfast.records.checkpoint import Checkpoint
+from holdfast.records.log.checkpoint import Checkpoint
 from holdfast.runtime.coordinator import CoordinatorRuntime
 from holdfast.runtime.deadlines import Interval
 from holdfast.runtime.kafka_log.shell import CoordinatorShell

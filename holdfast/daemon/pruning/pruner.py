@@ -18,7 +18,7 @@ from typing import Protocol
 from holdfast.daemon.pruning.log_readers import LogReaders, Progress
 from holdfast.daemon.settings.models import PruningSettings
 from holdfast.daemon.share.decisions import ShareShard
-from holdfast.records.keys import SharePartitionKey, format_key
+from holdfast.records.share.keys import SharePartitionKey, format_key
 from holdfast.runtime.errors import CoordinatorError, RecordTooLarge
 from holdfast.runtime.partition.lifecycle import Partition
 from holdfast.runtime.partition.states import State

@@ -19,7 +19,7 @@ from holdfast.daemon.access.needs import COMMAND_ARGUMENTS, unknown_arguments
 from holdfast.daemon.internal_errors import InternalErrors
 from holdfast.kafka.protocol.error_codes import ErrorCode
 from holdfast.records.errors import InvalidKey
-from holdfast.records.keys import parse_topic_id
+from holdfast.records.share.keys import parse_topic_id
 
 AdminSteps = Generator[None, None, object]
 AdminCommand = Callable[[dict[str, Any]], object | Awaitable[object] | AdminSteps]

@@ -19,7 +19,7 @@ from holdfast.kafka.protocol.body import BodyReader
 from holdfast.kafka.protocol.error_codes import ErrorCode
 from holdfast.kafka.protocol.primitives import MalformedBody, encode_legacy_string, encode_string, encode_varint
 from holdfast.records.errors import InvalidKey
-from holdfast.records.keys import GROUP_ID_BYTES_MAX, SharePartitionKey, is_group_id_too_long, parse_key
+from holdfast.records.share.keys import GROUP_ID_BYTES_MAX, SharePartitionKey, is_group_id_too_long, parse_key
 from holdfast.runtime.errors import NotAvailable
 
 MAX_VERSION: Final = 6

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from holdfast.daemon.share.state_bounds import StateTotals
-from holdfast.records.codecs.codec import Codec
+from holdfast.records.share.codecs.codec import Codec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

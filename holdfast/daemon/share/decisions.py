@@ -6,7 +6,7 @@ Two epochs fence, with one owner each: Initialize raises the state epoch, Read t
 epoch ever seen for a share partition; it travels in every snapshot, because Initialize sets the stored leader epoch back to 0.
 
 A Write may be late: what moves in one direction only is decided against the state, and the record holds the outcome. So a record means
-the same whichever version wrote it, and `records.replay` compares nothing.
+the same whichever version wrote it, and `records.share.replay` compares nothing.
 
 Source: KIP-932; Apache Kafka 4.4.0's `ShareCoordinatorShard`, as recorded in the shard vectors.
 """
@@ -39,18 +39,18 @@ from holdfast.daemon.share.refusals import (
 )
 from holdfast.daemon.share.state import ShardState
 from holdfast.kafka.protocol.error_codes import ErrorCode
-from holdfast.records.batches import StateBatch, make_batch
-from holdfast.records.codecs.sizes import (
+from holdfast.records.native import maker
+from holdfast.records.share.batches import StateBatch, make_batch
+from holdfast.records.share.codecs.sizes import (
     BATCH_BYTES_MAX,
     batches_bytes,
     room_bytes,
     widest_batch_bytes,
 )
-from holdfast.records.combining import combine
-from holdfast.records.keys import GROUP_ID_BYTES_MAX, SharePartitionKey
-from holdfast.records.native import maker
-from holdfast.records.replay import ShareState
-from holdfast.records.values import Snapshot, Update
+from holdfast.records.share.combining import combine
+from holdfast.records.share.keys import GROUP_ID_BYTES_MAX, SharePartitionKey
+from holdfast.records.share.replay import ShareState
+from holdfast.records.share.values import Snapshot, Update
 from holdfast.runtime.state_machine import Decision, StateMachine, make_decision
 
 #: In requests, records and answers: a start offset not decided or unchanged, an unknown count.

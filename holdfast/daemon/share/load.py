@@ -1,4 +1,4 @@
-"""Loading a share shard lazily: its records are filed as they come (`records.pending_runs`) and folded when the log was read.
+"""Loading a share shard lazily: its records are filed as they come (`records.share.pending_runs`) and folded when the log was read.
 
 The fold goes in slices, so other log partitions get their turn. Records that come meanwhile, or afterwards, are filed as well;
 the fold goes on with them where it left off, so its last part costs no more than what came last.
@@ -13,13 +13,13 @@ from typing import NamedTuple
 
 import structlog
 
-from holdfast.records.codecs.codec import Kind, peek_kind
 from holdfast.records.errors import RecordError
-from holdfast.records.keys import SharePartitionKey, format_key
-from holdfast.records.pending_runs import PendingRuns, Run, Unusable
-from holdfast.records.redundant_offsets import RedundantOffsetTracker
-from holdfast.records.replay import ShareState
-from holdfast.records.snapshot_store.entries import decode_entry
+from holdfast.records.share.codecs.codec import Kind, peek_kind
+from holdfast.records.share.keys import SharePartitionKey, format_key
+from holdfast.records.share.pending_runs import PendingRuns, Run, Unusable
+from holdfast.records.share.redundant_offsets import RedundantOffsetTracker
+from holdfast.records.share.replay import ShareState
+from holdfast.records.share.snapshot_store.entries import decode_entry
 from holdfast.runtime.errors import LoadFailed
 
 _log = structlog.get_logger(__name__)
@@ -39,7 +39,7 @@ class ShareLoad:
     """The load of one log partition: takes raw records in offset order, then turns them into states.
 
     Args:
-        updates_per_snapshot: as in `records.replay.replay`.
+        updates_per_snapshot: as in `records.share.replay.replay`.
         offsets: is fed with every snapshot and tombstone.
     """
 

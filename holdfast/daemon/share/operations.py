@@ -29,10 +29,10 @@ from holdfast.daemon.internal_errors import InternalErrors
 from holdfast.daemon.share.decisions import ShareShard
 from holdfast.daemon.share.errors import error_of
 from holdfast.kafka.protocol.error_codes import ErrorCode
-from holdfast.records.batches import ACKNOWLEDGED, ARCHIVED, ARCHIVING, AVAILABLE, OFFSET_MAX, StateBatch
-from holdfast.records.keys import SharePartitionKey
 from holdfast.records.native import twins
-from holdfast.records.replay import replay
+from holdfast.records.share.batches import ACKNOWLEDGED, ARCHIVED, ARCHIVING, AVAILABLE, OFFSET_MAX, StateBatch
+from holdfast.records.share.keys import SharePartitionKey
+from holdfast.records.share.replay import replay
 from holdfast.runtime.errors import CoordinatorError
 from holdfast.runtime.state_machine import Decision, Operation
 

@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 from holdfast.api.results import PartitionResult, WriteResult
 from holdfast.kafka.protocol.error_codes import ErrorCode
-from holdfast.records.keys import SharePartitionKey
-from holdfast.records.replay import ShareState
+from holdfast.records.share.keys import SharePartitionKey
+from holdfast.records.share.replay import ShareState
 from holdfast.runtime.state_machine import Decision
 
 _Result = Callable[[int, str], PartitionResult]

@@ -27,7 +27,7 @@ from holdfast.daemon.share.operations import (
     WriteOperation,
 )
 from holdfast.kafka.protocol.error_codes import ErrorCode
-from holdfast.records.keys import (
+from holdfast.records.share.keys import (
     GROUP_ID_BYTES_MAX,
     SharePartitionKey,
     group_hash,

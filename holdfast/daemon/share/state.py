@@ -1,6 +1,6 @@
 """The state of the share partitions of one log partition: how it is replayed, undone and committed.
 
-Only `replay` changes it, and the same rule (`records.replay`) serves live writes, loads, Spark and the CLI.
+Only `replay` changes it, and the same rule (`records.share.replay`) serves live writes, loads, Spark and the CLI.
 What may be decided about it is in `daemon.share.decisions`.
 """
 
@@ -8,13 +8,13 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from holdfast.daemon.share.config import ShardConfig
-from holdfast.records.codecs.codec import Kind, encode_key, value_encoder
-from holdfast.records.codecs.sizes import ESTIMATES_BYTES
-from holdfast.records.keys import SharePartitionKey
 from holdfast.records.native import twins
-from holdfast.records.redundant_offsets import RedundantOffsetTracker
-from holdfast.records.replay import ShareState, replay
-from holdfast.records.values import Snapshot, Update
+from holdfast.records.share.codecs.codec import Kind, encode_key, value_encoder
+from holdfast.records.share.codecs.sizes import ESTIMATES_BYTES
+from holdfast.records.share.keys import SharePartitionKey
+from holdfast.records.share.redundant_offsets import RedundantOffsetTracker
+from holdfast.records.share.replay import ShareState, replay
+from holdfast.records.share.values import Snapshot, Update
 from holdfast.runtime.timeline import TimelineMap
 
 _untrack_map: Final = None if twins is None else twins.untrack_map

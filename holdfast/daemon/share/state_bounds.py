@@ -6,7 +6,7 @@ What the log holds is always loaded: bounds refuse growth, never what is there.
 
 from typing import NamedTuple
 
-from holdfast.records.keys import SharePartitionKey
+from holdfast.records.share.keys import SharePartitionKey
 
 
 class StateBounds(NamedTuple):

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 from holdfast.api.results import StateRequest, StateResponse
 from holdfast.kafka.metadata import RESERVED_IDS
 from holdfast.kafka.protocol.error_codes import ErrorCode
-from holdfast.records.keys import SharePartitionKey
+from holdfast.records.share.keys import SharePartitionKey
 
 Respond = Callable[[StateResponse], None]
 

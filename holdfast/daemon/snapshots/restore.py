@@ -11,12 +11,12 @@ from enum import Enum
 from typing import Final
 
 from holdfast.daemon.share.load import RestoredRuns
-from holdfast.records.checkpoint import decode_checkpoint
 from holdfast.records.errors import RecordError
-from holdfast.records.keys import SharePartitionKey
-from holdfast.records.pending_runs import Run
-from holdfast.records.snapshot_store.entries import snapshot_offset_of
-from holdfast.records.snapshot_store.snapshot_set import Disagreement, RawEntry, SnapshotSet
+from holdfast.records.log.checkpoint import decode_checkpoint
+from holdfast.records.share.keys import SharePartitionKey
+from holdfast.records.share.pending_runs import Run
+from holdfast.records.share.snapshot_store.entries import snapshot_offset_of
+from holdfast.records.share.snapshot_store.snapshot_set import Disagreement, RawEntry, SnapshotSet
 from holdfast.runtime.partition.restore_point import RestorePoint
 from holdfast.runtime.settings import LogIdentity
 

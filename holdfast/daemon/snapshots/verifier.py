@@ -13,9 +13,9 @@ from typing import Final, Protocol
 from holdfast.daemon.share.decisions import ShareShard
 from holdfast.daemon.snapshots.metrics import SnapshotMetrics
 from holdfast.records.errors import RecordError
-from holdfast.records.keys import format_key
-from holdfast.records.snapshot_store.entries import EntryKey, ManifestKey, decode_entry, decode_key
-from holdfast.records.snapshot_store.snapshot_set import Disagreement, SnapshotSet
+from holdfast.records.share.keys import format_key
+from holdfast.records.share.snapshot_store.entries import EntryKey, ManifestKey, decode_entry, decode_key
+from holdfast.records.share.snapshot_store.snapshot_set import Disagreement, SnapshotSet
 from holdfast.runtime.partition.lifecycle import Partition
 from holdfast.runtime.partition.restore_point import RestorePoint
 from holdfast.runtime.partition.states import State

@@ -18,9 +18,9 @@ from holdfast.daemon.brokers.silence import named
 from holdfast.daemon.topics.state_topic import StateTopic, StateTopicError
 from holdfast.kafka.librdkafka import DAMAGE, KafkaClients
 from holdfast.kafka.protocol.denials import acl_remedy
-from holdfast.records.checkpoint import Checkpoint
 from holdfast.records.errors import RecordError
-from holdfast.records.header import HEADER_NAME, find_header, is_foreign
+from holdfast.records.log.checkpoint import Checkpoint
+from holdfast.records.log.header import HEADER_NAME, find_header, is_foreign
 from holdfast.runtime.log_protocol import LogRecord
 from holdfast.runtime.partition.log_check import identity_of, show
 from holdfast.runtime.partition.ownership import Ownership, Verdict

@@ -22,6 +22,6 @@ _T = TypeVar("_T", bound=tuple[Any, ...])
 def maker(kind: type[_T]) -> Callable[[tuple[Any, ...]], _T]:
     """Return what makes a named tuple of a tuple of all its fields, without the constructor that it has in Python.
 
-    How many fields there are is not checked. `records.batches` and `records.values` cannot have it, for the module in C imports them.
+    The number of fields is not checked. `share.batches` and `share.values` cannot have it, because the module in C imports them.
     """
     return partial(tuple.__new__, kind) if twins is None else twins.maker(kind)

@@ -49,10 +49,10 @@ static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT, "twins", NULL, -1
 
 PyMODINIT_FUNC PyInit_twins(void)
 {
-    if (!(state_batch_type = find_type("holdfast.records.batches", "StateBatch")) ||
-        !(settled_type = find_type("holdfast.records.batches", "SettledBatches")) ||
-        !(update_type = find_type("holdfast.records.values", "Update")) ||
-        !(snapshot_type = find_type("holdfast.records.values", "Snapshot")) || prepare_packed() < 0 ||
+    if (!(state_batch_type = find_type("holdfast.records.share.batches", "StateBatch")) ||
+        !(settled_type = find_type("holdfast.records.share.batches", "SettledBatches")) ||
+        !(update_type = find_type("holdfast.records.share.values", "Update")) ||
+        !(snapshot_type = find_type("holdfast.records.share.values", "Snapshot")) || prepare_packed() < 0 ||
         PyType_Ready(&maker_type) < 0)
         return NULL;
     prepare_crc32c();

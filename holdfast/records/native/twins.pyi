@@ -6,9 +6,9 @@ They are part of the build that ships. Without them the functions in Python that
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeVar, final, overload
 
-from holdfast.records.batches import StateBatch
-from holdfast.records.replay import ShareState
-from holdfast.records.values import Snapshot, Update
+from holdfast.records.share.batches import StateBatch
+from holdfast.records.share.replay import ShareState
+from holdfast.records.share.values import Snapshot, Update
 
 @final
 class PackedBatches(Sequence[StateBatch]):

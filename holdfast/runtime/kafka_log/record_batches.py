@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 
 from holdfast.kafka.aiokafka_parts import MAGIC, make_batch_builder, read_batch
 from holdfast.kafka.decompression import TooLarge, decompress
-from holdfast.records.header import HEADER_NAME, find_header
+from holdfast.records.log.header import HEADER_NAME, find_header
 from holdfast.records.native import twins
 from holdfast.runtime.log_protocol import LogRecord, make_log_record
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 from holdfast.clock import exact_now_ms, make_wall_clock_ms
-from holdfast.records.checkpoint import Checkpoint
+from holdfast.records.log.checkpoint import Checkpoint
 from holdfast.runtime.coordinator import CoordinatorRuntime
 from holdfast.runtime.deadlines import rest_tick_ms
 from holdfast.runtime.kafka_log.log import KafkaLog, KafkaLogConfig

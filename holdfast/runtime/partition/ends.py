@@ -2,9 +2,9 @@
 
 from typing import final
 
-from holdfast.records.checkpoint import CHECKPOINT_KEY, Checkpoint, decode_checkpoint
 from holdfast.records.errors import RecordError
-from holdfast.records.header import decode_header, is_foreign
+from holdfast.records.log.checkpoint import CHECKPOINT_KEY, Checkpoint, decode_checkpoint
+from holdfast.records.log.header import decode_header, is_foreign
 from holdfast.runtime.errors import LoadFailed, OutcomeUnknown
 from holdfast.runtime.log_protocol import LogRecord
 from holdfast.runtime.metrics import RuntimeMetrics

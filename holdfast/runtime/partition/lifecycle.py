@@ -8,7 +8,7 @@ Which state may follow which is the table in `runtime.partition.states`.
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from holdfast.records.checkpoint import Checkpoint
+from holdfast.records.log.checkpoint import Checkpoint
 from holdfast.runtime.effects import (
     DeleteRecords,
     Note,

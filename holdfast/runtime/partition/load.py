@@ -12,10 +12,10 @@ comes before. Meanwhile the log is read on, as it is by a tail, and what comes i
 
 from typing import NamedTuple, final
 
-from holdfast.records.checkpoint import CHECKPOINT_KEY, Checkpoint
 from holdfast.records.errors import RecordError
-from holdfast.records.header import encode_header
-from holdfast.records.log_start import Beginning
+from holdfast.records.log.checkpoint import CHECKPOINT_KEY, Checkpoint
+from holdfast.records.log.header import encode_header
+from holdfast.records.log.log_start import Beginning
 from holdfast.runtime.effects import (
     ContinueLoad,
     FindRestorePoint,

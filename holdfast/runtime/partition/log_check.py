@@ -1,7 +1,7 @@
 """Is this log ours, and whole? What a load finds wrong is kept until its end, because an admin's checkpoint may accept it."""
 
-from holdfast.records.checkpoint import Checkpoint
-from holdfast.records.header import is_foreign
+from holdfast.records.log.checkpoint import Checkpoint
+from holdfast.records.log.header import is_foreign
 from holdfast.runtime.errors import Alarm, LoadFailed
 from holdfast.runtime.log_protocol import LogRecord
 from holdfast.runtime.settings import LogIdentity

@@ -1,6 +1,6 @@
 """Who counts, and who owns: one partition's log as seen by one owner attempt.
 
-Every record is put to the one rule of every reader (`records.fencing.step`), and the verdict says what it means to *this* node.
+Every record is put to the one rule of every reader (`records.log.fencing.step`), and the verdict says what it means to *this* node.
 The log alone decides who has a partition; the generation only decides which node should try.
 
 Source: docs/architecture.md, "Owning a partition"; checked in tests/model.
@@ -11,11 +11,11 @@ from typing import Protocol
 
 from mypy_extensions import mypyc_attr
 
-from holdfast.records.checkpoint import CHECKPOINT_KEY, Checkpoint, decode_checkpoint
 from holdfast.records.errors import ForeignHeader
-from holdfast.records.fencing import START, Position, make_position, step
-from holdfast.records.header import decode_header, is_foreign
-from holdfast.records.log_start import Beginning
+from holdfast.records.log.checkpoint import CHECKPOINT_KEY, Checkpoint, decode_checkpoint
+from holdfast.records.log.fencing import START, Position, make_position, step
+from holdfast.records.log.header import decode_header, is_foreign
+from holdfast.records.log.log_start import Beginning
 from holdfast.runtime.log_protocol import LogRecord
 
 #: Owner epochs are int32; the last one is never taken, so that every reader can compare.

@@ -8,10 +8,10 @@ Otherwise it begins again without one.
 
 from typing import Any, NamedTuple, Protocol
 
-from holdfast.records.checkpoint import CHECKPOINT_KEY, Checkpoint, decode_checkpoint
 from holdfast.records.errors import RecordError
-from holdfast.records.fencing import Position
-from holdfast.records.header import decode_header, is_foreign
+from holdfast.records.log.checkpoint import CHECKPOINT_KEY, Checkpoint, decode_checkpoint
+from holdfast.records.log.fencing import Position
+from holdfast.records.log.header import decode_header, is_foreign
 from holdfast.runtime.log_protocol import LogRecord
 
 

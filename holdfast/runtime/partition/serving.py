@@ -9,9 +9,9 @@ An answer without records waits for every earlier write and for a read index tha
 
 from typing import Any, Final, final
 
-from holdfast.records.checkpoint import CHECKPOINT_KEY
-from holdfast.records.fencing import make_position
-from holdfast.records.header import encode_header
+from holdfast.records.log.checkpoint import CHECKPOINT_KEY
+from holdfast.records.log.fencing import make_position
+from holdfast.records.log.header import encode_header
 from holdfast.runtime.effects import Note, Outbox, QueryLogStart
 from holdfast.runtime.errors import (
     AppendRefused,

@@ -1,7 +1,7 @@
 """What a node keeps of one log partition from load to load."""
 
-from holdfast.records.checkpoint import Checkpoint, encode_checkpoint
-from holdfast.records.fencing import Position
+from holdfast.records.log.checkpoint import Checkpoint, encode_checkpoint
+from holdfast.records.log.fencing import Position
 from holdfast.runtime.errors import Alarm, CoordinatorError, LoadInProgress, NotCoordinator
 from holdfast.runtime.partition.ownership import Ownership, may_take
 from holdfast.runtime.settings import LogTrust, PartitionConfig

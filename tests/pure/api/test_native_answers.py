@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from holdfast.api import share_state, state_responses
 from holdfast.api.results import ReadResult, StateResponse, WriteResult
-from holdfast.records.batches import StateBatch
-from holdfast.records.combining import combine
 from holdfast.records.native import twins
+from holdfast.records.share.batches import StateBatch
+from holdfast.records.share.combining import combine
 from holdfast.runtime.build import BUILD
 from tests.leaks import assert_no_leak
 

@@ -17,8 +17,8 @@ from holdfast.api.results import PATIENT_CALLER, ReadPartition, StateRequest, Wr
 from holdfast.api.share_state import Buffer
 from holdfast.api.state_requests import UNBOUNDED, Bounds, decode_in_python, decode_request, encode_request
 from holdfast.kafka.protocol.primitives import MalformedBody
-from holdfast.records.batches import StateBatch
 from holdfast.records.native import twins
+from holdfast.records.share.batches import StateBatch
 from holdfast.runtime.build import BUILD
 from tests.leaks import assert_no_leak
 from tests.pure.api.test_share_state import CALLS, TOPIC_ID, mutations, requests, sample_bodies

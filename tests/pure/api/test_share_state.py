@@ -17,7 +17,7 @@ from kio.serial import entity_reader, entity_writer
 from holdfast.api import results, share_state, state_requests, state_responses
 from holdfast.api.results import StateRequest, StateResponse
 from holdfast.kafka.protocol.primitives import MalformedBody
-from holdfast.records.batches import StateBatch
+from holdfast.records.share.batches import StateBatch
 
 MODULES = {
     share_state.INITIALIZE: "initialize_share_group_state",

@@ -16,9 +16,9 @@ from holdfast.api.results import ReadResult, StateResponse, WritePartition, Writ
 from holdfast.api.share_state import READ, WRITE
 from holdfast.api.state_requests import decode_request
 from holdfast.api.state_responses import encode_response
-from holdfast.records.batches import StateBatch
-from holdfast.records.combining import combine
-from holdfast.records.replay import replay
+from holdfast.records.share.batches import StateBatch
+from holdfast.records.share.combining import combine
+from holdfast.records.share.replay import replay
 
 TOPIC_ID = bytes(range(16))
 ADDRESS = Address("127.0.0.1", 1)

@@ -19,7 +19,7 @@ from holdfast.client.client import parse_address
 from holdfast.client.nodes import Nodes
 from holdfast.daemon.server.admin import AdminCommand
 from holdfast.daemon.server.cluster_view import Node
-from holdfast.records.keys import SharePartitionKey
+from holdfast.records.share.keys import SharePartitionKey
 from tests.world.serving import Served, serve
 
 OTHER_TOPIC_ID = bytes(16)

@@ -19,7 +19,7 @@ from holdfast.client import (
 )
 from holdfast.client.client import parse_address
 from holdfast.daemon.server.cluster_view import Node
-from holdfast.records.keys import SharePartitionKey, log_partition
+from holdfast.records.share.keys import SharePartitionKey, log_partition
 from tests.pure.client.client_world import World, world
 from tests.world.samples import TOPIC
 

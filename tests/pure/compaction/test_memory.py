@@ -17,8 +17,8 @@ from holdfast.compaction.spark.fold_processor import (
     encode_last_read,
     encode_memory,
 )
-from holdfast.records.fencing import Position
-from holdfast.records.snapshot_store.folding import NEW, Mark
+from holdfast.records.log.fencing import Position
+from holdfast.records.share.snapshot_store.folding import NEW, Mark
 
 numbers = st.integers(-1, 1 << 62)
 marks = st.builds(

@@ -26,7 +26,7 @@ from holdfast.daemon.topics.state_topic import StateTopic
 from holdfast.daemon.worker_place import ALONE, WorkerPlace
 from holdfast.kafka.metadata import Topic, TopicAnswers
 from holdfast.kafka.protocol.error_codes import ErrorCode
-from holdfast.records.keys import SharePartitionKey, format_topic_id
+from holdfast.records.share.keys import SharePartitionKey, format_topic_id
 from holdfast.runtime.kafka_log import shell
 from tests.pure.daemon.config_topic.test_node_settings import Topic as ConfigTopic
 from tests.simulated.memory_log import MemoryTopic

@@ -17,19 +17,19 @@ from hypothesis import strategies as st
 
 from holdfast.compaction.history.schema import COLUMNS
 from holdfast.daemon.topics.state_topic import FIXED_CONFIG
-from holdfast.records.batches import StateBatch
-from holdfast.records.checkpoint import CHECKPOINT_KEY, Checkpoint, encode_checkpoint
-from holdfast.records.codecs import avro
-from holdfast.records.codecs.codec import Codec, Kind, decode_record
-from holdfast.records.codecs.kafka import COUNT_TAG, FENCES_TAG
-from holdfast.records.fencing import START, step
-from holdfast.records.header import encode_header
-from holdfast.records.keys import SharePartitionKey, format_key, java_string_hash, log_partition
-from holdfast.records.pending_runs import PendingRuns
-from holdfast.records.replay import ShareState, replay
-from holdfast.records.single_object import SingleObject
-from holdfast.records.snapshot_store.entries import DELETED, digest, encode_entry, encode_entry_key
-from holdfast.records.values import Snapshot, Update, Value
+from holdfast.records.log.checkpoint import CHECKPOINT_KEY, Checkpoint, encode_checkpoint
+from holdfast.records.log.fencing import START, step
+from holdfast.records.log.header import encode_header
+from holdfast.records.log.single_object import SingleObject
+from holdfast.records.share.batches import StateBatch
+from holdfast.records.share.codecs import avro
+from holdfast.records.share.codecs.codec import Codec, Kind, decode_record
+from holdfast.records.share.codecs.kafka import COUNT_TAG, FENCES_TAG
+from holdfast.records.share.keys import SharePartitionKey, format_key, java_string_hash, log_partition
+from holdfast.records.share.pending_runs import PendingRuns
+from holdfast.records.share.replay import ShareState, replay
+from holdfast.records.share.snapshot_store.entries import DELETED, digest, encode_entry, encode_entry_key
+from holdfast.records.share.values import Snapshot, Update, Value
 from tests.pure.docs.pages import DIRECTORIES, ROOT, code_behind, table
 from tests.pure.records.strategies import batch_lists
 from tests.world.records import encode_record

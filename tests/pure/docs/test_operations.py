@@ -33,8 +33,8 @@ from holdfast.daemon.topics.state_topic import FIXED_CONFIG, StateTopic, TopicDi
 from holdfast.distribution import NAME
 from holdfast.kafka.protocol.requests import Fetched
 from holdfast.metrics.registry import Registry
-from holdfast.records.checkpoint import CHECKPOINT_KEY, Checkpoint, encode_checkpoint
-from holdfast.records.header import encode_header
+from holdfast.records.log.checkpoint import CHECKPOINT_KEY, Checkpoint, encode_checkpoint
+from holdfast.records.log.header import encode_header
 from holdfast.runtime.kafka_log.fetcher import _damage_error, _read_error
 from holdfast.runtime.log_protocol import LogRecord
 from holdfast.runtime.partition.log_check import LogCheck

@@ -7,16 +7,16 @@ from random import Random
 
 from hypothesis import strategies as st
 
-from holdfast.records.batches import StateBatch
-from holdfast.records.checkpoint import CHECKPOINT_KEY, Checkpoint, encode_checkpoint
-from holdfast.records.codecs.codec import Codec
-from holdfast.records.combining import combine
-from holdfast.records.header import encode_header
-from holdfast.records.keys import SharePartitionKey
-from holdfast.records.replay import ShareState, replay
-from holdfast.records.snapshot_store import folding
-from holdfast.records.snapshot_store.folding import RawRecord
-from holdfast.records.values import Snapshot, Update, Value
+from holdfast.records.log.checkpoint import CHECKPOINT_KEY, Checkpoint, encode_checkpoint
+from holdfast.records.log.header import encode_header
+from holdfast.records.share.batches import StateBatch
+from holdfast.records.share.codecs.codec import Codec
+from holdfast.records.share.combining import combine
+from holdfast.records.share.keys import SharePartitionKey
+from holdfast.records.share.replay import ShareState, replay
+from holdfast.records.share.snapshot_store import folding
+from holdfast.records.share.snapshot_store.folding import RawRecord
+from holdfast.records.share.values import Snapshot, Update, Value
 from tests.world.records import encode_record
 
 STATE_TOPIC_ID = bytes(range(16))

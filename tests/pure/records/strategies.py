@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from holdfast.records.batches import StateBatch
-from holdfast.records.keys import SharePartitionKey
-from holdfast.records.values import Snapshot, Update
+from holdfast.records.share.batches import StateBatch
+from holdfast.records.share.keys import SharePartitionKey
+from holdfast.records.share.values import Snapshot, Update
 
 int16s = st.integers(-(1 << 15), (1 << 15) - 1)
 int32s = st.integers(-(1 << 31), (1 << 31) - 1)

@@ -13,15 +13,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.records.batches import SettledBatches, StateBatch
-from holdfast.records.codecs import avro
-from holdfast.records.codecs.numbers import encode_numbers
-from holdfast.records.combining import combine, combine_in_python, pack
-from holdfast.records.header import encode_header, encode_in_python
+from holdfast.records.log.header import encode_header, encode_in_python
+from holdfast.records.log.single_object import PREFIX_SIZE
 from holdfast.records.native import maker, twins
-from holdfast.records.replay import ShareState, replay, replay_update_in_python
-from holdfast.records.single_object import PREFIX_SIZE
-from holdfast.records.values import Snapshot, Update, make_update
+from holdfast.records.share.batches import SettledBatches, StateBatch
+from holdfast.records.share.codecs import avro
+from holdfast.records.share.codecs.numbers import encode_numbers
+from holdfast.records.share.combining import combine, combine_in_python, pack
+from holdfast.records.share.replay import ShareState, replay, replay_update_in_python
+from holdfast.records.share.values import Snapshot, Update, make_update
 from holdfast.runtime.build import BUILD
 from tests.leaks import assert_no_leak
 

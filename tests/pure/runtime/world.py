@@ -9,14 +9,14 @@ from collections.abc import Callable
 from functools import partial
 
 from holdfast.metrics.registry import Registry
-from holdfast.records.checkpoint import (
+from holdfast.records.log.checkpoint import (
     CHECKPOINT_KEY,
     Checkpoint,
     decode_checkpoint,
     encode_checkpoint,
     is_checkpoint_key,
 )
-from holdfast.records.header import decode_header, encode_header, is_foreign
+from holdfast.records.log.header import decode_header, encode_header, is_foreign
 from holdfast.runtime.coordinator import CoordinatorRuntime
 from holdfast.runtime.errors import Alarm, AppendRefused, CoordinatorError
 from holdfast.runtime.log_protocol import ReadError

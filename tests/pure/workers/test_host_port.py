@@ -20,7 +20,7 @@ from holdfast.daemon.settings.models import Settings
 from holdfast.daemon.worker_place import WorkerPlace
 from holdfast.metrics.exposition import expose
 from holdfast.metrics.registry import Registry
-from holdfast.records.keys import format_topic_id
+from holdfast.records.share.keys import format_topic_id
 from holdfast.workers.host_port import HostView, host_port
 from holdfast.workers.plan import Worker
 from tests.waiting import PATIENCE_MS

@@ -11,8 +11,8 @@ from confluent_kafka.admin import AdminClient
 
 from holdfast.cli import main
 from holdfast.console.outcomes import Exit
-from holdfast.records.keys import format_key, format_topic_id
-from holdfast.records.snapshot_store.entries import (
+from holdfast.records.share.keys import format_key, format_topic_id
+from holdfast.records.share.snapshot_store.entries import (
     DELETED,
     EntryKey,
     ManifestKey,

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 
 from confluent_kafka import Producer
 
-from holdfast.records.header import HEADER_NAME
-from holdfast.records.snapshot_store.folding import NEW, RawRecord, fold
+from holdfast.records.log.header import HEADER_NAME
+from holdfast.records.share.snapshot_store.folding import NEW, RawRecord, fold
 from tests.pure.records.logs import DictStore
 from tests.waiting import PATIENCE_S
 

@@ -21,12 +21,12 @@ from holdfast.compaction.config import CompactionConfig
 from holdfast.compaction.group import topics_of
 from holdfast.compaction.job import run
 from holdfast.compaction.report import BatchReport
-from holdfast.records.codecs.codec import Codec
-from holdfast.records.header import HEADER_NAME, find_header
-from holdfast.records.keys import SharePartitionKey
-from holdfast.records.snapshot_store.entries import decode_key
-from holdfast.records.snapshot_store.snapshot_set import SnapshotSet
-from holdfast.records.values import Snapshot
+from holdfast.records.log.header import HEADER_NAME, find_header
+from holdfast.records.share.codecs.codec import Codec
+from holdfast.records.share.keys import SharePartitionKey
+from holdfast.records.share.snapshot_store.entries import decode_key
+from holdfast.records.share.snapshot_store.snapshot_set import SnapshotSet
+from holdfast.records.share.values import Snapshot
 from tests.configs import compaction_config
 from tests.pure.records.logs import MOVES, LogWriter
 from tests.real.job.quick_spark import QUICK

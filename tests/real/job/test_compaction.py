@@ -27,9 +27,9 @@ from holdfast.compaction.report import BatchReport
 from holdfast.compaction.sink import Sink
 from holdfast.compaction.spark.files import Directory
 from holdfast.compaction.topics import Topics
-from holdfast.records.codecs.codec import peek_kind
-from holdfast.records.header import encode_header
-from tests.pure.records.snapshot_store.test_folding import load
+from holdfast.records.log.header import encode_header
+from holdfast.records.share.codecs.codec import peek_kind
+from tests.pure.records.share.snapshot_store.test_folding import load
 from tests.real.job.folded_logs import FoldedLogs
 from tests.real.shared_kafka import NewTopicFactory
 

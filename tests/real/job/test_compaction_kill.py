@@ -22,11 +22,11 @@ from holdfast.api.results import ReadResult
 from holdfast.client import connect
 from holdfast.compaction.history.schema import GAP
 from holdfast.console.sources.kafka_reader import KafkaReader
-from holdfast.records.batches import StateBatch
-from holdfast.records.checkpoint import CHECKPOINT_KEY
-from holdfast.records.codecs.codec import decode_record
-from holdfast.records.snapshot_store.snapshot_set import SnapshotSet
-from holdfast.records.values import Update
+from holdfast.records.log.checkpoint import CHECKPOINT_KEY
+from holdfast.records.share.batches import StateBatch
+from holdfast.records.share.codecs.codec import decode_record
+from holdfast.records.share.snapshot_store.snapshot_set import SnapshotSet
+from holdfast.records.share.values import Update
 from tests.real.job.job_process import JobProcess, job_process
 from tests.real.job.quick_spark import QUICK
 from tests.real.node.journal_writer import GROUP, Journal, batch_of

@@ -13,7 +13,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from holdfast.broker import EmbeddedKafka
 from holdfast.compaction.errors import CompactionError
-from tests.pure.records.snapshot_store.test_folding import load
+from tests.pure.records.share.snapshot_store.test_folding import load
 from tests.real.job.folded_logs import FoldedLogs
 from tests.real.job.test_compaction import assert_as_loaded, assert_history_holds_each_change_once
 from tests.real.log.test_damage import batches_in, flip_a_bit

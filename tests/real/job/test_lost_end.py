@@ -14,7 +14,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from holdfast.broker import EmbeddedKafka
 from holdfast.compaction.group import topics_of
-from holdfast.records.snapshot_store.folding import NEW, fold
+from holdfast.records.share.snapshot_store.folding import NEW, fold
 from tests.pure.records.logs import DictStore
 from tests.real.job.folded_logs import FoldedLogs
 from tests.real.job.test_compaction import assert_as_loaded

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.records.batches import ACKNOWLEDGED, StateBatch
+from holdfast.records.share.batches import ACKNOWLEDGED, StateBatch
 from tests.real.job.quick_spark import QUICK, QUICK_JAVA
 from tests.real.job.standalone_spark import make_python_without_us, run_holdfast, standalone_spark
 from tests.real.nodes import topic_id_of

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from holdfast.client import connect
-from holdfast.records.batches import ACKNOWLEDGED, StateBatch
+from holdfast.records.share.batches import ACKNOWLEDGED, StateBatch
 from tests.real.job.quick_spark import QUICK
 from tests.real.nodes import ONE_TRY, NodeProcess, node_processes, topic_id_of
 from tests.real.shared_kafka import NewTopicFactory

@@ -10,7 +10,7 @@ from confluent_kafka.admin import AdminClient
 
 from holdfast.api.results import ReadPartition, ReadResult, SummaryResult, WritePartition, WriteResult
 from holdfast.client import ShareStateError, Unsupported, connect
-from holdfast.records.batches import ACKNOWLEDGED, ARCHIVED, StateBatch
+from holdfast.records.share.batches import ACKNOWLEDGED, ARCHIVED, StateBatch
 from tests.real.shared_kafka import NewTopicFactory
 from tests.waiting import PATIENCE_S
 

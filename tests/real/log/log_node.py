@@ -6,7 +6,7 @@ from typing import Any
 
 from holdfast.kafka.connection_options import ConnectionOptions
 from holdfast.metrics.registry import Registry
-from holdfast.records.checkpoint import Checkpoint
+from holdfast.records.log.checkpoint import Checkpoint
 from holdfast.runtime.errors import CoordinatorError
 from holdfast.runtime.kafka_log.log import KafkaLogConfig
 from holdfast.runtime.kafka_log.shell import CoordinatorShell

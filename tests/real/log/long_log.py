@@ -9,12 +9,12 @@ from typing import Final
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 
-from holdfast.records.batches import ACKNOWLEDGED, StateBatch
-from holdfast.records.checkpoint import CHECKPOINT_KEY, Checkpoint, encode_checkpoint
-from holdfast.records.codecs.codec import Codec
-from holdfast.records.header import HEADER_NAME, encode_header
-from holdfast.records.keys import SharePartitionKey, log_partition
-from holdfast.records.values import Snapshot, Update
+from holdfast.records.log.checkpoint import CHECKPOINT_KEY, Checkpoint, encode_checkpoint
+from holdfast.records.log.header import HEADER_NAME, encode_header
+from holdfast.records.share.batches import ACKNOWLEDGED, StateBatch
+from holdfast.records.share.codecs.codec import Codec
+from holdfast.records.share.keys import SharePartitionKey, log_partition
+from holdfast.records.share.values import Snapshot, Update
 from tests.real.nodes import topic_id_of
 from tests.waiting import PATIENCE_S
 from tests.world.records import encode_record

@@ -12,7 +12,7 @@ from holdfast.broker import EmbeddedKafka
 from holdfast.console.outcomes import Exit, Failure
 from holdfast.console.sources.log_reader import LogReader, LogSelection
 from holdfast.daemon.settings.models import Settings
-from holdfast.records.batches import ACKNOWLEDGED, StateBatch
+from holdfast.records.share.batches import ACKNOWLEDGED, StateBatch
 from holdfast.runtime.partition.states import State
 from tests.real.nodes import topic_id_of
 from tests.real.quick_java import QUICK_KAFKA

@@ -17,9 +17,9 @@ from confluent_kafka.admin import AdminClient
 from holdfast.client import connect
 from holdfast.daemon.settings.components.log import LogSettings
 from holdfast.daemon.topics.state_topic import FIXED_CONFIG
-from holdfast.records.batches import ACKNOWLEDGED, StateBatch
-from holdfast.records.checkpoint import Checkpoint
-from holdfast.records.keys import SharePartitionKey, log_partition
+from holdfast.records.log.checkpoint import Checkpoint
+from holdfast.records.share.batches import ACKNOWLEDGED, StateBatch
+from holdfast.records.share.keys import SharePartitionKey, log_partition
 from holdfast.runtime.partition.lifecycle import Partition
 from holdfast.runtime.partition.states import State
 from tests.real.log.long_log import LogPartitionWriter

@@ -11,7 +11,7 @@ from confluent_kafka.cimpl import NewTopic
 from holdfast.broker import EmbeddedKafka
 from holdfast.kafka.errors import ConnectionFailed
 from holdfast.metrics.registry import Registry
-from holdfast.records.header import encode_header
+from holdfast.records.log.header import encode_header
 from holdfast.runtime.errors import LoadInProgress, NotAvailable, NotCoordinator, RecordTooLarge
 from holdfast.runtime.kafka_log.log import KafkaLog
 from holdfast.runtime.log_protocol import LogRecord, ReadError

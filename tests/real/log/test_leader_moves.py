@@ -31,7 +31,7 @@ from holdfast.kafka.connection_options import connection_options
 from holdfast.kafka.discovery.broker_links import broker_links
 from holdfast.kafka.discovery.coordinators import Coordinators
 from holdfast.kafka.discovery.find_coordinator import Key, KeyType
-from holdfast.records.batches import ACKNOWLEDGED, StateBatch
+from holdfast.records.share.batches import ACKNOWLEDGED, StateBatch
 from tests.real.container_kafka import needs_processes
 from tests.real.membership.member_program import Program, running, settings
 from tests.real.nodes import DEFAULT_TIMES, ONE_TRY, NodeProcess, node_processes, topic_id_of

@@ -18,8 +18,8 @@ from typing import Final
 
 from holdfast.client import Client, ClientError, ClientSettings, ShareStateError, connect
 from holdfast.client.errors import RequestTimedOut
-from holdfast.records.batches import ACKNOWLEDGED, StateBatch
-from holdfast.records.keys import SharePartitionKey
+from holdfast.records.share.batches import ACKNOWLEDGED, StateBatch
+from holdfast.records.share.keys import SharePartitionKey
 from tests.histories import NEVER, Read, Write, bits, bits_between, register_problem, set_problem, values
 from tests.waiting import PATIENCE_S
 from tests.world.samples import EPOCH_MAX

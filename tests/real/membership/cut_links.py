@@ -19,7 +19,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from holdfast.client import Client, ClientSettings, connect
-from holdfast.records.keys import SharePartitionKey, java_string_hash, log_partition
+from holdfast.records.share.keys import SharePartitionKey, java_string_hash, log_partition
 from tests.real.membership.callers import HASTY, REGISTERS, History
 from tests.real.membership.cluster import LOG_PARTITIONS, Cluster
 from tests.real.membership.split_kafka import split_kafka

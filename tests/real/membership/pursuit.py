@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Final
 
 from holdfast.client import Client
-from holdfast.records.keys import SharePartitionKey
+from holdfast.records.share.keys import SharePartitionKey
 from tests.real.membership.callers import PATIENT, History
 from tests.waiting import PATIENCE_S, poll_pause_s
 

@@ -27,7 +27,7 @@ from holdfast.kafka.connection_options import connection_options
 from holdfast.kafka.discovery.broker_links import broker_links
 from holdfast.kafka.discovery.groups import Groups
 from holdfast.kafka.protocol.error_codes import ErrorCode
-from holdfast.records.keys import SharePartitionKey
+from holdfast.records.share.keys import SharePartitionKey
 from tests.real.membership.callers import REGISTERS, SETS, Callers, History
 from tests.real.membership.cluster import Cluster
 from tests.real.membership.pursuit import CONNECTIONS, PURSUER, Pursuit

@@ -21,8 +21,8 @@ from holdfast.daemon.settings.models import Settings
 from holdfast.kafka.addresses import parse_address
 from holdfast.kafka.connection_options import connection_options
 from holdfast.kafka.exchange import exchange_with_any
-from holdfast.records.batches import StateBatch
-from holdfast.records.keys import SharePartitionKey
+from holdfast.records.share.batches import StateBatch
+from holdfast.records.share.keys import SharePartitionKey
 from holdfast.runtime.partition.states import State
 from tests.real.nodes import PATIENT_CLIENT, NodeProcess, node_processes, topic_id_of
 from tests.real.running_node import RunningNode, make_settings, running

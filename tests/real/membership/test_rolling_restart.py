@@ -18,7 +18,7 @@ import pytest
 
 from holdfast.client import Client, ClientError, ClientSettings, ShareStateError, connect
 from holdfast.daemon.topics.state_topic import FIXED_CONFIG
-from holdfast.records.keys import SharePartitionKey, log_partition
+from holdfast.records.share.keys import SharePartitionKey, log_partition
 from tests.real.log.long_log import write_long_log
 from tests.real.membership.callers import percentile
 from tests.real.membership.cluster import LOG_PARTITIONS, Cluster

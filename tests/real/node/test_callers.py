@@ -11,7 +11,7 @@ from holdfast.api.results import DeletePartition, InitializePartition, ReadParti
 from holdfast.client import ClientSettings, connect
 from holdfast.client.client import parse_address
 from holdfast.kafka.protocol.error_codes import ErrorCode
-from holdfast.records.keys import SharePartitionKey
+from holdfast.records.share.keys import SharePartitionKey
 from holdfast.runtime.partition.states import State
 from tests.real.nodes import topic_id_of
 from tests.real.running_node import make_settings, running

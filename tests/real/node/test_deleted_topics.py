@@ -9,8 +9,8 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from structlog.testing import capture_logs
 
-from holdfast.records.codecs.codec import decode_key
-from holdfast.records.keys import SharePartitionKey
+from holdfast.records.share.codecs.codec import decode_key
+from holdfast.records.share.keys import SharePartitionKey
 from tests.real.nodes import topic_id_of
 from tests.real.running_node import RunningNode, make_settings, read_log, running
 from tests.real.shared_kafka import NewTopicFactory

@@ -22,7 +22,7 @@ from holdfast.client.client import parse_address
 from holdfast.client.connection import NodeConnection, open_connection
 from holdfast.client.errors import Disconnected
 from holdfast.daemon.topics.state_topic import FIXED_CONFIG
-from holdfast.records.batches import ACKNOWLEDGED, AVAILABLE, StateBatch
+from holdfast.records.share.batches import ACKNOWLEDGED, AVAILABLE, StateBatch
 from tests.real.container_kafka import needs_processes
 from tests.real.nodes import ONE_TRY, PATIENT_CLIENT, NodeProcess, node_processes, topic_id_of
 from tests.real.quick_java import QUICK_KAFKA

@@ -13,8 +13,8 @@ import pytest
 
 from holdfast.client import ShareStateError, connect
 from holdfast.daemon.topics.state_topic import FIXED_CONFIG
-from holdfast.records.batches import ACKNOWLEDGED, StateBatch
-from holdfast.records.keys import SharePartitionKey
+from holdfast.records.share.batches import ACKNOWLEDGED, StateBatch
+from holdfast.records.share.keys import SharePartitionKey
 from holdfast.runtime.partition.states import State
 from tests.real.log.long_log import write_long_log
 from tests.real.nodes import ONE_TRY, topic_id_of

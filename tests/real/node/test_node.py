@@ -23,8 +23,8 @@ from holdfast.daemon.partitions.partitions import Partitions
 from holdfast.daemon.server.listener import Server
 from holdfast.daemon.topics.metadata_cache import ClusterMetadata
 from holdfast.daemon.topics.state_topic import FIXED_CONFIG
-from holdfast.records.batches import ACKNOWLEDGED, StateBatch
-from holdfast.records.checkpoint import CHECKPOINT_KEY, decode_checkpoint
+from holdfast.records.log.checkpoint import CHECKPOINT_KEY, decode_checkpoint
+from holdfast.records.share.batches import ACKNOWLEDGED, StateBatch
 from holdfast.runtime.partition.states import State
 from tests.real.nodes import ONE_TRY, topic_id_of
 from tests.real.running_node import RunningNode, cut, make_settings, read_log, running

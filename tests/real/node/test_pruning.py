@@ -10,8 +10,8 @@ from confluent_kafka import OFFSET_END, Consumer, TopicPartition
 from structlog.testing import capture_logs
 
 from holdfast.api.results import ReadResult
-from holdfast.records.batches import ACKNOWLEDGED, StateBatch
-from holdfast.records.checkpoint import CHECKPOINT_KEY
+from holdfast.records.log.checkpoint import CHECKPOINT_KEY
+from holdfast.records.share.batches import ACKNOWLEDGED, StateBatch
 from tests.real.nodes import topic_id_of
 from tests.real.running_node import RunningNode, cut, make_settings, read_log, running
 from tests.real.shared_kafka import NewTopicFactory

@@ -14,8 +14,8 @@ from confluent_kafka.cimpl import NewTopic
 
 from holdfast.api.results import ReadResult
 from holdfast.daemon.settings.models import Settings
-from holdfast.records.batches import ACKNOWLEDGED, StateBatch
-from holdfast.records.snapshot_store.entries import (
+from holdfast.records.share.batches import ACKNOWLEDGED, StateBatch
+from holdfast.records.share.snapshot_store.entries import (
     EntryKey,
     ManifestKey,
     decode_entry,
@@ -24,7 +24,7 @@ from holdfast.records.snapshot_store.entries import (
     encode_entry,
     encode_manifest,
 )
-from holdfast.records.snapshot_store.folding import NEW, Held, Mark, RawRecord, fold
+from holdfast.records.share.snapshot_store.folding import NEW, Held, Mark, RawRecord, fold
 from tests.real.nodes import topic_id_of
 from tests.real.running_node import RunningNode, make_settings, read_log, running
 from tests.real.shared_kafka import NewTopicFactory

@@ -15,7 +15,7 @@ from holdfast.client import Client, LoginRefused, connect
 from holdfast.client.connection import NodeConnection
 from holdfast.console.outcomes import Exit
 from holdfast.kafka.security import Security, read_security
-from holdfast.records.batches import ACKNOWLEDGED, StateBatch
+from holdfast.records.share.batches import ACKNOWLEDGED, StateBatch
 from tests.real.nodes import PATIENT_CLIENT, NodeProcess, node_processes, topic_id_of
 from tests.real.shared_kafka import NewTopicFactory
 from tests.waiting import PATIENCE_S, wait_until

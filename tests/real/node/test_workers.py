@@ -15,8 +15,8 @@ import pytest
 
 from holdfast.client import Client, ClientError, connect
 from holdfast.kafka.addresses import Address, parse_address
-from holdfast.records.batches import StateBatch
-from holdfast.records.keys import SharePartitionKey
+from holdfast.records.share.batches import StateBatch
+from holdfast.records.share.keys import SharePartitionKey
 from tests.processes import is_alive
 from tests.real.group_numbers import assert_http_has_the_numbers_of_the_cli
 from tests.real.nodes import PATIENT_CLIENT, NodeProcess, node_processes, topic_id_of

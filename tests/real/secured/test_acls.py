@@ -27,7 +27,7 @@ from holdfast.kafka.connection_options import LiveProperties, connection_options
 from holdfast.kafka.group_offsets import GroupOffsets, GroupRefused
 from holdfast.kafka.librdkafka import KafkaClients
 from holdfast.kafka.metadata import MetadataClient
-from holdfast.records.batches import ACKNOWLEDGED, StateBatch
+from holdfast.records.share.batches import ACKNOWLEDGED, StateBatch
 from tests.kafka_acls import NEEDS, Resource, Role, acls_of
 from tests.real.nodes import ONE_TRY, topic_id_of
 from tests.real.running_node import RunningNode, make_settings, running

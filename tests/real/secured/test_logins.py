@@ -22,7 +22,7 @@ from holdfast.daemon.node_exit import NodeExit
 from holdfast.kafka.brokers.broker_connection import BrokerConnection
 from holdfast.kafka.connection_options import ConnectionOptions, connection_options
 from holdfast.kafka.errors import ConnectionFailed
-from holdfast.records.batches import ACKNOWLEDGED, StateBatch
+from holdfast.records.share.batches import ACKNOWLEDGED, StateBatch
 from tests.kafka_acls import NEEDS, Role, acls_of
 from tests.real.job.quick_spark import QUICK
 from tests.real.nodes import ONE_TRY, topic_id_of

@@ -19,7 +19,7 @@ from confluent_kafka import Producer
 
 from holdfast.client import ShareStateError, connect
 from holdfast.kafka.security import read_security
-from holdfast.records.batches import ACKNOWLEDGED, StateBatch
+from holdfast.records.share.batches import ACKNOWLEDGED, StateBatch
 from tests.pure.docs.pages import ROOT
 from tests.real.nodes import ONE_TRY, NodeProcess, node_processes, topic_id_of
 from tests.real.shared_kafka import NewTopicFactory

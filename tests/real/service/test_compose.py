@@ -29,7 +29,7 @@ from holdfast.broker.properties import choose_ports
 from holdfast.client import connect
 from holdfast.jars.cache import kafka_home
 from holdfast.jars.java import find_java
-from holdfast.records.batches import StateBatch
+from holdfast.records.share.batches import StateBatch
 from tests.real.nodes import PATIENT_CLIENT, topic_id_of
 from tests.waiting import PATIENCE_S, in_patience, poll_pause_s, wait_until
 

@@ -11,7 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from holdfast.daemon.http.openapi import PAGES
 from holdfast.daemon.http.queries import PREFIX
-from holdfast.records.batches import ACKNOWLEDGED, AVAILABLE, StateBatch
+from holdfast.records.share.batches import ACKNOWLEDGED, AVAILABLE, StateBatch
 from tests.real.group_numbers import assert_http_has_the_numbers_of_the_cli
 from tests.real.nodes import topic_id_of
 from tests.real.running_node import RunningNode, make_settings, running

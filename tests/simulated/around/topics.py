@@ -13,7 +13,7 @@ from holdfast.daemon.settings.models import DeletedTopicSettings
 from holdfast.daemon.share.topic_gate import TopicGate
 from holdfast.daemon.topics.metadata_cache import Refresh
 from holdfast.metrics.instruments import Gauge
-from holdfast.records.keys import SharePartitionKey
+from holdfast.records.share.keys import SharePartitionKey
 from holdfast.runtime.partition.lifecycle import Partition
 from holdfast.runtime.partition.states import State
 from holdfast.runtime.state_machine import Operation

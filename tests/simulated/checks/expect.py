@@ -14,7 +14,7 @@ from holdfast.api.results import (
     WritePartition,
 )
 from holdfast.kafka.protocol.error_codes import ErrorCode
-from holdfast.records.replay import ShareState
+from holdfast.records.share.replay import ShareState
 
 
 def explains(state: ShareState | None, request: PartitionRequest, result: PartitionResult) -> bool:

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from holdfast.daemon.share.decisions import ShareShard
 from holdfast.daemon.share.operations import ShareOperation
 from holdfast.daemon.share.state_bounds import StateTotals
-from holdfast.records.checkpoint import CHECKPOINT_KEY, decode_checkpoint
-from holdfast.records.header import decode_header
-from holdfast.records.keys import SharePartitionKey
-from holdfast.records.replay import ShareState, replay
+from holdfast.records.log.checkpoint import CHECKPOINT_KEY, decode_checkpoint
+from holdfast.records.log.header import decode_header
+from holdfast.records.share.keys import SharePartitionKey
+from holdfast.records.share.replay import ShareState, replay
 from holdfast.runtime.errors import CoordinatorError, NotAvailable, OperationFailed, RecordTooLarge
 from holdfast.runtime.partition.lifecycle import Partition
 from holdfast.runtime.partition.ownership import Ownership, Verdict

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from struct import Struct
 
-from holdfast.records.checkpoint import CHECKPOINT_KEY, decode_checkpoint
-from holdfast.records.codecs.codec import decode_record
-from holdfast.records.keys import SharePartitionKey
-from holdfast.records.replay import ShareState, replay
-from holdfast.records.values import NOOP
+from holdfast.records.log.checkpoint import CHECKPOINT_KEY, decode_checkpoint
+from holdfast.records.share.codecs.codec import decode_record
+from holdfast.records.share.keys import SharePartitionKey
+from holdfast.records.share.replay import ShareState, replay
+from holdfast.records.share.values import NOOP
 from holdfast.runtime.log_protocol import LogRecord
 from tests.simulated.checks.invariants import Invariant, violate
 from tests.simulated.memory_log import Append, MemoryPartition

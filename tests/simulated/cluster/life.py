@@ -20,8 +20,8 @@ from holdfast.api.results import (
 from holdfast.api.share_state import INITIALIZE, READ, WRITE
 from holdfast.kafka import aiokafka_parts
 from holdfast.kafka.protocol.error_codes import ErrorCode
-from holdfast.records.batches import StateBatch
-from holdfast.records.keys import SharePartitionKey, log_partition
+from holdfast.records.share.batches import StateBatch
+from holdfast.records.share.keys import SharePartitionKey, log_partition
 from holdfast.runtime.partition.states import State
 from tests.simulated.around.topics import TOPIC_ID
 from tests.simulated.checks.invariants import FOUND, Invariant, violate

@@ -8,7 +8,7 @@ from aiokafka.record.default_records import DefaultRecordBatchBuilder  # type: i
 from aiokafka.record.memory_records import MemoryRecords  # type: ignore[import-untyped]
 from aiokafka.record.util import calc_crc32c  # type: ignore[import-untyped]
 
-from holdfast.records.header import HEADER_NAME
+from holdfast.records.log.header import HEADER_NAME
 from holdfast.runtime.log_protocol import LogRecord
 from tests.simulated.checks.invariants import Invariant, violate
 from tests.simulated.memory_log import Append, MemoryPartition

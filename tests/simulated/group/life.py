@@ -11,10 +11,10 @@ from structlog.testing import capture_logs
 
 from holdfast.api.results import InitializePartition, PartitionRequest, StateRequest, StateResponse, WritePartition
 from holdfast.api.share_state import INITIALIZE, WRITE
-from holdfast.records.batches import StateBatch
-from holdfast.records.checkpoint import CHECKPOINT_KEY, Checkpoint, encode_checkpoint
-from holdfast.records.header import encode_header
-from holdfast.records.keys import SharePartitionKey, log_partition
+from holdfast.records.log.checkpoint import CHECKPOINT_KEY, Checkpoint, encode_checkpoint
+from holdfast.records.log.header import encode_header
+from holdfast.records.share.batches import StateBatch
+from holdfast.records.share.keys import SharePartitionKey, log_partition
 from tests.simulated.around.topics import TOPIC_ID
 from tests.simulated.checks.invariants import Invariant, violate
 from tests.simulated.group.faults import FAULTS, end_static, leave_for_good

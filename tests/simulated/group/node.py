@@ -17,8 +17,8 @@ from holdfast.daemon.settings.models import Settings
 from holdfast.daemon.topics.state_topic import StateTopic
 from holdfast.kafka.connection_options import ConnectionOptions
 from holdfast.metrics.instruments import Counter
-from holdfast.records.checkpoint import Checkpoint
-from holdfast.records.keys import format_topic_id
+from holdfast.records.log.checkpoint import Checkpoint
+from holdfast.records.share.keys import format_topic_id
 from holdfast.runtime.partition.lifecycle import Partition
 from holdfast.runtime.partition.states import State
 from tests.simulated.checks.invariants import Invariant, violate

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from holdfast.daemon.share.config import ShardConfig
 from holdfast.daemon.share.decisions import ShareShard
 from holdfast.daemon.share.state_bounds import StateTotals
-from holdfast.records.keys import SharePartitionKey
-from holdfast.records.values import Snapshot, Update
+from holdfast.records.share.keys import SharePartitionKey
+from holdfast.records.share.values import Snapshot, Update
 from holdfast.runtime.errors import CoordinatorError
 from holdfast.runtime.state_machine import Decision, Operation
 from tests.configs import state_bounds

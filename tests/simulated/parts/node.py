@@ -17,7 +17,7 @@ from holdfast.daemon.snapshots.metrics import SnapshotMetrics
 from holdfast.daemon.snapshots.verifier import SnapshotVerifier
 from holdfast.metrics.instruments import Counter
 from holdfast.metrics.registry import Registry
-from holdfast.records.checkpoint import CHECKPOINT_KEY, Checkpoint
+from holdfast.records.log.checkpoint import CHECKPOINT_KEY, Checkpoint
 from holdfast.runtime.coordinator import CoordinatorRuntime
 from holdfast.runtime.errors import AppendRefused
 from holdfast.runtime.log_protocol import LogRecord, ReadError

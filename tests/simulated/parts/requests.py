@@ -15,7 +15,7 @@ from holdfast.api.results import (
     WritePartition,
 )
 from holdfast.api.share_state import DELETE, INITIALIZE, READ, SUMMARY, WRITE
-from holdfast.records.batches import StateBatch
+from holdfast.records.share.batches import StateBatch
 from holdfast.runtime.state_machine import Decision, Operation
 from tests.simulated.around.topics import OTHER_TOPIC_ID, TOPIC_ID
 from tests.simulated.checks.invariants import Invariant, violate

@@ -8,7 +8,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from holdfast.records.errors import RecordError
-from holdfast.records.snapshot_store.entries import (
+from holdfast.records.share.snapshot_store.entries import (
     EntryKey,
     ManifestKey,
     decode_entry,
@@ -17,8 +17,8 @@ from holdfast.records.snapshot_store.entries import (
     encode_entry,
     encode_manifest,
 )
-from holdfast.records.snapshot_store.folding import NEW, FoldStopped, Held, Mark, RawRecord, fold
-from holdfast.records.snapshot_store.snapshot_set import Disagreement, SnapshotSet
+from holdfast.records.share.snapshot_store.folding import NEW, FoldStopped, Held, Mark, RawRecord, fold
+from holdfast.records.share.snapshot_store.snapshot_set import Disagreement, SnapshotSet
 from tests.simulated.checks.invariants import Invariant, violate
 from tests.simulated.memory_log import MemoryLog, MemoryPartition, MemoryTopic, Move
 

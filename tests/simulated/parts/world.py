@@ -7,10 +7,10 @@ from collections.abc import Callable
 from random import Random
 from typing import NamedTuple
 
-from holdfast.records.checkpoint import CHECKPOINT_KEY
-from holdfast.records.codecs.codec import Codec, decode_key
-from holdfast.records.header import decode_header
-from holdfast.records.keys import SharePartitionKey
+from holdfast.records.log.checkpoint import CHECKPOINT_KEY
+from holdfast.records.log.header import decode_header
+from holdfast.records.share.codecs.codec import Codec, decode_key
+from holdfast.records.share.keys import SharePartitionKey
 from tests.configs import shard_config
 from tests.simulated.around.readers import Groups
 from tests.simulated.around.topics import Topics

@@ -20,8 +20,8 @@ from holdfast.console.options import (
     share_partition_options,
 )
 from holdfast.console.show.output import STATE_NAMES, batch_data, print_facts, print_json, print_table
-from holdfast.records.keys import SharePartitionKey
-from holdfast.records.replay import ShareState
+from holdfast.records.share.keys import SharePartitionKey
+from holdfast.records.share.replay import ShareState
 
 T = TypeVar("T")
 

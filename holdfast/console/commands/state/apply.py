@@ -11,8 +11,8 @@ from holdfast.console.outcomes import Exit, Failure
 from holdfast.console.show.output import say
 from holdfast.console.show.state_differences import Range, describe, is_same, losses, state_data, state_of
 from holdfast.records.errors import InvalidKey
-from holdfast.records.keys import SharePartitionKey, format_key, format_topic_id
-from holdfast.records.replay import ShareState
+from holdfast.records.share.keys import SharePartitionKey, format_key, format_topic_id
+from holdfast.records.share.replay import ShareState
 
 #: Epochs whose option must name the current one, and where a state holds that.
 _CURRENT: Final = {"state_epoch": "state_epoch_fence", "leader_epoch": "leader_epoch_fence"}

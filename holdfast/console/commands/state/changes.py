@@ -10,9 +10,9 @@ from holdfast.console.commands.state.start_offsets import Edge, StartOffset, fin
 from holdfast.console.confirmation import Manner, change_options
 from holdfast.console.options import EPOCH_OR_NONE, INT32_MAX, BatchType, share_partition_options
 from holdfast.console.outcomes import Exit, Failure
-from holdfast.records.batches import StateBatch
-from holdfast.records.keys import SharePartitionKey
-from holdfast.records.replay import ShareState
+from holdfast.records.share.batches import StateBatch
+from holdfast.records.share.keys import SharePartitionKey
+from holdfast.records.share.replay import ShareState
 
 _beyond_option = click.option(
     "--beyond-the-end", is_flag=True, help="Also decide about records that the topic does not have yet."

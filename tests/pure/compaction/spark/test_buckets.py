@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from holdfast.compaction.spark import buckets
 from holdfast.compaction.spark.buckets import BucketStore, decode_bucket, encode_bucket
-from holdfast.records.snapshot_store.folding import NEW, Held, fold
+from holdfast.records.share.snapshot_store.folding import NEW, Held, fold
 from tests.pure.records.logs import LOG_PARTITION, PARTITION_COUNT, STATE_TOPIC_ID, DictStore, LogWriter, logs
 
 helds = st.builds(Held, st.integers(0, 1 << 48), st.none() | st.binary(max_size=300))

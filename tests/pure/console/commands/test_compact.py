@@ -300,14 +300,14 @@ def test_the_zip_holds_what_workers_import_and_is_the_same_each_time(tmp_path: P
     names = zipfile.ZipFile(path).namelist()
     assert {
         "holdfast/__init__.py",
-        "holdfast/records/snapshot_store/folding.py",
+        "holdfast/records/share/snapshot_store/folding.py",
         "holdfast/records/schemas/share_entry.avsc",
     } <= set(names)
     assert not [name for name in names if "__pycache__" in name]
     first = path.read_bytes()
     CliRunner().invoke(main, ["compact", "--write-py-files", str(path)])
     assert path.read_bytes() == first
-    script = f"import sys; sys.path.insert(0, {str(path)!r}); import holdfast.records.snapshot_store.folding as f; print(f.__file__)"
+    script = f"import sys; sys.path.insert(0, {str(path)!r}); import holdfast.records.share.snapshot_store.folding as f; print(f.__file__)"
     output = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=tmp_path
     ).stdout

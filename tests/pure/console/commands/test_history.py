@@ -31,10 +31,10 @@ from holdfast.console.sources.history_states import (
     StatesAt,
     Status,
 )
-from holdfast.records.batches import ACKNOWLEDGED, AVAILABLE, StateBatch
-from holdfast.records.keys import SharePartitionKey, format_key, format_topic_id, parse_topic_id
-from holdfast.records.replay import ShareState, replay
-from holdfast.records.values import Update, Value
+from holdfast.records.share.batches import ACKNOWLEDGED, AVAILABLE, StateBatch
+from holdfast.records.share.keys import SharePartitionKey, format_key, format_topic_id, parse_topic_id
+from holdfast.records.share.replay import ShareState, replay
+from holdfast.records.share.values import Update, Value
 from tests.pure.console.history_writer import (
     BEGIN_MS,
     SNAPSHOT,

@@ -10,9 +10,9 @@ import pytest
 
 from holdfast.console.outcomes import Exit
 from holdfast.console.sources.group_nodes import merge_partitions
-from holdfast.records.deliveries import describe_state
-from holdfast.records.keys import SharePartitionKey
-from holdfast.records.replay import ShareState
+from holdfast.records.share.deliveries import describe_state
+from holdfast.records.share.keys import SharePartitionKey
+from holdfast.records.share.replay import ShareState
 from tests.pure.console.conftest import PARTITION, TOPIC_ID, Node, Run, running_node
 
 STATE = ShareState(0, 1, 3, 10, 10, 0, 0, (), 3, 1, 0)

@@ -23,9 +23,9 @@ from holdfast.daemon.server.admin import Admin, AdminCommand
 from holdfast.daemon.server.api_table import ApiHandler
 from holdfast.kafka.protocol.error_codes import ErrorCode
 from holdfast.metrics.instruments import Counter
-from holdfast.records.batches import ACKNOWLEDGED, AVAILABLE, StateBatch
-from holdfast.records.keys import SharePartitionKey, format_topic_id
-from holdfast.records.replay import ShareState
+from holdfast.records.share.batches import ACKNOWLEDGED, AVAILABLE, StateBatch
+from holdfast.records.share.keys import SharePartitionKey, format_topic_id
+from holdfast.records.share.replay import ShareState
 from tests.pure.console.conftest import Run, runner_for, served_in_thread
 from tests.world.identity.access import OPEN, closed, cluster_acl, group_acl
 from tests.world.samples import TOPIC

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from holdfast.console.show.output import STATE_NAMES
 from holdfast.console.show.state_differences import describe, losses, range_changes
-from holdfast.records.batches import ACKNOWLEDGED, ARCHIVED, AVAILABLE, StateBatch
-from holdfast.records.combining import combine
-from holdfast.records.replay import ShareState
+from holdfast.records.share.batches import ACKNOWLEDGED, ARCHIVED, AVAILABLE, StateBatch
+from holdfast.records.share.combining import combine
+from holdfast.records.share.replay import ShareState
 
 OFFSETS = range(24)
 

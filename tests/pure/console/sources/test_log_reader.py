@@ -10,12 +10,12 @@ from holdfast.console.commands.dump import entry_data, entry_text, of_coordinato
 from holdfast.console.outcomes import Exit, Failure
 from holdfast.console.sources.kafka_reader import LogCut, OffsetRange
 from holdfast.console.sources.log_reader import LogEntry, LogReader, PartitionReading
-from holdfast.records.batches import ACKNOWLEDGED, AVAILABLE, StateBatch
-from holdfast.records.checkpoint import CHECKPOINT_KEY, Checkpoint, encode_checkpoint
-from holdfast.records.codecs.codec import Codec
-from holdfast.records.header import HEADER_NAME, encode_header
-from holdfast.records.keys import SharePartitionKey
-from holdfast.records.values import Snapshot, Update, Value
+from holdfast.records.log.checkpoint import CHECKPOINT_KEY, Checkpoint, encode_checkpoint
+from holdfast.records.log.header import HEADER_NAME, encode_header
+from holdfast.records.share.batches import ACKNOWLEDGED, AVAILABLE, StateBatch
+from holdfast.records.share.codecs.codec import Codec
+from holdfast.records.share.keys import SharePartitionKey
+from holdfast.records.share.values import Snapshot, Update, Value
 from tests.world.records import encode_record
 
 KEY = SharePartitionKey("g:1", bytes(range(16)), 2)

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.console.sources.snapshot_reader import Verification, compare
-from holdfast.records.codecs import avro
-from holdfast.records.keys import format_key
-from holdfast.records.snapshot_store.entries import (
+from holdfast.records.share.codecs import avro
+from holdfast.records.share.keys import format_key
+from holdfast.records.share.snapshot_store.entries import (
     DELETED,
     EntryKey,
     ManifestKey,
@@ -22,8 +22,8 @@ from holdfast.records.snapshot_store.entries import (
     encode_entry_key,
     encode_manifest,
 )
-from holdfast.records.snapshot_store.folding import NEW, fold
-from holdfast.records.snapshot_store.snapshot_set import SnapshotSet
+from holdfast.records.share.snapshot_store.folding import NEW, fold
+from holdfast.records.share.snapshot_store.snapshot_set import SnapshotSet
 from tests.pure.records.logs import (
     LOG_PARTITION,
     PARTITION_COUNT,

@@ -29,8 +29,8 @@ from holdfast.kafka.protocol.error_codes import ErrorCode
 from holdfast.kafka.topics.topic_ends import Ends, TopicEnds, TopicEndSource
 from holdfast.kafka.topics.topic_leaders import TopicLeaders
 from holdfast.metrics.instruments import Counter
-from holdfast.records.checkpoint import CHECKPOINT_KEY, decode_checkpoint
-from holdfast.records.keys import SharePartitionKey, format_topic_id
+from holdfast.records.log.checkpoint import CHECKPOINT_KEY, decode_checkpoint
+from holdfast.records.share.keys import SharePartitionKey, format_topic_id
 from holdfast.runtime.build import BUILD
 from holdfast.runtime.partition.states import State
 from tests.simulated.memory_log import MemoryTopic

@@ -12,9 +12,9 @@ from holdfast.api.share_state import DELETE, INITIALIZE, READ, WRITE
 from holdfast.daemon.admin.previews import preview
 from holdfast.daemon.server.admin import AdminError
 from holdfast.kafka.protocol.error_codes import ErrorCode
-from holdfast.records.batches import ACKNOWLEDGED, AVAILABLE, StateBatch
-from holdfast.records.keys import SharePartitionKey, format_topic_id
-from holdfast.records.replay import ShareState
+from holdfast.records.share.batches import ACKNOWLEDGED, AVAILABLE, StateBatch
+from holdfast.records.share.keys import SharePartitionKey, format_topic_id
+from holdfast.records.share.replay import ShareState
 from tests.world.samples import TOPIC
 from tests.world.service import House, ask
 

@@ -13,7 +13,7 @@ from holdfast.daemon.internal_errors import InternalErrors
 from holdfast.daemon.server.admin import Admin, AdminError
 from holdfast.kafka.protocol.error_codes import ErrorCode
 from holdfast.metrics.instruments import Counter
-from holdfast.records.keys import SharePartitionKey, format_topic_id
+from holdfast.records.share.keys import SharePartitionKey, format_topic_id
 from tests.simulated.memory_log import MemoryTopic
 from tests.world.node import PartitionsWorld
 from tests.world.process import Call

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from holdfast.daemon.group_metrics.choice import Choice, PairChooser
 from holdfast.daemon.group_metrics.numbers import Pair
-from holdfast.records.keys import SharePartitionKey
+from holdfast.records.share.keys import SharePartitionKey
 from tests.world.samples import OTHER_TOPIC, TOPIC
 
 KEYS = st.lists(

@@ -12,7 +12,7 @@ from holdfast.daemon.group_metrics.series import GroupSeries
 from holdfast.kafka.topics.topic_ends import Ends, TooManyQueries, TopicEnds
 from holdfast.kafka.topics.topic_leaders import Place
 from holdfast.metrics.registry import Registry
-from holdfast.records.keys import SharePartitionKey, format_topic_id
+from holdfast.records.share.keys import SharePartitionKey, format_topic_id
 from tests.simulated.memory_log import MemoryTopic
 from tests.world.node import PartitionsWorld
 from tests.world.process import Call

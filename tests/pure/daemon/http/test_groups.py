@@ -14,11 +14,11 @@ from holdfast.daemon.http import groups
 from holdfast.daemon.http.queries import PREFIX
 from holdfast.daemon.server.admin import AdminError
 from holdfast.kafka.protocol.error_codes import ErrorCode
-from holdfast.records.batches import ACKNOWLEDGED, AVAILABLE, StateBatch
-from holdfast.records.deliveries import describe_state
-from holdfast.records.group_lag import LagTotals, Row, TopicEnd
-from holdfast.records.keys import SharePartitionKey, format_topic_id, parse_topic_id
-from holdfast.records.replay import ShareState
+from holdfast.records.share.batches import ACKNOWLEDGED, AVAILABLE, StateBatch
+from holdfast.records.share.deliveries import describe_state
+from holdfast.records.share.group_lag import LagTotals, Row, TopicEnd
+from holdfast.records.share.keys import SharePartitionKey, format_topic_id, parse_topic_id
+from holdfast.records.share.replay import ShareState
 from tests.pure.daemon.http.test_app import Node, TokenOnly, serving
 
 ORDERS, GONE = bytes(15) + b"\x01", bytes(15) + b"\x02"

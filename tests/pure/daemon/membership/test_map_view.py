@@ -12,7 +12,7 @@ from holdfast.daemon.server import find_coordinator
 from holdfast.daemon.server.cluster_view import Node
 from holdfast.daemon.topics.state_topic import StateTopic
 from holdfast.kafka.protocol.primitives import encode_string, encode_varint
-from holdfast.records.keys import SharePartitionKey, format_key
+from holdfast.records.share.keys import SharePartitionKey, format_key
 
 US: Final = Node(1, "h", 9001)
 OTHER: Final = Node(2, "h", 9002)

@@ -9,7 +9,7 @@ from structlog.testing import capture_logs
 
 from holdfast.daemon.admin.commands import LogCommands
 from holdfast.daemon.server.admin import AdminError
-from holdfast.records.keys import SharePartitionKey
+from holdfast.records.share.keys import SharePartitionKey
 from holdfast.runtime.errors import NotCoordinator
 from holdfast.runtime.partition.states import State
 from tests.simulated.memory_log import MemoryTopic

@@ -9,7 +9,7 @@ import pytest
 from holdfast.daemon.server import find_coordinator
 from holdfast.daemon.server.cluster_view import Node
 from holdfast.kafka.protocol.error_codes import ErrorCode
-from holdfast.records.keys import SharePartitionKey, format_key
+from holdfast.records.share.keys import SharePartitionKey, format_key
 from holdfast.runtime.errors import Alarm
 from holdfast.runtime.partition.states import State
 from tests.simulated.memory_log import MemoryTopic

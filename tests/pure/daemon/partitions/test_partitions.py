@@ -8,11 +8,11 @@ import pytest
 from structlog.testing import capture_logs
 
 from holdfast.daemon.components import state_batches_max
-from holdfast.records.batches import StateBatch
-from holdfast.records.codecs.codec import Codec
-from holdfast.records.header import encode_header
-from holdfast.records.keys import SharePartitionKey
-from holdfast.records.values import Snapshot
+from holdfast.records.log.header import encode_header
+from holdfast.records.share.batches import StateBatch
+from holdfast.records.share.codecs.codec import Codec
+from holdfast.records.share.keys import SharePartitionKey
+from holdfast.records.share.values import Snapshot
 from holdfast.runtime.errors import LoadInProgress, NotAvailable, NotCoordinator, TimedOut
 from holdfast.runtime.log_protocol import ReadError
 from holdfast.runtime.partition.states import State

@@ -7,8 +7,8 @@ from random import Random
 import pytest
 
 from holdfast.daemon.pruning.pruner import Phase
-from holdfast.records.checkpoint import CHECKPOINT_KEY
-from holdfast.records.codecs.codec import Codec
+from holdfast.records.log.checkpoint import CHECKPOINT_KEY
+from holdfast.records.share.codecs.codec import Codec
 from holdfast.runtime.partition.states import State
 from tests.simulated.memory_log import MemoryTopic
 from tests.world.process import TICK_MS

@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.daemon.pruning.pruner import REWRITE_PAUSE_MS, SLICE_INTERVAL_MS, Pruner
 from holdfast.daemon.settings.models import PruningSettings
-from holdfast.records.checkpoint import CHECKPOINT_KEY, decode_checkpoint
+from holdfast.records.log.checkpoint import CHECKPOINT_KEY, decode_checkpoint
 from holdfast.runtime.coordinator import CoordinatorRuntime
 from holdfast.runtime.partition.states import State
 from holdfast.runtime.state_machine import Operation

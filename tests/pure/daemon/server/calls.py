@@ -18,7 +18,7 @@ from holdfast.daemon.server.cluster_view import Node
 from holdfast.daemon.server.wire.requests import Body, Request, RequestMemory
 from holdfast.daemon.settings.components.listener import LimitSettings
 from holdfast.metrics.instruments import Counter
-from holdfast.records.keys import SharePartitionKey, format_key
+from holdfast.records.share.keys import SharePartitionKey, format_key
 from tests.world.identity.access import OPEN
 from tests.world.samples import TOPIC
 from tests.world.serving import FakeCluster, FakeService

@@ -13,7 +13,7 @@ from holdfast.daemon.server.cluster_view import Node
 from holdfast.daemon.server.find_coordinator import Finder
 from holdfast.daemon.server.schemas import encode
 from holdfast.kafka.protocol.primitives import MalformedBody
-from holdfast.records.keys import SharePartitionKey
+from holdfast.records.share.keys import SharePartitionKey
 from tests.pure.daemon.server.calls import (
     NODES,
     ApiWorld,

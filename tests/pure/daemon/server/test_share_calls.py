@@ -22,7 +22,7 @@ from holdfast.daemon.server.wire.requests import Body, Request, RequestMemory
 from holdfast.daemon.share.service import ShareService
 from holdfast.kafka.protocol.error_codes import ErrorCode
 from holdfast.kafka.protocol.primitives import MalformedBody
-from holdfast.records.batches import StateBatch
+from holdfast.records.share.batches import StateBatch
 from tests.world.identity.access import OPEN
 from tests.world.samples import EPOCH_MAX, OTHER_TOPIC, TOPIC
 from tests.world.service import House, ask

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.records.batches import StateBatch
-from holdfast.records.codecs.codec import Codec
-from holdfast.records.keys import SharePartitionKey
-from holdfast.records.values import Snapshot, Update
+from holdfast.records.share.batches import StateBatch
+from holdfast.records.share.codecs.codec import Codec
+from holdfast.records.share.keys import SharePartitionKey
+from holdfast.records.share.values import Snapshot, Update
 from holdfast.runtime.state_machine import Decision
 from tests.shards import states_at, summarize
 from tests.vectors.parity import decide_cold_snapshots

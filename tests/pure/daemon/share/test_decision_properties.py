@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.daemon.share.decisions import ShareShard
-from holdfast.records.batches import StateBatch
-from holdfast.records.codecs.codec import Codec, decode_record
-from holdfast.records.keys import SharePartitionKey
-from holdfast.records.values import Snapshot, Update
+from holdfast.records.share.batches import StateBatch
+from holdfast.records.share.codecs.codec import Codec, decode_record
+from holdfast.records.share.keys import SharePartitionKey
+from holdfast.records.share.values import Snapshot, Update
 from holdfast.runtime.state_machine import Decision
 from tests.pure.records.strategies import batch_lists, start_offsets
 from tests.shards import summarize

@@ -10,10 +10,10 @@ import pytest
 from holdfast.api.results import DeleteResult, InitializeResult, ReadResult, SummaryResult, WriteResult
 from holdfast.daemon.share.decisions import ShareShard
 from holdfast.kafka.protocol.error_codes import ErrorCode
-from holdfast.records.codecs.codec import Codec
-from holdfast.records.keys import SharePartitionKey
-from holdfast.records.replay import ShareState
-from holdfast.records.values import Snapshot, Update
+from holdfast.records.share.codecs.codec import Codec
+from holdfast.records.share.keys import SharePartitionKey
+from holdfast.records.share.replay import ShareState
+from holdfast.records.share.values import Snapshot, Update
 from holdfast.runtime.state_machine import Decision
 from tests.configs import shard_config
 from tests.world.samples import KEY, TOPIC, UNKNOWN_TOPIC, Image, batch

@@ -8,8 +8,8 @@ import pytest
 
 from holdfast.daemon.share.decisions import ShareShard
 from holdfast.daemon.share.state_bounds import StateTotals
-from holdfast.records.codecs.codec import Codec
-from holdfast.records.values import Snapshot, Update
+from holdfast.records.share.codecs.codec import Codec
+from holdfast.records.share.values import Snapshot, Update
 from tests.configs import shard_config, state_bounds
 from tests.world.records import encode_record
 from tests.world.samples import KEY, batch

@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
 from holdfast.daemon.share.decisions import ShareShard
-from holdfast.records.codecs.codec import Codec, Kind, encode_key, value_encoder
 from holdfast.records.errors import Undecodable, UnknownVersion
-from holdfast.records.keys import SharePartitionKey
-from holdfast.records.replay import ShareState
-from holdfast.records.values import Snapshot, Update, Value
+from holdfast.records.share.codecs.codec import Codec, Kind, encode_key, value_encoder
+from holdfast.records.share.keys import SharePartitionKey
+from holdfast.records.share.replay import ShareState
+from holdfast.records.share.values import Snapshot, Update, Value
 from holdfast.runtime.errors import LoadFailed
 from tests.configs import shard_config
 from tests.shards import states_at, summarize

@@ -15,7 +15,7 @@ from holdfast.daemon.internal_errors import InternalErrors
 from holdfast.daemon.share.service import ShareService
 from holdfast.kafka.protocol.error_codes import ErrorCode
 from holdfast.metrics.instruments import Counter
-from holdfast.records.keys import SharePartitionKey
+from holdfast.records.share.keys import SharePartitionKey
 from holdfast.runtime.build import BUILD
 from holdfast.runtime.state_machine import Operation
 from tests.world.samples import TOPIC

@@ -22,8 +22,8 @@ from holdfast.daemon.share.errors import error_of
 from holdfast.daemon.share.service import ShareService
 from holdfast.kafka.protocol.error_codes import ErrorCode
 from holdfast.metrics.instruments import Counter
-from holdfast.records.batches import StateBatch
-from holdfast.records.keys import SharePartitionKey, log_partition
+from holdfast.records.share.batches import StateBatch
+from holdfast.records.share.keys import SharePartitionKey, log_partition
 from holdfast.runtime.errors import (
     CoordinatorError,
     LoadInProgress,

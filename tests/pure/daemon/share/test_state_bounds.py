@@ -8,8 +8,8 @@ from structlog.testing import capture_logs
 from holdfast.daemon.partitions.partitions import LOOK_INTERVAL_MS
 from holdfast.daemon.share.decisions import ShareShard
 from holdfast.kafka.protocol.error_codes import ErrorCode
-from holdfast.records.codecs.codec import Codec
-from holdfast.records.keys import SharePartitionKey
+from holdfast.records.share.codecs.codec import Codec
+from holdfast.records.share.keys import SharePartitionKey
 from tests.configs import shard_config
 from tests.simulated.memory_log import MemoryTopic
 from tests.world.node import PartitionsWorld

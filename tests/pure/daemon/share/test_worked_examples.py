@@ -6,9 +6,9 @@ import pytest
 
 from holdfast.api.results import ReadResult
 from holdfast.kafka.protocol.error_codes import ErrorCode
-from holdfast.records.codecs.codec import Codec
-from holdfast.records.replay import ShareState
-from holdfast.records.values import Snapshot, Update
+from holdfast.records.share.codecs.codec import Codec
+from holdfast.records.share.replay import ShareState
+from holdfast.records.share.values import Snapshot, Update
 from tests.vectors.parity import decide_cold_snapshots
 from tests.world.records import encode_record
 from tests.world.samples import KEY, OTHER_KEY, batch

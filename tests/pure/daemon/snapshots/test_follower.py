@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from holdfast.daemon.snapshots.restore import Refusal
-from holdfast.records.codecs import avro
-from holdfast.records.snapshot_store.entries import (
+from holdfast.records.share.codecs import avro
+from holdfast.records.share.snapshot_store.entries import (
     EntryKey,
     ManifestKey,
     decode_entry,

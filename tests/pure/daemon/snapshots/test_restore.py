@@ -13,10 +13,16 @@ from hypothesis import strategies as st
 from holdfast.daemon.share.config import ShardConfig
 from holdfast.daemon.share.decisions import ShareShard
 from holdfast.daemon.snapshots.restore import NoRestorePoint, Refusal, choose_restore_point
-from holdfast.records.fencing import Position
-from holdfast.records.snapshot_store.entries import ManifestKey, decode_entry, decode_key, encode_entry, encode_manifest
-from holdfast.records.snapshot_store.folding import NEW, RawRecord, fold
-from holdfast.records.snapshot_store.snapshot_set import SnapshotSet
+from holdfast.records.log.fencing import Position
+from holdfast.records.share.snapshot_store.entries import (
+    ManifestKey,
+    decode_entry,
+    decode_key,
+    encode_entry,
+    encode_manifest,
+)
+from holdfast.records.share.snapshot_store.folding import NEW, RawRecord, fold
+from holdfast.records.share.snapshot_store.snapshot_set import SnapshotSet
 from holdfast.runtime.log_protocol import LogRecord
 from holdfast.runtime.partition.ownership import Ownership, Verdict
 from holdfast.runtime.partition.restore_point import RestorePoint

@@ -5,8 +5,8 @@ from typing import Any, cast
 import pytest
 
 from holdfast.daemon.snapshots.verifier import PartitionVerifier
-from holdfast.records.keys import SharePartitionKey
-from holdfast.records.snapshot_store.entries import EntryKey, ManifestKey
+from holdfast.records.share.keys import SharePartitionKey
+from holdfast.records.share.snapshot_store.entries import EntryKey, ManifestKey
 from tests.pure.daemon.snapshots.world import World, followed, grow, some_log
 from tests.pure.records.logs import LOG_PARTITION
 

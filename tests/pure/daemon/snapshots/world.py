@@ -12,7 +12,7 @@ from holdfast.daemon.snapshots.metrics import SnapshotMetrics
 from holdfast.daemon.snapshots.restore import Refusal
 from holdfast.daemon.snapshots.verifier import RemovalRefused, SnapshotHost, SnapshotVerifier
 from holdfast.metrics.registry import Registry
-from holdfast.records.snapshot_store.folding import NEW, fold
+from holdfast.records.share.snapshot_store.folding import NEW, fold
 from holdfast.runtime.partition.restore_point import RestorePoint
 from holdfast.runtime.partition.states import State
 from holdfast.runtime.settings import LogIdentity

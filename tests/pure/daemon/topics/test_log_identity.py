@@ -19,8 +19,8 @@ from holdfast.daemon.topics.log_identity import (
 from holdfast.daemon.topics.state_topic import StateTopic, StateTopicError
 from holdfast.kafka import librdkafka
 from holdfast.kafka.librdkafka import KafkaClients
-from holdfast.records.checkpoint import CHECKPOINT_KEY, Checkpoint, encode_checkpoint
-from holdfast.records.header import encode_header
+from holdfast.records.log.checkpoint import CHECKPOINT_KEY, Checkpoint, encode_checkpoint
+from holdfast.records.log.header import encode_header
 from holdfast.runtime.log_protocol import LogRecord
 from holdfast.runtime.settings import LogIdentity
 

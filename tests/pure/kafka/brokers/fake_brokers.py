@@ -19,7 +19,7 @@ from holdfast.kafka.brokers.broker_connection import Answered, BrokerConnection
 from holdfast.kafka.errors import ConnectionFailed
 from holdfast.kafka.protocol import requests
 from holdfast.kafka.protocol.requests import Fetched
-from holdfast.records.header import HEADER_NAME
+from holdfast.records.log.header import HEADER_NAME
 from tests.waiting import wait_until
 
 _fetch: Any = import_module("kio.schema.fetch.v12.response")

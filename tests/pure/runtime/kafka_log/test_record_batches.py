@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.kafka.aiokafka_parts import make_batch_builder, read_batch
-from holdfast.records.header import HEADER_NAME, find_header
+from holdfast.records.log.header import HEADER_NAME, find_header
 from holdfast.records.native import twins
 from holdfast.runtime.build import BUILD
 from holdfast.runtime.kafka_log import record_batches

@@ -2,8 +2,8 @@
 
 import pytest
 
-from holdfast.records.checkpoint import Checkpoint
-from holdfast.records.header import encode_header
+from holdfast.records.log.checkpoint import Checkpoint
+from holdfast.records.log.header import encode_header
 from holdfast.runtime.errors import Alarm, LoadFailed
 from holdfast.runtime.log_protocol import LogRecord
 from holdfast.runtime.partition.log_check import LogCheck

@@ -2,10 +2,10 @@
 
 import pytest
 
-from holdfast.records.checkpoint import CHECKPOINT_KEY, Checkpoint, encode_checkpoint
 from holdfast.records.errors import RecordError
-from holdfast.records.header import encode_header
-from holdfast.records.log_start import Beginning
+from holdfast.records.log.checkpoint import CHECKPOINT_KEY, Checkpoint, encode_checkpoint
+from holdfast.records.log.header import encode_header
+from holdfast.records.log.log_start import Beginning
 from holdfast.runtime.log_protocol import LogRecord
 from holdfast.runtime.partition.ownership import OWNER_EPOCH_MAX, Ownership, Verdict, may_take
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.records.checkpoint import CHECKPOINT_KEY, Checkpoint, decode_checkpoint, encode_checkpoint
-from holdfast.records.fencing import Position
-from holdfast.records.header import encode_header
+from holdfast.records.log.checkpoint import CHECKPOINT_KEY, Checkpoint, decode_checkpoint, encode_checkpoint
+from holdfast.records.log.fencing import Position
+from holdfast.records.log.header import encode_header
 from holdfast.runtime.log_protocol import LogRecord
 from holdfast.runtime.partition.lifecycle import Partition
 from holdfast.runtime.partition.restore_point import RestorePoint

@@ -1,0 +1,64 @@
+"""Checkpoint records: "from here on, this log partition belongs to owner epoch E".
+
+In both codecs the key is int16 1000 alone and the value an Avro single object. Apache Kafka's own tools skip the type
+as unknown.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from holdfast.records.log.single_object import PREFIX_SIZE, SingleObject
+
+CHECKPOINT_TYPE: Final = 1000
+CHECKPOINT_KEY: Final = CHECKPOINT_TYPE.to_bytes(2, "big")
+
+#: Is written; what was written with an older one is resolved to it by Avro's rules.
+_SCHEMA: Final = SingleObject("share_checkpoint")
+_BY_PREFIX: Final = {schema.prefix: schema for schema in (_SCHEMA, SingleObject("share_checkpoint_1"))}
+
+
+class Checkpoint(NamedTuple):
+    """The word on who owns a log partition from here on."""
+
+    #: From 1 on; a repetition is the owner's refresh.
+    owner_epoch: int
+    #: 16 random bytes, by which a node knows its own checkpoint.
+    attempt_id: bytes
+    node_id: str
+    #: Ownership generation of the node: it takes a partition only from a lower one.
+    generation: int
+    cluster_id: str
+    #: 16 bytes, of the state topic.
+    topic_id: bytes
+    #: Of the state topic.
+    partition_count: int
+    #: Set by `holdfast partitions accept`, else None.
+    reason: str | None
+    #: Host and port (`host:port`) under which clients reach the node; empty where unknown.
+    advertised_address: str = ""
+    #: The newest reason given at or before this checkpoint; None where the log was never accepted.
+    accepted_reason: str | None = None
+    #: All that is needed of the log lies at this offset or above it; -1: it is not said.
+    cut_offset: int = -1
+
+
+def is_checkpoint_key(key: bytes) -> bool:
+    """Say whether a record with this key is a checkpoint."""
+    return key == CHECKPOINT_KEY
+
+
+def encode_checkpoint(checkpoint: Checkpoint) -> bytes:
+    """Return the value of a checkpoint record."""
+    return _SCHEMA.encode(checkpoint._asdict())
+
+
+def decode_checkpoint(value: bytes) -> Checkpoint:
+    """Return the checkpoint in the value of a record with `CHECKPOINT_KEY`.
+
+    Raises:
+        UnknownVersion: a newer Holdfast wrote it.
+        Undecodable: the bytes do not hold a checkpoint.
+    """
+    writer = _BY_PREFIX.get(value[:PREFIX_SIZE], _SCHEMA)
+    return Checkpoint(**writer.decode("checkpoint", value, _SCHEMA))
