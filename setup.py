@@ -35,7 +35,7 @@ COMPILED = {
         "runtime/kafka_log/sending",
         "daemon/server",
         "daemon/server/wire",
-        "daemon/share",
+        "share",
         "daemon/topics/metadata_image.py",
     ),
 }
@@ -59,8 +59,8 @@ INTERPRETED = {
     "holdfast/daemon/server/other_nodes.py",
     "holdfast/daemon/server/schemas.py",
     "holdfast/daemon/server/sockets.py",
-    "holdfast/daemon/share/errors.py",
-    "holdfast/daemon/share/state_watch.py",
+    "holdfast/share/errors.py",
+    "holdfast/share/state_watch.py",
 }
 #: What is written in C, one extension of all files of a room.
 IN_C = (Path("holdfast/kafka/protocol/native"), Path("holdfast/records/native"))

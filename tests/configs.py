@@ -4,8 +4,6 @@ from dataclasses import fields
 from typing import Any, Final
 
 from holdfast.compaction.config import CompactionConfig
-from holdfast.daemon.share.config import ShardConfig
-from holdfast.daemon.share.state_bounds import StateBounds, StateTotals
 from holdfast.kafka.connection_options import ConnectionOptions
 from holdfast.records.share.codecs.codec import Codec
 from holdfast.runtime.kafka_log.fetch_loop import FetcherConfig
@@ -14,6 +12,8 @@ from holdfast.runtime.kafka_log.sending.accumulator import AccumulatorConfig
 from holdfast.runtime.kafka_log.sending.pace import PaceConfig
 from holdfast.runtime.kafka_log.sending.sender import SenderConfig
 from holdfast.runtime.settings import LogIdentity, PartitionConfig
+from holdfast.share.config import ShardConfig
+from holdfast.share.state_bounds import StateBounds, StateTotals
 
 #: Of what no test wants bounded.
 _UNBOUNDED: Final = 2**62

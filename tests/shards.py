@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from holdfast.daemon.share.decisions import ShareShard
 from holdfast.records.share.keys import SharePartitionKey
 from holdfast.records.share.replay import ShareState
+from holdfast.share.decisions import ShareShard
 from tests.timelines import items_at
 
 

@@ -34,11 +34,6 @@ from holdfast.daemon.server.wire.connection import Connection
 from holdfast.daemon.server.wire.requests import Request
 from holdfast.daemon.settings.components.listener import LimitSettings
 from holdfast.daemon.settings.models import KafkaSettings, Settings
-from holdfast.daemon.share.decisions import ShareShard
-from holdfast.daemon.share.metrics import ShareMetrics
-from holdfast.daemon.share.service import ShareService
-from holdfast.daemon.share.state_bounds import StateTotals
-from holdfast.daemon.share.topic_gate import TopicGate
 from holdfast.daemon.topics.metadata_image import MetadataImage
 from holdfast.daemon.topics.state_topic import StateTopic
 from holdfast.kafka.protocol import frames
@@ -51,6 +46,11 @@ from holdfast.runtime.log_protocol import LogRecord
 from holdfast.runtime.metrics import RuntimeMetrics
 from holdfast.runtime.partition.lifecycle import Partition
 from holdfast.runtime.settings import LogIdentity
+from holdfast.share.decisions import ShareShard
+from holdfast.share.metrics import ShareMetrics
+from holdfast.share.service import ShareService
+from holdfast.share.state_bounds import StateTotals
+from holdfast.share.topic_gate import TopicGate
 
 LOG_PARTITIONS = 50
 SETTINGS = Settings(kafka=KafkaSettings(properties={"bootstrap.servers": "127.0.0.1:9092"}))

@@ -13,7 +13,6 @@ import gc
 from collections.abc import Callable
 from time import process_time
 
-from holdfast.daemon.share.load import ShareLoad
 from holdfast.records.log.checkpoint import CHECKPOINT_KEY, Checkpoint, encode_checkpoint
 from holdfast.records.log.header import encode_header
 from holdfast.records.share.batches import StateBatch
@@ -23,6 +22,7 @@ from holdfast.records.share.redundant_offsets import RedundantOffsetTracker
 from holdfast.records.share.replay import ShareState
 from holdfast.records.share.snapshot_store.folding import NEW, Held, RawRecord, fold
 from holdfast.records.share.values import Snapshot, Update
+from holdfast.share.load import ShareLoad
 
 ROUNDS = 5
 RECORDS_PER_SHARE_PARTITION = 10

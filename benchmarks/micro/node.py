@@ -33,8 +33,6 @@ from holdfast.daemon.server.api_table import APIS
 from holdfast.daemon.server.listener import Server
 from holdfast.daemon.server.wire.connections import Connections
 from holdfast.daemon.settings.components.listener import LimitSettings
-from holdfast.daemon.share.decisions import ShareShard
-from holdfast.daemon.share.state_bounds import StateTotals
 from holdfast.daemon.topics.state_topic import StateTopic
 from holdfast.kafka.brokers.broker_connection import BrokerConnection
 from holdfast.kafka.connection_options import connection_options
@@ -48,6 +46,8 @@ from holdfast.runtime.kafka_log.shell import CoordinatorShell
 from holdfast.runtime.metrics import RuntimeMetrics
 from holdfast.runtime.partition.states import State
 from holdfast.runtime.settings import LogIdentity
+from holdfast.share.decisions import ShareShard
+from holdfast.share.state_bounds import StateTotals
 
 #: How long the broker takes for any answer; a broker with 64 callers takes one to three times as long.
 BROKER_S: Final = 0.001

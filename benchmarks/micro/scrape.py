@@ -18,8 +18,6 @@ from types import SimpleNamespace
 from typing import Any, Final, cast
 
 from benchmarks.micro.wire import TOPIC_ID
-from holdfast.daemon.group_metrics.group_metrics import GroupMetrics
-from holdfast.daemon.group_metrics.series import GroupSeries
 from holdfast.daemon.partitions.partitions import Partitions
 from holdfast.daemon.settings.components.group_metrics import GroupMetricSettings
 from holdfast.kafka.topics.topic_ends import Ends, TopicEnds
@@ -30,6 +28,8 @@ from holdfast.records.share.batches import ACKNOWLEDGED, StateBatch
 from holdfast.records.share.keys import SharePartitionKey
 from holdfast.records.share.replay import ShareState
 from holdfast.runtime.build import BUILD
+from holdfast.share.group_metrics.group_metrics import GroupMetrics
+from holdfast.share.group_metrics.series import GroupSeries
 
 LOG_PARTITIONS: Final = 50
 ROUNDS: Final = 3

@@ -26,7 +26,6 @@ from holdfast.daemon.brokers.watch import BrokerWatch
 from holdfast.daemon.components import log_readers, snapshot_bounds, snapshot_log_config
 from holdfast.daemon.config_topic.node_settings import Load, NodeSettings
 from holdfast.daemon.file_watch import FileWatch
-from holdfast.daemon.group_metrics.group_metrics import make_group_metrics
 from holdfast.daemon.http.guard import GuardRefused
 from holdfast.daemon.http.port import open_http_port
 from holdfast.daemon.http.server import CannotListenHttp
@@ -51,9 +50,6 @@ from holdfast.daemon.server.sockets import CannotListen
 from holdfast.daemon.server.wire.connections import Connections
 from holdfast.daemon.settings.logging import ClientLines, LibraryLines
 from holdfast.daemon.settings.models import Settings
-from holdfast.daemon.share.metrics import ShareMetrics
-from holdfast.daemon.share.service import ShareService
-from holdfast.daemon.share.topic_gate import TopicGate
 from holdfast.daemon.snapshots.store import Snapshots
 from holdfast.daemon.starting import BrokerWait, StartingShareCalls, StartingView, starting_commands
 from holdfast.daemon.steps import NodeSteps, Stopped, cancelled
@@ -73,6 +69,10 @@ from holdfast.records.log.checkpoint import Checkpoint
 from holdfast.records.share.keys import format_topic_id
 from holdfast.runtime.build import BUILD
 from holdfast.runtime.metrics import RuntimeMetrics
+from holdfast.share.group_metrics.group_metrics import make_group_metrics
+from holdfast.share.metrics import ShareMetrics
+from holdfast.share.service import ShareService
+from holdfast.share.topic_gate import TopicGate
 
 _log = structlog.get_logger(__name__)
 

@@ -18,12 +18,12 @@ from holdfast.daemon.admin.commands import NodeCommands, NodeView, StartingComma
 from holdfast.daemon.internal_errors import InternalErrors
 from holdfast.daemon.server.admin import AdminCommand
 from holdfast.daemon.server.cluster_view import Node, StateTopicView
-from holdfast.daemon.share.metrics import ShareMetrics
-from holdfast.daemon.share.service import ShareService
 from holdfast.daemon.topics.cluster_queries import TopicLookUps
 from holdfast.kafka.errors import ConnectionFailed, SetupRefused, VersionUnsupported
 from holdfast.records.share.keys import SharePartitionKey
 from holdfast.runtime.state_machine import Operation
+from holdfast.share.metrics import ShareMetrics
+from holdfast.share.service import ShareService
 
 _log = structlog.get_logger(__name__)
 

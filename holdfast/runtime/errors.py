@@ -1,7 +1,7 @@
 """Failures of the runtime: one class per distinct reaction of the caller.
 
 They are values as much as exceptions: an operation's outcome is its response or one of these.
-`daemon/share/errors.py` alone turns them into Kafka's error codes.
+`share/errors.py` alone turns them into Kafka's error codes.
 """
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from holdfast.daemon.share.operations import find_malformed
 from holdfast.records.errors import InvalidKey, RecordError, Undecodable, UnknownRecordType, UnknownVersion
 from holdfast.records.share.codecs import codec, kafka
 from holdfast.records.share.codecs.codec import Codec, Kind
@@ -10,6 +9,7 @@ from holdfast.records.share.combining import combine
 from holdfast.records.share.keys import SharePartitionKey, format_key, java_string_hash, log_partition, parse_key
 from holdfast.records.share.redundant_offsets import RedundantOffsetTracker
 from holdfast.records.share.values import NOOP, Snapshot, Update
+from holdfast.share.operations import find_malformed
 from tests.vectors.fields import Fields, Mismatch, check
 from tests.vectors.parity import join, last_redundant_offset
 from tests.world.records import encode_record

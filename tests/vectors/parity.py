@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from holdfast.daemon.share.decisions import ShareShard
 from holdfast.records.share.batches import StateBatch
 from holdfast.records.share.redundant_offsets import RedundantOffsetTracker
 from holdfast.records.share.values import Snapshot
 from holdfast.runtime.state_machine import Decision
+from holdfast.share.decisions import ShareShard
 
 
 def decide_cold_snapshots(shard: ShareShard, now_ms: int, interval_ms: int) -> Decision:

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from holdfast.daemon.group_metrics.group_metrics import make_group_metrics
 from holdfast.daemon.internal_errors import InternalErrors
-from holdfast.daemon.maintenance.deleted_state import DeletedState
 from holdfast.daemon.maintenance.log_checks import ClusterAccess, LogChecks
 from holdfast.daemon.maintenance.maintenance import Maintenance
 from holdfast.daemon.maintenance.reader_offsets import ReaderOffsets
@@ -23,6 +21,8 @@ from holdfast.kafka.librdkafka import KafkaClients
 from holdfast.metrics.instruments import Counter
 from holdfast.records.share.keys import SharePartitionKey
 from holdfast.runtime.partition.states import State
+from holdfast.share.deleted_state import DeletedState
+from holdfast.share.group_metrics.group_metrics import make_group_metrics
 from tests.simulated.memory_log import MemoryTopic
 from tests.world.node import CLUSTER, PartitionsWorld, state_topic
 

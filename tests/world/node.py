@@ -17,7 +17,6 @@ from holdfast.daemon.partitions.partitions import LogPlace, Partitions
 from holdfast.daemon.server.cluster_view import Node
 from holdfast.daemon.settings.file_env_flags import load_settings
 from holdfast.daemon.settings.models import Settings
-from holdfast.daemon.share.metrics import ShareMetrics
 from holdfast.daemon.topics.state_topic import StateTopic
 from holdfast.kafka.addresses import format_address
 from holdfast.kafka.connection_options import ConnectionOptions
@@ -31,6 +30,7 @@ from holdfast.runtime.metrics import RuntimeMetrics
 from holdfast.runtime.partition.lifecycle import Partition
 from holdfast.runtime.settings import PartitionConfig
 from holdfast.runtime.state_machine import StateMachine
+from holdfast.share.metrics import ShareMetrics
 from tests.shards import states_at
 from tests.simulated.memory_log import MemoryTopic
 from tests.world.process import Clock, Decide, Process

@@ -8,13 +8,13 @@ from holdfast.api.results import WriteResult
 from holdfast.daemon.pruning.log_readers import LogReaders
 from holdfast.daemon.pruning.pruner import Phase, Pruner
 from holdfast.daemon.settings.models import PruningSettings
-from holdfast.daemon.share.decisions import ShareShard
 from holdfast.records.log.checkpoint import CHECKPOINT_KEY, decode_checkpoint
 from holdfast.records.share.keys import SharePartitionKey
 from holdfast.records.share.replay import ShareState
 from holdfast.runtime.errors import RecordTooLarge
 from holdfast.runtime.partition.lifecycle import Partition
 from holdfast.runtime.partition.states import State
+from holdfast.share.decisions import ShareShard
 from tests.configs import partition_config, shard_config
 from tests.shards import states_at
 from tests.simulated.memory_log import MemoryTopic

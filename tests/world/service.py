@@ -17,13 +17,13 @@ from holdfast.api.results import (
 )
 from holdfast.api.share_state import DELETE, INITIALIZE, READ, SUMMARY, WRITE
 from holdfast.daemon.internal_errors import InternalErrors
-from holdfast.daemon.share.service import ShareService
 from holdfast.metrics.instruments import Counter
 from holdfast.records.share.keys import SharePartitionKey, log_partition
 from holdfast.runtime.errors import (
     CoordinatorError,
 )
 from holdfast.runtime.state_machine import Decision, Operation
+from holdfast.share.service import ShareService
 from tests.world.samples import EPOCH_MAX, OTHER_TOPIC, TOPIC, Image
 from tests.world.shard import World
 

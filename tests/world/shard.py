@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from holdfast.daemon.share.config import ShardConfig
-from holdfast.daemon.share.decisions import ShareShard
 from holdfast.records.share.batches import StateBatch
 from holdfast.records.share.codecs.codec import Codec, decode_record
 from holdfast.records.share.keys import SharePartitionKey
 from holdfast.records.share.replay import ShareState
 from holdfast.records.share.values import Snapshot, Update
 from holdfast.runtime.state_machine import Decision
+from holdfast.share.config import ShardConfig
+from holdfast.share.decisions import ShareShard
 from tests.configs import shard_config
 from tests.shards import states_at
 from tests.world.records import encode_record

@@ -8,15 +8,12 @@ import structlog
 
 from holdfast.api.admin import reason_problem
 from holdfast.daemon.admin.host_metrics import HostMetrics
-from holdfast.daemon.admin.previews import preview
 from holdfast.daemon.admin.stacks import describe_process
-from holdfast.daemon.admin.state_listing import StateListing
 from holdfast.daemon.config_topic.node_settings import NodeSettings
 from holdfast.daemon.maintenance.maintenance import Maintenance
 from holdfast.daemon.membership.allotment import Allotment
 from holdfast.daemon.partitions.partitions import Partitions
 from holdfast.daemon.server.admin import AdminCommand, AdminError, NodeStarting, topic_id_of
-from holdfast.daemon.server.share_calls import ShareCalls
 from holdfast.daemon.settings.file_env_flags import describe
 from holdfast.daemon.settings.models import Settings
 from holdfast.daemon.topics.topic_names import NotATopicName, TooManyNames, TopicNames
@@ -28,6 +25,9 @@ from holdfast.records.share.keys import format_topic_id
 from holdfast.runtime.build import BUILD
 from holdfast.runtime.partition.lifecycle import Partition
 from holdfast.runtime.partition.states import State
+from holdfast.share.calls import ShareCalls
+from holdfast.share.previews import preview
+from holdfast.share.state_listing import StateListing
 
 _log = structlog.get_logger(__name__)
 

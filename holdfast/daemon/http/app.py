@@ -21,7 +21,6 @@ from starlette.routing import Route
 
 from holdfast.api.admin import AdminRequest, split_admin_response
 from holdfast.daemon.http import openapi
-from holdfast.daemon.http.groups import DESCRIBE, LIST, Ask, CommandRefused, describe_group, list_groups
 from holdfast.daemon.http.guard import HttpGuard
 from holdfast.daemon.http.queries import PREFIX, QUERIES, Query, QueryRefused, parse_arguments
 from holdfast.daemon.internal_errors import InternalErrors
@@ -29,6 +28,7 @@ from holdfast.daemon.server.admin import Admin
 from holdfast.kafka.protocol.error_codes import ErrorCode
 from holdfast.metrics.exposition import Exposition
 from holdfast.metrics.registry import Registry
+from holdfast.share.group_pages import DESCRIBE, LIST, Ask, CommandRefused, describe_group, list_groups
 
 _JSON: Final = "application/json"
 #: The status of a command's refusal; any other error code is a bug of ours.

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 
-from holdfast.daemon.http import groups
 from holdfast.daemon.http.queries import PREFIX, QUERIES, Query
 from holdfast.distribution import VERSION
+from holdfast.share import group_pages as groups
 
 _JSON: Final = "application/json"
 _REFUSAL: Final = {

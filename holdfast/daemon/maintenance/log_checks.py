@@ -12,7 +12,6 @@ import structlog
 
 from holdfast.daemon.brokers.silence import IsLeftOut, none_left_out
 from holdfast.daemon.settings.models import Settings
-from holdfast.daemon.share.metrics import ShareMetrics
 from holdfast.daemon.topics.log_identity import (
     FirstRecords,
     LogProblem,
@@ -35,6 +34,7 @@ from holdfast.kafka.librdkafka import KafkaClients
 from holdfast.kafka.metadata import MetadataClient
 from holdfast.runtime.coordinator import CoordinatorRuntime
 from holdfast.runtime.errors import Alarm
+from holdfast.share.metrics import ShareMetrics
 
 _log = structlog.get_logger(__name__)
 

@@ -3,9 +3,7 @@
 from collections.abc import Callable
 
 from holdfast.daemon.brokers.silence import IsLeftOut
-from holdfast.daemon.group_metrics.group_metrics import GroupMetrics
 from holdfast.daemon.internal_errors import InternalErrors
-from holdfast.daemon.maintenance.deleted_state import DeletedState
 from holdfast.daemon.maintenance.log_checks import ClusterAccess, LogChecks
 from holdfast.daemon.maintenance.reader_offsets import ReaderOffsets
 from holdfast.daemon.maintenance.schedule import Schedule
@@ -14,6 +12,8 @@ from holdfast.daemon.pruning.log_readers import LogReaders
 from holdfast.daemon.settings.models import Settings
 from holdfast.daemon.topics.state_topic import StateTopic
 from holdfast.kafka.group_offsets import GroupOffsets
+from holdfast.share.deleted_state import DeletedState
+from holdfast.share.group_metrics.group_metrics import GroupMetrics
 
 
 class Maintenance:

@@ -6,9 +6,9 @@ import structlog
 
 from holdfast.daemon.brokers.silence import IsLeftOut, none_left_out
 from holdfast.daemon.pruning.log_readers import Change, LogReaders
-from holdfast.daemon.share.metrics import ShareMetrics
 from holdfast.kafka.errors import ConnectionFailed
 from holdfast.kafka.group_offsets import GroupRefused
+from holdfast.share.metrics import ShareMetrics
 
 _log = structlog.get_logger(__name__)
 

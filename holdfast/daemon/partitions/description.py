@@ -8,11 +8,11 @@ from holdfast.daemon.brokers.silence import named
 from holdfast.daemon.partitions.own_view import find_winner
 from holdfast.daemon.pruning.pruner import Pruner
 from holdfast.daemon.server.cluster_view import Node
-from holdfast.daemon.share.decisions import ShareShard
 from holdfast.kafka.addresses import format_address
 from holdfast.records.share.keys import format_key
 from holdfast.runtime.partition.lifecycle import Partition
 from holdfast.runtime.partition.states import State
+from holdfast.share.decisions import ShareShard
 
 _CUT_OFF: Final = "no broker that leads it answers"
 #: What is said of every log partition, in this order.

@@ -21,10 +21,6 @@ from holdfast.daemon.partitions.timed_writes import TimedWrites
 from holdfast.daemon.pruning.log_readers import LogReaders
 from holdfast.daemon.pruning.pruner import Phase, Pruner
 from holdfast.daemon.settings.models import Settings
-from holdfast.daemon.share.decisions import ShareShard
-from holdfast.daemon.share.metrics import ShareMetrics
-from holdfast.daemon.share.state_bounds import StateTotals
-from holdfast.daemon.share.state_watch import StateWatch
 from holdfast.daemon.snapshots.store import Snapshots
 from holdfast.daemon.topics.state_topic import StateTopic
 from holdfast.kafka.connection_options import ConnectionOptions
@@ -36,6 +32,10 @@ from holdfast.runtime.metrics import RuntimeMetrics
 from holdfast.runtime.partition.lifecycle import Partition
 from holdfast.runtime.partition.states import State
 from holdfast.runtime.settings import LogIdentity
+from holdfast.share.decisions import ShareShard
+from holdfast.share.metrics import ShareMetrics
+from holdfast.share.state_bounds import StateTotals
+from holdfast.share.state_watch import StateWatch
 
 #: States of a log partition that waits for no turn to load.
 _AT_WORK: Final = (State.LOADING, State.ACTIVE)

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from time import perf_counter
 from typing import Final
 
-from holdfast.daemon.share.service import Runtime
 from holdfast.metrics.instruments import Histogram
 from holdfast.runtime.state_machine import Operation
+from holdfast.share.service import Runtime
 
 #: Timing each one would cost more than it says.
 _OPERATIONS_PER_TIMING: Final = 64

@@ -17,12 +17,12 @@ from typing import Protocol
 
 from holdfast.daemon.pruning.log_readers import LogReaders, Progress
 from holdfast.daemon.settings.models import PruningSettings
-from holdfast.daemon.share.decisions import ShareShard
 from holdfast.records.share.keys import SharePartitionKey, format_key
 from holdfast.runtime.errors import CoordinatorError, RecordTooLarge
 from holdfast.runtime.partition.lifecycle import Partition
 from holdfast.runtime.partition.states import State
 from holdfast.runtime.state_machine import Decision, Operation
+from holdfast.share.decisions import ShareShard
 
 #: A round writes one slice at most this often; the bytes of a slice follow from the rate.
 SLICE_INTERVAL_MS = 100

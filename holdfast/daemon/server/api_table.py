@@ -22,13 +22,14 @@ from holdfast.api.admin import (
 )
 from holdfast.daemon.access.authorizer import Authorizer
 from holdfast.daemon.access.needs import explain_denial
-from holdfast.daemon.server import api_versions, find_coordinator, metadata, share_calls
+from holdfast.daemon.server import api_versions, find_coordinator, metadata
 from holdfast.daemon.server.admin import Admin
 from holdfast.daemon.server.cluster_view import ClusterView
-from holdfast.daemon.server.share_calls import ShareCalls
 from holdfast.daemon.server.wire.requests import SMALL_FRAME_BYTES, WORK_PER_BYTE, Api, Request, Respond, Steps
 from holdfast.daemon.settings.components.listener import LimitSettings
 from holdfast.kafka.protocol import api_keys, sasl_calls
+from holdfast.share import calls as share_calls
+from holdfast.share.calls import ShareCalls
 
 #: A state batch has twenty bytes in a frame, and as an object ten times as many.
 _WORK_PER_BYTE_OF_WRITES: Final = 16

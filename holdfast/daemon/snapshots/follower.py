@@ -12,12 +12,12 @@ from collections.abc import Generator
 from typing import Final, NamedTuple, Protocol
 
 from holdfast.daemon.snapshots.metrics import SnapshotMetrics
-from holdfast.daemon.snapshots.restore import NoRestorePoint, Refusal, choose_restore_point
-from holdfast.daemon.snapshots.verifier import PartitionVerifier, SnapshotHost, SnapshotVerifier
 from holdfast.records.share.snapshot_store.snapshot_set import SnapshotSet
 from holdfast.runtime.log_protocol import LogRecord, ReadError
 from holdfast.runtime.partition.restore_point import RestorePoint
 from holdfast.runtime.partition.states import State
+from holdfast.share.snapshots.restore import NoRestorePoint, Refusal, choose_restore_point
+from holdfast.share.snapshots.verifier import PartitionVerifier, SnapshotHost, SnapshotVerifier
 
 _RETRY_MS: Final = 30_000
 #: What was put aside is followed again where there is room for a quarter more than it took.

@@ -1,7 +1,7 @@
 """What a node counts of the snapshot topic."""
 
-from holdfast.daemon.snapshots.restore import Refusal
 from holdfast.metrics.registry import Registry
+from holdfast.share.snapshots.restore import Refusal
 
 
 class SnapshotMetrics:

@@ -14,7 +14,6 @@ from holdfast.daemon.settings.models import Settings
 from holdfast.daemon.snapshots.follower import Bounds, SnapshotFollower
 from holdfast.daemon.snapshots.metrics import SnapshotMetrics
 from holdfast.daemon.snapshots.other_topics import OtherTopics
-from holdfast.daemon.snapshots.verifier import RemovalRefused, SnapshotVerifier
 from holdfast.daemon.topics.metadata_cache import TopicUser
 from holdfast.kafka.connection_options import LiveProperties
 from holdfast.kafka.librdkafka import KafkaClients
@@ -28,6 +27,7 @@ from holdfast.runtime.partition.lifecycle import Partition
 from holdfast.runtime.partition.restore_point import RestorePoint
 from holdfast.runtime.partition.states import State
 from holdfast.runtime.settings import LogIdentity
+from holdfast.share.snapshots.verifier import RemovalRefused, SnapshotVerifier
 
 _log = structlog.get_logger(__name__)
 

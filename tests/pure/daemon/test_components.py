@@ -18,8 +18,6 @@ from holdfast.daemon.settings.by_name import configure, field_names
 from holdfast.daemon.settings.components.snapshots import CompactionSettings
 from holdfast.daemon.settings.declarations import Component, Properties
 from holdfast.daemon.settings.models import KafkaSettings, Settings
-from holdfast.daemon.share.config import ShardConfig
-from holdfast.daemon.share.state_bounds import StateBounds, StateTotals
 from holdfast.daemon.topics.state_topic import StateTopic
 from holdfast.kafka.connection_options import ConnectionOptions
 from holdfast.runtime.kafka_log.fetch_loop import FetcherConfig
@@ -28,6 +26,8 @@ from holdfast.runtime.kafka_log.sending.accumulator import AccumulatorConfig
 from holdfast.runtime.kafka_log.sending.pace import PaceConfig
 from holdfast.runtime.kafka_log.sending.sender import SenderConfig
 from holdfast.runtime.settings import LogIdentity, PartitionConfig
+from holdfast.share.config import ShardConfig
+from holdfast.share.state_bounds import StateBounds, StateTotals
 
 TOPIC = StateTopic("state", b"t" * 16, 3, 1, 1_048_588)
 OPTIONS = ConnectionOptions(bootstrap=(("127.0.0.1", 1),))

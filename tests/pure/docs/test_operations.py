@@ -26,7 +26,6 @@ from holdfast.daemon.node_exit import NodeExit
 from holdfast.daemon.settings.components.log import LogSettings
 from holdfast.daemon.settings.file_env_flags import load_settings
 from holdfast.daemon.settings.models import LoadSettings, Settings, ShutdownSettings
-from holdfast.daemon.snapshots.restore import Refusal
 from holdfast.daemon.topics.log_identity import FirstRecords, LogProblem, find_problem
 from holdfast.daemon.topics.snapshot_topic import find_snapshot_problems
 from holdfast.daemon.topics.state_topic import FIXED_CONFIG, StateTopic, TopicDisputed, confirm_topic, find_problems
@@ -40,6 +39,7 @@ from holdfast.runtime.log_protocol import LogRecord
 from holdfast.runtime.partition.log_check import LogCheck
 from holdfast.runtime.partition.ownership import OWNER_EPOCH_MAX
 from holdfast.runtime.settings import LogIdentity
+from holdfast.share.snapshots.restore import Refusal
 from tests.pure.docs.metrics import full_registry
 from tests.pure.docs.pages import ROOT, as_pattern, table
 

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.daemon.share.metrics import ShareMetrics
 from holdfast.metrics.instruments import BUCKETS_MS, Counter, Gauge, Histogram
 from holdfast.metrics.registry import Registry, exported_name
 from holdfast.runtime.metrics import RuntimeMetrics
+from holdfast.share.metrics import ShareMetrics
 
 
 @pytest.fixture

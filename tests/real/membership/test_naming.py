@@ -13,10 +13,10 @@ import pytest
 
 from holdfast.client import connect
 from holdfast.daemon.node_exit import NodeExit
-from holdfast.daemon.share.decisions import ShareShard
 from holdfast.kafka.addresses import parse_address
 from holdfast.records.share.keys import SharePartitionKey, log_partition
 from holdfast.runtime.partition.states import State
+from holdfast.share.decisions import ShareShard
 from tests.real.membership.test_nodes import LOG_PARTITIONS, MEMBER
 from tests.real.nodes import PATIENT_CLIENT, topic_id_of
 from tests.real.running_node import RunningNode, make_settings

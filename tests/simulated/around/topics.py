@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 from structlog.testing import capture_logs
 
 from holdfast.api.results import StateRequest, StateResponse
-from holdfast.daemon.maintenance.deleted_state import DeletedState, TopicCleanUp
 from holdfast.daemon.settings.models import DeletedTopicSettings
-from holdfast.daemon.share.topic_gate import TopicGate
 from holdfast.daemon.topics.metadata_cache import Refresh
 from holdfast.metrics.instruments import Gauge
 from holdfast.records.share.keys import SharePartitionKey
 from holdfast.runtime.partition.lifecycle import Partition
 from holdfast.runtime.partition.states import State
 from holdfast.runtime.state_machine import Operation
+from holdfast.share.deleted_state import DeletedState, TopicCleanUp
+from holdfast.share.topic_gate import TopicGate
 from tests.simulated.checks.invariants import Invariant, violate
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Final
 
-from holdfast.daemon.snapshots.restore import Refusal
+from holdfast.share.snapshots.restore import Refusal
 from tests.simulated.cluster import faults as cluster_faults
 from tests.simulated.faults import FAULTS
 from tests.simulated.group import faults as group_faults

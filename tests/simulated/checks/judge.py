@@ -5,9 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from holdfast.daemon.share.decisions import ShareShard
-from holdfast.daemon.share.operations import ShareOperation
-from holdfast.daemon.share.state_bounds import StateTotals
 from holdfast.records.log.checkpoint import CHECKPOINT_KEY, decode_checkpoint
 from holdfast.records.log.header import decode_header
 from holdfast.records.share.keys import SharePartitionKey
@@ -16,6 +13,9 @@ from holdfast.runtime.errors import CoordinatorError, NotAvailable, OperationFai
 from holdfast.runtime.partition.lifecycle import Partition
 from holdfast.runtime.partition.ownership import Ownership, Verdict
 from holdfast.runtime.partition.states import State
+from holdfast.share.decisions import ShareShard
+from holdfast.share.operations import ShareOperation
+from holdfast.share.state_bounds import StateTotals
 from tests.configs import state_bounds
 from tests.shards import states_at, summarize
 from tests.simulated.checks.expect import explains

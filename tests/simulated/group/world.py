@@ -7,10 +7,10 @@ from random import Random
 
 from holdfast.daemon.membership.division.assignment import Assignment, AssignmentError, decode_assignment
 from holdfast.daemon.membership.division.metadata import MemberMetadata, decode_metadata
-from holdfast.daemon.share.metrics import ShareMetrics
 from holdfast.membership import MembershipSettings
 from holdfast.metrics.registry import Registry
 from holdfast.runtime.metrics import RuntimeMetrics
+from holdfast.share.metrics import ShareMetrics
 from tests.simulated.checks.invariants import Invariant, violate
 from tests.simulated.group.brokers import GroupBrokers
 from tests.simulated.group.config import ConfigLog

@@ -7,13 +7,13 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from holdfast.daemon.share.config import ShardConfig
-from holdfast.daemon.share.decisions import ShareShard
-from holdfast.daemon.share.state_bounds import StateTotals
 from holdfast.records.share.keys import SharePartitionKey
 from holdfast.records.share.values import Snapshot, Update
 from holdfast.runtime.errors import CoordinatorError
 from holdfast.runtime.state_machine import Decision, Operation
+from holdfast.share.config import ShardConfig
+from holdfast.share.decisions import ShareShard
+from holdfast.share.state_bounds import StateTotals
 from tests.configs import state_bounds
 from tests.simulated.checks.invariants import Invariant, violate
 from tests.simulated.checks.truth import Content, Truth, content

@@ -17,7 +17,6 @@ from holdfast.console import confirmation
 from holdfast.console.outcomes import Exit
 from holdfast.console.show.state_differences import state_data
 from holdfast.daemon.access.acl import Acl, Operation
-from holdfast.daemon.admin.previews import preview
 from holdfast.daemon.internal_errors import InternalErrors
 from holdfast.daemon.server.admin import Admin, AdminCommand
 from holdfast.daemon.server.api_table import ApiHandler
@@ -26,6 +25,7 @@ from holdfast.metrics.instruments import Counter
 from holdfast.records.share.batches import ACKNOWLEDGED, AVAILABLE, StateBatch
 from holdfast.records.share.keys import SharePartitionKey, format_topic_id
 from holdfast.records.share.replay import ShareState
+from holdfast.share.previews import preview
 from tests.pure.console.conftest import Run, runner_for, served_in_thread
 from tests.world.identity.access import OPEN, closed, cluster_acl, group_acl
 from tests.world.samples import TOPIC

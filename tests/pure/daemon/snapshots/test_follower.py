@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.daemon.snapshots.restore import Refusal
 from holdfast.records.share.codecs import avro
 from holdfast.records.share.snapshot_store.entries import (
     EntryKey,
@@ -17,6 +16,7 @@ from holdfast.records.share.snapshot_store.entries import (
 )
 from holdfast.runtime.log_protocol import ReadError
 from holdfast.runtime.partition.states import State
+from holdfast.share.snapshots.restore import Refusal
 from tests.pure.daemon.snapshots.world import READ_TIMEOUT_MS, Job, Owned, World, followed, go_on, grow, some_log
 from tests.pure.records.logs import KEYS, LOG_PARTITION, STATE_TOPIC_ID
 

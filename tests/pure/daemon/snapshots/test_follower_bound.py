@@ -7,12 +7,12 @@ from typing import cast
 
 import pytest
 
-from holdfast.daemon.snapshots.restore import Refusal
 from holdfast.records.share.codecs import avro
 from holdfast.records.share.snapshot_store.entries import encode_entry_key
 from holdfast.records.share.snapshot_store.snapshot_set import SnapshotSet
 from holdfast.runtime.log_protocol import LogRecord
 from holdfast.runtime.partition.states import State
+from holdfast.share.snapshots.restore import Refusal
 from tests.pure.daemon.snapshots.world import Job, Owned, World, some_log
 from tests.pure.records.logs import KEYS, LOG_PARTITION, PARTITION_COUNT, STATE_TOPIC_ID
 

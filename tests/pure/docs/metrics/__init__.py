@@ -5,8 +5,6 @@ from holdfast.daemon.access.metrics import AccessMetrics
 from holdfast.daemon.admin.host_metrics import WorkerMetrics
 from holdfast.daemon.brokers.silence import watch_broker
 from holdfast.daemon.file_watch import FileWatch
-from holdfast.daemon.group_metrics.numbers import GroupNumbers, Pair
-from holdfast.daemon.group_metrics.series import GroupSeries
 from holdfast.daemon.internal_errors import InternalErrors
 from holdfast.daemon.login.tls import show_certificate
 from holdfast.daemon.membership.metrics import AssignmentMetrics
@@ -14,13 +12,15 @@ from holdfast.daemon.server.metrics import ServerMetrics
 from holdfast.daemon.server.security import LoginMetrics
 from holdfast.daemon.server.wire.connections import Connections
 from holdfast.daemon.settings.components.listener import LimitSettings
-from holdfast.daemon.share.metrics import ShareMetrics
 from holdfast.daemon.snapshots.job_metrics import JobMetrics
 from holdfast.daemon.snapshots.metrics import SnapshotMetrics
 from holdfast.membership.metrics import MembershipMetrics
 from holdfast.metrics.instruments import Counter
 from holdfast.metrics.registry import Registry
 from holdfast.runtime.metrics import RuntimeMetrics
+from holdfast.share.group_metrics.numbers import GroupNumbers, Pair
+from holdfast.share.group_metrics.series import GroupSeries
+from holdfast.share.metrics import ShareMetrics
 from tests.pure.compaction.reports import batch
 from tests.pure.daemon.membership.world import Clock, Member
 

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.daemon.share.load import ShareLoad
 from holdfast.records.log.checkpoint import CHECKPOINT_KEY, Checkpoint, decode_checkpoint, encode_checkpoint
 from holdfast.records.log.fencing import START, Position, step
 from holdfast.records.log.header import decode_header, encode_header, is_foreign
@@ -20,6 +19,7 @@ from holdfast.records.share.snapshot_store.entries import Entry, EntryKey, Manif
 from holdfast.records.share.snapshot_store.folding import NEW, Folded, FoldStopped, Mark, RawRecord, fold
 from holdfast.records.share.snapshot_store.snapshot_set import Disagreement, SnapshotSet
 from holdfast.records.share.values import Snapshot, Update
+from holdfast.share.load import ShareLoad
 from tests.pure.records.logs import (
     KEYS,
     LOG_PARTITION,

@@ -1,0 +1,157 @@
+"""What a node holds, share partition by share partition, for people: one page at a time, and each in steps.
+
+A page is made of the keys behind a cursor in the order of group, topic id and partition, whatever log partition they live in.
+So one that is there all the time is listed once, and nothing is kept between two pages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from holdfast.daemon.partitions.partitions import Partitions
+from holdfast.daemon.server.admin import AdminError, NodeStarting, topic_id_of
+from holdfast.daemon.settings.components.listener import LimitSettings
+from holdfast.records.share.deliveries import describe_state
+from holdfast.records.share.keys import SharePartitionKey, format_topic_id
+from holdfast.runtime.partition.lifecycle import Partition
+from holdfast.runtime.partition.states import State
+from holdfast.share.decisions import ShareShard
+
+#: Of each step, so that one takes a millisecond or two; a state is counted by its state batches.
+_KEYS_PER_STEP: Final = 1_000
+_BATCHES_PER_STEP: Final = 2_000
+#: And for each share partition so many more.
+_BATCHES_PER_STATE: Final = 40
+#: What a share partition takes of an answer beside its group id, and each character of that at most.
+_ROW_BYTES: Final = 900
+_CHARACTER_BYTES: Final = 6
+
+#: A share partition, and the log partition that holds it.
+_Place = tuple[SharePartitionKey, int]
+_Shards = dict[int, tuple[Partition, ShareShard]]
+
+
+class _Wanted(NamedTuple):
+    #: None: all.
+    group: str | None
+    #: None: all.
+    topic_id: bytes | None
+    #: The last one of the page before; None: this is the first page.
+    after: SharePartitionKey | None
+    limit: int
+
+
+class StateListing:
+    """The share partitions of the shards of a node, as the log has committed them."""
+
+    def __init__(
+        self, partitions: Partitions, limits: LimitSettings, elsewhere: Sequence[Mapping[str, Any]] = ()
+    ) -> None:
+        """Bound a page by the number of its rows, and by an upper estimate of its bytes.
+
+        `elsewhere` are the log partitions of other members, as `partitions.description` has them.
+        """
+        self._partitions = partitions
+        self._elsewhere = elsewhere
+        self._rows_max = limits.share_partitions_per_page_max
+        self._bytes_max = limits.answer_size_bytes_max
+
+    def page(self, arguments: dict[str, Any]) -> Generator[None, None, dict[str, Any]]:
+        """Make a page; between two steps the shards may change.
+
+        Args:
+            arguments: `group` and `topic_id` to list these alone, `after` as the `next` of the page before, and `limit`.
+
+        Raises:
+            AdminError: an argument is wrong, or the node has not started.
+        """
+        wanted = self._parse(arguments)
+        if not len(self._partitions):
+            raise NodeStarting
+        shards = {partition.index: (partition, shard) for partition, shard in self._partitions.active()}
+        places = yield from self._choose(shards, wanted)
+        rows: list[dict[str, Any]] = []
+        size_bytes = taken = work = 0
+        for key, index in places[: wanted.limit]:
+            if rows and size_bytes >= self._bytes_max:
+                break
+            taken += 1
+            if work >= _BATCHES_PER_STEP:
+                work = 0
+                yield
+            partition, shard = shards[index]
+            state = shard.state.at(partition.committed_sequence, key) if _serves(partition, shard) else None
+            work += _BATCHES_PER_STATE + (0 if state is None else len(state.state_batches))
+            if state is not None:
+                winner = partition.ownership.winner
+                rows.append(describe_state(key, state, index, None if winner is None else winner.node_id))
+                size_bytes += _ROW_BYTES + _CHARACTER_BYTES * len(key.group_id)
+        return {
+            "share_partitions": rows,
+            "next": _to_cursor(places[taken - 1][0]) if taken < len(places) else None,
+            "not_listed": self._not_listed(shards),
+        }
+
+    def _not_listed(self, shards: _Shards) -> list[dict[str, Any]]:
+        """Return the log partitions whose share partitions are on no page of this node, and why."""
+        missing = {
+            each.index: {"log_partition": each.index, "state": each.state.value, "why": each.failure or None}
+            for each in self._partitions
+            if each.index not in shards or not _serves(*shards[each.index])
+        }
+        for row in self._elsewhere:
+            why = f"node {row['owner']} has it" if row["owner"] is not None else "no node has it"
+            missing[row["partition"]] = {"log_partition": row["partition"], "state": row["state"], "why": why}
+        return [each for _, each in sorted(missing.items())]
+
+    def _choose(self, shards: _Shards, wanted: _Wanted) -> Generator[None, None, list[_Place]]:
+        """Return the first places behind the cursor in their order, one more than the page may have."""
+        group, after, count = wanted.group, wanted.after, wanted.limit + 1
+        found: list[_Place] = []
+        #: The last of so many that no later one is needed.
+        last: SharePartitionKey | None = None
+        for index, (_, shard) in shards.items():
+            keys = shard.state.keys(wanted.topic_id)
+            for start in range(0, len(keys), _KEYS_PER_STEP):
+                found += [
+                    (key, index)
+                    for key in keys[start : start + _KEYS_PER_STEP]
+                    if (after is None or key > after)
+                    and (last is None or key < last)
+                    and (group is None or key.group_id == group)
+                ]
+                if len(found) > 2 * count:
+                    found = sorted(found)[:count]
+                    last = found[-1][0]
+                yield
+        return sorted(found)[:count]
+
+    def _parse(self, arguments: dict[str, Any]) -> _Wanted:
+        group, topic_id, after = (arguments.get(name) for name in ("group", "topic_id", "after"))
+        limit = arguments.get("limit", self._rows_max)
+        if type(limit) is not int or limit < 1:
+            raise AdminError("The `limit` must be a whole number from 1 on.")
+        if not isinstance(group, str | None):
+            raise AdminError("The `group` must be a text.")
+        return _Wanted(
+            group,
+            None if topic_id is None else topic_id_of(topic_id),
+            None if after is None else _from_cursor(after),
+            min(limit, self._rows_max),
+        )
+
+
+def _to_cursor(key: SharePartitionKey) -> list[object]:
+    return [key.group_id, format_topic_id(key.topic_id), key.partition]
+
+
+def _from_cursor(cursor: object) -> SharePartitionKey:
+    match cursor:
+        case [str(group), topic_id, int(partition)]:
+            return SharePartitionKey(group, topic_id_of(topic_id), partition)
+    raise AdminError("The place to go on `after` must be the `next` of the page before.")
+
+
+def _serves(partition: Partition, shard: ShareShard) -> bool:
+    return partition.state is State.ACTIVE and partition.machine is shard
