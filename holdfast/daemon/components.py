@@ -10,7 +10,6 @@ from typing import Final
 from holdfast.daemon.pruning.log_readers import Change, LogReaders
 from holdfast.daemon.settings.by_name import configure
 from holdfast.daemon.settings.models import Settings
-from holdfast.daemon.snapshots.follower import Bounds
 from holdfast.daemon.topics.state_topic import StateTopic
 from holdfast.kafka.connection_options import ConnectionOptions
 from holdfast.records.share.codecs.codec import Codec
@@ -18,6 +17,7 @@ from holdfast.runtime.kafka_log.log import KafkaLogConfig
 from holdfast.runtime.kafka_log.sending.accumulator import RECORD_OVERHEAD_BYTES
 from holdfast.runtime.settings import LogIdentity, PartitionConfig
 from holdfast.share.config import ShardConfig
+from holdfast.share.snapshots.follower import Bounds
 from holdfast.share.state_bounds import StateBounds, StateTotals
 
 #: What a snapshot takes beside its state batches, with the longest group id; then each batch, for offsets that are not

@@ -50,7 +50,6 @@ from holdfast.daemon.server.sockets import CannotListen
 from holdfast.daemon.server.wire.connections import Connections
 from holdfast.daemon.settings.logging import ClientLines, LibraryLines
 from holdfast.daemon.settings.models import Settings
-from holdfast.daemon.snapshots.store import Snapshots
 from holdfast.daemon.starting import BrokerWait, StartingShareCalls, StartingView, starting_commands
 from holdfast.daemon.steps import NodeSteps, Stopped, cancelled
 from holdfast.daemon.topics.cluster_queries import make_cluster_queries, make_first_look
@@ -72,6 +71,7 @@ from holdfast.runtime.metrics import RuntimeMetrics
 from holdfast.share.group_metrics.group_metrics import make_group_metrics
 from holdfast.share.metrics import ShareMetrics
 from holdfast.share.service import ShareService
+from holdfast.share.snapshots.store import Snapshots
 from holdfast.share.topic_gate import TopicGate
 
 _log = structlog.get_logger(__name__)

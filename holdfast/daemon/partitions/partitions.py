@@ -21,7 +21,6 @@ from holdfast.daemon.partitions.timed_writes import TimedWrites
 from holdfast.daemon.pruning.log_readers import LogReaders
 from holdfast.daemon.pruning.pruner import Phase, Pruner
 from holdfast.daemon.settings.models import Settings
-from holdfast.daemon.snapshots.store import Snapshots
 from holdfast.daemon.topics.state_topic import StateTopic
 from holdfast.kafka.connection_options import ConnectionOptions
 from holdfast.records.log.checkpoint import Checkpoint
@@ -34,6 +33,7 @@ from holdfast.runtime.partition.states import State
 from holdfast.runtime.settings import LogIdentity
 from holdfast.share.decisions import ShareShard
 from holdfast.share.metrics import ShareMetrics
+from holdfast.share.snapshots.store import Snapshots
 from holdfast.share.state_bounds import StateTotals
 from holdfast.share.state_watch import StateWatch
 

@@ -10,7 +10,6 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Mapping
 from typing import Final, Protocol
 
-from holdfast.daemon.snapshots.metrics import SnapshotMetrics
 from holdfast.records.errors import RecordError
 from holdfast.records.share.keys import format_key
 from holdfast.records.share.snapshot_store.entries import EntryKey, ManifestKey, decode_entry, decode_key
@@ -20,6 +19,7 @@ from holdfast.runtime.partition.restore_point import RestorePoint
 from holdfast.runtime.partition.states import State
 from holdfast.runtime.settings import LogIdentity
 from holdfast.share.decisions import ShareShard
+from holdfast.share.snapshots.metrics import SnapshotMetrics
 
 #: Entries compared before the clock is looked at again.
 _STEP: Final = 50

@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING
 from holdfast.api.results import StateRequest, StateResponse
 from holdfast.daemon.internal_errors import InternalErrors
 from holdfast.daemon.pruning.pruner import Phase, Pruner
-from holdfast.daemon.snapshots.follower import Bounds, SnapshotFollower
-from holdfast.daemon.snapshots.metrics import SnapshotMetrics
 from holdfast.metrics.instruments import Counter
 from holdfast.metrics.registry import Registry
 from holdfast.records.log.checkpoint import CHECKPOINT_KEY, Checkpoint
@@ -25,6 +23,8 @@ from holdfast.runtime.partition.ownership import Owners
 from holdfast.runtime.partition.states import State
 from holdfast.runtime.state_machine import Operation, StateMachine
 from holdfast.share.service import ShareService
+from holdfast.share.snapshots.follower import Bounds, SnapshotFollower
+from holdfast.share.snapshots.metrics import SnapshotMetrics
 from holdfast.share.snapshots.verifier import SnapshotVerifier
 from tests.configs import partition_config
 from tests.simulated.around.readers import NodeReaders

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 from holdfast.daemon.pruning.pruner import Pruner
 from holdfast.daemon.settings.models import PruningSettings
-from holdfast.daemon.snapshots.follower import SnapshotFollower
 from holdfast.runtime.log_protocol import LogRecord
 from holdfast.runtime.partition.lifecycle import Partition
 from holdfast.runtime.partition.ownership import Ownership, Verdict
 from holdfast.runtime.partition.restore_point import RestorePoint
 from holdfast.runtime.settings import LogIdentity
+from holdfast.share.snapshots.follower import SnapshotFollower
 from tests.simulated.memory_log import Append, MemoryLog
 
 if TYPE_CHECKING:

@@ -13,7 +13,6 @@ from holdfast.daemon.server.security import LoginMetrics
 from holdfast.daemon.server.wire.connections import Connections
 from holdfast.daemon.settings.components.listener import LimitSettings
 from holdfast.daemon.snapshots.job_metrics import JobMetrics
-from holdfast.daemon.snapshots.metrics import SnapshotMetrics
 from holdfast.membership.metrics import MembershipMetrics
 from holdfast.metrics.instruments import Counter
 from holdfast.metrics.registry import Registry
@@ -21,6 +20,7 @@ from holdfast.runtime.metrics import RuntimeMetrics
 from holdfast.share.group_metrics.numbers import GroupNumbers, Pair
 from holdfast.share.group_metrics.series import GroupSeries
 from holdfast.share.metrics import ShareMetrics
+from holdfast.share.snapshots.metrics import SnapshotMetrics
 from tests.pure.compaction.reports import batch
 from tests.pure.daemon.membership.world import Clock, Member
 

@@ -7,8 +7,8 @@ import pytest
 from holdfast.records.share.keys import SharePartitionKey
 from holdfast.records.share.snapshot_store.entries import EntryKey, ManifestKey
 from holdfast.share.snapshots.verifier import PartitionVerifier
-from tests.pure.daemon.snapshots.world import World, followed, grow, some_log
 from tests.pure.records.logs import LOG_PARTITION
+from tests.pure.share.snapshots.world import World, followed, grow, some_log
 
 LOG, KEY = b"l" * 16, SharePartitionKey("workers", b"t" * 16, 0)
 

@@ -11,11 +11,11 @@ fewest go without. It is followed again when it is loaded, or when there is room
 from collections.abc import Generator
 from typing import Final, NamedTuple, Protocol
 
-from holdfast.daemon.snapshots.metrics import SnapshotMetrics
 from holdfast.records.share.snapshot_store.snapshot_set import SnapshotSet
 from holdfast.runtime.log_protocol import LogRecord, ReadError
 from holdfast.runtime.partition.restore_point import RestorePoint
 from holdfast.runtime.partition.states import State
+from holdfast.share.snapshots.metrics import SnapshotMetrics
 from holdfast.share.snapshots.restore import NoRestorePoint, Refusal, choose_restore_point
 from holdfast.share.snapshots.verifier import PartitionVerifier, SnapshotHost, SnapshotVerifier
 

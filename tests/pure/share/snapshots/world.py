@@ -6,14 +6,14 @@ from collections import deque
 from collections.abc import Callable
 from typing import cast
 
-from holdfast.daemon.snapshots.follower import Bounds, SnapshotFollower
-from holdfast.daemon.snapshots.metrics import SnapshotMetrics
 from holdfast.metrics.registry import Registry
 from holdfast.records.share.snapshot_store.folding import NEW, fold
 from holdfast.runtime.partition.restore_point import RestorePoint
 from holdfast.runtime.partition.states import State
 from holdfast.runtime.settings import LogIdentity
 from holdfast.share.decisions import ShareShard
+from holdfast.share.snapshots.follower import Bounds, SnapshotFollower
+from holdfast.share.snapshots.metrics import SnapshotMetrics
 from holdfast.share.snapshots.restore import Refusal
 from holdfast.share.snapshots.verifier import RemovalRefused, SnapshotHost, SnapshotVerifier
 from tests.configs import shard_config

@@ -13,8 +13,8 @@ from holdfast.records.share.snapshot_store.snapshot_set import SnapshotSet
 from holdfast.runtime.log_protocol import LogRecord
 from holdfast.runtime.partition.states import State
 from holdfast.share.snapshots.restore import Refusal
-from tests.pure.daemon.snapshots.world import Job, Owned, World, some_log
 from tests.pure.records.logs import KEYS, LOG_PARTITION, PARTITION_COUNT, STATE_TOPIC_ID
+from tests.pure.share.snapshots.world import Job, Owned, World, some_log
 
 LARGE, SMALL, OTHER, _, MEDIUM = range(PARTITION_COUNT)
 LOOKED_AGAIN_MS = 30_000

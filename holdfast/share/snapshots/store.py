@@ -11,9 +11,6 @@ from holdfast.clock import now_ms
 from holdfast.daemon.brokers.silence import IsLeftOut
 from holdfast.daemon.settings.logging import LibraryLines
 from holdfast.daemon.settings.models import Settings
-from holdfast.daemon.snapshots.follower import Bounds, SnapshotFollower
-from holdfast.daemon.snapshots.metrics import SnapshotMetrics
-from holdfast.daemon.snapshots.other_topics import OtherTopics
 from holdfast.daemon.topics.metadata_cache import TopicUser
 from holdfast.kafka.connection_options import LiveProperties
 from holdfast.kafka.librdkafka import KafkaClients
@@ -27,6 +24,9 @@ from holdfast.runtime.partition.lifecycle import Partition
 from holdfast.runtime.partition.restore_point import RestorePoint
 from holdfast.runtime.partition.states import State
 from holdfast.runtime.settings import LogIdentity
+from holdfast.share.snapshots.follower import Bounds, SnapshotFollower
+from holdfast.share.snapshots.metrics import SnapshotMetrics
+from holdfast.share.snapshots.other_topics import OtherTopics
 from holdfast.share.snapshots.verifier import RemovalRefused, SnapshotVerifier
 
 _log = structlog.get_logger(__name__)

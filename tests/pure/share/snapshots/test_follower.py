@@ -17,8 +17,8 @@ from holdfast.records.share.snapshot_store.entries import (
 from holdfast.runtime.log_protocol import ReadError
 from holdfast.runtime.partition.states import State
 from holdfast.share.snapshots.restore import Refusal
-from tests.pure.daemon.snapshots.world import READ_TIMEOUT_MS, Job, Owned, World, followed, go_on, grow, some_log
 from tests.pure.records.logs import KEYS, LOG_PARTITION, STATE_TOPIC_ID
+from tests.pure.share.snapshots.world import READ_TIMEOUT_MS, Job, Owned, World, followed, go_on, grow, some_log
 
 
 def test_a_load_is_given_the_newest_manifest_that_was_there_when_it_queried() -> None:

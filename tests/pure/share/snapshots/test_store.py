@@ -11,14 +11,14 @@ from structlog.testing import capture_logs
 
 from holdfast.daemon.brokers.silence import none_left_out
 from holdfast.daemon.components import snapshot_bounds, snapshot_log_config
-from holdfast.daemon.snapshots import store
-from holdfast.daemon.snapshots.other_topics import OtherTopics
-from holdfast.daemon.snapshots.store import Snapshots, Topics
 from holdfast.daemon.topics.metadata_cache import Refresh, TopicUser
 from holdfast.daemon.topics.metadata_image import MetadataImage
 from holdfast.kafka import librdkafka
 from holdfast.kafka.connection_options import ConnectionOptions, LiveProperties
 from holdfast.metrics.registry import Registry
+from holdfast.share.snapshots import store
+from holdfast.share.snapshots.other_topics import OtherTopics
+from holdfast.share.snapshots.store import Snapshots, Topics
 from holdfast.share.snapshots.verifier import RemovalRefused
 from tests.pure.daemon.topics.refreshes import OTHER, OURS, refresh
 from tests.world.node import make_settings
