@@ -16,6 +16,7 @@ from setuptools import Extension, setup
 COMPILED = {
     "holdfast_records": (
         "kafka/protocol",
+        "kafka/topic_ids.py",
         "records/errors.py",
         "records/log",
         "records/share",
@@ -35,7 +36,17 @@ COMPILED = {
         "runtime/kafka_log/sending",
         "daemon/server",
         "daemon/server/wire",
-        "share",
+        "share/calls.py",
+        "share/config.py",
+        "share/decisions.py",
+        "share/load.py",
+        "share/metrics.py",
+        "share/operations.py",
+        "share/refusals.py",
+        "share/service.py",
+        "share/state.py",
+        "share/state_bounds.py",
+        "share/topic_gate.py",
         "daemon/topics/metadata_image.py",
     ),
 }
@@ -59,8 +70,6 @@ INTERPRETED = {
     "holdfast/daemon/server/other_nodes.py",
     "holdfast/daemon/server/schemas.py",
     "holdfast/daemon/server/sockets.py",
-    "holdfast/share/errors.py",
-    "holdfast/share/state_watch.py",
 }
 #: What is written in C, one extension of all files of a room.
 IN_C = (Path("holdfast/kafka/protocol/native"), Path("holdfast/records/native"))

@@ -29,7 +29,7 @@ from demo.worker import GROUP, PATIENT, STATE_EPOCH, Ledger, Worker
 from holdfast.broker import BrokerError, JarsUnavailable, development_kafka
 from holdfast.client import connect
 from holdfast.kafka.librdkafka import KafkaClients
-from holdfast.records.share.keys import parse_topic_id
+from holdfast.kafka.topic_ids import parse_topic_id
 
 PARTITIONS: Final = 4
 ORDERS_PER_PARTITION: Final = 500

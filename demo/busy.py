@@ -18,8 +18,9 @@ from holdfast.api.results import (
 )
 from holdfast.client import connect
 from holdfast.kafka.librdkafka import KafkaClients
+from holdfast.kafka.topic_ids import parse_topic_id
 from holdfast.records.share.batches import ACKNOWLEDGED, AVAILABLE, StateBatch
-from holdfast.records.share.keys import SharePartitionKey, parse_topic_id
+from holdfast.records.share.keys import SharePartitionKey
 
 GROUPS: Final = 20
 PARTITIONS: Final = 100

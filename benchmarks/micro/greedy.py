@@ -23,12 +23,12 @@ from holdfast.api import share_state, state_requests
 from holdfast.api.results import InitializePartition, StateRequest, WritePartition
 from holdfast.console.commands.serve import COLLECTOR_THRESHOLDS
 from holdfast.daemon.internal_errors import InternalErrors
-from holdfast.daemon.server.api_table import APIS
 from holdfast.daemon.server.listener import Server
 from holdfast.daemon.server.wire.connections import Connections
 from holdfast.kafka.protocol import frames
 from holdfast.metrics.instruments import Counter
 from holdfast.records.share.batches import ACKNOWLEDGED, StateBatch
+from holdfast.tenants import TABLES
 
 CONNECTIONS, PIPELINE, FRAMES = 64, 64, 200
 ROUNDS, SAMPLES, PAUSE_S, COMMIT_S = 3, 200, 0.005, 0.001
@@ -53,7 +53,9 @@ def _write(partition: int, number: int) -> bytes:
 def _serve(pipe: Pipe) -> None:
     async def run() -> None:
         world = World(CONNECTIONS + 1)
-        server = Server(Connections(world.handle, APIS, SETTINGS.limits, lambda *_: None, InternalErrors(Counter())))
+        server = Server(
+            Connections(world.handle, TABLES.apis, SETTINGS.limits, lambda *_: None, InternalErrors(Counter()))
+        )
         await server.start("0.0.0.0", 0)
         pipe.send(server.port)
         # As `holdfast serve` does.

@@ -25,11 +25,12 @@ from holdfast.daemon.access.acl import Acl, Operation, Permission, ResourceType
 from holdfast.daemon.access.audit import Audit
 from holdfast.daemon.access.authorizer import Authorizer
 from holdfast.daemon.access.rules import Rules
-from holdfast.daemon.components import partition_config, shard_config, state_bounds
+from holdfast.daemon.components import partition_config
 from holdfast.daemon.internal_errors import InternalErrors
 from holdfast.daemon.server.admin import Admin
-from holdfast.daemon.server.api_table import APIS, ApiHandler
+from holdfast.daemon.server.api_table import ApiHandler
 from holdfast.daemon.server.cluster_view import Node
+from holdfast.daemon.server.find_coordinator import SHARE
 from holdfast.daemon.server.wire.connection import Connection
 from holdfast.daemon.server.wire.requests import Request
 from holdfast.daemon.settings.components.listener import LimitSettings
@@ -46,11 +47,15 @@ from holdfast.runtime.log_protocol import LogRecord
 from holdfast.runtime.metrics import RuntimeMetrics
 from holdfast.runtime.partition.lifecycle import Partition
 from holdfast.runtime.settings import LogIdentity
+from holdfast.share.calls import ShareAnswers, ShareKeys
+from holdfast.share.components import shard_config, state_bounds
 from holdfast.share.decisions import ShareShard
 from holdfast.share.metrics import ShareMetrics
 from holdfast.share.service import ShareService
 from holdfast.share.state_bounds import StateTotals
+from holdfast.share.tenant import CALLS
 from holdfast.share.topic_gate import TopicGate
+from holdfast.tenants import TABLES
 
 LOG_PARTITIONS = 50
 SETTINGS = Settings(kafka=KafkaSettings(properties={"bootstrap.servers": "127.0.0.1:9092"}))
@@ -143,8 +148,11 @@ class World:
         service.start_up(LOG_PARTITIONS)
         gate = TopicGate(service, self, 5_000, make_wall_clock_ms())
         anything = Acl("User:*", Permission.ALLOW, Operation.ALL, ResourceType.GROUP, "*")
-        authorizer = Authorizer(Rules([anything]), Audit(Counter(), 10, 10), is_open=not has_rules)
-        self.handle = ApiHandler(gate, self, Admin({}, 1_000, bugs), authorizer)
+        needs = TABLES.needs
+        authorizer = Authorizer(Rules([anything]), Audit(Counter(), needs, 10, 10), needs, is_open=not has_rules)
+        answers = ShareAnswers(gate, authorizer, LimitSettings())
+        calls, keys = dict.fromkeys(CALLS, answers.answer), {SHARE: ShareKeys(gate)}
+        self.handle = ApiHandler(calls, keys, TABLES.apis, self, Admin({}, needs, 1_000, bugs), authorizer)
 
     def _load_runtime(self) -> CoordinatorRuntime:
         identity = LogIdentity(self.cluster_id, bytes(16), LOG_PARTITIONS)
@@ -216,7 +224,7 @@ class World:
 def measure(connection_count: int, keys: int, rounds: int, *, has_rules: bool) -> dict[str, float]:
     """Return the floors of one shape in microseconds per share partition."""
     world = World(connection_count * keys, has_rules=has_rules)
-    connections = [Connection(APIS, LimitSettings(), "client", 0) for _ in range(connection_count)]
+    connections = [Connection(TABLES.apis, LimitSettings(), "client", 0) for _ in range(connection_count)]
     numbers = [range(first, first + keys) for first in range(0, connection_count * keys, keys)]
 
     def encode(api_key: int, version: int, request: StateRequest) -> bytes:

@@ -17,12 +17,12 @@ from typing import Final
 
 from benchmarks.micro.hot_path import SETTINGS
 from holdfast.console.commands.serve import COLLECTOR_THRESHOLDS
-from holdfast.daemon.components import shard_config, state_bounds
 from holdfast.daemon.topics.state_topic import StateTopic
 from holdfast.records.share.batches import StateBatch
 from holdfast.records.share.codecs.codec import Codec
 from holdfast.records.share.keys import SharePartitionKey
 from holdfast.records.share.values import Snapshot
+from holdfast.share.components import shard_config, state_bounds
 from holdfast.share.decisions import ShareShard
 from holdfast.share.state_bounds import StateTotals
 from tests.world.records import encode_record

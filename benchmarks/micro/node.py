@@ -27,9 +27,8 @@ from benchmarks.micro.hot_path import LOG_PARTITIONS, SETTINGS, World
 from benchmarks.micro.wire import TOPIC_ID
 from benchmarks.share_state import KEYS_PER_CONNECTION, ConnectionKeys, check_all
 from holdfast.console.commands.serve import COLLECTOR_THRESHOLDS
-from holdfast.daemon.components import partition_config, shard_config, state_bounds, state_log_config
+from holdfast.daemon.components import partition_config, state_log_config
 from holdfast.daemon.internal_errors import InternalErrors
-from holdfast.daemon.server.api_table import APIS
 from holdfast.daemon.server.listener import Server
 from holdfast.daemon.server.wire.connections import Connections
 from holdfast.daemon.settings.components.listener import LimitSettings
@@ -46,8 +45,10 @@ from holdfast.runtime.kafka_log.shell import CoordinatorShell
 from holdfast.runtime.metrics import RuntimeMetrics
 from holdfast.runtime.partition.states import State
 from holdfast.runtime.settings import LogIdentity
+from holdfast.share.components import shard_config, state_bounds
 from holdfast.share.decisions import ShareShard
 from holdfast.share.state_bounds import StateTotals
+from holdfast.tenants import TABLES
 
 #: How long the broker takes for any answer; a broker with 64 callers takes one to three times as long.
 BROKER_S: Final = 0.001
@@ -226,7 +227,7 @@ async def serve(workloads: list[Workload], seconds: float) -> None:
         tick_ms=50,
         slice_ms=5,
     )
-    connections = Connections(_answer_nothing, APIS, LimitSettings(), lambda *_: None, InternalErrors(Counter()))
+    connections = Connections(_answer_nothing, TABLES.apis, LimitSettings(), lambda *_: None, InternalErrors(Counter()))
     world = World(KEYS_PER_CONNECTION, shell.runtime, end_with=connections.batch.end_with)
     await shell.start()
     for index in range(LOG_PARTITIONS):

@@ -15,12 +15,12 @@ from typing import Any
 from benchmarks.micro.records import Operation, time_us
 from holdfast.api import share_state, state_requests, state_responses
 from holdfast.api.results import StateRequest, StateResponse, WritePartition, WriteResult
-from holdfast.daemon.server.api_table import APIS
 from holdfast.daemon.server.wire.connection import Connection
 from holdfast.daemon.server.wire.requests import Request
 from holdfast.daemon.settings.components.listener import LimitSettings
 from holdfast.kafka.protocol import frames
 from holdfast.records.share.batches import StateBatch
+from holdfast.tenants import TABLES
 
 TOPIC_ID = bytes(range(16))
 VERSION = 1
@@ -71,7 +71,7 @@ def wire_operations(partitions: int, batches: int) -> list[Operation]:
 
 def connection_operation(pipelined: int) -> Operation:
     """Return taking some requests off the bytes of a client and putting their answers in order."""
-    connection = Connection(APIS, LimitSettings(), "client", now_ms=0)
+    connection = Connection(TABLES.apis, LimitSettings(), "client", now_ms=0)
     request_body = state_requests.encode_request(share_state.WRITE, VERSION, write_request(1, 1))
     answer = state_responses.encode_response(share_state.WRITE, VERSION, write_response(1))
     data = b"".join(

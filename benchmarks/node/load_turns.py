@@ -30,6 +30,7 @@ from holdfast.daemon.settings.file_env_flags import load_settings
 from holdfast.daemon.settings.logging import configure_logging
 from holdfast.daemon.settings.models import Settings
 from holdfast.runtime.build import BUILD
+from holdfast.tenants import TABLES
 
 _LOOK_S: Final = 0.02
 
@@ -88,7 +89,7 @@ def main(arguments: Sequence[str]) -> int:
 async def _measure(settings: Settings) -> list[float]:
     """Return how long each turn of the loop was, in ms, while a node loads."""
     turns_ms: list[float] = []
-    node = Node(settings)
+    node = Node(settings, TABLES)
     running = asyncio.create_task(node.run())
 
     async def watch() -> None:

@@ -49,8 +49,9 @@ from holdfast.client.settings import ClientSettings
 from holdfast.client.topic_ids import TopicIds
 from holdfast.kafka.protocol.error_codes import COORDINATOR_LOST, SHARE_STATE_RETRIABLE, ErrorCode
 from holdfast.kafka.protocol.primitives import MalformedBody
+from holdfast.kafka.topic_ids import TOPIC_ID_SIZE
 from holdfast.records.share.batches import StateBatch
-from holdfast.records.share.keys import TOPIC_ID_SIZE, SharePartitionKey
+from holdfast.records.share.keys import SharePartitionKey
 
 #: Share of the back-off by which it is made longer or shorter at random.
 _JITTER: Final = 0.2

@@ -8,8 +8,7 @@ from holdfast.client.admin import run_command
 from holdfast.client.errors import Disconnected
 from holdfast.client.nodes import Nodes
 from holdfast.client.settings import ClientSettings
-from holdfast.records.errors import InvalidKey
-from holdfast.records.share.keys import parse_topic_id
+from holdfast.kafka.topic_ids import InvalidTopicId, parse_topic_id
 
 
 class TopicIds:
@@ -44,7 +43,7 @@ class TopicIds:
         found = await run_command(await self._nodes.any(), "resolve-topic", {"name": name})
         try:
             topic_id = parse_topic_id(found["topic_id"])
-        except (InvalidKey, KeyError, TypeError) as error:
+        except (InvalidTopicId, KeyError, TypeError) as error:
             raise Disconnected(f"The node names no topic id for {name!r}: {found!r}.") from error
         # With a warning Kafka could not be reached; the next call looks it up again.
         if "warning" not in found:

@@ -35,7 +35,7 @@ from holdfast.compaction.spark.session import open_session
 from holdfast.compaction.spark.worker_start import run_with_slow_starts
 from holdfast.compaction.topics import Topics
 from holdfast.kafka.librdkafka import DescribedTopic
-from holdfast.records.share.keys import format_topic_id
+from holdfast.kafka.topic_ids import format_topic_id
 
 #: Version of the state that a checkpoint holds; another version has a checkpoint of its own, and reads the log from its start.
 _STATE_VERSION: Final = 1

@@ -38,7 +38,7 @@ from holdfast.compaction.spark.fold_processor import (
 from holdfast.compaction.topics import Topics
 from holdfast.kafka.java_properties import to_java
 from holdfast.kafka.librdkafka import DescribedTopic
-from holdfast.records.share.keys import format_topic_id
+from holdfast.kafka.topic_ids import format_topic_id
 from holdfast.records.share.snapshot_store.last_read import LastRead
 
 #: Above any record of the snapshot topic; the topic's own limit is what counts.

@@ -16,8 +16,7 @@ from holdfast.console.sources.history_states import KeyFilter
 from holdfast.console.sources.log_reader import LogReader
 from holdfast.console.sources.topic_names import TopicNameCache
 from holdfast.distribution import how_to_install
-from holdfast.records.errors import InvalidKey
-from holdfast.records.share.keys import parse_topic_id
+from holdfast.kafka.topic_ids import InvalidTopicId, parse_topic_id
 
 if TYPE_CHECKING:
     from holdfast.console.sources.history_log import HistoryLog
@@ -134,5 +133,5 @@ def open_history(options: HistoryOptions) -> Iterator[OpenHistory]:
 def _id_of(text: str | None) -> bytes | None:
     try:
         return None if text is None else parse_topic_id(text)
-    except InvalidKey:
+    except InvalidTopicId:
         return None

@@ -30,9 +30,8 @@ from holdfast.kafka.discovery.broker_links import broker_links
 from holdfast.kafka.discovery.links import Links
 from holdfast.kafka.errors import ConnectionFailed, PropertyRefused
 from holdfast.kafka.protocol.error_codes import error_name
-from holdfast.records.errors import InvalidKey
+from holdfast.kafka.topic_ids import InvalidTopicId, parse_topic_id
 from holdfast.records.share.batches import OFFSET_MAX, StateBatch
-from holdfast.records.share.keys import parse_topic_id
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
@@ -366,7 +365,7 @@ async def find_topic_id(client: Client, name_or_id: str) -> bytes:
     except ClientError as refusal:
         try:
             return parse_topic_id(name_or_id)
-        except InvalidKey:
+        except InvalidTopicId:
             name = error_name(refusal.code) if isinstance(refusal, AdminRefused) else ""
             code = Exit.NOT_FOUND if name == "INVALID_REQUEST" else _EXITS.get(name, Exit.FAILED)
             raise Failure(under_typed_name(refusal), code) from None

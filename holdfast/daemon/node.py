@@ -16,20 +16,21 @@ from typing import Any, Final
 import structlog
 from confluent_kafka import KafkaException
 
-from holdfast.clock import exact_now_ms, now_ms
+from holdfast.clock import now_ms
 from holdfast.daemon.access.acl_file import AclFileError
 from holdfast.daemon.access.authorizer import Authorizer
 from holdfast.daemon.access.following import make_audit, make_authorizer
 from holdfast.daemon.admin.commands import LogCommands, NodeCommands
 from holdfast.daemon.admin.host_metrics import HostMetrics
 from holdfast.daemon.brokers.watch import BrokerWatch
-from holdfast.daemon.components import log_readers, snapshot_bounds, snapshot_log_config
+from holdfast.daemon.components import log_readers
 from holdfast.daemon.config_topic.node_settings import Load, NodeSettings
 from holdfast.daemon.file_watch import FileWatch
 from holdfast.daemon.http.guard import GuardRefused
 from holdfast.daemon.http.port import open_http_port
 from holdfast.daemon.http.server import CannotListenHttp
 from holdfast.daemon.internal_errors import InternalErrors
+from holdfast.daemon.log_metrics import LogMetrics
 from holdfast.daemon.maintenance.log_checks import ClusterAccess, check_snapshots
 from holdfast.daemon.maintenance.maintenance import make_maintenance
 from holdfast.daemon.maintenance.reader_offsets import ReaderReport
@@ -40,7 +41,8 @@ from holdfast.daemon.node_parts import NodeParts
 from holdfast.daemon.partitions.owners import Owners
 from holdfast.daemon.partitions.partitions import LogPlace, Partitions
 from holdfast.daemon.server.admin import Admin
-from holdfast.daemon.server.api_table import APIS, ApiHandler
+from holdfast.daemon.server.api_table import ApiHandler
+from holdfast.daemon.server.cluster_view import ClusterView
 from holdfast.daemon.server.cluster_view import Node as NodeAddress
 from holdfast.daemon.server.listener import Server
 from holdfast.daemon.server.metrics import ServerMetrics
@@ -50,8 +52,10 @@ from holdfast.daemon.server.sockets import CannotListen
 from holdfast.daemon.server.wire.connections import Connections
 from holdfast.daemon.settings.logging import ClientLines, LibraryLines
 from holdfast.daemon.settings.models import Settings
-from holdfast.daemon.starting import BrokerWait, StartingShareCalls, StartingView, starting_commands
+from holdfast.daemon.shards import Snapshots
+from holdfast.daemon.starting import BrokerWait, StartingView, starting_commands
 from holdfast.daemon.steps import NodeSteps, Stopped, cancelled
+from holdfast.daemon.tenant import Answers, LogParts, Tables
 from holdfast.daemon.topics.cluster_queries import make_cluster_queries, make_first_look
 from holdfast.daemon.topics.metadata_cache import ClusterMetadata
 from holdfast.daemon.topics.remains import find_remains
@@ -63,16 +67,11 @@ from holdfast.kafka.connection_options import ConnectionOptions
 from holdfast.kafka.errors import ConnectionFailed, PropertyRefused
 from holdfast.kafka.group_offsets import GroupOffsets
 from holdfast.kafka.librdkafka import KafkaClients, check_properties
+from holdfast.kafka.topic_ids import format_topic_id
 from holdfast.metrics.registry import Registry
 from holdfast.records.log.checkpoint import Checkpoint
-from holdfast.records.share.keys import format_topic_id
 from holdfast.runtime.build import BUILD
 from holdfast.runtime.metrics import RuntimeMetrics
-from holdfast.share.group_metrics.group_metrics import make_group_metrics
-from holdfast.share.metrics import ShareMetrics
-from holdfast.share.service import ShareService
-from holdfast.share.snapshots.store import Snapshots
-from holdfast.share.topic_gate import TopicGate
 
 _log = structlog.get_logger(__name__)
 
@@ -88,7 +87,11 @@ _AtExit = Callable[..., None]
 class Node:
     """One process of Holdfast."""
 
-    def __init__(self, settings: Settings, load: Load | None = None, place: WorkerPlace = ALONE) -> None:
+    def __init__(
+        self, settings: Settings, tables: Tables, load: Load | None = None, place: WorkerPlace = ALONE
+    ) -> None:
+        """Prepare a node that serves what its `tables` hold."""
+        self._tables = tables
         self.node_settings = NodeSettings(settings, load)
         self.registry = Registry()
         self.host_metrics, self._sockets = HostMetrics(settings, self.registry, place), place.sockets
@@ -96,7 +99,7 @@ class Node:
         self.port = 0
         #: By which this process knows itself under any address.
         self.run_id = os.urandom(8).hex()
-        self._metrics, self._runtime_metrics = ShareMetrics(self.registry), RuntimeMetrics(self.registry)
+        self._metrics, self._runtime_metrics = LogMetrics(self.registry), RuntimeMetrics(self.registry)
         self.internal_errors = InternalErrors(self._runtime_metrics.internal_errors)
         self._exit: asyncio.Future[NodeExit] = asyncio.get_running_loop().create_future()
         #: Of which this node is a member; None: it is a static node.
@@ -115,6 +118,7 @@ class Node:
         #: Beside how it ended; empty until it is to stop.
         self.why_stopped = ""
         self._steps = NodeSteps(self._exit)
+        self._tenants = [tenant.make(self) for tenant in tables.tenants]
         #: It was given its log partitions, maybe none, and can say who has the others.
         self._knows_work = asyncio.Event()
         #: Every log partition serves, as far as this node knows.
@@ -227,7 +231,7 @@ class Node:
             options = self.node_settings.kafka.connection_options()
             self.node_settings.follow_files(self.files)
             server, this_node, authorizer = await self._listen(options, at_exit)
-            http = await open_http_port(self, self.settings, self.files)
+            http = await open_http_port(self, self.settings, self.files, self._tables.queries, self._tables.pages)
             if http is not None:
                 self.http_port = http.port
                 at_exit("HTTP server", partial(http.stop, self.settings.limits.unread_timeout_ms))
@@ -253,13 +257,13 @@ class Node:
                 self.internal_errors,
                 random=Random(),
                 report_after_ms=settings.log.broker_silence_max_ms,
-                is_left_out=self._is_left_out,
+                is_left_out=self.is_left_out,
             )
             at_exit("topic names", cluster.look_ups.names.close)
             refreshing = asyncio.create_task(metadata.run(), name="holdfast-metadata")
             at_exit("metadata", lambda: cancelled(refreshing))
             image = await self._steps.unless_stopped(metadata.wait_for_first_image(settings.log.request_timeout_ms))
-            lines = LibraryLines(settings.logging.library_lines_per_minute_max, is_left_out=self._is_left_out)
+            lines = LibraryLines(settings.logging.library_lines_per_minute_max, is_left_out=self.is_left_out)
             kafka = KafkaClients(self.node_settings.kafka, lines)
             access = ClusterAccess(kafka, settings, self._metrics, cluster.client)
             topic = await self._steps.unless_stopped(patiently(lambda: self._find_topic(access)))
@@ -270,7 +274,7 @@ class Node:
             log = LogPlace(topic, image.cluster_id, options, address)
             partitions = self._make_partitions(log, metadata, at_exit)
             config, known = self.node_settings, self._known_members
-            refused, left_out, bugs = self._refused, self._is_left_out, self.internal_errors
+            refused, left_out, bugs = self._refused, self.is_left_out, self.internal_errors
             counted = self.registry, bugs, self.run_id
             allotment = make_allotment(
                 settings, this_node, log, partitions, known, config, *counted, refused=refused, is_left_out=left_out
@@ -279,28 +283,26 @@ class Node:
             brokers, throttle_time_ms = (lambda: cluster.client.brokers), self._runtime_metrics.throttle_time_ms
             offsets = GroupOffsets(options, settings.log.request_timeout_ms, brokers, throttle_time_ms)
             stack.callback(offsets.close)
-            groups = make_group_metrics(settings, partitions, cluster, self.registry)
             maintenance = make_maintenance(
                 settings,
                 access,
                 topic,
                 partitions,
                 offsets,
-                groups,
                 bugs,
-                cluster_id=view.cluster_id,
                 log_renewed=view.log_renewed,
                 is_left_out=left_out,
             )
-            metadata.add_user(maintenance.deleted_state)
-            end_with, keys_max = server.connections.batch.end_with, settings.share.cached_keys_max
-            service = ShareService(partitions.writes, self._metrics, exact_now_ms, bugs, keys_max, end_with)
-            gate = TopicGate(service, metadata, settings.share.write_timeout_ms, now_ms)
+            end_with = server.connections.batch.end_with
+            parts = LogParts(log, partitions, metadata, cluster, end_with, allotment.describe_elsewhere)
+            tenants = [each.serve(parts, authorizer) for each in self._tenants]
+            decisions = {name: decide for each in tenants for name, decide in each.decisions.items()}
             commands = {
-                **NodeCommands(self, *cluster.look_ups, gate).table(),
-                **LogCommands(self, partitions, maintenance, allotment).table(),
+                **NodeCommands(self, *cluster.look_ups).table(),
+                **LogCommands(self, partitions, maintenance, allotment, decisions).table(),
+                **{name: command for each in tenants for name, command in each.answers.commands.items()},
             }
-            admin = Admin(commands, settings.log.request_timeout_ms, bugs)
+            admin = Admin(commands, self._tables.needs, settings.log.request_timeout_ms, bugs)
             watch = BrokerWatch(
                 options,
                 topic,
@@ -316,17 +318,19 @@ class Node:
             await self._steps.unless_stopped(patiently(partitions.start))
             self.parts = NodeParts(view, allotment, partitions, watch, metadata)
             self._admins.append(admin)
-            server.hand_over(ApiHandler(gate, view, admin, authorizer, settings.limits))
+            server.hand_over(self._handler([each.answers for each in tenants], view, admin, authorizer))
             watch.start()
             at_exit("broker watch", watch.stop)
-            maintenance.start(settings)
+            maintenance.start(settings, [duty for each in tenants for duty in each.duties])
             at_exit("maintenance", maintenance.stop)
 
             # It takes the log partitions.
             await self._steps.unless_stopped(maintenance.log_checks.look_at_beginnings())
-            service.start_up(topic.partition_count)
+            for each in tenants:
+                each.start_up(topic.partition_count)
             at_exit("requests in flight", lambda: server.drain_all(drain_ms), drain_ms + step_ms)
-            stack.callback(service.shut_down)
+            for each in tenants:
+                stack.callback(each.shut_down)
             allotment.start(watch.leader_quiet_s)
             at_exit("membership", allotment.stop, 2 * step_ms + drain_ms + settings.compaction.stop_timeout_ms)
             yield
@@ -342,16 +346,20 @@ class Node:
         def find_this_node() -> NodeAddress:
             return NodeAddress(settings.node_id, host, advertised_port or server.port)
 
-        share_calls = StartingShareCalls(self._metrics, exact_now_ms, bugs)
-        admin = Admin(starting_commands(self, look_ups, share_calls), settings.log.request_timeout_ms, bugs)
+        needs = self._tables.needs
+        audit = make_audit(settings, self.registry, needs)
+        authorizer = make_authorizer(settings, audit, needs, self.files)
+        answers = [each.starting(authorizer) for each in self._tenants]
+        commands = starting_commands(self, look_ups, [each.commands for each in answers])
+        admin = Admin(commands, needs, settings.log.request_timeout_ms, bugs)
         self._admins.append(admin)
-        audit = make_audit(settings, self.registry)
-        authorizer = make_authorizer(settings, audit, self.files)
-        handler = ApiHandler(share_calls, StartingView(find_this_node), admin, authorizer, settings.limits)
+        handler = self._handler(answers, StartingView(find_this_node), admin, authorizer)
         report = ClientLines(settings.logging.client_lines_per_minute_max)
         security = NodeSecurity(settings.security, self.files, self.registry, audit, bugs)
         at_exit("logins", security.stop)
-        server = Server(Connections(handler, APIS, settings.limits, report, bugs, security=security), self._sockets)
+        server = Server(
+            Connections(handler, self._tables.apis, settings.limits, report, bugs, security=security), self._sockets
+        )
         await server.start(*settings.listener.listen_address)
         if self._sockets:  # of whoever accepts there, clients expect to hear who serves what, or soon that nobody knows
             server.accept_shared_when(self._knows_work, settings.host.worker_accept_timeout_ms)
@@ -360,6 +368,18 @@ class Node:
         self.port = server.port
         _log.info("node_listening", host=settings.listener.listen_address[0], port=server.port)
         return server, find_this_node(), authorizer
+
+    def _handler(self, tenants: list[Answers], view: ClusterView, admin: Admin, authorizer: Authorizer) -> ApiHandler:
+        """Return the handler of requests, with the calls of the tenants."""
+        return ApiHandler(
+            {key: answer for each in tenants for key, answer in each.calls.items()},
+            {number: kind for each in tenants for number, kind in each.key_types.items()},
+            self._tables.apis,
+            view,
+            admin,
+            authorizer,
+            self.settings.limits,
+        )
 
     async def _find_topic(self, access: ClusterAccess) -> StateTopic:
         # The client of librdkafka ends with this function, and with it what it would say in an outage.
@@ -375,6 +395,8 @@ class Node:
 
     def _make_partitions(self, log: LogPlace, metadata: ClusterMetadata, at_exit: _AtExit) -> Partitions:
         settings, step_ms = self.settings, self.settings.shutdown.shutdown_step_timeout_ms
+        # A log holds one kind of shard.
+        state_tenant = self._tenants[0]
 
         def make_owners(partitions: Partitions) -> Owners:
             return Owners(
@@ -389,29 +411,27 @@ class Node:
             )
 
         def make_snapshots(partitions: Partitions) -> Snapshots:
-            config, bounds = snapshot_log_config(settings, log.connection), snapshot_bounds(settings)
-            kafka, registry, is_left_out = self.node_settings.kafka, self.registry, self._is_left_out
-            common = settings, kafka, config, bounds, registry, is_left_out
-            return Snapshots(*common, partitions, metadata, cluster_id=log.cluster_id)
+            return state_tenant.make_snapshots(log, self.node_settings.kafka, partitions, metadata)
 
         partitions = Partitions(
             settings,
             log,
             log_readers(settings, now_ms, ReaderReport(self._metrics)),
             self,
+            state_tenant.shard_kind(log),
             self._metrics,
             self._runtime_metrics,
             image=metadata.image,
             make_owners=make_owners,
             make_snapshots=make_snapshots if settings.snapshots.topic else None,
-            is_left_out=self._is_left_out,
+            is_left_out=self.is_left_out,
         )
         at_exit("partitions", lambda: partitions.stop(step_ms), 3 * step_ms)
         return partitions
 
     # ---- what its parts report -------------------------------------------------------------------------------------
 
-    def _is_left_out(self, partition: int | None) -> bool:
+    def is_left_out(self, partition: int | None) -> bool:
         """Leave what a silent broker causes to the watch, once it watches."""
         return self.parts is not None and self.parts.watch.leave_out(partition)
 

@@ -1,29 +1,23 @@
 """What a node answers while it starts: it listens first, so that each client connection gets an answer at once.
 
-It serves no share partition and owns no log partition yet; commands that need neither work already.
+It owns no log partition yet; commands that need neither work already.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from random import Random
 from typing import Any, Final, TypeVar
 
 import structlog
 
-from holdfast.api.results import StateRequest, StateResponse
 from holdfast.backoff import Backoff
 from holdfast.daemon.admin.commands import NodeCommands, NodeView, StartingCommands
-from holdfast.daemon.internal_errors import InternalErrors
 from holdfast.daemon.server.admin import AdminCommand
 from holdfast.daemon.server.cluster_view import Node, StateTopicView
 from holdfast.daemon.topics.cluster_queries import TopicLookUps
 from holdfast.kafka.errors import ConnectionFailed, SetupRefused, VersionUnsupported
-from holdfast.records.share.keys import SharePartitionKey
-from holdfast.runtime.state_machine import Operation
-from holdfast.share.metrics import ShareMetrics
-from holdfast.share.service import ShareService
 
 _log = structlog.get_logger(__name__)
 
@@ -96,30 +90,9 @@ class StartingView:
         return -1
 
 
-class StartingShareCalls:
-    """The five share-state calls while the node starts (`server.share_calls.ShareCalls`): refused by a service not started."""
-
-    def __init__(self, metrics: ShareMetrics, clock_ms: Callable[[], float], internal_errors: InternalErrors) -> None:
-        self._service = ShareService(_NoPartitions(), metrics, clock_ms, internal_errors)
-        self.partition_for: Callable[[SharePartitionKey], int] = self._service.partition_for
-
-    def handle(
-        self, api_key: int, request: StateRequest, respond: Callable[[StateResponse], None], caller: str
-    ) -> None:
-        """Answer a call: the share partition is not available yet."""
-        self._service.handle(api_key, request, respond)
-
-
-class _NoPartitions:
-    """The runtime of a service that is never started, and so refuses every call itself."""
-
-    def write_many(self, operations: Sequence[tuple[int, Operation]], waited_ms: int = 0) -> None:
-        """Run nothing."""
-        raise AssertionError("a service that was not started runs no operation")
-
-
 def starting_commands(
-    node: NodeView, look_ups: TopicLookUps, share_calls: StartingShareCalls
+    node: NodeView, look_ups: TopicLookUps, tenants: Iterable[Mapping[str, AdminCommand]]
 ) -> Mapping[str, AdminCommand]:
-    """Return the admin commands of a node that starts, by name."""
-    return {**NodeCommands(node, *look_ups, share_calls).table(), **StartingCommands().table()}
+    """Return the admin commands of a node that starts, by name; `tenants` are those of its tenants."""
+    own = {**NodeCommands(node, *look_ups).table(), **StartingCommands().table()}
+    return own | {name: command for each in tenants for name, command in each.items()}

@@ -10,5 +10,5 @@ their quotas; `exchange` sends over it what kio writes and reads.
 `discovery` finds coordinators and makes calls there, on any Kafka.
 `security` reads the properties that all clients share, `java_properties` renders them for Spark; `oauth` has logins by tokens.
 `librdkafka` makes its clients and describes topics, `librdkafka_types` has what its stubs leave out.
-`errors` is what can go wrong, `addresses` are texts.
+`errors` is what can go wrong; `addresses` and `topic_ids` are texts.
 """

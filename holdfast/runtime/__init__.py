@@ -13,8 +13,7 @@ Read in this order:
   turn; `effects`: what partitions want done, and `dispatch`: who does it
 - `settings`, `metrics`, `errors`; `build`: whether this is the compiled one
 - `kafka_log`: the log on Kafka, and the asyncio shell around the core
-- `membership`: a group of nodes, or of any other programs; a library of its own
 
-The core (everything but `kafka_log` and `membership.kafka_group`) is synchronous and free of I/O, clock and randomness: time, random bytes
+The core (everything but `kafka_log`) is synchronous and free of I/O, clock and randomness: time, random bytes
 and the log are arguments.
 """

@@ -1,12 +1,22 @@
-"""Share partitions: from a request to a decision, and the state that it is made of.
+"""Share state, as a tenant of a node: calls, decisions, the state they are made of, and how people see it.
 
-| Module | What it holds |
+`tenant` is the value that the node is given; all else hangs on it.
+
+| Module | Contents |
 |---|---|
+| `tenant` | the rows that the node takes, and the tenant from the start of a node to its end |
+| `calls` | the five calls: from bytes to a request of the service, and back |
 | `topic_gate` | lets calls wait whose topics are not known yet |
 | `service`, `operations` | take a request apart, one operation for each share partition, and answer once |
 | `decisions`, `refusals` | `ShareShard`, the state machine behind one log partition: every decision about it |
 | `state`, `load` | what the shard decides about, and how it is loaded from the log |
-| `config`, `state_bounds` | the settings of a shard, and what all shards of a node may hold together |
+| `shard_kind` | shards as the node sees them |
+| `config`, `components`, `state_bounds` | the settings of a shard, where they come from, and the bounds of all shards of a node together |
 | `errors` | Kafka's error codes, and which error is answered with which |
 | `metrics`, `state_watch` | instruments, and the warning before a bound is reached |
+| `commands`, `previews`, `state_listing` | commands of an admin, what a call would change, and pages of share partitions |
+| `queries`, `group_pages` | HTTP paths |
+| `deleted_state` | the removal of the state of deleted topics |
+| `group_metrics/` | records in flight, given up, retried and behind, by share group |
+| `snapshots/` | the snapshot topic: followed, restored from, verified |
 """

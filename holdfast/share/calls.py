@@ -24,10 +24,12 @@ from holdfast.api.results import (
     WriteResult,
 )
 from holdfast.daemon.access.authorizer import Authorizer
-from holdfast.daemon.access.needs import explain_denial
+from holdfast.daemon.server.find_coordinator import KeyRefused
 from holdfast.daemon.server.wire.requests import SMALL_FRAME_BYTES, Body, Request, Respond, Steps
+from holdfast.daemon.settings.components.listener import LimitSettings
 from holdfast.kafka.protocol.error_codes import ErrorCode
-from holdfast.records.share.keys import SharePartitionKey
+from holdfast.records.errors import InvalidKey
+from holdfast.records.share.keys import GROUP_ID_BYTES_MAX, SharePartitionKey, is_group_id_too_long, parse_key
 
 #: How much the service takes on at once, in share partitions and in state batches.
 _PARTITIONS_PER_PART: Final = 64
@@ -43,6 +45,9 @@ _RESULTS: Final[dict[int, Callable[[int, str], PartitionResult]]] = {
     share_state.DELETE: DeleteResult,
     share_state.SUMMARY: SummaryResult,
 }
+#: A group id, a topic id with its padding, a partition, and what separates and ends them.
+_KEY_CHARS_MAX: Final = GROUP_ID_BYTES_MAX + 64
+_GROUP_ID_TOO_LONG: Final = f"the group id has more than {GROUP_ID_BYTES_MAX} bytes"
 #: An answer with more state batches than this is encoded in steps, when it is the next to leave.
 _BATCHES_AT_ONCE_MAX: Final = 500
 
@@ -66,14 +71,55 @@ class ShareCalls(Protocol):
         """
 
 
+class ShareAnswers:
+    """The answers to the five share-state calls."""
+
+    def __init__(self, service: ShareCalls, authorizer: Authorizer, limits: LimitSettings) -> None:
+        self._service = service
+        self._authorizer = authorizer
+        self._bounds = state_requests.Bounds(
+            limits.share_partitions_per_request_max,
+            limits.state_batches_per_write_max,
+            limits.state_batches_per_request_max,
+        )
+
+    def answer(self, request: Request, respond: Respond) -> Steps | None:
+        """Answer a call; returns the steps that are left of it, None when it is begun.
+
+        Raises:
+            MalformedBody: the body does not follow its API; from a step, too.
+        """
+        return answer(self._service, self._authorizer, self._bounds, request, respond)
+
+
+class ShareKeys:
+    """Share partition keys, as FindCoordinator names them (`find_coordinator.KeyType`)."""
+
+    def __init__(self, service: ShareCalls) -> None:
+        self.first_version = 6
+        self.partition_for: Callable[[SharePartitionKey], int] = service.partition_for
+
+    def parse(self, text: str) -> tuple[str, SharePartitionKey]:
+        """Return the group of a share partition, and the share partition.
+
+        Raises:
+            KeyRefused: the text is no key, or its group id is too long.
+        """
+        if len(text) > _KEY_CHARS_MAX:
+            raise KeyRefused(_GROUP_ID_TOO_LONG)
+        try:
+            key = parse_key(text)
+        except InvalidKey as error:
+            raise KeyRefused(error.reason) from None
+        if is_group_id_too_long(key.group_id):
+            raise KeyRefused(_GROUP_ID_TOO_LONG)
+        return key.group_id, key
+
+
 def answer(
     service: ShareCalls, authorizer: Authorizer, bounds: state_requests.Bounds, request: Request, respond: Respond
 ) -> Steps | None:
-    """Answer a share-state call; returns the steps that are left of it, None when it is begun.
-
-    Raises:
-        MalformedBody: the body does not follow its API; from a step, too.
-    """
+    """See `ShareAnswers.answer`."""
     if len(request.frame) > SMALL_FRAME_BYTES:
         return _answer_in_steps(service, authorizer, bounds, request, respond)
     api_key, version = request.api_key, request.api_version
@@ -82,13 +128,15 @@ def answer(
     if authorizer.may_call(request, api_key, group_id):
         service.handle(api_key, decoded, partial(_respond, request, respond), request.client_address)
     else:
-        _respond(request, respond, _deny(request, topics))
+        _respond(request, respond, _deny(request, topics, authorizer))
     return None
 
 
-def _deny(request: Request, topics: list[tuple[bytes, list[PartitionRequest]]]) -> StateResponse:
+def _deny(
+    request: Request, topics: list[tuple[bytes, list[PartitionRequest]]], authorizer: Authorizer
+) -> StateResponse:
     """Return the answer to a client that may not do this to the group: an error of each share partition, none looked at."""
-    why = explain_denial(request.principal, request.api_key)
+    why = authorizer.needs.explain_denial(request.principal, request.api_key)
     denied = _RESULTS[request.api_key](ErrorCode.CLUSTER_AUTHORIZATION_FAILED, why)
     named: dict[bytes, dict[int, PartitionResult]] = {}
     for topic_id, partitions in topics:
@@ -129,7 +177,7 @@ def _answer_in_steps(
     count = sum(len(partitions) for _, partitions in topics)
     if not authorizer.may_call(request, api_key, group_id):
         request.count_answer_bytes(count * _ENTRY_BYTES_MAX)
-        respond(state_responses.encode_in_steps(api_key, version, _deny(request, topics)))
+        respond(state_responses.encode_in_steps(api_key, version, _deny(request, topics, authorizer)))
         return
     if (
         not group_id

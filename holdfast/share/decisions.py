@@ -295,6 +295,20 @@ class ShareShard(StateMachine):
 
     # ---- maintenance -----------------------------------------------------------------------------------------------
 
+    # ---- for the host (daemon.shards.Shard) ------------------------------------------------------------------------
+
+    def live_bytes(self) -> int:
+        """Return how many bytes one snapshot of every share partition would take."""
+        return self.state.live_bytes
+
+    def key_count(self) -> int:
+        """Return how many share partitions have state."""
+        return self.state.share_partition_count()
+
+    def oldest_snapshot(self) -> tuple[SharePartitionKey, int] | None:
+        """Return the share partition whose newest snapshot is the oldest, and the offset of that; None: there is no state."""
+        return self.state.offsets.oldest()
+
     def decide_pruning_slice(
         self,
         below_offset: int,

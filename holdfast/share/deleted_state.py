@@ -15,6 +15,7 @@ from holdfast.runtime.errors import CoordinatorError
 from holdfast.runtime.partition.lifecycle import Partition
 from holdfast.runtime.state_machine import Decision, Operation
 from holdfast.share.decisions import ShareShard
+from holdfast.share.shard_kind import serving
 
 _log = structlog.get_logger(__name__)
 
@@ -61,11 +62,8 @@ class StateHolder(Protocol):
     def new_metadata_image(self, image: object) -> None:
         """Hand a metadata image to every shard."""
 
-    def active(self) -> Iterator[tuple[Partition, ShareShard]]:
-        """Yield the partitions that serve, with their machines."""
-
-    def topics_in_use(self) -> set[bytes]:
-        """Return the ids of all topics that have state."""
+    def active(self) -> Iterator[Partition]:
+        """Yield the partitions that serve."""
 
 
 class DeletedState:
@@ -84,7 +82,7 @@ class DeletedState:
 
     def topics_in_use(self) -> set[bytes]:
         """Return the ids of all topics of which this node holds state."""
-        return self._partitions.topics_in_use()
+        return {topic_id for _, machine in serving(self._partitions.active()) for topic_id in machine.state.topic_ids()}
 
     def refreshed(self, image: MetadataImage, refresh: Refresh) -> None:
         """Take in a refresh: shards get the image; after one that requested every topic, the state of deleted ones may go."""
@@ -93,7 +91,7 @@ class DeletedState:
             self.deleted.observe(refresh)
             return
         counts: Counter[bytes] = Counter()
-        for _, machine in self._partitions.active():
+        for _, machine in serving(self._partitions.active()):
             sizes = machine.state.topic_sizes()
             counts.update(sizes)
             if not machine.load.is_accepted:
@@ -109,7 +107,7 @@ class DeletedState:
             _log.error("clean_up_stopped", why=self.alarm.text)
         if isinstance(decided, CleanUp):
             _log.info("clean_up_started", topics=len(decided.topic_ids), keys=decided.key_count)
-            for partition, machine in list(self._partitions.active()):
+            for partition, machine in list(serving(self._partitions.active())):
                 if machine.state.share_partition_count(decided.topic_ids):
                     self._clean_up(partition.index, decided.topic_ids)
 

@@ -7,16 +7,13 @@ They are of the log partitions that this node serves; the others are named in `n
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator
 from typing import Any, Final
 
-from holdfast.daemon.http.queries import Parameter, Query, QueryRefused
+from holdfast.daemon.http.queries import Ask, CommandRefused, Page, Parameter, Query, QueryRefused
 from holdfast.kafka.protocol.error_codes import ErrorCode
+from holdfast.kafka.topic_ids import format_topic_id, parse_topic_id
 from holdfast.records.share.group_lag import LagTotals, Place, Row, TopicEnd, place_of, with_lag
-from holdfast.records.share.keys import format_topic_id, parse_topic_id
-
-#: Runs a command that changes nothing, and returns what it gave.
-Ask = Callable[[str, Mapping[str, Any]], Awaitable[Any]]
 
 #: Partitions that one query of ends names; a node takes some thousands.
 _PLACES_PER_QUERY: Final = 1_000
@@ -39,14 +36,6 @@ DESCRIBE: Final = Query(
     "object",
     (Parameter("after", "json", "The `next` of the page before."),),
 )
-
-
-class CommandRefused(Exception):
-    """A command that an answer needs is refused; the text says why."""
-
-    def __init__(self, error_code: int, text: str) -> None:
-        super().__init__(text)
-        self.error_code = error_code
 
 
 async def list_groups(ask: Ask, after: str | None) -> dict[str, Any]:
@@ -175,3 +164,9 @@ def _parse_place(after: object) -> tuple[bytes, int]:
 
 def _ordered(place: Place) -> tuple[bytes, int]:
     return parse_topic_id(place[0]), place[1]
+
+
+PAGES: Final = (
+    Page(LIST, lambda ask, names, arguments: list_groups(ask, arguments.get("after"))),
+    Page(DESCRIBE, lambda ask, names, arguments: describe_group(ask, names["group"], arguments.get("after"))),
+)

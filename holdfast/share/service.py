@@ -6,14 +6,15 @@ All five calls run as write operations: they see the newest state, and their ans
 Source: KIP-932; Apache Kafka 4.3.1's `ShareCoordinatorService`.
 """
 
-from collections.abc import Callable, Sequence
-from typing import Final, Protocol
+from collections.abc import Callable
+from typing import Final
 
 import structlog
 
 from holdfast.api.results import StateRequest
 from holdfast.api.share_state import DELETE, INITIALIZE, READ, SUMMARY, WRITE
 from holdfast.daemon.internal_errors import InternalErrors
+from holdfast.daemon.partitions.timed_writes import Runtime
 from holdfast.kafka.protocol.error_codes import ErrorCode
 from holdfast.records.share.keys import (
     GROUP_ID_BYTES_MAX,
@@ -23,7 +24,6 @@ from holdfast.records.share.keys import (
     log_partition,
 )
 from holdfast.runtime.errors import NotAvailable
-from holdfast.runtime.state_machine import Operation
 from holdfast.share.operations import (
     DeleteOperation,
     InitializeOperation,
@@ -59,16 +59,6 @@ _OPERATIONS: Final[dict[int, _OperationType]] = {
 _CACHED_GROUP_ID_MAX: Final = 256
 
 _NOT_ACTIVE: Final = "this node does not serve share state now"
-
-
-class Runtime(Protocol):
-    """What the service needs of the coordinator runtime."""
-
-    def write_many(self, operations: Sequence[tuple[int, Operation]], waited_ms: int = 0) -> None:
-        """Run each operation on its log partition, in order; complete each exactly once, maybe at once.
-
-        What their request has waited before is taken off the time of the operations.
-        """
 
 
 def _at_once(task: Callable[[], None]) -> None:

@@ -12,11 +12,13 @@ from typing import Any, Final, NamedTuple
 from holdfast.daemon.partitions.partitions import Partitions
 from holdfast.daemon.server.admin import AdminError, NodeStarting, topic_id_of
 from holdfast.daemon.settings.components.listener import LimitSettings
+from holdfast.kafka.topic_ids import format_topic_id
 from holdfast.records.share.deliveries import describe_state
-from holdfast.records.share.keys import SharePartitionKey, format_topic_id
+from holdfast.records.share.keys import SharePartitionKey
 from holdfast.runtime.partition.lifecycle import Partition
 from holdfast.runtime.partition.states import State
 from holdfast.share.decisions import ShareShard
+from holdfast.share.shard_kind import serving
 
 #: Of each step, so that one takes a millisecond or two; a state is counted by its state batches.
 _KEYS_PER_STEP: Final = 1_000
@@ -69,7 +71,7 @@ class StateListing:
         wanted = self._parse(arguments)
         if not len(self._partitions):
             raise NodeStarting
-        shards = {partition.index: (partition, shard) for partition, shard in self._partitions.active()}
+        shards = {partition.index: (partition, shard) for partition, shard in serving(self._partitions.active())}
         places = yield from self._choose(shards, wanted)
         rows: list[dict[str, Any]] = []
         size_bytes = taken = work = 0

@@ -15,11 +15,11 @@ from typing import Any, Final, TypeAlias
 
 from holdfast.daemon.file_watch import FileWatch
 from holdfast.daemon.http.port import open_http_port
-from holdfast.daemon.http.queries import QUERIES
 from holdfast.daemon.internal_errors import InternalErrors
 from holdfast.daemon.server.admin import Admin, NodeStarting
 from holdfast.daemon.server.other_nodes import NodeSilent, OtherNodes
 from holdfast.daemon.settings.models import Settings
+from holdfast.daemon.tenant import Tables
 from holdfast.metrics.exposition import Exposition, expose
 from holdfast.metrics.merging import merge_texts
 from holdfast.metrics.registry import Registry
@@ -39,7 +39,9 @@ Query: TypeAlias = Callable[..., Awaitable[Any]]
 class HostView:
     """All workers of a host, as the HTTP port shows them (`daemon.http.app.NodeView`)."""
 
-    def __init__(self, settings: Settings, workers: Sequence[Worker], query: Query | None = None) -> None:
+    def __init__(
+        self, settings: Settings, tables: Tables, workers: Sequence[Worker], query: Query | None = None
+    ) -> None:
         """Know nothing of the workers yet; `query` replaces connections to them."""
         self.registry = Registry()
         self.internal_errors = InternalErrors(
@@ -53,8 +55,8 @@ class HostView:
         self._query = query or OtherNodes(settings.security.client_properties_file).query
         #: By node id, why a worker is not ready; empty: it is.
         self._problems = {worker.node_id: "the worker starts" for worker in workers}
-        commands = {name: partial(self._forward, name) for name in QUERIES} | {_STATES: self._list_states}
-        self.admin = Admin(commands, settings.log.request_timeout_ms, self.internal_errors)
+        commands = {name: partial(self._forward, name) for name in tables.queries} | {_STATES: self._list_states}
+        self.admin = Admin(commands, tables.needs, settings.log.request_timeout_ms, self.internal_errors)
 
     @property
     def host_metrics(self) -> HostView:
@@ -138,16 +140,16 @@ class HostView:
 
 
 @asynccontextmanager
-async def host_port(settings: Settings, workers: Sequence[Worker]) -> AsyncIterator[None]:
+async def host_port(settings: Settings, tables: Tables, workers: Sequence[Worker]) -> AsyncIterator[None]:
     """Show the workers at the HTTP port that is set while the context lasts; without one, do nothing.
 
     Raises:
         CannotListenHttp: the address that was set is in use or not ours.
         GuardRefused: a file that guards the port cannot be used.
     """
-    view = HostView(settings, workers)
+    view = HostView(settings, tables, workers)
     files = FileWatch(view.registry, view.internal_errors)
-    server = await open_http_port(view, settings, files)
+    server = await open_http_port(view, settings, files, tables.queries)
     if server is None:
         yield
         return

@@ -11,7 +11,7 @@ from heapq import merge
 from itertools import groupby
 from typing import Any, TypeAlias
 
-from holdfast.records.share.keys import parse_topic_id
+from holdfast.kafka.topic_ids import parse_topic_id
 
 #: A page as the command `share-partitions` gives it.
 Page: TypeAlias = dict[str, Any]

@@ -19,7 +19,7 @@ from holdfast.daemon.login.users_file import parse_kept
 from holdfast.daemon.membership.division.assignment import decode_assignment
 from holdfast.daemon.membership.division.metadata import decode_metadata
 from holdfast.daemon.server.admin import Admin, AdminError
-from holdfast.daemon.server.api_table import APIS, ApiHandler
+from holdfast.daemon.server.api_table import ApiHandler
 from holdfast.daemon.server.wire.connection import Connection
 from holdfast.daemon.server.wire.requests import Request, Violation
 from holdfast.daemon.settings.components.listener import LimitSettings
@@ -38,6 +38,7 @@ from holdfast.runtime.kafka_log import record_batches
 from tests.fuzz import brokers, seeds
 from tests.world.identity.access import OPEN
 from tests.world.serving import FakeCluster, FakeService
+from tests.world.tenants import APIS, NEEDS, make_handler
 
 #: As small as the bounds of a node may be set, so that inputs of a fuzzer reach them.
 LIMITS = LimitSettings(
@@ -95,8 +96,8 @@ def _run_login(data: bytes) -> None:
 def _run_connection(data: bytes) -> None:
     """Let a client send these bytes, in pieces whose size the first byte says, and answer all that comes of it."""
     size, data = (data[0] or 256, data[1:]) if data else (1, b"")
-    handler = ApiHandler(
-        FakeService(), FakeCluster(), Admin({"status": _status}, 1_000, InternalErrors(Counter())), OPEN, LIMITS
+    handler = make_handler(
+        FakeService(), FakeCluster(), Admin({"status": _status}, NEEDS, 1_000, InternalErrors(Counter())), OPEN, LIMITS
     )
     connection = Connection(APIS, LIMITS, "10.0.0.1:5", 0.0)
     for start in range(0, len(data), size):

@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from holdfast.broker import FAST_START, EmbeddedKafka
-from holdfast.records.share.keys import format_topic_id
+from holdfast.kafka.topic_ids import format_topic_id
 from tests.children import children_without_hypothesis
 from tests.interop.driver import PersisterDriver
 from tests.interop.newest_kafka import newest_kafka

@@ -10,12 +10,12 @@ from kio.serial import entity_reader
 
 from holdfast.api.results import WritePartition
 from holdfast.client import connect
-from holdfast.daemon.server.api_table import APIS
 from holdfast.kafka.protocol import frames
 from holdfast.kafka.protocol.primitives import encode_string
+from holdfast.kafka.topic_ids import parse_topic_id
 from holdfast.records.share.batches import StateBatch
-from holdfast.records.share.keys import parse_topic_id
 from tests.interop.conftest import Coordinator, new_share_topic
+from tests.world.tenants import APIS
 
 pytestmark = [pytest.mark.real, pytest.mark.interop]
 

@@ -21,6 +21,7 @@ from holdfast.records.log.header import find_header
 from holdfast.runtime.log_protocol import LogRecord
 from holdfast.runtime.partition.lifecycle import Partition
 from holdfast.runtime.partition.states import State
+from holdfast.tenants import TABLES
 from tests.real.nodes import PATIENT, PATIENT_CLIENT
 from tests.waiting import PATIENCE_S, wait_until
 
@@ -51,7 +52,7 @@ class RunningNode:
     """A node, its end, and a client of it."""
 
     def __init__(self, settings: Settings) -> None:
-        self.node = Node(settings)
+        self.node = Node(settings, TABLES)
         self.exit: asyncio.Task[NodeExit] = asyncio.create_task(self.node.run())
         self.client: Client
 

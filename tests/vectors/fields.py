@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from holdfast.kafka.topic_ids import parse_topic_id
 from holdfast.records.share.batches import StateBatch
-from holdfast.records.share.keys import SharePartitionKey, parse_topic_id
+from holdfast.records.share.keys import SharePartitionKey
 
 
 class Mismatch(Exception):

@@ -12,8 +12,9 @@ from __future__ import annotations
 from typing import Any
 
 from holdfast.kafka.protocol.error_codes import ErrorCode
+from holdfast.kafka.topic_ids import format_topic_id, parse_topic_id
 from holdfast.records.share.codecs.codec import Codec, decode_record
-from holdfast.records.share.keys import SharePartitionKey, format_topic_id, parse_topic_id
+from holdfast.records.share.keys import SharePartitionKey
 from holdfast.records.share.values import Snapshot, Update, Value
 from holdfast.runtime.state_machine import Decision
 from holdfast.share.decisions import ShareShard

@@ -21,8 +21,9 @@ from holdfast.kafka.librdkafka import KafkaClients
 from holdfast.metrics.instruments import Counter
 from holdfast.records.share.keys import SharePartitionKey
 from holdfast.runtime.partition.states import State
+from holdfast.share.commands import ShareCommands
 from holdfast.share.deleted_state import DeletedState
-from holdfast.share.group_metrics.group_metrics import make_group_metrics
+from holdfast.share.tenant import StartingShareCalls
 from tests.simulated.memory_log import MemoryTopic
 from tests.world.node import CLUSTER, PartitionsWorld, state_topic
 
@@ -49,7 +50,6 @@ def make_maintenance(
     access = ClusterAccess(NO_KAFKA, world.settings, metrics, cluster.client)
     topics: list[StateTopic] = [] if renewed is None else renewed
     return Maintenance(
-        DeletedState(world.settings.deleted_topics, world.cluster_id, partitions, metrics.deleted_topics_alarm),
         LogChecks(
             access,
             state_topic(world.topic),
@@ -59,9 +59,20 @@ def make_maintenance(
         ),
         world.readers,
         ReaderOffsets(world.readers, no_offsets, partitions.committed_offsets, metrics),
-        make_group_metrics(settings, partitions, cluster, world.registry),
         Schedule(world.settings.load.retry_backoff_max_ms, InternalErrors(Counter())),
     )
+
+
+def make_deleted_state(world: PartitionsWorld) -> DeletedState:
+    alarm = world.share_metrics.deleted_topics_alarm
+    return DeletedState(world.settings.deleted_topics, world.cluster_id, world.partitions, alarm)
+
+
+def make_share_commands(world: PartitionsWorld, deleted_state: DeletedState) -> ShareCommands:
+    """Return the commands about the share state of a world, to which no calls come."""
+    calls = StartingShareCalls(world.share_metrics, lambda: 0.0, InternalErrors(Counter()))
+    elsewhere = world.allotment.describe_elsewhere
+    return ShareCommands(calls, world.partitions, deleted_state, world.settings.limits, elsewhere)
 
 
 class World(PartitionsWorld):
@@ -77,6 +88,7 @@ class World(PartitionsWorld):
     def begin(self, image: Any = None) -> Partitions:
         partitions = super().begin(self.image() if image is None else image)
         self.maintenance = make_maintenance(self, self.renewed)
+        self.deleted_state = make_deleted_state(self)
         return partitions
 
     def read_first_records(self, read: Callable[..., list[FirstRecords]]) -> None:
@@ -97,10 +109,10 @@ class World(PartitionsWorld):
     ) -> None:
         """Let a refresh come that asks for all topics in use; a slow log commits nothing yet."""
         self.clock.now_ms += after_ms
-        ids = frozenset(self.partitions.topics_in_use() if asked is None else asked)
+        ids = frozenset(self.deleted_state.topics_in_use() if asked is None else asked)
         existing = ids & self.existing
         refresh = Refresh(self.clock.now_ms, cluster_id, existing, ids - existing, frozenset(), is_full)
-        self.maintenance.deleted_state.refreshed(self.image(), refresh)
+        self.deleted_state.refreshed(self.image(), refresh)
         if not is_log_slow:
             self.settle()
 

@@ -8,6 +8,7 @@ from typing import Any, Self
 
 from holdfast.daemon.components import log_readers
 from holdfast.daemon.internal_errors import InternalErrors
+from holdfast.daemon.log_metrics import LogMetrics
 from holdfast.daemon.maintenance.reader_offsets import ReaderReport
 from holdfast.daemon.membership.duties import Duties
 from holdfast.daemon.membership.lone_node import LoneNode
@@ -31,6 +32,7 @@ from holdfast.runtime.partition.lifecycle import Partition
 from holdfast.runtime.settings import PartitionConfig
 from holdfast.runtime.state_machine import StateMachine
 from holdfast.share.metrics import ShareMetrics
+from holdfast.share.shard_kind import ShareShards
 from tests.shards import states_at
 from tests.simulated.memory_log import MemoryTopic
 from tests.world.process import Clock, Decide, Process
@@ -80,7 +82,7 @@ class PartitionsWorld:
         self.clock = Clock()
         self.settings = make_settings(node_id=node_id, **flags)
         self.registry = Registry()
-        self.metrics = ShareMetrics(self.registry)
+        self.metrics, self.share_metrics = LogMetrics(self.registry), ShareMetrics(self.registry)
         self.runtime_metrics = RuntimeMetrics(self.registry)
         self.readers = log_readers(self.settings, self.clock, ReaderReport(self.metrics))
         self.is_ready: list[bool] = []
@@ -97,6 +99,7 @@ class PartitionsWorld:
         self.make_owners: Callable[[Partitions], Owners] | None = None
         self.is_begun = False
         self.partitions: Partitions
+        self.kind: ShareShards
         self.shell: Shell
 
     @property
@@ -118,16 +121,17 @@ class PartitionsWorld:
 
     def begin(self, image: Any = None) -> Partitions:
         """Make the partitions; nothing is connected or loaded yet."""
+        topic, options = (
+            state_topic(self.topic, self.message_bytes_max),
+            ConnectionOptions(bootstrap=(("127.0.0.1", 1),)),
+        )
+        self.kind = ShareShards(self.settings, topic, self.share_metrics)
         self.partitions = Partitions(
             self.settings,
-            LogPlace(
-                state_topic(self.topic, self.message_bytes_max),
-                self.cluster_id,
-                ConnectionOptions(bootstrap=(("127.0.0.1", 1),)),
-                self.advertised_address,
-            ),
+            LogPlace(topic, self.cluster_id, options, self.advertised_address),
             self.readers,
             self,
+            self.kind,
             self.metrics,
             self.runtime_metrics,
             image=Image({TOPIC: 1_000}) if image is None else image,

@@ -21,6 +21,7 @@ from tests.simulated.memory_log import MemoryTopic
 from tests.world.process import Process
 from tests.world.samples import TOPIC, Image, key_of
 from tests.world.share_calls import initialize, write_ten
+from tests.world.tenants import SHARDS
 
 IDLE, REFRESHING, WRITING, DELETING = Phase.IDLE, Phase.REFRESHING, Phase.WRITING, Phase.DELETING
 SETTINGS: dict[str, Any] = {
@@ -50,7 +51,9 @@ class PrunedNode:
         self.readers = LogReaders(readers, 5_000, self.process.clock, lambda *_: None)
         self.process.start()
         self.process.load(generation)
-        self.pruner = Pruner(self.partition, self.runtime, PruningSettings(**(SETTINGS | settings)), self.readers)
+        self.pruner = Pruner(
+            self.partition, self.runtime, PruningSettings(**(SETTINGS | settings)), self.readers, SHARDS
+        )
         self.process.at_tick.append(lambda: self.pruner.tick(self.process.clock()))
         self.settle, self.tick, self.tick_only = self.process.settle, self.process.tick, self.process.tick_only
 

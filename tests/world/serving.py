@@ -24,7 +24,6 @@ from holdfast.api.results import (
 )
 from holdfast.daemon.internal_errors import InternalErrors
 from holdfast.daemon.server.admin import Admin, AdminCommand
-from holdfast.daemon.server.api_table import APIS, ApiHandler
 from holdfast.daemon.server.cluster_view import Node
 from holdfast.daemon.server.listener import Server
 from holdfast.daemon.server.sockets import has_waiting
@@ -40,6 +39,7 @@ from holdfast.runtime.errors import NotAvailable
 from tests.waiting import PATIENCE_S, wait_until
 from tests.world.identity.access import OPEN
 from tests.world.samples import OTHER_TOPIC, TOPIC
+from tests.world.tenants import APIS, NEEDS, make_handler
 
 SUCCESS = bytes.fromhex("02000102030405060708090a0b0c0d0e0f0200000000000000000000")
 #: More than a loop takes from a connection that it accepts to its transport, or from the end of that to its closed socket.
@@ -187,9 +187,9 @@ async def serve(
         FakeService(),
         FakeCluster(),
         Reports(),
-        Admin(commands or {}, 60_000, bugs),
+        Admin(commands or {}, NEEDS, 60_000, bugs),
     )
-    handler = handler or ApiHandler(service, cluster, admin, OPEN)
+    handler = handler or make_handler(service, cluster, admin, OPEN)
     server = Server(Connections(handler, APIS, limits or LimitSettings(), reports, bugs, clock, security), shared)
     await server.start("127.0.0.1", 0)
     await server.accept_shared()

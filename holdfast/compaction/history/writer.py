@@ -19,7 +19,7 @@ from holdfast.compaction.history.covered_files import CoveredFiles
 from holdfast.compaction.history.joining import JoinedDay, Joiner, JoinFailed, unfinished_batches
 from holdfast.compaction.spark.failures import SPARK_ERRORS, reason
 from holdfast.compaction.spark.files import Directory
-from holdfast.records.share.keys import format_topic_id
+from holdfast.kafka.topic_ids import format_topic_id
 
 _JOB_FILE: Final = "history.json"
 _COLUMNS: Final = ", ".join(f"{name} {kind}" for name, kind in schema.COLUMNS.items())

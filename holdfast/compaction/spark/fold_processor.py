@@ -24,9 +24,9 @@ from pyspark.sql.types import BinaryType, IntegerType, StringType, StructField, 
 from holdfast.compaction.history import schema
 from holdfast.compaction.history.coverage import Stretch, find_stretches
 from holdfast.compaction.spark.buckets import BucketStore
+from holdfast.kafka.topic_ids import format_topic_id
 from holdfast.records.log.fencing import Position
 from holdfast.records.share.codecs.codec import Kind, decode_key, peek_kind
-from holdfast.records.share.keys import format_topic_id
 from holdfast.records.share.snapshot_store.folding import NEW, Folded, FoldStopped, Mark, RawRecord, fold
 from holdfast.records.share.snapshot_store.last_read import LastRead
 

@@ -26,8 +26,8 @@ from holdfast.console.sources.kafka_reader import Stopped
 from holdfast.console.sources.log_reader import LogEntry, LogReader, LogSelection
 from holdfast.console.sources.state_topics import KAFKA_STATE_TOPIC, find_state_topic, no_state_topic
 from holdfast.console.sources.topic_names import TopicNameCache
+from holdfast.kafka.topic_ids import format_topic_id
 from holdfast.records.log.checkpoint import Checkpoint
-from holdfast.records.share.keys import format_topic_id
 from holdfast.records.share.values import Snapshot, Update
 
 _KINDS: Final = ("snapshot", "update", "tombstone", "checkpoint", "noop", "unknown", "undecodable")

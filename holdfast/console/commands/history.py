@@ -35,7 +35,8 @@ from holdfast.console.sources.history_states import (
     after,
 )
 from holdfast.console.sources.kafka_reader import Stopped
-from holdfast.records.share.keys import SharePartitionKey, format_key, format_topic_id
+from holdfast.kafka.topic_ids import format_topic_id
+from holdfast.records.share.keys import SharePartitionKey, format_key
 
 _STATE_COLUMNS: Final = (
     Column("share partition"),

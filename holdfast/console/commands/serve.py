@@ -160,6 +160,7 @@ def _supervise(settings: Settings, config: Path | None, flags: Mapping[str, obje
     from holdfast.daemon.http.guard import GuardRefused
     from holdfast.daemon.http.server import CannotListenHttp
     from holdfast.daemon.server.sockets import CannotListen, choose_ports
+    from holdfast.tenants import TABLES
     from holdfast.workers.host_port import host_port
     from holdfast.workers.lines import WorkerLines
     from holdfast.workers.plan import PlanRefused, plan_workers
@@ -185,7 +186,7 @@ def _supervise(settings: Settings, config: Path | None, flags: Mapping[str, obje
     )
 
     async def run() -> NodeExit:
-        async with host_port(settings, workers):
+        async with host_port(settings, TABLES, workers):
             return await supervisor.run()
 
     try:
@@ -226,9 +227,10 @@ def _serve_node(
 
         from holdfast.daemon.node import Node
         from holdfast.daemon.node_condition import NodeWatch
+        from holdfast.tenants import TABLES
 
     async def serve() -> NodeExit:
-        node = Node(settings, load, place)
+        node = Node(settings, TABLES, load, place)
         async with watch(NodeWatch(node).condition) as watcher:
             return await run(node, watcher)
 

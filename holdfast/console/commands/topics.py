@@ -17,7 +17,7 @@ from holdfast.kafka.discovery.links import Links
 from holdfast.kafka.errors import ConnectionFailed
 from holdfast.kafka.librdkafka import KafkaClients
 from holdfast.kafka.librdkafka_types import NewTopic
-from holdfast.records.share.keys import format_topic_id
+from holdfast.kafka.topic_ids import format_topic_id
 
 #: What lets the cluster decide.
 CLUSTERS_DEFAULT: Final = -1

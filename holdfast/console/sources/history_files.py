@@ -18,9 +18,10 @@ from holdfast.compaction.history.schema import GAP, TOMBSTONE
 from holdfast.console.outcomes import Exit, Failure
 from holdfast.console.sources.history_days import HistoryDays
 from holdfast.console.sources.history_states import DAY_MS, HistoryGap, KeyFilter, LogChange
+from holdfast.kafka.topic_ids import format_topic_id, parse_topic_id
 from holdfast.records.errors import RecordError
 from holdfast.records.share.codecs.codec import decode_value
-from holdfast.records.share.keys import SharePartitionKey, format_topic_id, parse_topic_id
+from holdfast.records.share.keys import SharePartitionKey
 
 _COLUMNS: Final = (
     "log_partition",

@@ -28,8 +28,7 @@ from holdfast.kafka.group_offsets import BlockingGroupOffsets, GroupRefused
 from holdfast.kafka.librdkafka import DAMAGE, KafkaClients
 from holdfast.kafka.librdkafka_types import topic_id_bytes
 from holdfast.kafka.protocol.denials import acl_remedy
-from holdfast.records.errors import InvalidKey
-from holdfast.records.share.keys import parse_topic_id
+from holdfast.kafka.topic_ids import InvalidTopicId, parse_topic_id
 
 T = TypeVar("T")
 
@@ -199,7 +198,7 @@ class KafkaReader:
                 raise
             try:
                 return parse_topic_id(name_or_id)
-            except InvalidKey:
+            except InvalidTopicId:
                 raise refusal from None
 
     def committed(self, group: str, topic: str) -> dict[int, int]:

@@ -20,12 +20,13 @@ from holdfast.console.sources.state_topics import KAFKA_STATE_TOPIC, find_state_
 from holdfast.daemon.settings.models import MetadataSettings
 from holdfast.kafka.connection_options import ConnectionOptions, connection_options
 from holdfast.kafka.errors import PropertyRefused
+from holdfast.kafka.topic_ids import format_topic_id, parse_topic_id
 from holdfast.kafka.topics.topic_ends import TopicEndSource
 from holdfast.kafka.topics.topic_leaders import TopicLeaders
 from holdfast.records.log.checkpoint import Checkpoint
 from holdfast.records.share.deliveries import describe_state
 from holdfast.records.share.group_lag import Place, Row, TopicEnd
-from holdfast.records.share.keys import SharePartitionKey, format_topic_id, parse_topic_id
+from holdfast.records.share.keys import SharePartitionKey
 from holdfast.records.share.replay import ShareState, fold_without_snapshot, replay
 from holdfast.records.share.values import Update
 

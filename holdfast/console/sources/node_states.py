@@ -9,8 +9,8 @@ from holdfast.console.options import admin, find_topic_id, query_node
 from holdfast.console.outcomes import Exit, Failure
 from holdfast.console.show.group_lag import GroupFilter
 from holdfast.console.sources.group_nodes import OtherNode, other_nodes
+from holdfast.kafka.topic_ids import format_topic_id, parse_topic_id
 from holdfast.records.share.group_lag import Place, Row, TopicEnd
-from holdfast.records.share.keys import format_topic_id, parse_topic_id
 
 #: Partitions that one query names; a node takes some thousands, and so many fit into the arguments of a command.
 _PLACES_PER_QUERY: Final = 1_000

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple, Protocol
 import structlog
 
 from holdfast.daemon.access.acl import Operation, ResourceType
-from holdfast.daemon.access.needs import COMMAND_ARGUMENTS, unknown_arguments
+from holdfast.daemon.access.needs import Needs
 from holdfast.daemon.settings.logging import AUDIT_LOGGER
 from holdfast.kafka.addresses import find_host
 from holdfast.metrics.instruments import Counter
@@ -45,6 +45,7 @@ class Audit:
     def __init__(
         self,
         denials: Counter,
+        needs: Needs,
         lines_per_minute_max: int,
         logins_per_minute_max: int,
         clock: Callable[[], float] = monotonic,
@@ -53,11 +54,13 @@ class Audit:
 
         Args:
             denials: see above.
+            needs: of admin commands.
             lines_per_minute_max: of the denials of a principal, of the failed logins of an address, of the logins of a user there.
             logins_per_minute_max: of all logins that fail, and of all others.
             clock: gives seconds.
         """
         self._denials = denials
+        self._needs = needs
         self._limit = LineLimit(lines_per_minute_max, clock)
         #: Apart from each other, so that nobody's guesses push out who came in.
         self._accepted, self._refused = (
@@ -105,8 +108,8 @@ class Audit:
 
         The arguments stand in the order of our table, whatever order the client chose, and those that the command does not take apart.
         """
-        unknown = unknown_arguments(command, arguments)
-        known = COMMAND_ARGUMENTS.get(command, sorted(arguments))
+        unknown = self._needs.unknown_arguments(command, arguments)
+        known = self._needs.arguments_of(command, arguments)
         heeded = (f"{name!r}: {_cut(repr(arguments[name]))}" for name in known if name in arguments)
         _log.info(
             "admin_change_requested",

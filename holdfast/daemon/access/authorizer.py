@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from holdfast.daemon.access.acl import ANY, CLUSTER_NAME, Operation, ResourceType
 from holdfast.daemon.access.audit import Audit, Client
-from holdfast.daemon.access.needs import GROUP_CALLS, need_of, operations_after
+from holdfast.daemon.access.needs import Needs
 from holdfast.daemon.access.rules import Rules
 from holdfast.kafka.addresses import find_host
 
@@ -24,9 +24,11 @@ class Authorizer:
     """The decision about each request, of which the audit log knows."""
 
     def __init__(
-        self, rules: Rules, audit: Audit, *, is_open: bool = False, permissions_cached_max: int = 10_000
+        self, rules: Rules, audit: Audit, needs: Needs, *, is_open: bool = False, permissions_cached_max: int = 10_000
     ) -> None:
-        """Decide by `rules`; where `is_open`, everything is allowed."""
+        """Decide by `rules` about calls and commands with these needs; where `is_open`, everything is allowed."""
+        self.needs = needs
+        self._calls = needs.calls
         self._audit = audit
         self._permissions_cached_max = permissions_cached_max
         #: (API key, principal, group id, host) of what is allowed.
@@ -49,7 +51,7 @@ class Authorizer:
 
     def refuse_command(self, client: Client, command: str, arguments: Mapping[str, Any]) -> str:
         """Return why a client may not run an admin command, for people; empty if it may."""
-        operation, resource = need = need_of(command)
+        operation, resource = need = self.needs.need_of(command)
         is_group = resource is ResourceType.GROUP
         name = str(arguments.get("group", "")) if is_group else CLUSTER_NAME
         host = find_host(client.client_address)
@@ -60,7 +62,10 @@ class Authorizer:
         if not is_allowed(operation):
             self._audit.denied(client, command, operation, resource, name)
             # A preview is followed by what it shows, which would be denied next.
-            lacking = [operation, *(each for each in operations_after(command, arguments) if not is_allowed(each))]
+            lacking = [
+                operation,
+                *(each for each in self.needs.operations_after(command, arguments) if not is_allowed(each)),
+            ]
             lacking = list(dict.fromkeys(lacking))
             what = ("--group", name) if is_group else ("--cluster",)
             named = [part for each in lacking for part in ("--operation", each.value)]
@@ -77,7 +82,7 @@ class Authorizer:
     def _decide(self, client: Client, place: tuple[int, str, str, str]) -> bool:
         """Decide about a call that is not remembered, and remember it if it is allowed."""
         api_key, principal, group_id, host = place
-        name, operation = GROUP_CALLS[api_key]
+        name, operation = self._calls[api_key]
         if not self.rules.decide(principal, host, operation, ResourceType.GROUP, group_id).is_allowed:
             self._audit.denied(client, name, operation, ResourceType.GROUP, group_id)
             return False

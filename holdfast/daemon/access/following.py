@@ -13,6 +13,7 @@ from holdfast.daemon.access.acl_file import AclFileError, read_acls
 from holdfast.daemon.access.audit import Audit
 from holdfast.daemon.access.authorizer import Authorizer
 from holdfast.daemon.access.metrics import AccessMetrics
+from holdfast.daemon.access.needs import Needs
 from holdfast.daemon.access.rules import Rules
 from holdfast.daemon.file_watch import FileWatch
 from holdfast.daemon.settings.logging import AUDIT_LOGGER
@@ -31,14 +32,14 @@ def is_open(settings: Settings) -> bool:
     return not settings.access.acls_file and settings.listener.is_on_loopback and is_plain
 
 
-def make_audit(settings: Settings, registry: Registry) -> Audit:
+def make_audit(settings: Settings, registry: Registry, needs: Needs) -> Audit:
     """Return the audit log, as the settings say."""
     logging = settings.logging
     denials = AccessMetrics(registry).denials
-    return Audit(denials, logging.client_lines_per_minute_max, logging.login_lines_per_minute_max)
+    return Audit(denials, needs, logging.client_lines_per_minute_max, logging.login_lines_per_minute_max)
 
 
-def make_authorizer(settings: Settings, audit: Audit, files: FileWatch) -> Authorizer:
+def make_authorizer(settings: Settings, audit: Audit, needs: Needs, files: FileWatch) -> Authorizer:
     """Return what decides by the settings and by the file of access rules, whose changes it takes over.
 
     Raises:
@@ -50,7 +51,7 @@ def make_authorizer(settings: Settings, audit: Audit, files: FileWatch) -> Autho
         files.follow("acls_file", lambda: [path], lambda: _reload(path, authorizer))
     rules = Rules(read_acls(path) if settings.access.acls_file else (), super_users)
     opened, cached = is_open(settings), settings.access.permissions_cached_max
-    authorizer = Authorizer(rules, audit, is_open=opened, permissions_cached_max=cached)
+    authorizer = Authorizer(rules, audit, needs, is_open=opened, permissions_cached_max=cached)
     _log.info("access_rules_loaded", file=settings.access.acls_file, rules=len(rules.acls), is_open=opened)
     if not opened and not rules.acls and not super_users:
         _log.warning("access_closed", why="there are no access rules and no super users, so nobody may do anything")

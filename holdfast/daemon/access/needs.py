@@ -1,7 +1,7 @@
 """What each call and each admin command needs, and what it may be given: one row each.
 
-Kafka's broker has one right for all of this, CLUSTER_ACTION on the cluster; here it still allows all share-state calls and
-look-ups, and rules for groups are finer. Metadata and ApiVersions need nothing.
+Kafka's broker has one right for all of this, CLUSTER_ACTION on the cluster; here it still allows all calls and look-ups
+about groups, and rules for groups are finer. Metadata and ApiVersions need nothing.
 
 Source: Apache Kafka 4.3.1's `KafkaApis`: `handleFindCoordinatorRequest` and those of API keys 83 to 87.
 """
@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any, Final, NamedTuple
 
-from holdfast.api import share_state
 from holdfast.daemon.access.acl import Operation, ResourceType
 from holdfast.kafka.protocol import api_keys
 
@@ -21,32 +20,6 @@ class GroupCall(NamedTuple):
 
     name: str
     operation: Operation
-
-
-#: API key to what it needs; a Read is no mere look, it may raise the leader epoch.
-GROUP_CALLS: Final[Mapping[int, GroupCall]] = {
-    api_keys.FIND_COORDINATOR: GroupCall("FindCoordinator", Operation.DESCRIBE),
-    share_state.INITIALIZE: GroupCall("InitializeShareGroupState", Operation.WRITE),
-    share_state.READ: GroupCall("ReadShareGroupState", Operation.READ),
-    share_state.WRITE: GroupCall("WriteShareGroupState", Operation.WRITE),
-    share_state.DELETE: GroupCall("DeleteShareGroupState", Operation.DELETE),
-    share_state.SUMMARY: GroupCall("ReadShareGroupStateSummary", Operation.DESCRIBE),
-}
-
-
-#: Of a principal in an answer, in bytes.
-_PRINCIPAL_BYTES_MAX: Final = 100
-
-
-def explain_denial(principal: str, api_key: int) -> str:
-    """Return the text of an answer to a client that may not make a call of `GROUP_CALLS`.
-
-    It is the same for every group and says nothing of any rule, so nobody learns from it which groups there are and who may what.
-    """
-    shown = principal.encode()[:_PRINCIPAL_BYTES_MAX].decode(errors="ignore")
-    return (
-        f"{shown} may not {GROUP_CALLS[api_key].operation.value} the GROUP: no access rule allows it, or one denies it."
-    )
 
 
 class Need(NamedTuple):
@@ -62,86 +35,94 @@ class Need(NamedTuple):
         return self.operation not in (Operation.DESCRIBE, Operation.READ)
 
 
-_LOOKS: Final = Need(Operation.DESCRIBE)
-_CHANGES: Final = Need(Operation.ALTER)
+class Command(NamedTuple):
+    """An admin command.
 
-ADMIN_COMMANDS: Final[Mapping[str, Need]] = {
-    "config": _LOOKS,
-    "debug": _LOOKS,
-    "members": _LOOKS,
-    "metrics": _LOOKS,
-    "partitions": _LOOKS,
-    "readers": _LOOKS,
-    "resolve-topic": _LOOKS,
-    "settings": _LOOKS,
-    "share-partitions": _LOOKS,
-    "status": _LOOKS,
-    "topic-ends": _LOOKS,
-    # Shows all of a state, as a Read does, and changes none.
-    "state-preview": Need(Operation.READ, ResourceType.GROUP),
-    "decision-preview": _LOOKS,
-    "partitions-accept": _CHANGES,
-    "partitions-take": _CHANGES,
-    "readers-drop": _CHANGES,
-    "topics-accept-deleted": _CHANGES,
+    Any other argument is refused by its name: a client that misspells one must not believe that it was heeded, and an argument
+    that nothing reads cannot fill the line of the audit log. The argument that names the changed thing stands first.
+    """
+
+    need: Need
+    arguments: tuple[str, ...] = ()
+    #: Argument that names what the command is the preview of; empty: it is none.
+    previews: str = ""
+    #: Operation that the previewed call needs, by the value of that argument; a command that is previewed needs its own.
+    previewed: Mapping[str, Operation] = {}
+
+
+LOOKS: Final = Need(Operation.DESCRIBE)
+CHANGES: Final = Need(Operation.ALTER)
+
+#: Calls about groups that every node has, by API key.
+CALLS: Final[Mapping[int, GroupCall]] = {
+    api_keys.FIND_COORDINATOR: GroupCall("FindCoordinator", Operation.DESCRIBE),
 }
 
-
-#: Any other argument is refused by its name: who misspells one must not believe that it was heeded, and none that nobody reads can fill
-#: the line of the audit log. What says what is changed stands first.
-COMMAND_ARGUMENTS: Final[Mapping[str, tuple[str, ...]]] = {
-    "config": (),
-    "debug": (),
-    "members": (),
-    "metrics": ("of", "accept"),
-    "partitions": (),
-    "readers": (),
-    "resolve-topic": ("name",),
-    "settings": (),
-    "share-partitions": ("group", "topic_id", "after", "limit"),
-    "status": (),
-    "topic-ends": ("topics",),
-    "state-preview": (
-        "call",
-        "group",
-        "topic_id",
-        "partition",
-        "state_epoch",
-        "leader_epoch",
-        "start_offset",
-        "delivery_complete_count",
-        "state_batches",
-    ),
-    "decision-preview": ("decision", "partition", "group", "reason"),
-    "partitions-accept": ("partition", "run_id", "reason"),
-    "partitions-take": ("partition", "run_id"),
-    "readers-drop": ("group", "run_id", "reason"),
-    "topics-accept-deleted": ("run_id", "reason"),
+#: Admin commands that every node has.
+COMMANDS: Final[Mapping[str, Command]] = {
+    "config": Command(LOOKS),
+    "debug": Command(LOOKS),
+    "members": Command(LOOKS),
+    "metrics": Command(LOOKS, ("of", "accept")),
+    "partitions": Command(LOOKS),
+    "readers": Command(LOOKS),
+    "resolve-topic": Command(LOOKS, ("name",)),
+    "settings": Command(LOOKS),
+    "status": Command(LOOKS),
+    "topic-ends": Command(LOOKS, ("topics",)),
+    "decision-preview": Command(LOOKS, ("decision", "partition", "group", "reason"), previews="decision"),
+    "partitions-accept": Command(CHANGES, ("partition", "run_id", "reason")),
+    "partitions-take": Command(CHANGES, ("partition", "run_id")),
+    "readers-drop": Command(CHANGES, ("group", "run_id", "reason")),
 }
 
-
-def unknown_arguments(command: str, arguments: Collection[str]) -> list[str]:
-    """Return the names of arguments that a command does not take, in order; none of a command that has no row."""
-    known = COMMAND_ARGUMENTS.get(command)
-    return [] if known is None else sorted(set(arguments) - set(known))
+#: Of a principal in an answer, in bytes.
+_PRINCIPAL_BYTES_MAX: Final = 100
 
 
-def need_of(command: str) -> Need:
-    """Return what an admin command needs; one without a row needs what a change does."""
-    return ADMIN_COMMANDS.get(command, _CHANGES)
+class Needs:
+    """The needs of all calls and commands of a node.
 
+    Args:
+        calls: calls about groups, by API key, beside those of every node.
+        commands: admin commands by name, beside those of every node.
+    """
 
-#: What follows a preview of a call.
-_PREVIEWED_CALLS: Final[Mapping[str, int]] = {
-    "initialize": share_state.INITIALIZE,
-    "write": share_state.WRITE,
-    "delete": share_state.DELETE,
-}
+    def __init__(self, calls: Mapping[int, GroupCall] = {}, commands: Mapping[str, Command] = {}) -> None:
+        self.calls: dict[int, GroupCall] = {**CALLS, **calls}
+        self.commands: dict[str, Command] = {**COMMANDS, **commands}
 
+    def explain_denial(self, principal: str, api_key: int) -> str:
+        """Return the text of an answer to a client that may not make a call about groups.
 
-def operations_after(command: str, arguments: Mapping[str, Any]) -> list[Operation]:
-    """Return what is needed, of the same resource, by what a command is the preview of; nothing where it is none."""
-    if command == "decision-preview":
-        return [need_of(str(arguments.get("decision"))).operation]
-    call = _PREVIEWED_CALLS.get(str(arguments.get("call"))) if command == "state-preview" else None
-    return [] if call is None else [GROUP_CALLS[call].operation]
+        It is the same for every group and says nothing of any rule, so nobody learns from it which groups there are and who may what.
+        """
+        shown = principal.encode()[:_PRINCIPAL_BYTES_MAX].decode(errors="ignore")
+        operation = self.calls[api_key].operation
+        return f"{shown} may not {operation.value} the GROUP: no access rule allows it, or one denies it."
+
+    def unknown_arguments(self, command: str, arguments: Collection[str]) -> list[str]:
+        """Return the names of arguments that a command does not take, in order; none of a command that has no row."""
+        known = self.commands.get(command)
+        return [] if known is None else sorted(set(arguments) - set(known.arguments))
+
+    def arguments_of(self, command: str, given: Collection[str]) -> list[str]:
+        """Return the names of the arguments that a command takes, in the order of its row; of one without a row those that are given."""
+        known = self.commands.get(command)
+        return sorted(given) if known is None else list(known.arguments)
+
+    def need_of(self, command: str) -> Need:
+        """Return what an admin command needs; one without a row needs what a change does."""
+        known = self.commands.get(command)
+        return CHANGES if known is None else known.need
+
+    def operations_after(self, command: str, arguments: Mapping[str, Any]) -> list[Operation]:
+        """Return what is needed, of the same resource, by what a command is the preview of; nothing where it is none."""
+        known = self.commands.get(command)
+        if known is None or not known.previews:
+            return []
+        previewed = str(arguments.get(known.previews))
+        if not known.previewed:
+            return [self.need_of(previewed).operation]
+        operation = known.previewed.get(previewed)
+        return [] if operation is None else [operation]

@@ -1,13 +1,13 @@
 """The commands of an admin: what a node shows and does; the command line tool calls them by name."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
-from typing import Any, Final, NamedTuple, NoReturn, Protocol
+from typing import Any, NoReturn, Protocol
 
 import structlog
 
-from holdfast.api.admin import reason_problem
 from holdfast.daemon.admin.host_metrics import HostMetrics
+from holdfast.daemon.admin.plans import Arguments, Decide, Facts, Plan, reason_of
 from holdfast.daemon.admin.stacks import describe_process
 from holdfast.daemon.config_topic.node_settings import NodeSettings
 from holdfast.daemon.maintenance.maintenance import Maintenance
@@ -20,33 +20,13 @@ from holdfast.daemon.topics.topic_names import NotATopicName, TooManyNames, Topi
 from holdfast.distribution import VERSION
 from holdfast.kafka.errors import ConnectionFailed
 from holdfast.kafka.protocol.error_codes import ErrorCode
+from holdfast.kafka.topic_ids import format_topic_id
 from holdfast.kafka.topics.topic_ends import TooManyQueries, TopicEndSource
-from holdfast.records.share.keys import format_topic_id
 from holdfast.runtime.build import BUILD
 from holdfast.runtime.partition.lifecycle import Partition
 from holdfast.runtime.partition.states import State
-from holdfast.share.calls import ShareCalls
-from holdfast.share.previews import preview
-from holdfast.share.state_listing import StateListing
 
 _log = structlog.get_logger(__name__)
-
-Arguments = dict[str, Any]
-Facts = dict[str, Any]
-
-#: Topic ids that are named where state goes; the log line has all of them.
-_TOPICS_SHOWN_MAX: Final = 10
-
-
-class Plan(NamedTuple):
-    """What a decision of an admin would change."""
-
-    #: Does it, and returns what was done.
-    carry_out: Callable[[], str]
-    before: Facts
-    after: Facts
-    #: A sentence each without its full stop.
-    data_lost: tuple[str, ...] = ()
 
 
 class NodeView(Protocol):
@@ -67,13 +47,10 @@ class NodeView(Protocol):
 class NodeCommands:
     """The commands of a node that need no log partition, from its first moment on."""
 
-    def __init__(
-        self, node: NodeView, topic_names: TopicNames, topic_ends: TopicEndSource, share_calls: ShareCalls
-    ) -> None:
+    def __init__(self, node: NodeView, topic_names: TopicNames, topic_ends: TopicEndSource) -> None:
         self._node = node
         self._topic_names = topic_names
         self._topic_ends_source = topic_ends
-        self._share_calls = share_calls
 
     def table(self) -> Mapping[str, AdminCommand]:
         """Return the commands by name."""
@@ -84,7 +61,6 @@ class NodeCommands:
             "metrics": lambda arguments: self._node.host_metrics.read(arguments),
             "resolve-topic": self._resolve_topic,
             "topic-ends": self._topic_ends,
-            "state-preview": partial(preview, self._share_calls),
             "debug": lambda _: describe_process(),
         }
 
@@ -141,16 +117,24 @@ class NodeCommands:
 class LogCommands:
     """The commands about the log partitions of a node."""
 
-    def __init__(self, node: NodeView, partitions: Partitions, maintenance: Maintenance, allotment: Allotment) -> None:
+    def __init__(
+        self,
+        node: NodeView,
+        partitions: Partitions,
+        maintenance: Maintenance,
+        allotment: Allotment,
+        decisions: Mapping[str, Decide] = {},
+    ) -> None:
+        """Offer the commands; `decisions` are those of tenants, by the name of their command."""
         self._node = node
         self._partitions = partitions
         self._allotment = allotment
         self._maintenance = maintenance
-        self._decisions: dict[str, Callable[[Arguments], Plan]] = {
+        self._decisions: dict[str, Decide] = {
             "partitions-take": self._take,
             "partitions-accept": self._accept,
-            "topics-accept-deleted": self._accept_deleted,
             "readers-drop": self._drop_reader,
+            **decisions,
         }
 
     def table(self) -> Mapping[str, AdminCommand]:
@@ -158,14 +142,10 @@ class LogCommands:
         return {
             "members": lambda _: self._allotment.describe_members(),
             "partitions": lambda _: self._describe_partitions(),
-            "share-partitions": lambda arguments: self._listing().page(arguments),
             "readers": lambda _: self._maintenance.readers.describe(),
             **{name: partial(self._carry_out, decide) for name, decide in self._decisions.items()},
             "decision-preview": self._preview_decision,
         }
-
-    def _listing(self) -> StateListing:
-        return StateListing(self._partitions, self._node.settings.limits, self._allotment.describe_elsewhere())
 
     def _describe_partitions(self) -> list[Facts]:
         """Return every log partition in numeric order; those of other members as far as the map of the group has them."""
@@ -188,7 +168,7 @@ class LogCommands:
         return Plan(carry_out, *self._taking(partition))
 
     def _accept(self, arguments: Arguments) -> Plan:
-        reason, partition = _reason(arguments), self._partition(arguments)
+        reason, partition = reason_of(arguments), self._partition(arguments)
         if partition.index not in self._partitions.wanted:
             whose = self._whose(partition.index) or "`holdfast members` shows whose it is"
             raise AdminError(f"Log partition {partition.index} is not this node's to serve: {whose}.")
@@ -227,28 +207,8 @@ class LogCommands:
         owner = str(self._node.settings.node_id)
         return before, {"state": State.ACTIVE.value, "owner": owner, "owner_epoch": owner_epoch, "failure": None}
 
-    def _accept_deleted(self, arguments: Arguments) -> Plan:
-        reason = _reason(arguments)
-        alarm, deleted = self._maintenance.deleted_state.alarm, self._maintenance.deleted_state.deleted
-        if alarm is None:
-            raise AdminError("No clean-up of deleted topics waits for an admin.")
-        topic_ids = [format_topic_id(topic_id) for topic_id in sorted(alarm.topic_ids)]
-
-        def carry_out() -> str:
-            deleted.accept(alarm.topic_ids)
-            _log.warning("deleted_topics_accepted", reason=reason, topics=topic_ids, keys=alarm.key_count)
-            return f"the state of {len(topic_ids)} deleted topics ({alarm.key_count} share partitions) may go"
-
-        shown = ", ".join(topic_ids[:_TOPICS_SHOWN_MAX]) + (", …" if len(topic_ids) > _TOPICS_SHOWN_MAX else "")
-        return Plan(
-            carry_out,
-            {"deleted_topics": len(topic_ids), "share_partitions": alarm.key_count},
-            {"deleted_topics": 0, "share_partitions": 0},
-            (f"the state of {alarm.key_count} share partitions of {len(topic_ids)} topics ({shown})",),
-        )
-
     def _drop_reader(self, arguments: Arguments) -> Plan:
-        reason, group, readers = _reason(arguments), arguments.get("group"), self._maintenance.readers
+        reason, group, readers = reason_of(arguments), arguments.get("group"), self._maintenance.readers
         reader = next((row for row in readers.describe() if row["group"] == group), None)
         if reader is None:
             registered = ", ".join(readers.groups) or "none"
@@ -274,7 +234,7 @@ class LogCommands:
         run_id = self._node.run_id
         return {"before": plan.before, "after": plan.after, "data_lost": list(plan.data_lost), "run_id": run_id}
 
-    def _carry_out(self, decide: Callable[[Arguments], Plan], arguments: Arguments) -> str:
+    def _carry_out(self, decide: Decide, arguments: Arguments) -> str:
         if "run_id" in arguments and arguments["run_id"] != self._node.run_id:
             raise AdminError(
                 "Another node showed what this would do, or this one before a restart; repeat the command."
@@ -304,25 +264,15 @@ class StartingCommands:
         return {
             "members": lambda _: [],
             "partitions": lambda _: [],
-            "share-partitions": self._refuse,
             "readers": lambda _: [],
             "partitions-take": self._refuse,
             "partitions-accept": self._refuse,
-            "topics-accept-deleted": self._refuse,
             "readers-drop": self._refuse,
             "decision-preview": self._refuse,
         }
 
     def _refuse(self, arguments: Arguments) -> NoReturn:
         raise NodeStarting
-
-
-def _reason(arguments: Arguments) -> str:
-    reason = arguments.get("reason")
-    problem = reason_problem(reason) if isinstance(reason, str) else "it is no text"
-    if problem:
-        raise AdminError(f"A `reason` is needed, and this is none that can be kept: {problem}.")
-    return str(reason)
 
 
 def _wanted_partitions(topics: object, partitions_max: int) -> dict[bytes, list[int]]:

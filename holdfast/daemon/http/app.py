@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final, Protocol
 
 from starlette.applications import Starlette
@@ -22,13 +22,12 @@ from starlette.routing import Route
 from holdfast.api.admin import AdminRequest, split_admin_response
 from holdfast.daemon.http import openapi
 from holdfast.daemon.http.guard import HttpGuard
-from holdfast.daemon.http.queries import PREFIX, QUERIES, Query, QueryRefused, parse_arguments
+from holdfast.daemon.http.queries import PREFIX, CommandRefused, Page, Query, QueryRefused, parse_arguments
 from holdfast.daemon.internal_errors import InternalErrors
 from holdfast.daemon.server.admin import Admin
 from holdfast.kafka.protocol.error_codes import ErrorCode
 from holdfast.metrics.exposition import Exposition
 from holdfast.metrics.registry import Registry
-from holdfast.share.group_pages import DESCRIBE, LIST, Ask, CommandRefused, describe_group, list_groups
 
 _JSON: Final = "application/json"
 #: The status of a command's refusal; any other error code is a bug of ours.
@@ -77,9 +76,9 @@ class NodeView(Protocol):
         """Return what it is to serve: each log partition with its state, how far its load is, and why it does not serve."""
 
 
-def make_app(node: NodeView, guard: HttpGuard) -> Starlette:
+def make_app(node: NodeView, guard: HttpGuard, queries: Mapping[str, Query], made: Sequence[Page] = ()) -> Starlette:
     """Return the application that shows a node to whom the guard admits."""
-    pages = _Pages(node, guard)
+    pages = _Pages(node, guard, openapi.describe(queries, made))
     return Starlette(
         routes=[
             Route("/live", pages.live, methods=["GET"]),
@@ -89,10 +88,14 @@ def make_app(node: NodeView, guard: HttpGuard) -> Starlette:
             Route("/openapi.json", pages.guarded(pages.openapi), methods=["GET"]),
             *(
                 Route(f"{PREFIX}{name}", pages.guarded(pages.query(query)), methods=["GET"])
-                for name, query in QUERIES.items()
+                for name, query in queries.items()
             ),
-            Route(f"{PREFIX}{LIST.command}", pages.guarded(pages.groups), methods=["GET"]),
-            Route(PREFIX + DESCRIBE.command.replace("}", ":path}"), pages.guarded(pages.group), methods=["GET"]),
+            *(
+                Route(
+                    PREFIX + page.query.command.replace("}", ":path}"), pages.guarded(pages.made(page)), methods=["GET"]
+                )
+                for page in made
+            ),
         ],
         exception_handlers={HTTPException: _refuse, Exception: pages.report_bug},
     )
@@ -101,8 +104,9 @@ def make_app(node: NodeView, guard: HttpGuard) -> Starlette:
 class _Pages:
     """What each path answers."""
 
-    def __init__(self, node: NodeView, guard: HttpGuard) -> None:
+    def __init__(self, node: NodeView, guard: HttpGuard, description: dict[str, Any]) -> None:
         self._node = node
+        self._description = description
         self._guard = guard
         #: Held while an answer is made that may be large, and over no wait for anybody else.
         self._turn = asyncio.Lock()
@@ -150,7 +154,7 @@ class _Pages:
 
     async def openapi(self, request: Request) -> Response:
         """Describe all paths."""
-        return JSONResponse(openapi.describe())
+        return JSONResponse(self._description)
 
     def query(self, query: Query) -> _Answer:
         """Return what answers a query by its command."""
@@ -168,36 +172,26 @@ class _Pages:
 
         return answer
 
-    async def groups(self, request: Request) -> Response:
-        """Show a page of groups with their lag."""
-        return await self._of_groups(request, LIST, lambda ask, arguments: list_groups(ask, arguments.get("after")))
+    def made(self, page: Page) -> _Answer:
+        """Return what answers a page that is made of the answers of several commands."""
 
-    async def group(self, request: Request) -> Response:
-        """Show a group with its share partitions."""
-        name = request.path_params["group"]
-        return await self._of_groups(
-            request, DESCRIBE, lambda ask, arguments: describe_group(ask, name, arguments.get("after"))
-        )
+        async def answer(request: Request) -> Response:
+            async def ask(command: str, arguments: Mapping[str, Any]) -> Any:  # noqa: ANN401
+                body = await self._run(AdminRequest(command, dict(arguments)), _client_of(request))
+                code, message, result = split_admin_response(body)
+                if code != ErrorCode.NONE:
+                    raise CommandRefused(code, str(message))
+                return json.loads(result)
 
-    async def _of_groups(
-        self,
-        request: Request,
-        query: Query,
-        answer: Callable[[Ask, Mapping[str, Any]], Awaitable[dict[str, Any]]],
-    ) -> Response:
-        async def ask(command: str, arguments: Mapping[str, Any]) -> Any:  # noqa: ANN401
-            body = await self._run(AdminRequest(command, dict(arguments)), _client_of(request))
-            code, message, result = split_admin_response(body)
-            if code != ErrorCode.NONE:
-                raise CommandRefused(code, str(message))
-            return json.loads(result)
+            try:
+                arguments = parse_arguments(page.query, dict(request.query_params))
+                return JSONResponse(await page.answer(ask, request.path_params, arguments))
+            except QueryRefused as refused:
+                return _refusal(400, str(refused))
+            except CommandRefused as refused:
+                return _refusal(_STATUSES.get(refused.error_code, 500), str(refused))
 
-        try:
-            return JSONResponse(await answer(ask, parse_arguments(query, dict(request.query_params))))
-        except QueryRefused as refused:
-            return _refusal(400, str(refused))
-        except CommandRefused as refused:
-            return _refusal(_STATUSES.get(refused.error_code, 500), str(refused))
+        return answer
 
     async def _run(self, request: AdminRequest, client: str) -> bytes:
         """Run a command that changes nothing; returns the body of its answer."""

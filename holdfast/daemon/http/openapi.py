@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from holdfast.daemon.http.queries import PREFIX, QUERIES, Query
+from holdfast.daemon.http.queries import PREFIX, Page, Query
 from holdfast.distribution import VERSION
-from holdfast.share import group_pages as groups
 
 _JSON: Final = "application/json"
 _REFUSAL: Final = {
@@ -17,7 +17,7 @@ _REFUSAL: Final = {
 }
 
 
-class Page(NamedTuple):
+class FixedPath(NamedTuple):
     """A path of its own, and its answers: by status what it means."""
 
     path: str
@@ -26,30 +26,30 @@ class Page(NamedTuple):
     media_type: str = _JSON
 
 
-PAGES: Final = (
-    Page("/live", "Whether the event loop of the node turns; it needs no token.", {200: "It does."}),
-    Page(
+FIXED_PATHS: Final = (
+    FixedPath("/live", "Whether the event loop of the node turns; it needs no token.", {200: "It does."}),
+    FixedPath(
         "/ready",
         "Whether the node serves all that it is to serve, and per log partition its state, how far its load is and why it does not "
         "serve; without the token, whether it is ready alone.",
         {200: "It is ready.", 503: "It is not."},
     ),
-    Page(
+    FixedPath(
         "/health",
         "What `/ready` and `/api/v1/status` say, in one.",
         {200: "The node is ready.", 503: "It is not."},
     ),
-    Page(
+    FixedPath(
         "/metrics",
         "Every metric, as Prometheus text or, where `Accept` prefers it, as OpenMetrics.",
         {200: "All of them."},
         "text/plain",
     ),
-    Page("/openapi.json", "This description.", {200: "It."}),
+    FixedPath("/openapi.json", "This description.", {200: "It."}),
 )
 
 
-def describe() -> dict[str, Any]:
+def describe(queries: Mapping[str, Query], pages: Sequence[Page] = ()) -> dict[str, Any]:
     """Return the description of all paths."""
     return {
         "openapi": "3.1.0",
@@ -58,9 +58,9 @@ def describe() -> dict[str, Any]:
             "version": VERSION,
             "description": "Health, metrics and what the command line tool shows of one node; nothing here changes anything.",
         },
-        "paths": {page.path: _of_page(page) for page in PAGES}
-        | {f"{PREFIX}{query.command}": _of_query(query) for query in (*QUERIES.values(), groups.LIST)}
-        | {f"{PREFIX}{groups.DESCRIBE.command}": _of_group()},
+        "paths": {path.path: _of_path(path) for path in FIXED_PATHS}
+        | {f"{PREFIX}{query.command}": _of_query(query) for query in queries.values()}
+        | {f"{PREFIX}{page.query.command}": _of_page(page.query) for page in pages},
         "components": {
             "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
             "schemas": {"Refusal": _REFUSAL},
@@ -69,7 +69,7 @@ def describe() -> dict[str, Any]:
     }
 
 
-def _of_page(page: Page) -> dict[str, Any]:
+def _of_path(page: FixedPath) -> dict[str, Any]:
     schema = {"type": "string" if page.media_type != _JSON else "object"}
     answers = {
         str(status): {"description": text, "content": {page.media_type: {"schema": schema}}}
@@ -101,11 +101,18 @@ def _of_query(query: Query) -> dict[str, Any]:
     }
 
 
-def _of_group() -> dict[str, Any]:
-    described = _of_query(groups.DESCRIBE)
-    name = {"name": "group", "in": "path", "required": True, "description": "Its name.", "schema": {"type": "string"}}
-    described["get"]["parameters"].insert(0, name)
-    described["get"]["responses"] |= _refusals((404,))
+def _of_page(query: Query) -> dict[str, Any]:
+    described = _of_query(query)
+    names = re.findall(r"{(\w+)}", query.command)
+    described["get"]["parameters"] = [
+        *(
+            {"name": name, "in": "path", "required": True, "description": "Its name.", "schema": {"type": "string"}}
+            for name in names
+        ),
+        *described["get"]["parameters"],
+    ]
+    if names:
+        described["get"]["responses"] |= _refusals((404,))
     return described
 
 

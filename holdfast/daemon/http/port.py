@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 import structlog
 
 from holdfast.daemon.access.following import is_open
 from holdfast.daemon.file_watch import FileWatch
 from holdfast.daemon.http.app import NodeView, make_app
 from holdfast.daemon.http.guard import GuardRefused, HostCheck, make_guard, own_names, tls_files
+from holdfast.daemon.http.queries import Page, Query
 from holdfast.daemon.http.server import CannotListenHttp, HttpServer
 from holdfast.daemon.login.tls import FollowedTls, TlsFilesWrong
 from holdfast.daemon.settings.models import Settings
@@ -15,7 +18,9 @@ from holdfast.daemon.settings.models import Settings
 _log = structlog.get_logger(__name__)
 
 
-async def open_http_port(node: NodeView, settings: Settings, files: FileWatch) -> HttpServer | None:
+async def open_http_port(
+    node: NodeView, settings: Settings, files: FileWatch, queries: Mapping[str, Query], pages: Sequence[Page] = ()
+) -> HttpServer | None:
     """Return the server that shows a node, from now on; None: there is no port.
 
     Raises:
@@ -27,7 +32,7 @@ async def open_http_port(node: NodeView, settings: Settings, files: FileWatch) -
     if address is None:
         return None
     host, port = address
-    app = make_app(node, make_guard(http, is_listener_open=is_open(settings)))
+    app = make_app(node, make_guard(http, is_listener_open=is_open(settings)), queries, pages)
     named = tls_files(http)
     if named is None:
         # With TLS no other name can be meant: the certificate would not have it.

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from typing import Any, Final, Literal, NamedTuple
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 PREFIX: Final = "/api/v1/"
 
@@ -33,6 +33,28 @@ class Query(NamedTuple):
     parameters: tuple[Parameter, ...] = ()
 
 
+#: Runs a command that changes nothing, and returns its answer.
+Ask: TypeAlias = Callable[[str, Mapping[str, Any]], Awaitable[Any]]
+
+
+class CommandRefused(Exception):
+    """A command that an answer needs is refused; the text says why."""
+
+    def __init__(self, error_code: int, text: str) -> None:
+        super().__init__(text)
+        self.error_code = error_code
+
+
+class Page(NamedTuple):
+    """A path after `PREFIX` that is made of the answers of several commands."""
+
+    #: Its `command` is the path; the last part may be a name in braces.
+    query: Query
+    #: Makes the answer, of the values of names in the path and of the parameters. It raises CommandRefused and QueryRefused.
+    answer: Callable[[Ask, Mapping[str, str], Mapping[str, Any]], Awaitable[dict[str, Any]]]
+
+
+#: The paths that every node has.
 QUERIES: Final[Mapping[str, Query]] = {
     query.command: query
     for query in (
@@ -45,17 +67,6 @@ QUERIES: Final[Mapping[str, Query]] = {
         Query("metrics", "Every number by its name; of all workers of the host, if the node is one.", "object"),
         Query("settings", "Every setting as it is, secrets hidden.", "object"),
         Query("config", "The settings of all nodes, and what this node makes of each.", "object"),
-        Query(
-            "share-partitions",
-            "A page of share partitions as the log has committed them, in the order of group, topic id and partition.",
-            "object",
-            (
-                Parameter("group", "string", "Of this group alone."),
-                Parameter("topic_id", "string", "Of this topic alone."),
-                Parameter("after", "json", "The `next` of the page before."),
-                Parameter("limit", "integer", "So many at most; share_partitions_per_page_max is the most."),
-            ),
-        ),
         Query(
             "resolve-topic",
             "Id and number of partitions of a topic.",

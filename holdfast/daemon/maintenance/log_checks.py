@@ -11,6 +11,7 @@ from typing import Final, NamedTuple, Protocol
 import structlog
 
 from holdfast.daemon.brokers.silence import IsLeftOut, none_left_out
+from holdfast.daemon.log_metrics import LogMetrics
 from holdfast.daemon.settings.models import Settings
 from holdfast.daemon.topics.log_identity import (
     FirstRecords,
@@ -34,7 +35,6 @@ from holdfast.kafka.librdkafka import KafkaClients
 from holdfast.kafka.metadata import MetadataClient
 from holdfast.runtime.coordinator import CoordinatorRuntime
 from holdfast.runtime.errors import Alarm
-from holdfast.share.metrics import ShareMetrics
 
 _log = structlog.get_logger(__name__)
 
@@ -58,7 +58,7 @@ class ClusterAccess(NamedTuple):
 
     kafka: KafkaClients
     settings: Settings
-    metrics: ShareMetrics
+    metrics: LogMetrics
     metadata: MetadataClient
 
     @property

@@ -5,10 +5,10 @@ from collections.abc import Awaitable, Callable, Mapping
 import structlog
 
 from holdfast.daemon.brokers.silence import IsLeftOut, none_left_out
+from holdfast.daemon.log_metrics import LogMetrics
 from holdfast.daemon.pruning.log_readers import Change, LogReaders
 from holdfast.kafka.errors import ConnectionFailed
 from holdfast.kafka.group_offsets import GroupRefused
-from holdfast.share.metrics import ShareMetrics
 
 _log = structlog.get_logger(__name__)
 
@@ -16,7 +16,7 @@ _log = structlog.get_logger(__name__)
 class ReaderReport:
     """The log lines and counts of changes of readers."""
 
-    def __init__(self, metrics: ShareMetrics) -> None:
+    def __init__(self, metrics: LogMetrics) -> None:
         self._metrics = metrics
 
     def __call__(self, change: Change, group: str, silent_ms: int) -> None:
@@ -39,7 +39,7 @@ class ReaderOffsets:
         readers: LogReaders,
         fetch: Callable[[str], Awaitable[Mapping[int, int]]],
         ends: Callable[[], Mapping[int, int]],
-        metrics: ShareMetrics,
+        metrics: LogMetrics,
         is_left_out: IsLeftOut = none_left_out,
     ) -> None:
         """Begin.

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from typing import Any
+from typing import Any, NamedTuple
 
 import structlog
 from confluent_kafka import KafkaException
@@ -12,6 +12,13 @@ from holdfast.daemon.internal_errors import InternalErrors
 from holdfast.kafka.errors import ConnectionFailed
 
 _log = structlog.get_logger(__name__)
+
+
+class Duty(NamedTuple):
+    """Work that repeats."""
+
+    interval_ms: int
+    work: Callable[[], Coroutine[Any, Any, None]]
 
 
 class Schedule:

@@ -8,11 +8,10 @@ from holdfast.daemon.brokers.silence import named
 from holdfast.daemon.partitions.own_view import find_winner
 from holdfast.daemon.pruning.pruner import Pruner
 from holdfast.daemon.server.cluster_view import Node
+from holdfast.daemon.shards import ShardKind
 from holdfast.kafka.addresses import format_address
-from holdfast.records.share.keys import format_key
 from holdfast.runtime.partition.lifecycle import Partition
 from holdfast.runtime.partition.states import State
-from holdfast.share.decisions import ShareShard
 
 _CUT_OFF: Final = "no broker that leads it answers"
 #: What is said of every log partition, in this order.
@@ -41,15 +40,14 @@ _FIELDS: Final = (
 )
 
 
-def describe_partition(partition: Partition, pruner: Pruner | None, state: str) -> dict[str, Any]:
+def describe_partition(partition: Partition, pruner: Pruner | None, kind: ShardKind, state: str) -> dict[str, Any]:
     """Return a log partition for people: owner, epoch, state, offsets, keys and what keeps the log from being pruned.
 
-    `state` is its state as it is to be shown, `pruner` None before it has served.
+    `state` is its state as people see it, `pruner` None before it has served.
     """
-    ownership, machine = partition.ownership, partition.machine
-    winner = ownership.winner
-    shard = machine if partition.state is State.ACTIVE and isinstance(machine, ShareShard) else None
-    oldest = shard.state.offsets.oldest() if shard is not None else None
+    winner = partition.ownership.winner
+    shard = kind.shard_of(partition.machine) if partition.state is State.ACTIVE else None
+    oldest = None if shard is None else shard.oldest_snapshot()
     dead, total = pruner.bytes_dead() if pruner is not None else (0, 0)
     return {
         "partition": partition.index,
@@ -61,14 +59,14 @@ def describe_partition(partition: Partition, pruner: Pruner | None, state: str) 
         "written": partition.committed_offset + len(partition.parking.records),
         "committed": partition.committed_offset,
         "log_start": partition.log_start,
-        "keys": None if shard is None else shard.state.share_partition_count(),
+        "keys": None if shard is None else shard.key_count(),
         "parked": len(partition.parking),
         "load_ms": partition.reading.load_ended_ms - partition.reading.load_began_ms if shard is not None else None,
         "records_loaded": partition.reading.records_loaded,
         "void_records": partition.reading.void_records,
         "log_bytes": total,
         "dead_bytes": dead,
-        "oldest_key": None if oldest is None else format_key(oldest[0]),
+        "oldest_key": None if oldest is None else kind.format_key(oldest[0]),
         "oldest_snapshot_offset": None if oldest is None else oldest[1],
         "why_not_pruned": None if pruner is None else pruner.why_not_pruned(),
         "failure": partition.failure,

@@ -16,8 +16,8 @@ from holdfast.daemon.internal_errors import InternalErrors
 from holdfast.daemon.node_exit import Refused
 from holdfast.daemon.server.other_nodes import NodeSilent, OtherNodes
 from holdfast.daemon.settings.models import LoadSettings
+from holdfast.kafka.topic_ids import format_topic_id
 from holdfast.records.log.checkpoint import Checkpoint
-from holdfast.records.share.keys import format_topic_id
 from holdfast.runtime.coordinator import CoordinatorRuntime
 
 _log = structlog.get_logger(__name__)

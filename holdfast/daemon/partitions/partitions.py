@@ -1,4 +1,4 @@
-"""The log partitions of this node, each a share shard: loaded, watched, pruned, lost and stopped."""
+"""The log partitions of this node, each with a shard: loaded, watched, pruned, lost and stopped."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from collections.abc import Callable, Collection, Container, Iterator
 from typing import Any, Final, NamedTuple, Protocol
 
 from holdfast.daemon.brokers.silence import IsLeftOut, none_left_out
-from holdfast.daemon.components import partition_config, shard_config, state_bounds, state_log_config
+from holdfast.daemon.components import partition_config, state_log_config
+from holdfast.daemon.log_metrics import LogMetrics
 from holdfast.daemon.partitions.description import (
     describe_partition,
     describe_readiness,
@@ -21,6 +22,7 @@ from holdfast.daemon.partitions.timed_writes import TimedWrites
 from holdfast.daemon.pruning.log_readers import LogReaders
 from holdfast.daemon.pruning.pruner import Phase, Pruner
 from holdfast.daemon.settings.models import Settings
+from holdfast.daemon.shards import ShardKind, Snapshots
 from holdfast.daemon.topics.state_topic import StateTopic
 from holdfast.kafka.connection_options import ConnectionOptions
 from holdfast.records.log.checkpoint import Checkpoint
@@ -31,11 +33,6 @@ from holdfast.runtime.metrics import RuntimeMetrics
 from holdfast.runtime.partition.lifecycle import Partition
 from holdfast.runtime.partition.states import State
 from holdfast.runtime.settings import LogIdentity
-from holdfast.share.decisions import ShareShard
-from holdfast.share.metrics import ShareMetrics
-from holdfast.share.snapshots.store import Snapshots
-from holdfast.share.state_bounds import StateTotals
-from holdfast.share.state_watch import StateWatch
 
 #: States of a log partition that waits for no turn to load.
 _AT_WORK: Final = (State.LOADING, State.ACTIVE)
@@ -84,7 +81,8 @@ class Partitions:
         log: LogPlace,
         readers: LogReaders,
         host: PartitionsHost,
-        metrics: ShareMetrics,
+        kind: ShardKind,
+        metrics: LogMetrics,
         runtime_metrics: RuntimeMetrics,
         *,
         image: object = None,
@@ -100,7 +98,8 @@ class Partitions:
             log: where it is.
             readers: block pruning of what they have not read.
             host: the node.
-            metrics: of what is served.
+            kind: of the shards.
+            metrics: of the log.
             runtime_metrics: of the runtime.
             image: which topics exist, as known now.
             make_owners: makes what queries owners before a log partition is taken from them; None: none is queried.
@@ -112,13 +111,12 @@ class Partitions:
         #: Log partitions that this node is to serve, each with its ownership generation; None: as a static node.
         self.wanted: dict[int, int | None] = {}
         self.readers = readers
-        self.totals = StateTotals(state_bounds(settings))
         self._settings = settings
         self._topic = log.topic
         self._host = host
+        self._kind = kind
         self._metrics = metrics
         self._runtime_metrics = runtime_metrics
-        self._state_watch = StateWatch(self.totals, metrics)
         self._clock = LoopClock(runtime_metrics)
         self._looks = Interval(min(LOOK_INTERVAL_MS, settings.pruning.pruning_check_interval_ms))
         self._lines = PartitionLines(
@@ -136,14 +134,13 @@ class Partitions:
         )
         self._snapshots = None if make_snapshots is None else make_snapshots(self)
         self._owners = None if make_owners is None else make_owners(self)
-        share = shard_config(settings, log.topic, self.totals)
         identity = LogIdentity(log.cluster_id, log.topic.topic_id, log.topic.partition_count)
         self._shell = make_shell(
             partition_config(settings, identity, log.advertised_address),
             state_log_config(settings, log.topic, log.connection),
-            lambda _index: ShareShard(share),
+            kind.make_machine,
             self,
-            write_timeout_ms=settings.share.write_timeout_ms,
+            write_timeout_ms=kind.write_timeout_ms,
             tick_ms=settings.load.tick_ms,
             slice_ms=settings.load.slice_ms,
             metrics=runtime_metrics,
@@ -255,20 +252,13 @@ class Partitions:
         """Return a partition that is known here, in any state, or None."""
         return self.runtime.partitions.get(index)
 
-    def active(self) -> Iterator[tuple[Partition, ShareShard]]:
-        """Yield the partitions that serve, with their machines."""
-        for partition in self:
-            machine = partition.machine
-            if partition.state is State.ACTIVE and isinstance(machine, ShareShard):
-                yield partition, machine
+    def active(self) -> Iterator[Partition]:
+        """Yield the partitions that serve."""
+        return (partition for partition in self if partition.state is State.ACTIVE)
 
     def committed_offsets(self) -> dict[int, int]:
         """Return the committed offsets of the log partitions that serve."""
-        return {partition.index: partition.committed_offset for partition, _ in self.active()}
-
-    def topics_in_use(self) -> set[bytes]:
-        """Return the ids of all topics of which this node holds state."""
-        return {topic_id for _, machine in self.active() for topic_id in machine.state.topic_ids()}
+        return {partition.index: partition.committed_offset for partition in self.active()}
 
     def held_count(self) -> int:
         """Return how many log partitions this node serves, or is about to: it has not left them to another one."""
@@ -288,6 +278,7 @@ class Partitions:
             describe_partition(
                 each,
                 self.pruners.get(each.index),
+                self._kind,
                 "waiting" if each.index in waiting and each.state not in _AT_WORK else each.state.value,
             )
             for each in self
@@ -338,14 +329,15 @@ class Partitions:
         self._report_loaded()
 
     def _begin_to_prune(self, partition: Partition) -> None:
-        index, machine = partition.index, partition.machine
-        assert isinstance(machine, ShareShard)
+        index, shard = partition.index, self._kind.shard_of(partition.machine)
+        assert shard is not None
         pruner = self.pruners.get(index)
         if pruner is None:
-            pruner = self.pruners[index] = Pruner(partition, self.runtime, self._settings.pruning, self.readers)
-        self._metrics.watch_partition(
-            self._topic.name, index, lambda: partition.log_start, machine.state.share_partition_count, pruner.bytes_dead
-        )
+            pruner = self.pruners[index] = Pruner(
+                partition, self.runtime, self._settings.pruning, self.readers, self._kind
+            )
+        self._metrics.watch_partition(self._topic.name, index, lambda: partition.log_start, pruner.bytes_dead)
+        self._kind.watch(self._topic.name, index, shard)
 
     def superseded(self, partition: Partition, winner: Checkpoint, offset: int) -> None:
         """Report who took over; a static node may stop because of it."""
@@ -378,7 +370,7 @@ class Partitions:
         self._host.turned(late_ms)
         self._lines.tick()
         if is_look_due:
-            self._state_watch.tick()
+            self._kind.tick()
         return is_at_work
 
     def _tick_snapshots(self) -> bool:

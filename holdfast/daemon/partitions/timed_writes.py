@@ -2,18 +2,27 @@
 
 from collections.abc import Sequence
 from time import perf_counter
-from typing import Final
+from typing import Final, Protocol
 
 from holdfast.metrics.instruments import Histogram
 from holdfast.runtime.state_machine import Operation
-from holdfast.share.service import Runtime
 
 #: Timing each one would cost more than it says.
 _OPERATIONS_PER_TIMING: Final = 64
 
 
+class Runtime(Protocol):
+    """The part of the coordinator runtime that calls use."""
+
+    def write_many(self, operations: Sequence[tuple[int, Operation]], waited_ms: int = 0) -> None:
+        """Run each operation on its log partition, in order; complete each exactly once, maybe at once.
+
+        The time that their request has waited before is taken off the time of the operations.
+        """
+
+
 class TimedWrites:
-    """The operations of calls on their way to the runtime (`share.service.Runtime`)."""
+    """The operations of calls on their way to the runtime."""
 
     def __init__(self, runtime: Runtime, processing_time: Histogram) -> None:
         """Pass operations on to `runtime`; `processing_time` gets the mean of what some of them took, in ms."""

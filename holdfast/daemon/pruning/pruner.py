@@ -11,18 +11,17 @@ A round begins without waiting for the next look where another program deleted r
 Source: docs/architecture.md, "Pruning is the only policy"; `covered` and `prune_points` in tests/model.
 """
 
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Hashable
 from enum import Enum
 from typing import Protocol
 
 from holdfast.daemon.pruning.log_readers import LogReaders, Progress
 from holdfast.daemon.settings.models import PruningSettings
-from holdfast.records.share.keys import SharePartitionKey, format_key
+from holdfast.daemon.shards import Shard, ShardKind
 from holdfast.runtime.errors import CoordinatorError, RecordTooLarge
 from holdfast.runtime.partition.lifecycle import Partition
 from holdfast.runtime.partition.states import State
 from holdfast.runtime.state_machine import Decision, Operation
-from holdfast.share.decisions import ShareShard
 
 #: A round writes one slice at most this often; the bytes of a slice follow from the rate.
 SLICE_INTERVAL_MS = 100
@@ -66,7 +65,7 @@ class PruningSlice(Operation):
         below_offset: int,
         settings: PruningSettings,
         done: Callable[[object, int], None],
-        left_out: Container[SharePartitionKey] = frozenset(),
+        left_out: Container[Hashable] = frozenset(),
     ) -> None:
         self.deadline_ms = 0
         self.is_done = False
@@ -77,7 +76,7 @@ class PruningSlice(Operation):
         self._done = done
         self._count = 0
 
-    def decide(self, machine: ShareShard, now_ms: int) -> Decision:
+    def decide(self, machine: Shard, now_ms: int) -> Decision:
         """Decide the next snapshots; none when every key has one above the offset or in flight."""
         decision = machine.decide_pruning_slice(self._below_offset, self._records_max, self._bytes_max, self._left_out)
         self._count = len(decision.records)
@@ -97,6 +96,7 @@ class Pruner:
         runtime: Runtime,
         settings: PruningSettings,
         readers: LogReaders,
+        kind: ShardKind,
     ) -> None:
         self.phase = Phase.IDLE
         #: By all rounds of this process.
@@ -105,6 +105,7 @@ class Pruner:
         self._runtime = runtime
         self._settings = settings
         self._readers = readers
+        self._kind = kind
         self._instance = 0
         self._cut_offset = -1
         #: `tick` does nothing before.
@@ -119,9 +120,9 @@ class Pruner:
         #: The checkpoint that names the cut offset is in flight.
         self._is_cut_offset_named = False
         #: Why the log refused a snapshot, by key; of this pass over the keys.
-        self._left_out: dict[SharePartitionKey, str] = {}
+        self._left_out: dict[Hashable, str] = {}
         #: All that the round waits for, as of the last pass.
-        self._waits_for: dict[SharePartitionKey, str] = {}
+        self._waits_for: dict[Hashable, str] = {}
         #: `Partition.bytes_counted` where a round began that was given up; of this instance.
         self._bytes_given_up = 0
 
@@ -150,17 +151,16 @@ class Pruner:
 
     def bytes_dead(self) -> tuple[int, int]:
         """Return (dead bytes, all bytes) of the log as far as they count; dead is what one snapshot of every key would replace."""
-        partition = self._partition
-        machine = partition.machine
+        partition, shard = self._partition, self._shard()
         total = partition.reading.bytes_counted - partition.reading.bytes_cut
-        live = machine.state.live_bytes if isinstance(machine, ShareShard) else 0
+        live = 0 if shard is None else shard.live_bytes()
         return max(0, total - live), total
 
     def why_not_pruned(self) -> str:
         """Return in one sentence what keeps the log from being pruned further."""
         partition, settings = self._partition, self._settings
-        machine = partition.machine
-        if partition.state is not State.ACTIVE or not isinstance(machine, ShareShard):
+        shard = self._shard()
+        if partition.state is not State.ACTIVE or shard is None:
             return f"the partition is {partition.state.value}"
         if self.phase is Phase.IDLE:
             dead, total = self.bytes_dead()
@@ -172,17 +172,16 @@ class Pruner:
         if self.phase is Phase.DELETING and reader is not None:
             cut_offset, at = self._cut_offset, _describe_progress(reader)
             return f"reader {reader.group} {at}; the log is pruned to {cut_offset} when it has read that offset"
-        oldest = machine.state.offsets.oldest()
+        oldest = shard.oldest_snapshot()
         if self.phase is Phase.WRITING and oldest is not None and oldest[1] < self._cut_offset:
             if oldest[0] in self._waits_for:
-                return (
-                    f"key {format_key(oldest[0])} alone blocks it: {self._waits_for[oldest[0]]}; move its start offset"
-                )
+                return f"key {self._kind.format_key(oldest[0])} alone blocks it: {self._waits_for[oldest[0]]}; move its start offset"
             failure = f"; writing the next ones failed: {self._slice_failure}" if self._slice_failure else ""
-            return (
-                f"key {format_key(oldest[0])} has its newest snapshot at {oldest[1]}, below {self._cut_offset}{failure}"
-            )
+            return f"key {self._kind.format_key(oldest[0])} has its newest snapshot at {oldest[1]}, below {self._cut_offset}{failure}"
         return f"a round is {self.phase.value} for offset {self._cut_offset}"
+
+    def _shard(self) -> Shard | None:
+        return self._kind.shard_of(self._partition.machine)
 
     # ---- the steps -------------------------------------------------------------------------------------------------
 
@@ -214,7 +213,7 @@ class Pruner:
 
         def done(outcome: object, count: int) -> None:
             self._is_slice_in_flight = False
-            if isinstance(outcome, RecordTooLarge) and isinstance(outcome.key, SharePartitionKey):
+            if isinstance(outcome, RecordTooLarge) and isinstance(outcome.key, Hashable):
                 self._left_out[outcome.key] = str(outcome)
                 return
             if isinstance(outcome, CoordinatorError):
@@ -223,7 +222,7 @@ class Pruner:
                 return
             self._slice_failure = ""
             self.snapshots_written += count
-            machine = self._partition.machine
+            shard = self._shard()
             if count:
                 self._progress_ms = now_ms
             elif self._left_out:
@@ -232,7 +231,7 @@ class Pruner:
                 self._progress_ms = now_ms
                 self._next_ms = now_ms + self._settings.pruning_check_interval_ms
             # Nothing is left to be written, and all of it is committed: this answer waited for every record before it.
-            elif isinstance(machine, ShareShard) and machine.is_prunable_to(self._cut_offset):
+            elif shard is not None and shard.is_prunable_to(self._cut_offset):
                 self._enter(Phase.DELETING, now_ms)
                 self._name_cut_offset()
 

@@ -15,11 +15,10 @@ from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping
 from typing import Any, Final
 
 from holdfast.api.admin import AdminRequest, AdminResponse, encode_admin_response
-from holdfast.daemon.access.needs import COMMAND_ARGUMENTS, unknown_arguments
+from holdfast.daemon.access.needs import Needs
 from holdfast.daemon.internal_errors import InternalErrors
 from holdfast.kafka.protocol.error_codes import ErrorCode
-from holdfast.records.errors import InvalidKey
-from holdfast.records.share.keys import parse_topic_id
+from holdfast.kafka.topic_ids import InvalidTopicId, parse_topic_id
 
 AdminSteps = Generator[None, None, object]
 AdminCommand = Callable[[dict[str, Any]], object | Awaitable[object] | AdminSteps]
@@ -56,16 +55,19 @@ def topic_id_of(argument: object) -> bytes:
     """
     try:
         return parse_topic_id(str(argument))
-    except InvalidKey as error:
+    except InvalidTopicId as error:
         raise AdminError(str(error)) from None
 
 
 class Admin:
     """The admin commands of a node, and those in flight."""
 
-    def __init__(self, commands: Mapping[str, AdminCommand], timeout_ms: int, internal_errors: InternalErrors) -> None:
+    def __init__(
+        self, commands: Mapping[str, AdminCommand], needs: Needs, timeout_ms: int, internal_errors: InternalErrors
+    ) -> None:
         """Carry out `commands`, by name, each that waits within `timeout_ms`; their bugs go to `internal_errors`."""
         self._commands = commands
+        self._needs = needs
         self._timeout_ms = timeout_ms
         self._internal_errors = internal_errors
         #: Commands that wait for something; the loop itself holds tasks only weakly.
@@ -87,8 +89,8 @@ class Admin:
             text = f"The admin command {name[:100]!r} is unknown to this node; {hint}."
             respond(encode_admin_response(AdminResponse(ErrorCode.INVALID_REQUEST, text, None)))
             return None
-        if unknown := unknown_arguments(name, request.arguments):
-            takes = ", ".join(COMMAND_ARGUMENTS[name]) or "none"
+        if unknown := self._needs.unknown_arguments(name, request.arguments):
+            takes = ", ".join(self._needs.arguments_of(name, ())) or "none"
             text = f"The admin command {name} takes no argument {_shown(unknown[0])}; it takes {takes}."
             respond(encode_admin_response(AdminResponse(ErrorCode.INVALID_REQUEST, text, None)))
             return None

@@ -1,18 +1,17 @@
 """Which calls the node serves, in which versions, under which rules, and what answers them.
 
-There is one table, at the end of this module. The listener checks requests by it, and what ApiVersions advertises is
-made from it, so that they cannot disagree.
+The table of a node has the rows at the end of this module, which every node serves, and those of its tenants. The listener checks
+requests by it, and ApiVersions advertises what it holds, so that they cannot disagree.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Final
 
 from kio.schema.errors import ErrorCode
 
-from holdfast.api import share_state, state_requests
 from holdfast.api.admin import (
     ADMIN,
     ADMIN_VERSION,
@@ -21,18 +20,13 @@ from holdfast.api.admin import (
     encode_admin_response,
 )
 from holdfast.daemon.access.authorizer import Authorizer
-from holdfast.daemon.access.needs import explain_denial
 from holdfast.daemon.server import api_versions, find_coordinator, metadata
 from holdfast.daemon.server.admin import Admin
 from holdfast.daemon.server.cluster_view import ClusterView
-from holdfast.daemon.server.wire.requests import SMALL_FRAME_BYTES, WORK_PER_BYTE, Api, Request, Respond, Steps
+from holdfast.daemon.server.wire.requests import SMALL_FRAME_BYTES, Api, Request, Respond, Steps
 from holdfast.daemon.settings.components.listener import LimitSettings
 from holdfast.kafka.protocol import api_keys, sasl_calls
-from holdfast.share import calls as share_calls
-from holdfast.share.calls import ShareCalls
 
-#: A state batch has twenty bytes in a frame, and as an object ten times as many.
-_WORK_PER_BYTE_OF_WRITES: Final = 16
 #: Topics of a Metadata request that is answered in one step.
 _METADATA_TOPICS_AT_ONCE: Final = 20
 #: Topics that one Metadata request may name; there is only one here to be named.
@@ -41,12 +35,18 @@ _METADATA_TOPICS_MAX: Final = 1_000
 _REFUSAL_CHARACTERS_MAX: Final = 1_000
 
 
+#: Answers a request; its argument takes the body, once, maybe before it returns. It returns the steps that are left of a large request.
+Answer = Callable[[Request, Respond], Steps | None]
+
+
 class ApiHandler:
     """The answers to requests of all calls; an instance is the handler of a `Server`."""
 
     def __init__(
         self,
-        service: ShareCalls,
+        tenants: Mapping[int, Answer],
+        key_types: Mapping[int, find_coordinator.KeyType],
+        apis: Mapping[int, Api],
         cluster: ClusterView,
         admin: Admin,
         authorizer: Authorizer,
@@ -55,25 +55,32 @@ class ApiHandler:
         """Make a handler.
 
         Args:
-            service: carries out the share-state calls.
+            tenants: answers of the calls that tenants serve, by API key.
+            key_types: keys whose coordinators are nodes, by the type that FindCoordinator gives them.
+            apis: all calls, which ApiVersions shows.
             cluster: what Metadata and FindCoordinator show.
             admin: runs the commands of an admin.
             authorizer: says who may do what.
             limits: a request that names more than these allow is malformed, look-ups included.
         """
         limits = limits or LimitSettings()
-        self._service = service
+        self._key_types = key_types
         self._authorizer = authorizer
         self._cluster = cluster
         self._admin = admin
-        self._bounds = state_requests.Bounds(
-            limits.share_partitions_per_request_max,
-            limits.state_batches_per_write_max,
-            limits.state_batches_per_request_max,
-        )
+        self._keys_max = limits.share_partitions_per_request_max
         self._admin_arguments_bytes_max = limits.admin_arguments_bytes_max
         self._metadata = metadata.MetadataAnswers(cluster)
-        self._api_versions = api_versions.ApiVersionsAnswers(APIS)
+        self._api_versions = api_versions.ApiVersionsAnswers(apis)
+        self._answers: dict[int, Answer] = {
+            api_keys.METADATA: self.answer_metadata,
+            api_keys.FIND_COORDINATOR: self.answer_find_coordinator,
+            api_keys.API_VERSIONS: self.answer_api_versions,
+            sasl_calls.SASL_HANDSHAKE: self.answer_sasl_handshake,
+            sasl_calls.SASL_AUTHENTICATE: self.answer_sasl_authenticate,
+            ADMIN: self.answer_admin,
+            **tenants,
+        }
 
     def __call__(self, request: Request, respond: Respond) -> Steps | None:
         """Answer a request; `respond` takes the body, once, maybe before this returns.
@@ -84,11 +91,7 @@ class ApiHandler:
         Raises:
             MalformedBody: the body does not follow its API; from a step, too.
         """
-        return _TABLE[request.api_key].answer(self, request, respond)
-
-    def answer_share_call(self, request: Request, respond: Respond) -> Steps | None:
-        """Answer one of the five share-state calls."""
-        return share_calls.answer(self._service, self._authorizer, self._bounds, request, respond)
+        return self._answers[request.api_key](request, respond)
 
     def answer_api_versions(self, request: Request, respond: Respond) -> Steps | None:
         """Answer ApiVersions, of any version."""
@@ -122,9 +125,9 @@ class ApiHandler:
         """Answer FindCoordinator."""
         version, frame, offset = request.api_version, request.frame, request.body_offset
         may_look_up = partial(self._authorizer.may_call, request, request.api_key)
-        denied = explain_denial(request.principal, request.api_key)
-        find = find_coordinator.Finder(version, self._cluster, self._service.partition_for, may_look_up, denied)
-        pieces = find.answer(frame, offset, self._bounds.share_partitions)
+        denied = self._authorizer.needs.explain_denial(request.principal, request.api_key)
+        find = find_coordinator.Finder(version, self._cluster, self._key_types, may_look_up, denied)
+        pieces = find.answer(frame, offset, self._keys_max)
         if len(frame) <= SMALL_FRAME_BYTES:
             respond(b"".join(pieces))
             return None
@@ -169,73 +172,37 @@ class ApiHandler:
         respond(b"".join(made))
 
 
-class _Row(NamedTuple):
-    """One call: what holds before its handler sees a request, and the handler."""
-
-    api: Api
-    answer: Callable[[ApiHandler, Request, Respond], Steps | None]
-
-
-def _share_call(api_key: int, name: str, work_per_byte: int = WORK_PER_BYTE) -> _Row:
-    api = Api(name, *share_state.VERSIONS[api_key], work_per_byte=work_per_byte, is_batched=True)
-    return _Row(api, ApiHandler.answer_share_call)
-
-
-#: API key to what is served under it. A new call is one row. A new rule that the listener keeps, such as on
-#: which listener a call is served, is a field of `Api`, checked in `Connection` where the versions are; who may make it is
-#: said by `daemon.access`.
-_TABLE: Final[dict[int, _Row]] = {
+#: The calls that every node serves. A new call is one row here or in a tenant's table. A new rule that the listener keeps, such as on
+#: which listener a call is served, is a field of `Api`, checked in `Connection` where the versions are; `daemon.access` says who may
+#: make it.
+APIS: Final[Mapping[int, Api]] = {
     # Kafka's own calls, by which clients find a node.
-    api_keys.METADATA: _Row(
-        Api("Metadata", 0, metadata.MAX_VERSION, metadata.FLEXIBLE_FROM),
-        ApiHandler.answer_metadata,
-    ),
-    api_keys.FIND_COORDINATOR: _Row(
-        Api("FindCoordinator", 0, find_coordinator.MAX_VERSION, find_coordinator.FLEXIBLE_FROM),
-        ApiHandler.answer_find_coordinator,
-    ),
-    api_keys.API_VERSIONS: _Row(
-        Api(
-            "ApiVersions",
-            0,
-            api_versions.MAX_VERSION,
-            api_versions.FLEXIBLE_FROM,
-            has_answer_tags=False,
-            takes_any_version=True,
-            is_before_login=True,
-        ),
-        ApiHandler.answer_api_versions,
+    api_keys.METADATA: Api("Metadata", 0, metadata.MAX_VERSION, metadata.FLEXIBLE_FROM),
+    api_keys.FIND_COORDINATOR: Api("FindCoordinator", 0, find_coordinator.MAX_VERSION, find_coordinator.FLEXIBLE_FROM),
+    api_keys.API_VERSIONS: Api(
+        "ApiVersions",
+        0,
+        api_versions.MAX_VERSION,
+        api_versions.FLEXIBLE_FROM,
+        has_answer_tags=False,
+        takes_any_version=True,
+        is_before_login=True,
     ),
     # By which clients log in.
-    sasl_calls.SASL_HANDSHAKE: _Row(
-        Api(
-            "SaslHandshake",
-            0,  # refused by the login, but librdkafka 2.11 and older log in only where it is
-            sasl_calls.HANDSHAKE_VERSION,
-            flexible_from=sasl_calls.NEVER_FLEXIBLE,
-            is_before_login=True,
-        ),
-        ApiHandler.answer_sasl_handshake,
+    sasl_calls.SASL_HANDSHAKE: Api(
+        "SaslHandshake",
+        0,  # refused by the login, but librdkafka 2.11 and older log in only where it is
+        sasl_calls.HANDSHAKE_VERSION,
+        flexible_from=sasl_calls.NEVER_FLEXIBLE,
+        is_before_login=True,
     ),
-    sasl_calls.SASL_AUTHENTICATE: _Row(
-        Api(
-            "SaslAuthenticate",
-            0,
-            sasl_calls.AUTHENTICATE_VERSION_MAX,
-            sasl_calls.AUTHENTICATE_FLEXIBLE_FROM,
-            is_before_login=True,
-        ),
-        ApiHandler.answer_sasl_authenticate,
+    sasl_calls.SASL_AUTHENTICATE: Api(
+        "SaslAuthenticate",
+        0,
+        sasl_calls.AUTHENTICATE_VERSION_MAX,
+        sasl_calls.AUTHENTICATE_FLEXIBLE_FROM,
+        is_before_login=True,
     ),
-    # The share-state calls.
-    share_state.INITIALIZE: _share_call(share_state.INITIALIZE, "InitializeShareGroupState"),
-    share_state.READ: _share_call(share_state.READ, "ReadShareGroupState"),
-    share_state.WRITE: _share_call(share_state.WRITE, "WriteShareGroupState", _WORK_PER_BYTE_OF_WRITES),
-    share_state.DELETE: _share_call(share_state.DELETE, "DeleteShareGroupState"),
-    share_state.SUMMARY: _share_call(share_state.SUMMARY, "ReadShareGroupStateSummary"),
     # Ours.
-    ADMIN: _Row(Api("HoldfastAdmin", ADMIN_VERSION, ADMIN_VERSION), ApiHandler.answer_admin),
+    ADMIN: Api("HoldfastAdmin", ADMIN_VERSION, ADMIN_VERSION),
 }
-
-#: API key to what the listener checks.
-APIS: Final[Mapping[int, Api]] = {key: row.api for key, row in _TABLE.items()}

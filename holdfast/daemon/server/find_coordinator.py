@@ -1,4 +1,4 @@
-"""FindCoordinator, versions 0 to 6: which node coordinates the share partition of each key.
+"""FindCoordinator, versions 0 to 6: which node coordinates each key.
 
 Keys are batched from version 4 on, and share keys exist from version 6 on. A problem of one key is an error of that key
 alone; the answers are in the order of the keys, duplicates included. All keys of a request are answered from the owners as
@@ -10,16 +10,14 @@ Source: KIP-699, KIP-932.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from struct import Struct
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol
 
 from holdfast.daemon.server.cluster_view import ClusterView, Node
 from holdfast.kafka.protocol.body import BodyReader
 from holdfast.kafka.protocol.error_codes import ErrorCode
 from holdfast.kafka.protocol.primitives import MalformedBody, encode_legacy_string, encode_string, encode_varint
-from holdfast.records.errors import InvalidKey
-from holdfast.records.share.keys import GROUP_ID_BYTES_MAX, SharePartitionKey, is_group_id_too_long, parse_key
 from holdfast.runtime.errors import NotAvailable
 
 MAX_VERSION: Final = 6
@@ -32,7 +30,6 @@ SHARE: Final = 2
 
 _KEY_TYPES_FROM: Final = 1
 _BATCHES_FROM: Final = 4
-_SHARE_KEYS_FROM: Final = 6
 
 _INT16: Final = Struct(">h")
 _INT32: Final = Struct(">i")
@@ -42,8 +39,31 @@ _NO_NODE: Final = Node(-1, "", -1)
 #: Keys that one step of a large request answers, and about so many bytes of them.
 _KEYS_PER_STEP: Final = 100
 _KEY_BYTES_PER_STEP: Final = 32_768
-#: A group id, a topic id with its padding, a partition, and what separates and ends them.
-_KEY_CHARS_MAX: Final = GROUP_ID_BYTES_MAX + 64
+
+
+class KeyRefused(Exception):
+    """A text that is no key of its type; the text of the exception says why, a clause without its full stop."""
+
+
+class KeyType(Protocol):
+    """Keys of one type, whose coordinators are the owners of log partitions."""
+
+    #: First version of FindCoordinator that has it.
+    first_version: int
+
+    def parse(self, text: str) -> tuple[str, Any]:
+        """Return the group that a key is about, and what `partition_for` takes.
+
+        Raises:
+            KeyRefused: it is no key.
+        """
+
+    def partition_for(self, key: Any) -> int:  # noqa: ANN401 - what `parse` gave
+        """Return the log partition of a key.
+
+        Raises:
+            NotAvailable: before start-up and after shutdown.
+        """
 
 
 class Answer(NamedTuple):
@@ -67,7 +87,7 @@ class Finder:
     Args:
         version: of the requests.
         cluster: the owner of each log partition.
-        partition_for: gives the log partition of a key, and raises NotAvailable before start-up and after shutdown.
+        key_types: keys that nodes coordinate, by the number of their type.
         may_look_up: says whether the client may know who coordinates a group.
         denied: what it is told if it may not.
     """
@@ -76,13 +96,13 @@ class Finder:
         self,
         version: int,
         cluster: ClusterView,
-        partition_for: Callable[[SharePartitionKey], int],
+        key_types: Mapping[int, KeyType],
         may_look_up: Callable[[str], bool],
         denied: str,
     ) -> None:
         self._version = version
         self._cluster = cluster
-        self._partition_for = partition_for
+        self._key_types = {number: each for number, each in key_types.items() if version >= each.first_version}
         self._may_look_up = may_look_up
         self._denied = denied
 
@@ -100,7 +120,7 @@ class Finder:
         key = reader.string("Key")
         key_type = reader.int8("KeyType") if version >= _KEY_TYPES_FROM else GROUP
         reader.lenient_end()
-        return iter((self._encode_one(self._refuse(key_type, key) or self.find(key)),))
+        return iter((self._encode_one(self._refuse(key_type, key) or self.find(key_type, key)),))
 
     def _answer_batch(self, reader: BodyReader, keys_max: int) -> Iterator[bytes]:
         key_type = reader.int8("KeyType")
@@ -117,7 +137,7 @@ class Finder:
         keys_left, step_ends_at = _KEYS_PER_STEP, reader.offset + _KEY_BYTES_PER_STEP
         for _ in range(count):
             key = reader.string("CoordinatorKeys")
-            answer = self._refuse(key_type, key) or self.find(key, owner_of)
+            answer = self._refuse(key_type, key) or self.find(key_type, key, owner_of)
             tail = tails.get(answer)
             if tail is None:
                 tail = tails[answer] = self._encode_tail(answer)
@@ -133,13 +153,13 @@ class Finder:
         yield b"".join(parts)
 
     def _refuse(self, key_type: int, key: str) -> Answer | None:
-        """Return the answer to a key of a type that is not coordinated here, None for share keys.
+        """Return the answer to a key of a type that is not coordinated here, else None.
 
         For a group, Kafka looks first whether the client may know of it.
         """
         if key_type == GROUP and not self._may_look_up(key):
             return Answer(_NO_NODE, ErrorCode.GROUP_AUTHORIZATION_FAILED, self._denied)
-        if key_type == SHARE and self._version >= _SHARE_KEYS_FROM:
+        if key_type in self._key_types:
             return None
         return _NOT_HERE if key_type in (GROUP, TRANSACTION, SHARE) else _unknown_type(key_type)
 
@@ -149,25 +169,22 @@ class Finder:
         count = 0 if state_topic is None else state_topic.partition_count
         return dict(enumerate(map(self._cluster.owner, range(count)))).get
 
-    def find(self, text: str, owner_of: Callable[[int], Node | None] | None = None) -> Answer:
-        """Return the node that coordinates the share partition of a key; an invalid key has an answer, too.
+    def find(self, key_type: int, text: str, owner_of: Callable[[int], Node | None] | None = None) -> Answer:
+        """Return the node that coordinates a key; an invalid key has an answer, too.
 
         Args:
+            key_type: one that is coordinated here.
             text: the key.
             owner_of: gives the owner of a log partition; without it, as of now.
         """
         try:
-            if len(text) > _KEY_CHARS_MAX:
-                raise InvalidKey("", f"the group id has more than {GROUP_ID_BYTES_MAX} bytes")
-            key = parse_key(text)
-            group_id = key.group_id
-            if is_group_id_too_long(group_id):
-                raise InvalidKey("", f"the group id has more than {GROUP_ID_BYTES_MAX} bytes")
+            keys = self._key_types[key_type]
+            group_id, key = keys.parse(text)
             if not self._may_look_up(group_id):
                 return Answer(_NO_NODE, ErrorCode.CLUSTER_AUTHORIZATION_FAILED, self._denied)
-            partition = self._partition_for(key)
-        except InvalidKey as error:
-            return Answer(_NO_NODE, ErrorCode.INVALID_REQUEST, f"The key is not valid: {error.reason}.")
+            partition = keys.partition_for(key)
+        except KeyRefused as error:
+            return Answer(_NO_NODE, ErrorCode.INVALID_REQUEST, f"The key is not valid: {error}.")
         except NotAvailable as error:
             return Answer(_NO_NODE, ErrorCode.COORDINATOR_NOT_AVAILABLE, str(error))
         owner = (owner_of or self._cluster.owner)(partition)

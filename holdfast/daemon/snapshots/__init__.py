@@ -1,1 +1,1 @@
-"""The snapshot store as a node uses it: followed, restored from, verified; and the Spark job that a node runs."""
+"""The Spark job that a node runs, and its metrics."""

@@ -22,7 +22,7 @@ from holdfast.kafka.librdkafka import create_topic, find_topic, who
 from holdfast.kafka.librdkafka_types import ConfigResource, NewTopic, ResourceType
 from holdfast.kafka.metadata import MetadataClient
 from holdfast.kafka.protocol.denials import acl_remedy
-from holdfast.records.share.keys import format_topic_id
+from holdfast.kafka.topic_ids import format_topic_id
 
 _log = structlog.get_logger(__name__)
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 
+from holdfast.kafka.topic_ids import format_topic_id
 from holdfast.records.native import twins
 from holdfast.records.share.batches import ACKNOWLEDGED, ARCHIVED, StateBatch
-from holdfast.records.share.keys import SharePartitionKey, format_topic_id
+from holdfast.records.share.keys import SharePartitionKey
 from holdfast.records.share.replay import ShareState
 
 #: Records of this delivery count and of higher ones are counted together.

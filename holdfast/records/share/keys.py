@@ -1,29 +1,24 @@
 """Share partition keys: their identity, their text form and the log partition they live in.
 
 The text form ("coordinator key") is `group:topic:partition`; the group id may itself contain colons, so it is read
-from the right. A topic id is 16 bytes inside and text only through this module (other libraries print another
-alphabet).
+from the right.
 
 Source: the key grammar and hash of Apache Kafka (4.3.1 and 4.4.0 agree), as recorded in the share_key and partition vectors.
 """
 
 from __future__ import annotations
 
-import re
 import sys
-from base64 import urlsafe_b64decode, urlsafe_b64encode
 from operator import mul
 from typing import Final, NamedTuple
 
+from holdfast.kafka.topic_ids import InvalidTopicId, format_topic_id, parse_topic_id
 from holdfast.records.errors import InvalidKey
 
-TOPIC_ID_SIZE = 16
 #: Bytes that a group id may take in UTF-8, as many as Kafka's record keys can carry; in any codec, so that a log can be moved to the other.
 GROUP_ID_BYTES_MAX: Final = 0x7FFF
 _UTF_8_BYTES_MAX: Final = 4
 
-# The last of 22 characters carries two bits; what its other four bits say is ignored, as Java does.
-_TOPIC_ID = re.compile(r"([A-Za-z0-9_-]{22})(?:==)?")
 _LAST_OF_BASIC_PLANE: Final = "\uffff"
 #: Digits of the largest numbers of 32 bits.
 _INT32_DIGITS: Final = 10
@@ -49,23 +44,6 @@ class SharePartitionKey(NamedTuple):
     partition: int
 
 
-def format_topic_id(topic_id: bytes) -> str:
-    """Return the 22 characters of unpadded base64url that stand for the 16 bytes of `topic_id`."""
-    return urlsafe_b64encode(topic_id)[:22].decode("ascii")
-
-
-def parse_topic_id(text: str) -> bytes:
-    """Return the 16 bytes of a topic id given as base64url, with or without its padding.
-
-    Raises:
-        InvalidKey: `text` is anything else.
-    """
-    match = _TOPIC_ID.fullmatch(text)
-    if match is None:
-        raise InvalidKey(text, "a topic id is 22 characters of base64url (A-Z a-z 0-9 - _)")
-    return urlsafe_b64decode(match[1] + "==")
-
-
 def format_key(key: SharePartitionKey) -> str:
     """Return the canonical coordinator key, `group:topic:partition`."""
     return f"{key.group_id}:{format_topic_id(key.topic_id)}:{key.partition}"
@@ -89,7 +67,10 @@ def parse_key(text: str) -> SharePartitionKey:
     number = _parse_int32(partition)
     if number is None:
         raise InvalidKey(text, "the partition is not a 32 bit number")
-    return SharePartitionKey(group_id, parse_topic_id(topic_id), number)
+    try:
+        return SharePartitionKey(group_id, parse_topic_id(topic_id), number)
+    except InvalidTopicId as error:
+        raise InvalidKey(topic_id, error.reason) from None
 
 
 def _parse_int32(text: str) -> int | None:

@@ -17,17 +17,19 @@ from holdfast.daemon.partitions.partitions import Partitions
 from holdfast.daemon.settings.components.group_metrics import GroupMetricSettings
 from holdfast.daemon.settings.models import Settings
 from holdfast.daemon.topics.cluster_queries import ClusterQueries
+from holdfast.kafka.topic_ids import format_topic_id
 from holdfast.kafka.topics.topic_ends import Ends, TooManyQueries, TopicEnds
 from holdfast.kafka.topics.topic_leaders import Place
 from holdfast.metrics.registry import Registry
 from holdfast.records.share.deliveries import sum_up_deliveries
-from holdfast.records.share.keys import SharePartitionKey, format_topic_id
+from holdfast.records.share.keys import SharePartitionKey
 from holdfast.runtime.partition.lifecycle import Partition
 from holdfast.share.decisions import ShareShard
 from holdfast.share.group_metrics.choice import Choice, PairChooser
 from holdfast.share.group_metrics.numbers import GroupNumbers, Pair, Standing, ends_of
 from holdfast.share.group_metrics.series import GroupSeries
 from holdfast.share.group_metrics.turns import in_turns
+from holdfast.share.shard_kind import serving
 
 #: Of each turn, so that none takes more than a millisecond.
 _KEYS_PER_TURN: Final = 500
@@ -113,7 +115,7 @@ class GroupMetrics:
 
     async def _keys_in_turns(self) -> AsyncIterator[tuple[Partition, ShareShard, Sequence[SharePartitionKey]]]:
         """Yield the share partitions of each log partition that serves, some in each turn."""
-        for partition, shard in list(self._partitions.active()):
+        for partition, shard in list(serving(self._partitions.active())):
             keys = shard.state.keys()
             async for start in in_turns(range(0, len(keys), _KEYS_PER_TURN), 1):
                 if partition.machine is not shard:

@@ -15,8 +15,8 @@ from holdfast.daemon.topics.metadata_cache import TopicUser
 from holdfast.kafka.connection_options import LiveProperties
 from holdfast.kafka.librdkafka import KafkaClients
 from holdfast.kafka.protocol.denials import acl_remedy
+from holdfast.kafka.topic_ids import format_topic_id
 from holdfast.metrics.registry import Registry
-from holdfast.records.share.keys import format_topic_id
 from holdfast.runtime.coordinator import CoordinatorRuntime
 from holdfast.runtime.kafka_log.log import KafkaLog, KafkaLogConfig
 from holdfast.runtime.metrics import RuntimeMetrics

@@ -9,10 +9,8 @@ import pytest
 from benchmarks.attacks.probes import SECRET_GROUP, armed, calls
 from holdfast.api import share_state
 from holdfast.api.admin import ADMIN
-from holdfast.daemon.access.needs import ADMIN_COMMANDS
 from holdfast.daemon.internal_errors import InternalErrors
 from holdfast.daemon.server.admin import Admin
-from holdfast.daemon.server.api_table import APIS, ApiHandler
 from holdfast.daemon.server.wire.connection import Connection
 from holdfast.daemon.server.wire.requests import Request, Violation
 from holdfast.daemon.settings.components.listener import LimitSettings
@@ -22,6 +20,7 @@ from holdfast.metrics.instruments import Counter
 from tests.world.identity.access import closed
 from tests.world.samples import TOPIC
 from tests.world.serving import FakeCluster, FakeService
+from tests.world.tenants import APIS, NEEDS, make_handler
 
 CALLS = list(calls(TOPIC, SECRET_GROUP))
 
@@ -29,7 +28,7 @@ CALLS = list(calls(TOPIC, SECRET_GROUP))
 def give(api_key: int, version: int, body: bytes) -> tuple[bytes | None, FakeService]:
     """Return what a node answers to a client without rights, None where it closes, and what its service was asked."""
     service = FakeService()
-    handler = ApiHandler(service, FakeCluster(), Admin({}, 1_000, InternalErrors(Counter())), closed())
+    handler = make_handler(service, FakeCluster(), Admin({}, NEEDS, 1_000, InternalErrors(Counter())), closed())
     connection = Connection(APIS, LimitSettings(), "10.0.0.1:5", 0.0)
     has_tags = version >= APIS[api_key].flexible_from
     connection.receive(frames.encode_request(api_key, version, 7, b"prober", body, has_tags))
@@ -51,7 +50,7 @@ def test_every_call_in_every_version_is_among_them() -> None:
     assert {(api_key, version) for api_key, version, _ in CALLS} == {
         (api_key, version) for api_key, api in APIS.items() for version in range(api.min_version, api.max_version + 1)
     }
-    assert sum(api_key == ADMIN for api_key, _, _ in CALLS) == len(ADMIN_COMMANDS)
+    assert sum(api_key == ADMIN for api_key, _, _ in CALLS) == len(NEEDS.commands)
 
 
 @pytest.mark.parametrize(("api_key", "version", "body"), CALLS)

@@ -37,8 +37,9 @@ from holdfast.client import (
 from holdfast.daemon.server.admin import AdminError
 from holdfast.daemon.server.cluster_view import Node
 from holdfast.kafka.protocol.error_codes import ErrorCode
+from holdfast.kafka.topic_ids import format_topic_id
 from holdfast.records.share.batches import StateBatch
-from holdfast.records.share.keys import SharePartitionKey, format_topic_id, log_partition
+from holdfast.records.share.keys import SharePartitionKey, log_partition
 from tests.pure.client.client_world import OTHER_TOPIC_ID, world
 from tests.waiting import wait_until
 from tests.world.samples import TOPIC

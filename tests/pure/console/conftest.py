@@ -14,7 +14,7 @@ from structlog.testing import capture_logs
 from holdfast.cli import main
 from holdfast.daemon.server.admin import AdminCommand, AdminError
 from holdfast.daemon.server.wire.connections import Connections
-from holdfast.records.share.keys import format_topic_id
+from holdfast.kafka.topic_ids import format_topic_id
 from tests.children import children_without_hypothesis
 from tests.waiting import PATIENCE_S
 from tests.world.serving import FakeService, Served, serve

@@ -14,13 +14,14 @@ import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
 from holdfast.compaction.history import coverage, schema
 from holdfast.console.sources.history_states import LogChange
+from holdfast.kafka.topic_ids import format_topic_id, parse_topic_id
 from holdfast.records.errors import ForeignHeader
 from holdfast.records.log.checkpoint import CHECKPOINT_KEY, decode_checkpoint
 from holdfast.records.log.fencing import START, step
 from holdfast.records.log.header import decode_header, encode_header
 from holdfast.records.share.batches import AVAILABLE, StateBatch
 from holdfast.records.share.codecs.codec import Codec, Kind, decode_key, decode_value, peek_kind
-from holdfast.records.share.keys import SharePartitionKey, format_topic_id, parse_topic_id
+from holdfast.records.share.keys import SharePartitionKey
 from holdfast.records.share.snapshot_store.folding import RawRecord
 from holdfast.records.share.values import Snapshot, Value
 from tests.pure.records.logs import KEYS, LogWriter

@@ -9,9 +9,7 @@ from holdfast.compaction.config import CompactionConfig
 from holdfast.daemon.components import (
     config_log_config,
     partition_config,
-    shard_config,
     snapshot_log_config,
-    state_bounds,
     state_log_config,
 )
 from holdfast.daemon.settings.by_name import configure, field_names
@@ -26,6 +24,7 @@ from holdfast.runtime.kafka_log.sending.accumulator import AccumulatorConfig
 from holdfast.runtime.kafka_log.sending.pace import PaceConfig
 from holdfast.runtime.kafka_log.sending.sender import SenderConfig
 from holdfast.runtime.settings import LogIdentity, PartitionConfig
+from holdfast.share.components import shard_config, state_bounds
 from holdfast.share.config import ShardConfig
 from holdfast.share.state_bounds import StateBounds, StateTotals
 

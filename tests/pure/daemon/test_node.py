@@ -26,8 +26,10 @@ from holdfast.daemon.topics.state_topic import StateTopic
 from holdfast.daemon.worker_place import ALONE, WorkerPlace
 from holdfast.kafka.metadata import Topic, TopicAnswers
 from holdfast.kafka.protocol.error_codes import ErrorCode
-from holdfast.records.share.keys import SharePartitionKey, format_topic_id
+from holdfast.kafka.topic_ids import format_topic_id
+from holdfast.records.share.keys import SharePartitionKey
 from holdfast.runtime.kafka_log import shell
+from holdfast.tenants import TABLES
 from tests.pure.daemon.config_topic.test_node_settings import Topic as ConfigTopic
 from tests.simulated.memory_log import MemoryTopic
 from tests.waiting import PATIENCE_MS, PATIENCE_S, in_patience, wait_until
@@ -166,7 +168,7 @@ async def listening(
     def load(cluster: Mapping[str, str]) -> Loaded:
         return load_settings(flags=FLAGS | flags, cluster=cluster)
 
-    node = Node(load({}).settings, None if config is None else load, place)
+    node = Node(load({}).settings, TABLES, None if config is None else load, place)
     ended = asyncio.create_task(node.run())
     try:
         await wait_until(lambda: node.port or ended.done(), "the node listens")

@@ -13,8 +13,8 @@ import pytest
 
 from holdfast.cli import main
 from holdfast.compaction.history import schema
-from holdfast.daemon.access.needs import COMMAND_ARGUMENTS
 from holdfast.daemon.settings.file_env_flags import KNOWN, MEANINGLESS, RESERVED_VARIABLES
+from holdfast.tenants import TABLES
 from tests.pure.docs.metrics import full_registry
 from tests.pure.docs.pages import (
     DIRECTORIES,
@@ -139,7 +139,7 @@ def test_settings_exist(page: Path) -> None:
         for name in re.findall(r'"([a-z_]+)"', schema.read_text())
     }
     known = KNOWN.keys() | MEANINGLESS.keys() | OTHER_NAMES | columns | schema.COLUMNS.keys() | set(DIRECTORIES)
-    known |= EVENTS | METRICS | {name for takes in COMMAND_ARGUMENTS.values() for name in takes}
+    known |= EVENTS | METRICS | {name for command in TABLES.needs.commands.values() for name in command.arguments}
     for span in code_spans(text):
         name = span.partition(" = ")[0].partition("=")[0]
         if (

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import re
-from types import SimpleNamespace
-from typing import Any, cast
 
-from holdfast.daemon.admin.commands import LogCommands, NodeCommands
-from holdfast.daemon.server.api_table import APIS
 from holdfast.kafka.protocol.error_codes import NOT_COORDINATED, ErrorCode
 from tests.pure.docs.pages import ROOT, table
+from tests.world.tenants import APIS, NEEDS
 
 PAGE = (ROOT / "docs" / "protocol.md").read_text()
 
@@ -38,7 +35,8 @@ SHARE_STATE_ANSWERS = NOT_COORDINATED | {
 def test_the_error_codes_are_those_of_the_code() -> None:
     described = {(name, int(code)) for code, name, *_ in table(PAGE, "error codes")}
     assert described == {(ErrorCode(code).name, code) for code in SHARE_STATE_ANSWERS}
-    named = {name for path in ROOT.glob("holdfast/daemon/**/*.py") for name in CODE.findall(path.read_text())}
+    sources = [path for room in ("daemon", "share") for path in ROOT.glob(f"holdfast/{room}/**/*.py")]
+    named = {name for path in sources for name in CODE.findall(path.read_text())}
     of_look_ups = {ErrorCode.GROUP_AUTHORIZATION_FAILED}
     of_logins = {
         ErrorCode.ILLEGAL_SASL_STATE,
@@ -56,6 +54,4 @@ def test_the_error_codes_are_those_of_the_code() -> None:
 
 
 def test_the_admin_commands_are_those_of_the_node() -> None:
-    nothing = cast("Any", SimpleNamespace())
-    commands = {**NodeCommands(*[nothing] * 4).table(), **LogCommands(*[nothing] * 4).table()}
-    assert {command.strip("`") for command, *_ in table(PAGE, "admin commands")} == set(commands)
+    assert {command.strip("`") for command, *_ in table(PAGE, "admin commands")} == NEEDS.commands.keys()

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast.daemon.log_metrics import LogMetrics
 from holdfast.metrics.instruments import BUCKETS_MS, Counter, Gauge, Histogram
 from holdfast.metrics.registry import Registry, exported_name
 from holdfast.runtime.metrics import RuntimeMetrics
@@ -120,7 +121,8 @@ def test_reading_changes_nothing_and_fits_json(registry: Registry) -> None:
     share = ShareMetrics(registry)
     share.write_recorded(3)
     share.write_latency(1.5)
-    share.watch_partition("state", 4, lambda: 120, lambda: 7, lambda: (30, 90))
+    share.watch_partition("state", 4, lambda: 7)
+    LogMetrics(registry).watch_partition("state", 4, lambda: 120, lambda: (30, 90))
     found = json.loads(json.dumps(dict(registry.numbers())))
     assert found == dict(registry.numbers())
     assert found["holdfast_writes_total"] == 3
@@ -128,6 +130,7 @@ def test_reading_changes_nothing_and_fits_json(registry: Registry) -> None:
     assert found["holdfast_write_latency_seconds_sum"] == 0.0015
     assert found["holdfast_write_latency_seconds_p50"] == 0.00175, "the middle of 1 to 2.5 ms"
     assert found["holdfast_last_pruned_offset{partition=4,topic=state}"] == 120
+    assert found["holdfast_share_partitions{partition=4,topic=state}"] == 7
 
 
 def test_more_labels_stand_among_the_others(registry: Registry) -> None:

@@ -8,8 +8,9 @@ import pytest
 from structlog.testing import capture_logs
 
 from holdfast.daemon.admin.commands import LogCommands
+from holdfast.share.shard_kind import serving
 from tests.simulated.memory_log import MemoryTopic
-from tests.world.maintenance import ALL, GRACE_MS, A, B, C, World, filled
+from tests.world.maintenance import ALL, GRACE_MS, A, B, C, World, filled, make_share_commands
 from tests.world.node import CLUSTER
 
 
@@ -87,7 +88,8 @@ async def test_in_a_log_that_an_admin_accepted_a_topic_must_be_seen_before_its_a
 
 async def test_too_large_a_share_stops_with_an_alarm_that_an_admin_ends() -> None:
     world = await filled({A: 3, B: 2})
-    commands = LogCommands(None, world.partitions, world.maintenance, world.allotment).table()  # type: ignore[arg-type]
+    decisions = make_share_commands(world, world.deleted_state).decisions()
+    commands = LogCommands(None, world.partitions, world.maintenance, world.allotment, decisions).table()  # type: ignore[arg-type]
     world.existing = frozenset([B])
     with capture_logs() as lines:
         for after_ms in (0, GRACE_MS, GRACE_MS, GRACE_MS):
@@ -145,7 +147,7 @@ async def test_a_refresh_on_demand_counts_no_keys() -> None:
     def count() -> dict[bytes, int]:
         raise AssertionError("keys were counted")
 
-    for _, machine in world.partitions.active():
+    for _, machine in serving(world.partitions.active()):
         machine.state.topic_sizes = count  # type: ignore[method-assign]
     world.refresh(GRACE_MS, is_full=False, asked=[A, C])
     assert world.topics() == {A, B}

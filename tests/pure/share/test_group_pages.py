@@ -13,10 +13,11 @@ from holdfast.console.show.group_lag import GroupFilter, list_with_lag
 from holdfast.daemon.http.queries import PREFIX
 from holdfast.daemon.server.admin import AdminError
 from holdfast.kafka.protocol.error_codes import ErrorCode
+from holdfast.kafka.topic_ids import format_topic_id, parse_topic_id
 from holdfast.records.share.batches import ACKNOWLEDGED, AVAILABLE, StateBatch
 from holdfast.records.share.deliveries import describe_state
 from holdfast.records.share.group_lag import LagTotals, Row, TopicEnd
-from holdfast.records.share.keys import SharePartitionKey, format_topic_id, parse_topic_id
+from holdfast.records.share.keys import SharePartitionKey
 from holdfast.records.share.replay import ShareState
 from holdfast.share import group_pages as groups
 from tests.pure.daemon.http.test_app import Node, TokenOnly, serving

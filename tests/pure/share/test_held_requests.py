@@ -18,6 +18,7 @@ from tests.waiting import wait_until
 from tests.world.identity.access import OPEN
 from tests.world.samples import OTHER_TOPIC, TOPIC
 from tests.world.serving import CountingTransport, FakeCluster, open_connection, serve, write_frame
+from tests.world.tenants import NEEDS, make_handler
 
 STEP_MS = 1
 
@@ -66,7 +67,7 @@ class World:
 
     def handler(self) -> ApiHandler:
         gate = TopicGate(self, self, write_timeout_ms=5_000, clock_ms=lambda: self.now_ms)
-        return ApiHandler(gate, FakeCluster(), Admin({}, 60_000, InternalErrors(Counter())), OPEN)
+        return make_handler(gate, FakeCluster(), Admin({}, NEEDS, 60_000, InternalErrors(Counter())), OPEN)
 
 
 @pytest.fixture

@@ -11,8 +11,9 @@ from holdfast.api.results import StateRequest, StateResponse
 from holdfast.api.share_state import DELETE, INITIALIZE, READ, WRITE
 from holdfast.daemon.server.admin import AdminError
 from holdfast.kafka.protocol.error_codes import ErrorCode
+from holdfast.kafka.topic_ids import format_topic_id
 from holdfast.records.share.batches import ACKNOWLEDGED, AVAILABLE, StateBatch
-from holdfast.records.share.keys import SharePartitionKey, format_topic_id
+from holdfast.records.share.keys import SharePartitionKey
 from holdfast.records.share.replay import ShareState
 from holdfast.share.previews import preview
 from tests.world.samples import TOPIC

@@ -9,6 +9,7 @@ from holdfast.daemon.partitions.partitions import LOOK_INTERVAL_MS
 from holdfast.kafka.protocol.error_codes import ErrorCode
 from holdfast.records.share.codecs.codec import Codec
 from holdfast.records.share.keys import SharePartitionKey
+from holdfast.share import shard_kind
 from holdfast.share.decisions import ShareShard
 from tests.configs import shard_config
 from tests.simulated.memory_log import MemoryTopic
@@ -92,7 +93,7 @@ async def test_state_that_would_grow_beyond_its_bytes_is_refused_and_may_shrink(
     assert codes[0] == 0
     assert codes[-1] == ErrorCode.UNKNOWN_SERVER_ERROR
     assert sorted(codes, reverse=True) == codes, "once there is no room, there is none"
-    state_bytes = world.partitions.totals.state_bytes
+    state_bytes = world.kind.totals.state_bytes
     assert 900_000 < state_bytes <= 1024 * 1024
     same = (batch(0, 0, 2, 1),)
     again = world.call(
@@ -118,10 +119,10 @@ async def test_what_the_log_holds_is_loaded_and_served_whatever_the_bounds_are()
 
 async def test_the_totals_follow_initializes_writes_deletes_reloads_and_lost_partitions() -> None:
     world = await serving(2)
-    totals = world.partitions.totals
+    totals = world.kind.totals
 
     def check() -> None:
-        machines = [machine for _, machine in world.partitions.active()]
+        machines = [machine for _, machine in shard_kind.serving(world.partitions.active())]
         assert totals.share_partitions == sum(machine.state.share_partition_count() for machine in machines)
         assert totals.state_bytes == sum(machine.state.live_bytes for machine in machines)
         groups = [each.group_id for machine in machines for each in machine.state.timeline.current]
@@ -149,10 +150,10 @@ async def test_the_totals_follow_initializes_writes_deletes_reloads_and_lost_par
 async def test_an_append_that_the_log_refuses_counts_for_nothing() -> None:
     world = await serving(1)
     initialize(world, key(0))
-    before = world.partitions.totals.state_bytes
+    before = world.kind.totals.state_bytes
     world.topic.message_bytes_max = 10
     assert world.call(0, lambda shard, now_ms: shard.decide_initialize(key(1), -1, 0, now_ms))
-    assert (world.partitions.totals.share_partitions, world.partitions.totals.state_bytes) == (1, before)
+    assert (world.kind.totals.share_partitions, world.kind.totals.state_bytes) == (1, before)
 
 
 async def test_a_bound_that_comes_close_is_one_line_before_anybody_is_refused() -> None:

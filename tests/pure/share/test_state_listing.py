@@ -11,13 +11,15 @@ from holdfast.api.admin import AdminRequest, decode_admin_response
 from holdfast.daemon.internal_errors import InternalErrors
 from holdfast.daemon.server.admin import Admin, AdminError
 from holdfast.kafka.protocol.error_codes import ErrorCode
+from holdfast.kafka.topic_ids import format_topic_id
 from holdfast.metrics.instruments import Counter
-from holdfast.records.share.keys import SharePartitionKey, format_topic_id
+from holdfast.records.share.keys import SharePartitionKey
 from holdfast.share.state_listing import StateListing
 from tests.simulated.memory_log import MemoryTopic
 from tests.world.node import PartitionsWorld
 from tests.world.process import Call
 from tests.world.samples import OTHER_TOPIC, TOPIC, Image, batch
+from tests.world.tenants import NEEDS
 
 KEYS = sorted(
     SharePartitionKey(group, topic_id, partition)
@@ -201,7 +203,7 @@ def test_the_steps_of_a_command_end_with_its_answer_or_its_refusal() -> None:
         raise AdminError("No more.")
 
     answers: list[bytes] = []
-    admin = Admin({"count": count, "refuse": refuse}, 60_000, InternalErrors(Counter()))
+    admin = Admin({"count": count, "refuse": refuse}, NEEDS, 60_000, InternalErrors(Counter()))
     steps = admin.handle(AdminRequest("count", {"steps": 3}), answers.append)
     assert steps is not None
     assert (list(steps), decode_admin_response(answers[0]).result) == ([True] * 3, 3)

@@ -18,9 +18,10 @@ from holdfast.daemon.server.other_nodes import NodeSilent
 from holdfast.daemon.settings.file_env_flags import load_settings
 from holdfast.daemon.settings.models import Settings
 from holdfast.daemon.worker_place import WorkerPlace
+from holdfast.kafka.topic_ids import format_topic_id
 from holdfast.metrics.exposition import expose
 from holdfast.metrics.registry import Registry
-from holdfast.records.share.keys import format_topic_id
+from holdfast.tenants import TABLES
 from holdfast.workers.host_port import HostView, host_port
 from holdfast.workers.plan import Worker
 from tests.waiting import PATIENCE_MS
@@ -45,7 +46,7 @@ class Host:
         self.why: dict[str, str] = {}
         self.pages: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {}
         self.asked: list[tuple[str, str, dict[str, object]]] = []
-        self.view = HostView(settings(), WORKERS, self.query)
+        self.view = HostView(settings(), TABLES, WORKERS, self.query)
 
     async def query(self, address: str, command: str, timeout_ms: int, **arguments: object) -> Any:
         self.asked.append((address, command, arguments))
@@ -63,7 +64,8 @@ class Host:
         return {"of": address}
 
     async def ask(self, *paths: str) -> list[Answer]:
-        server = await open_http_port(self.view, settings(), FileWatch(self.view.registry, self.view.internal_errors))
+        files = FileWatch(self.view.registry, self.view.internal_errors)
+        server = await open_http_port(self.view, settings(), files, TABLES.queries)
         assert server is not None
         try:
             return [await get(server.port, path) for path in paths]
@@ -201,7 +203,7 @@ async def test_a_log_partition_that_loads_is_left_out_with_the_word_of_its_worke
 
 
 async def test_a_host_without_the_port_has_none() -> None:
-    async with host_port(settings(http__listen=""), WORKERS):
+    async with host_port(settings(http__listen=""), TABLES, WORKERS):
         assert [task for task in asyncio.all_tasks() if task.get_name() == "holdfast-workers-look"] == []
 
 
@@ -212,7 +214,7 @@ async def test_a_worker_takes_what_it_is_asked() -> None:
     worker = HostMetrics(settings(), registry, WorkerPlace(others={11: "127.0.0.1:2"}))
     commands = {"metrics": worker.read, "status": lambda _: {"is_ready": True, "why_not_ready": None}}
     async with serve(commands=commands) as served:
-        view = HostView(settings(), [Worker(10, served.address, {})])
+        view = HostView(settings(), TABLES, [Worker(10, served.address, {})])
         await view.look()
         assert view.why_not_ready() == ""
         lines = b"".join((await view.expose("")).pieces).decode().splitlines()
@@ -223,7 +225,7 @@ async def test_a_worker_takes_what_it_is_asked() -> None:
 
 async def test_workers_that_are_gone_are_no_problem_of_the_port() -> None:
     """Real connections, to ports at which nobody listens."""
-    view = HostView(settings(), WORKERS)
+    view = HostView(settings(), TABLES, WORKERS)
     await view.look()
     assert view.why_not_ready() == "worker 10: it does not answer at 127.0.0.1:1 (and 1 more)"
     assert b"holdfast_workers_silent 2.0" in b"".join((await view.expose("")).pieces)

@@ -21,8 +21,8 @@ from holdfast.cli import main
 from holdfast.client import connect
 from holdfast.console.outcomes import Exit
 from holdfast.daemon.topics.state_topic import FIXED_CONFIG
+from holdfast.kafka.topic_ids import format_topic_id
 from holdfast.records.share.batches import ACKNOWLEDGED, StateBatch
-from holdfast.records.share.keys import format_topic_id
 from tests.real.nodes import node_processes, topic_id_of
 from tests.real.shared_kafka import NewTopicFactory
 from tests.waiting import PATIENCE_S, Lines

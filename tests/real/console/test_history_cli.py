@@ -16,7 +16,8 @@ from confluent_kafka.admin import AdminClient
 from holdfast.cli import main
 from holdfast.console.outcomes import Exit
 from holdfast.console.sources.kafka_reader import KafkaReader
-from holdfast.records.share.keys import SharePartitionKey, format_key, format_topic_id
+from holdfast.kafka.topic_ids import format_topic_id
+from holdfast.records.share.keys import SharePartitionKey, format_key
 from tests.pure.console.history_writer import Stamped, rows_of, write_batch
 from tests.pure.records.logs import LogWriter, write_log
 from tests.real.job.folded_log import write_records

@@ -11,7 +11,8 @@ from confluent_kafka.admin import AdminClient
 
 from holdfast.cli import main
 from holdfast.console.outcomes import Exit
-from holdfast.records.share.keys import format_key, format_topic_id
+from holdfast.kafka.topic_ids import format_topic_id
+from holdfast.records.share.keys import format_key
 from holdfast.records.share.snapshot_store.entries import (
     DELETED,
     EntryKey,

@@ -14,12 +14,13 @@ import pytest
 from confluent_kafka import Producer
 
 from holdfast.client import connect
+from holdfast.kafka.topic_ids import format_topic_id
 from holdfast.records.log.header import HEADER_NAME, encode_header
 from holdfast.records.log.single_object import MARKER
 from holdfast.records.share.batches import ACKNOWLEDGED, AVAILABLE, StateBatch
 from holdfast.records.share.codecs import avro
 from holdfast.records.share.codecs.codec import decode_value
-from holdfast.records.share.keys import SharePartitionKey, format_topic_id
+from holdfast.records.share.keys import SharePartitionKey
 from holdfast.records.share.snapshot_store.entries import EntryKey, decode_key, encode_entry_key
 from holdfast.records.share.snapshot_store.folding import NEW, RawRecord, fold
 from tests.pure.console.history_writer import Stamped, gap_row, rows_of, write_batch

@@ -26,7 +26,7 @@ from holdfast.compaction.report import BatchReport
 from holdfast.compaction.sink import Sink
 from holdfast.compaction.spark.files import Directory
 from holdfast.compaction.topics import Topics
-from holdfast.records.share.keys import format_topic_id
+from holdfast.kafka.topic_ids import format_topic_id
 from tests.pure.records.share.snapshot_store.test_folding import load
 from tests.real.job.folded_logs import FoldedLogs
 from tests.real.job.job_process import JobProcess, job_process

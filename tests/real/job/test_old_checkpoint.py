@@ -18,7 +18,7 @@ pytest.importorskip("pyspark")
 
 from holdfast.compaction.topics import Topics
 from holdfast.kafka.librdkafka import DescribedTopic
-from holdfast.records.share.keys import parse_topic_id
+from holdfast.kafka.topic_ids import parse_topic_id
 from tests.pure.records.logs import LogWriter
 from tests.real.job.folded_logs import FoldedLogs
 from tests.real.job.test_compaction import assert_as_loaded

@@ -20,8 +20,8 @@ from typing import Final, Self
 from kio.schema.errors import ErrorCode
 
 from holdfast.client import ClientError, ShareStateError, connect
+from holdfast.kafka.topic_ids import parse_topic_id
 from holdfast.records.share.batches import ACKNOWLEDGED, StateBatch
-from holdfast.records.share.keys import parse_topic_id
 from tests.real.nodes import ONE_TRY
 from tests.world.samples import EPOCH_MAX
 

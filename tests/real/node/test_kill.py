@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from holdfast.client import connect
+from holdfast.kafka.topic_ids import format_topic_id
 from holdfast.records.share.batches import StateBatch
-from holdfast.records.share.keys import format_topic_id
 from tests.real.node.journal_writer import GROUP, Journal, batch_of
 from tests.real.nodes import ONE_TRY, NodeProcess, node_processes, topic_id_of
 from tests.real.shared_kafka import NewTopicFactory

@@ -28,6 +28,7 @@ from holdfast.kafka.group_offsets import GroupOffsets, GroupRefused
 from holdfast.kafka.librdkafka import KafkaClients
 from holdfast.kafka.metadata import MetadataClient
 from holdfast.records.share.batches import ACKNOWLEDGED, StateBatch
+from holdfast.share.snapshots.store import Snapshots
 from tests.kafka_acls import NEEDS, Resource, Role, acls_of
 from tests.real.nodes import ONE_TRY, topic_id_of
 from tests.real.running_node import RunningNode, make_settings, running
@@ -189,7 +190,7 @@ async def test_a_node_needs_each_of_its_acls_and_no_other(secured: SecuredKafka,
             assert log_start > 0, "the log was pruned"
         with trial.without("Write", Resource.SNAPSHOT_TOPIC) as remedy:
             removing = node.parts.partitions._snapshots
-            assert removing is not None
+            assert isinstance(removing, Snapshots)
 
             def is_refused() -> bool:
                 removing.tick()

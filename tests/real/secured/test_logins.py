@@ -23,6 +23,7 @@ from holdfast.kafka.brokers.broker_connection import BrokerConnection
 from holdfast.kafka.connection_options import ConnectionOptions, connection_options
 from holdfast.kafka.errors import ConnectionFailed
 from holdfast.records.share.batches import ACKNOWLEDGED, StateBatch
+from holdfast.tenants import TABLES
 from tests.kafka_acls import NEEDS, Role, acls_of
 from tests.real.job.quick_spark import QUICK
 from tests.real.nodes import ONE_TRY, topic_id_of
@@ -146,7 +147,8 @@ async def test_a_way_in_that_is_closed_ends_the_start_with_one_clear_line(
     ]
 
     async def outcome(properties: Properties) -> NodeExit:
-        return await Node(settings_of(properties, "nothing", request_timeout_ms=5_000, metadata_timeout_ms=5_000)).run()
+        settings = settings_of(properties, "nothing", request_timeout_ms=5_000, metadata_timeout_ms=5_000)
+        return await Node(settings, TABLES).run()
 
     with capture_logs() as lines:
         exit_codes = await asyncio.gather(*(outcome(properties) for properties, _ in wrong))

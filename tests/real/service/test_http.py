@@ -9,7 +9,7 @@ from time import perf_counter
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from holdfast.daemon.http.openapi import PAGES
+from holdfast.daemon.http.openapi import FIXED_PATHS
 from holdfast.daemon.http.queries import PREFIX
 from holdfast.records.share.batches import ACKNOWLEDGED, AVAILABLE, StateBatch
 from tests.real.group_numbers import assert_http_has_the_numbers_of_the_cli
@@ -34,7 +34,7 @@ async def test_a_node_shows_over_http_what_its_commands_show(
         port = node.node.http_port
         assert port is not None
         await node.client.initialize(GROUP, topic_id, 0, state_epoch=1, start_offset=3)
-        for page in PAGES:
+        for page in FIXED_PATHS:
             assert (await get(port, page.path)).status == 200, page.path
         ready = (await get(port, "/ready")).json()
         assert (ready["is_ready"], [row["state"] for row in ready["log_partitions"]]) == (True, ["serving"] * 2)

@@ -16,11 +16,11 @@ from holdfast.runtime.partition.lifecycle import Partition
 from holdfast.runtime.partition.states import State
 from holdfast.runtime.state_machine import Operation
 from holdfast.share.deleted_state import DeletedState, TopicCleanUp
+from holdfast.share.shard_kind import serving
 from holdfast.share.topic_gate import TopicGate
 from tests.simulated.checks.invariants import Invariant, violate
 
 if TYPE_CHECKING:
-    from tests.simulated.parts.machine import WatchedShard
     from tests.simulated.parts.node import Node
     from tests.simulated.parts.world import World
 
@@ -116,11 +116,9 @@ class NodeTopics:
         self._node.image = image
         self._node.runtime.new_metadata_image(image)
 
-    def active(self) -> Iterator[tuple[Partition, WatchedShard]]:
-        """Return what is served."""
-        for index, partition in self._node.runtime.partitions.items():
-            if partition.state is State.ACTIVE:
-                yield partition, self._node.shards[index]
+    def active(self) -> Iterator[Partition]:
+        """Yield the partitions that serve."""
+        return (each for each in self._node.runtime.partitions.values() if each.state is State.ACTIVE)
 
     def write(self, index: int, operation: Operation) -> None:
         """Take a clean-up, if it may be."""
@@ -161,7 +159,7 @@ class NodeTopics:
                 self._missing_since_ms.pop(topic_id, None)
         self._may_go &= before
         self._counts = dict.fromkeys(TOPIC_IDS, 0)
-        for _, shard in self.active():
+        for _, shard in serving(self.active()):
             for topic_id, count in shard.state.topic_sizes().items():
                 self._counts[topic_id] += count
         self._gone = {
@@ -179,7 +177,7 @@ class NodeTopics:
     def left_behind(self) -> list[bytes]:
         """Return deleted topics that still have state here, but for logs that an admin accepted: those topics must be seen first."""
         deleted = self._node.world.topics.deleted
-        shards = [shard for _, shard in self.active() if not shard.load.is_accepted]
+        shards = [shard for _, shard in serving(self.active()) if not shard.load.is_accepted]
         return [topic_id for shard in shards for topic_id in shard.state.topic_sizes() if topic_id in deleted]
 
     # ---- what the gate asks ----------------------------------------------------------------------------------------

@@ -16,11 +16,12 @@ from holdfast.daemon.settings.file_env_flags import load_settings
 from holdfast.daemon.settings.models import Settings
 from holdfast.daemon.topics.state_topic import StateTopic
 from holdfast.kafka.connection_options import ConnectionOptions
+from holdfast.kafka.topic_ids import format_topic_id
 from holdfast.metrics.instruments import Counter
 from holdfast.records.log.checkpoint import Checkpoint
-from holdfast.records.share.keys import format_topic_id
 from holdfast.runtime.partition.lifecycle import Partition
 from holdfast.runtime.partition.states import State
+from holdfast.share.shard_kind import ShareShards
 from tests.simulated.checks.invariants import Invariant, violate
 from tests.simulated.group.network import Pause
 from tests.simulated.parts.node import Node
@@ -72,6 +73,7 @@ class GroupNode(Node):
             LogPlace(topic, identity.cluster_id, ConnectionOptions(bootstrap=(("127.0.0.1", 1),)), address),
             self.readers.readers,
             self,
+            ShareShards(self.settings, topic, world.share_metrics),
             *world.metrics,
             image=self.image,
             make_shell=self._make_shell,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from random import Random
 
+from holdfast.daemon.log_metrics import LogMetrics
 from holdfast.daemon.membership.division.assignment import Assignment, AssignmentError, decode_assignment
 from holdfast.daemon.membership.division.metadata import MemberMetadata, decode_metadata
 from holdfast.membership import MembershipSettings
@@ -60,7 +61,8 @@ class GroupWorld(World):
         self.static_share = choose((0.0, 0.0, 0.5, 1.0))
         registry = Registry()
         #: Of all processes together.
-        self.metrics = (ShareMetrics(registry), RuntimeMetrics(registry))
+        self.share_metrics = ShareMetrics(registry)
+        self.metrics = (LogMetrics(registry), RuntimeMetrics(registry))
         self._protocols: dict[str, str] = {}
         self._instances: dict[str, str | None] = {}
 

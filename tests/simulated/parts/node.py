@@ -43,6 +43,7 @@ from tests.simulated.parts.stand_ins import (
     WatchedRestorePoints,
     WatchedSnapshotTopic,
 )
+from tests.world.tenants import SHARDS
 
 if TYPE_CHECKING:
     from tests.simulated.parts.world import World
@@ -245,7 +246,7 @@ class Node:
     def _prune(self, index: int, partition: Partition) -> None:
         pruner = self.pruners.get(index)
         if pruner is None:
-            pruner = self.pruners[index] = EagerPruner(partition, self, PRUNING, self.readers.readers)
+            pruner = self.pruners[index] = EagerPruner(partition, self, PRUNING, self.readers.readers, SHARDS)
         pruner.tick(self.world.clock_ms())
         if pruner.phase is not Phase.IDLE:
             self.world.count(f"pruning {pruner.phase.value}")

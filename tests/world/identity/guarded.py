@@ -16,7 +16,6 @@ from holdfast.daemon.file_watch import FileWatch
 from holdfast.daemon.internal_errors import InternalErrors
 from holdfast.daemon.login.credentials import SECRET_BYTES, KeptUsers, derive
 from holdfast.daemon.login.users_file import write_kept
-from holdfast.daemon.server.api_table import APIS
 from holdfast.daemon.server.security import NodeSecurity
 from holdfast.daemon.server.wire.requests import Body, Request
 from holdfast.daemon.settings.components.listener import LimitSettings, SecuritySettings
@@ -29,6 +28,7 @@ from tests.world.identity.access import AUDIT
 from tests.world.identity.certificates import Authority, Pair
 from tests.world.identity.mechanisms import SCRAM
 from tests.world.serving import Served, serve
+from tests.world.tenants import APIS
 
 CLIENT = ClientSettings(connect_timeout_ms=PATIENCE_MS, request_timeout_ms=PATIENCE_MS)
 CROWD = 200

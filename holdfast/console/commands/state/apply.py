@@ -10,8 +10,9 @@ from holdfast.console.options import find_topic_id, query_node
 from holdfast.console.outcomes import Exit, Failure
 from holdfast.console.show.output import say
 from holdfast.console.show.state_differences import Range, describe, is_same, losses, state_data, state_of
+from holdfast.kafka.topic_ids import InvalidTopicId, format_topic_id
 from holdfast.records.errors import InvalidKey
-from holdfast.records.share.keys import SharePartitionKey, format_key, format_topic_id
+from holdfast.records.share.keys import SharePartitionKey, format_key
 from holdfast.records.share.replay import ShareState
 
 #: Epochs whose option must name the current one, and where a state holds that.
@@ -68,7 +69,7 @@ def change(named: Named, manner: Manner, wanted: StateChange, *, may_pass_end: b
             wanted.call,
             lambda client: _look(client, named, wanted, may_pass_end),
         )
-    except InvalidKey as error:
+    except (InvalidKey, InvalidTopicId) as error:
         raise Failure(str(error), Exit.WRONG_USAGE) from None
     lost = losses(look.before, look.after, look.topic)
     title = f"Share partition {format_key(look.key)} ({named.topic}):"

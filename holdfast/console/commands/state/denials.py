@@ -7,8 +7,8 @@ from holdfast.client import AdminRefused, Client, ClientError, ShareStateError
 from holdfast.console.options import query_node, under_typed_name
 from holdfast.console.outcomes import Exit, Failure
 from holdfast.kafka.protocol.error_codes import ErrorCode
+from holdfast.kafka.topic_ids import format_topic_id, parse_topic_id
 from holdfast.records.errors import InvalidKey
-from holdfast.records.share.keys import format_topic_id, parse_topic_id
 
 T = TypeVar("T")
 

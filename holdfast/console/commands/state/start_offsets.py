@@ -10,7 +10,7 @@ from holdfast.console.commands.state.apply import Named
 from holdfast.console.commands.state.denials import query_about
 from holdfast.console.options import OFFSET_OR_NONE, find_topic_id
 from holdfast.console.outcomes import Failure
-from holdfast.records.share.keys import format_topic_id
+from holdfast.kafka.topic_ids import format_topic_id
 
 
 class Edge(Enum):

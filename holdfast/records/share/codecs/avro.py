@@ -11,13 +11,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
+from holdfast.kafka.topic_ids import TOPIC_ID_SIZE
 from holdfast.records.errors import Undecodable
 from holdfast.records.log.single_object import PREFIX_SIZE, SingleObject, prefix_error
 from holdfast.records.native import twins
 from holdfast.records.share.batches import StateBatch, make_batch
 from holdfast.records.share.codecs.numbers import decode_numbers, encode_numbers
 from holdfast.records.share.combining import pack
-from holdfast.records.share.keys import TOPIC_ID_SIZE, SharePartitionKey
+from holdfast.records.share.keys import SharePartitionKey
 from holdfast.records.share.values import Snapshot, Update, make_snapshot, make_update
 
 _KEY: Final = SingleObject("share_partition")

@@ -36,10 +36,11 @@ from holdfast.kafka.protocol.primitives import (
     read_count,
     read_tags,
 )
+from holdfast.kafka.topic_ids import TOPIC_ID_SIZE
 from holdfast.records.errors import InvalidKey, Undecodable, UnknownRecordType, UnknownVersion
 from holdfast.records.native import twins
 from holdfast.records.share.batches import StateBatch, make_batch
-from holdfast.records.share.keys import GROUP_ID_BYTES_MAX, TOPIC_ID_SIZE, SharePartitionKey
+from holdfast.records.share.keys import GROUP_ID_BYTES_MAX, SharePartitionKey
 from holdfast.records.share.values import Snapshot, Update, make_snapshot, make_update
 
 SNAPSHOT_TYPE: Final = 0

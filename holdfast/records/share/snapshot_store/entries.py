@@ -9,12 +9,13 @@ from __future__ import annotations
 from hashlib import blake2b
 from typing import Final, NamedTuple, TypeAlias
 
+from holdfast.kafka.topic_ids import TOPIC_ID_SIZE
 from holdfast.records.errors import Undecodable
 from holdfast.records.log.fencing import Position
 from holdfast.records.log.single_object import PREFIX_SIZE, SingleObject, prefix_error
 from holdfast.records.share.codecs import avro
 from holdfast.records.share.codecs.numbers import decode_numbers, encode_numbers
-from holdfast.records.share.keys import TOPIC_ID_SIZE, SharePartitionKey
+from holdfast.records.share.keys import SharePartitionKey
 from holdfast.records.share.values import Snapshot
 
 DIGEST_SIZE: Final = 16

@@ -23,9 +23,9 @@ from pyarrow import parquet
 from holdfast.compaction.history import rows, schema
 from holdfast.compaction.history.coverage import Interval
 from holdfast.compaction.spark.fold_processor import INPUT_COLUMNS, history_rows
+from holdfast.kafka.topic_ids import format_topic_id
 from holdfast.records.log.header import decode_header
 from holdfast.records.share.codecs.codec import decode_key, peek_kind
-from holdfast.records.share.keys import format_topic_id
 from holdfast.records.share.snapshot_store.folding import NEW, RawRecord, fold
 from tests.pure.records.logs import UNCUT, DictStore, LogWriter
 

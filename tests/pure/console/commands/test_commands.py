@@ -17,8 +17,9 @@ from holdfast.console.commands import node as node_commands
 from holdfast.console.outcomes import Exit
 from holdfast.daemon.server.admin import AdminError
 from holdfast.kafka.protocol.error_codes import ErrorCode
+from holdfast.kafka.topic_ids import format_topic_id
 from holdfast.records.share.batches import ACKNOWLEDGED, AVAILABLE, StateBatch
-from holdfast.records.share.keys import SharePartitionKey, format_topic_id
+from holdfast.records.share.keys import SharePartitionKey
 from holdfast.records.share.replay import ShareState
 from tests.pure.console.conftest import PARTITION, TOPIC_ID, Node, Run
 

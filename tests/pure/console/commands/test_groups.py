@@ -18,12 +18,13 @@ from holdfast.console.show.group_lag import GroupFilter, list_with_lag
 from holdfast.console.sources.log_reader import LogEntry
 from holdfast.console.sources.log_states import Fold
 from holdfast.daemon.server.admin import AdminError
+from holdfast.kafka.topic_ids import format_topic_id
 from holdfast.records.log.checkpoint import Checkpoint
 from holdfast.records.share.batches import ACKNOWLEDGED, AVAILABLE, StateBatch
 from holdfast.records.share.combining import combine
 from holdfast.records.share.deliveries import describe_state
 from holdfast.records.share.group_lag import Place, Row, TopicEnd, with_lag
-from holdfast.records.share.keys import SharePartitionKey, format_topic_id
+from holdfast.records.share.keys import SharePartitionKey
 from holdfast.records.share.replay import ShareState
 from holdfast.records.share.values import Snapshot, Update, Value
 from tests.pure.console.conftest import TOPIC_ID, Node, Run

@@ -31,8 +31,9 @@ from holdfast.console.sources.history_states import (
     StatesAt,
     Status,
 )
+from holdfast.kafka.topic_ids import format_topic_id, parse_topic_id
 from holdfast.records.share.batches import ACKNOWLEDGED, AVAILABLE, StateBatch
-from holdfast.records.share.keys import SharePartitionKey, format_key, format_topic_id, parse_topic_id
+from holdfast.records.share.keys import SharePartitionKey, format_key
 from holdfast.records.share.replay import ShareState, replay
 from holdfast.records.share.values import Update, Value
 from tests.pure.console.history_writer import (

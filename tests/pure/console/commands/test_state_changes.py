@@ -19,11 +19,11 @@ from holdfast.console.show.state_differences import state_data
 from holdfast.daemon.access.acl import Acl, Operation
 from holdfast.daemon.internal_errors import InternalErrors
 from holdfast.daemon.server.admin import Admin, AdminCommand
-from holdfast.daemon.server.api_table import ApiHandler
 from holdfast.kafka.protocol.error_codes import ErrorCode
+from holdfast.kafka.topic_ids import format_topic_id
 from holdfast.metrics.instruments import Counter
 from holdfast.records.share.batches import ACKNOWLEDGED, AVAILABLE, StateBatch
-from holdfast.records.share.keys import SharePartitionKey, format_topic_id
+from holdfast.records.share.keys import SharePartitionKey
 from holdfast.records.share.replay import ShareState
 from holdfast.share.previews import preview
 from tests.pure.console.conftest import Run, runner_for, served_in_thread
@@ -31,6 +31,7 @@ from tests.world.identity.access import OPEN, closed, cluster_acl, group_acl
 from tests.world.samples import TOPIC
 from tests.world.service import House, ask
 from tests.world.serving import FakeCluster, serve
+from tests.world.tenants import NEEDS, make_handler
 
 TOPIC_TEXT = format_topic_id(TOPIC)
 NAMED = ("--group", "g1", "--topic", "orders", "--partition", "0")
@@ -95,7 +96,7 @@ def holder() -> Holder:
 def state(holder: Holder) -> Iterator[Run]:
     """Give a function that runs `holdfast state` with `g1:orders:0`."""
     cluster = FakeCluster()
-    handler = ApiHandler(holder, cluster, Admin(holder.commands(), 60_000, InternalErrors(Counter())), OPEN)
+    handler = make_handler(holder, cluster, Admin(holder.commands(), NEEDS, 60_000, InternalErrors(Counter())), OPEN)
     with served_in_thread(serve(handler=handler)) as served:
         cluster.nodes = served.cluster.nodes
         run = runner_for(served.address)
@@ -449,8 +450,8 @@ def test_all_rights_that_a_command_lacks_are_named_at_once(
 
     def run_with(*acls: Acl) -> Result:
         cluster = FakeCluster()
-        admin = Admin(holder.commands(), 60_000, InternalErrors(Counter()))
-        with served_in_thread(serve(handler=ApiHandler(holder, cluster, admin, closed(*acls)))) as served:
+        admin = Admin(holder.commands(), NEEDS, 60_000, InternalErrors(Counter()))
+        with served_in_thread(serve(handler=make_handler(holder, cluster, admin, closed(*acls)))) as served:
             cluster.nodes = served.cluster.nodes
             return runner_for(served.address)(*typed)
 

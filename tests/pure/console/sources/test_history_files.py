@@ -21,7 +21,8 @@ from holdfast.console.sources import history_files
 from holdfast.console.sources.history_days import HistoryDays
 from holdfast.console.sources.history_files import SCHEMES, HistoryDirectory, HistoryFiles
 from holdfast.console.sources.history_states import DAY_MS, HistoryGap, KeyFilter
-from holdfast.records.share.keys import SharePartitionKey, format_topic_id
+from holdfast.kafka.topic_ids import format_topic_id
+from holdfast.records.share.keys import SharePartitionKey
 from tests.pure.console.history_writer import (
     BEGIN_MS,
     SNAPSHOT,

@@ -19,8 +19,9 @@ from holdfast.console.outcomes import Exit
 from holdfast.console.sources import log_reader
 from holdfast.console.sources.kafka_reader import Stopped
 from holdfast.console.sources.log_reader import LogEntry, PartitionReading
+from holdfast.kafka.topic_ids import parse_topic_id
 from holdfast.records.log.header import HEADER_NAME
-from holdfast.records.share.keys import SharePartitionKey, format_key, parse_topic_id
+from holdfast.records.share.keys import SharePartitionKey, format_key
 from holdfast.records.share.snapshot_store.folding import RawRecord
 from tests.pure.console.history_writer import Stamped, gap_row, rows_of, write_batch, write_covered
 from tests.pure.records.logs import STATE_TOPIC_ID, LogWriter, write_log

@@ -8,13 +8,14 @@ from structlog.testing import capture_logs
 
 from holdfast.daemon.access.audit import Audit
 from holdfast.metrics.instruments import Counter
+from tests.world.tenants import NEEDS
 
 NOW_S = [0.0]
 
 
 def make_audit(of_each: int = 2, in_all: int = 5) -> Audit:
     NOW_S[0] = 0.0
-    return Audit(Counter(), of_each, in_all, lambda: NOW_S[0])
+    return Audit(Counter(), NEEDS, of_each, in_all, lambda: NOW_S[0])
 
 
 def shown(lines: list[Any]) -> list[tuple[Any, ...]]:

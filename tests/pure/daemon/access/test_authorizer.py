@@ -15,7 +15,8 @@ from holdfast.daemon.access.acl_file import AclFileError, line_of, write_lines
 from holdfast.daemon.access.audit import Audit
 from holdfast.daemon.access.authorizer import Authorizer
 from holdfast.daemon.access.following import make_audit, make_authorizer
-from holdfast.daemon.access.needs import ADMIN_COMMANDS, COMMAND_ARGUMENTS, GROUP_CALLS, Need, need_of
+from holdfast.daemon.access.needs import COMMANDS as HOST_COMMANDS
+from holdfast.daemon.access.needs import Need, Needs
 from holdfast.daemon.access.rules import Decision, Rules
 from holdfast.daemon.admin.commands import LogCommands, NodeCommands, StartingCommands
 from holdfast.daemon.file_watch import FileWatch
@@ -26,6 +27,7 @@ from holdfast.metrics.instruments import Counter
 from holdfast.metrics.registry import Registry
 from tests.world.identity.access import closed, cluster_acl, group_acl
 from tests.world.identity.needs import CALLS, CHANGES, COMMANDS, LOOKS, READS
+from tests.world.tenants import NEEDS
 
 
 class Client(NamedTuple):
@@ -43,7 +45,7 @@ class CountingRules(Rules):
 
 def test_what_is_allowed_is_decided_once_until_the_rules_change() -> None:
     rules = CountingRules([group_acl(Operation.ALL, "*", principal="User:*")])
-    authorizer = Authorizer(rules, Audit(Counter(), 10, 10), permissions_cached_max=2)
+    authorizer = Authorizer(rules, Audit(Counter(), NEEDS, 10, 10), NEEDS, permissions_cached_max=2)
     for _ in range(3):
         assert authorizer.may_call(Client(), share_state.WRITE, "g")
     assert rules.decisions == 1
@@ -70,7 +72,9 @@ def test_what_is_remembered_is_no_right_of_others() -> None:
 
 
 def test_denials_push_out_nothing() -> None:
-    authorizer = Authorizer(Rules([group_acl(Operation.READ, "g")]), Audit(Counter(), 1, 1), permissions_cached_max=1)
+    authorizer = Authorizer(
+        Rules([group_acl(Operation.READ, "g")]), Audit(Counter(), NEEDS, 1, 1), NEEDS, permissions_cached_max=1
+    )
     assert authorizer.may_call(Client("User:ANONYMOUS"), share_state.READ, "g")
     for number in range(5):
         assert not authorizer.may_call(Client("User:b"), share_state.READ, f"g{number}")
@@ -79,7 +83,7 @@ def test_denials_push_out_nothing() -> None:
 
 def test_every_denial_is_counted_and_each_principal_has_so_many_lines_a_minute() -> None:
     denials, now_s = Counter(), [0.0]
-    authorizer = Authorizer(Rules(), Audit(denials, 2, 2, lambda: now_s[0]))
+    authorizer = Authorizer(Rules(), Audit(denials, NEEDS, 2, 2, lambda: now_s[0]), NEEDS)
     with capture_logs() as lines:
         for number in range(4):
             authorizer.may_call(Client(), share_state.WRITE, f"g{number}")
@@ -101,8 +105,8 @@ def test_every_denial_is_counted_and_each_principal_has_so_many_lines_a_minute()
 
 @pytest.mark.parametrize("is_open", [True, False])
 def test_every_change_by_an_admin_is_in_the_audit_log_and_no_look_is(is_open: bool) -> None:
-    audit = Audit(Counter(), 10, 10)
-    authorizer = Authorizer(Rules([cluster_acl(Operation.ALTER, principal="User:a")]), audit, is_open=is_open)
+    audit = Audit(Counter(), NEEDS, 10, 10)
+    authorizer = Authorizer(Rules([cluster_acl(Operation.ALTER, principal="User:a")]), audit, NEEDS, is_open=is_open)
     with capture_logs() as lines:
         for command in COMMANDS:
             authorizer.refuse_command(Client(), command, {"reason": "r" * 1_000})
@@ -115,7 +119,7 @@ def test_every_change_by_an_admin_is_in_the_audit_log_and_no_look_is(is_open: bo
 
 @pytest.mark.parametrize("command", CHANGES)
 def test_no_argument_pushes_out_of_the_audit_log_what_is_changed(command: str) -> None:
-    audit = Audit(Counter(), 10, 10)
+    audit = Audit(Counter(), NEEDS, 10, 10)
     heeded = {name: f"the-{name}" for name in CHANGES[command] if name != "reason"}
     given = (
         {"pad": "x" * 40_000, "\n\x1b[31m": 1, "reason": "r" * 40_000, "a" * 30_000: {}} | heeded | {"z": [1] * 9_000}
@@ -131,16 +135,17 @@ def test_no_argument_pushes_out_of_the_audit_log_what_is_changed(command: str) -
 
 def test_each_command_of_a_node_has_its_row() -> None:
     parts: Any = None
-    named = NodeCommands(parts, parts, parts, parts).table().keys() | StartingCommands().table().keys()
-    assert named | LogCommands(parts, parts, parts, parts).table().keys() == COMMANDS.keys()
-    assert COMMAND_ARGUMENTS == COMMANDS
-    assert (
+    of_node = NodeCommands(parts, parts, parts).table().keys()
+    of_log = LogCommands(parts, parts, parts, parts).table().keys()
+    assert of_node | of_log == of_node | StartingCommands().table().keys() == HOST_COMMANDS.keys()
+    assert {name: command.arguments for name, command in NEEDS.commands.items()} == COMMANDS
+    assert {name: command.need for name, command in NEEDS.commands.items()} == (
         dict.fromkeys(LOOKS, Need(Operation.DESCRIBE))
         | dict.fromkeys(CHANGES, Need(Operation.ALTER))
         | dict.fromkeys(READS, Need(Operation.READ, ResourceType.GROUP))
-    ) == ADMIN_COMMANDS
-    assert {api_key: tuple(call) for api_key, call in GROUP_CALLS.items()} == CALLS
-    assert need_of("a command to come") == (Operation.ALTER, ResourceType.CLUSTER)
+    )
+    assert {api_key: tuple(call) for api_key, call in NEEDS.calls.items()} == CALLS
+    assert Needs().need_of("a command to come") == (Operation.ALTER, ResourceType.CLUSTER)
 
 
 # ---- from settings and a file ----------------------------------------------------------------------------------------
@@ -149,7 +154,7 @@ def test_each_command_of_a_node_has_its_row() -> None:
 def made_of(files: FileWatch, **flags: str) -> Authorizer:
     given = {"kafka.bootstrap.servers": "b:1"} | {name.replace("__", "."): value for name, value in flags.items()}
     settings = load_settings(flags=given).settings
-    return make_authorizer(settings, make_audit(settings, Registry()), files)
+    return make_authorizer(settings, make_audit(settings, Registry(), NEEDS), NEEDS, files)
 
 
 ELSEWHERE = {"listen": "10.1.2.3:9492", "listener__insecure": "true"}
@@ -274,7 +279,9 @@ def test_what_a_reload_brings_is_shown_up_to_a_number_of_rules(tmp_path: Path) -
 def test_a_denial_names_all_that_a_preview_and_what_it_shows_need(
     allowed: tuple[Operation, ...], command: str, arguments: dict[str, Any], lacking: tuple[str, ...]
 ) -> None:
-    authorizer = Authorizer(Rules([cluster_acl(each, principal="User:a") for each in allowed]), Audit(Counter(), 9, 9))
+    authorizer = Authorizer(
+        Rules([cluster_acl(each, principal="User:a") for each in allowed]), Audit(Counter(), NEEDS, 9, 9), NEEDS
+    )
     refusal = authorizer.refuse_command(Client(), command, arguments)
     if not lacking:
         assert refusal == ""
@@ -287,7 +294,7 @@ def test_a_denial_names_all_that_a_preview_and_what_it_shows_need(
 
 
 def test_a_denial_of_a_preview_of_a_write_names_the_write() -> None:
-    authorizer = Authorizer(Rules(), Audit(Counter(), 9, 9))
+    authorizer = Authorizer(Rules(), Audit(Counter(), NEEDS, 9, 9), NEEDS)
     refusal = authorizer.refuse_command(Client(), "state-preview", {"group": "g", "call": "write"})
     assert "--operation WRITE --group g`" in refusal
     assert refusal.startswith("User:a may not ")

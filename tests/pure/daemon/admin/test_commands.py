@@ -19,22 +19,24 @@ from holdfast.daemon.partitions.partitions import Partitions
 from holdfast.daemon.server.admin import AdminCommand, AdminError
 from holdfast.daemon.server.cluster_view import Node
 from holdfast.daemon.settings.models import MetadataSettings
-from holdfast.daemon.starting import StartingShareCalls
 from holdfast.daemon.topics.topic_names import TopicNames
 from holdfast.daemon.worker_place import ALONE
 from holdfast.kafka.connection_options import ConnectionOptions
 from holdfast.kafka.errors import ConnectionFailed
 from holdfast.kafka.metadata import Topic
 from holdfast.kafka.protocol.error_codes import ErrorCode
+from holdfast.kafka.topic_ids import format_topic_id
 from holdfast.kafka.topics.topic_ends import Ends, TopicEnds, TopicEndSource
 from holdfast.kafka.topics.topic_leaders import TopicLeaders
 from holdfast.metrics.instruments import Counter
 from holdfast.records.log.checkpoint import CHECKPOINT_KEY, decode_checkpoint
-from holdfast.records.share.keys import SharePartitionKey, format_topic_id
+from holdfast.records.share.keys import SharePartitionKey
 from holdfast.runtime.build import BUILD
 from holdfast.runtime.partition.states import State
+from holdfast.share.commands import StartingShareCommands
+from holdfast.share.tenant import StartingShareCalls
 from tests.simulated.memory_log import MemoryTopic
-from tests.world.maintenance import make_maintenance
+from tests.world.maintenance import make_deleted_state, make_maintenance, make_share_commands
 from tests.world.node import PartitionsWorld
 from tests.world.samples import TOPIC
 
@@ -79,10 +81,11 @@ class World(PartitionsWorld):
         leaders = TopicLeaders(options, timeout_ms=1_000, topics_per_request_max=100)
         self.topic_ends = TopicEndSource(options, leaders, timeout_ms=1_000, waiting_max=10)
         names = names or TopicNames(Kafka(), MetadataSettings(), lambda: 0, timeout_ms=60_000)
-        share_calls = StartingShareCalls(self.metrics, lambda: 0.0, InternalErrors(Counter()))
         self.elsewhere: list[dict[str, Any]] = []
-        self._of_node = NodeCommands(self, names, self.topic_ends, share_calls).table()
-        self.table: Mapping[str, AdminCommand] = {**self._of_node, **StartingCommands().table()}
+        self._of_node = NodeCommands(self, names, self.topic_ends).table()
+        calls = StartingShareCalls(self.share_metrics, lambda: 0.0, InternalErrors(Counter()))
+        of_share = StartingShareCommands(calls).table()
+        self.table: Mapping[str, AdminCommand] = {**self._of_node, **StartingCommands().table(), **of_share}
 
     @property
     def allotment(self) -> LoneNode:
@@ -91,8 +94,9 @@ class World(PartitionsWorld):
 
     def begin(self, image: Any = None) -> Partitions:
         partitions = super().begin(image)
-        of_log = LogCommands(self, partitions, make_maintenance(self), self.allotment).table()
-        self.table = {**self._of_node, **of_log}
+        share = make_share_commands(self, make_deleted_state(self))
+        of_log = LogCommands(self, partitions, make_maintenance(self), self.allotment, share.decisions()).table()
+        self.table = {**self._of_node, **of_log, **share.table()}
         return partitions
 
     def status(self) -> dict[str, Any]:

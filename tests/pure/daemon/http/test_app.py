@@ -22,8 +22,10 @@ from holdfast.daemon.settings.components.http import HttpSettings
 from holdfast.metrics.exposition import Exposition, expose
 from holdfast.metrics.instruments import Counter
 from holdfast.metrics.registry import Registry
+from holdfast.tenants import TABLES
 from tests.waiting import wait_until
 from tests.world.http import Answer, get
+from tests.world.tenants import NEEDS, PAGES
 
 ROWS = [{"partition": 0, "state": "loading", "records_read": 7, "next_offset": 9, "why": None}]
 TOKEN = "s3cret"
@@ -65,7 +67,7 @@ class Node:
         self.why = ""
         self.asked: list[tuple[str, dict[str, Any]]] = []
         named = {name.replace("_", "-"): command for name, command in commands.items()}
-        self.admin = Admin({name: self._answer(name) for name in QUERIES} | named, 1_000, self.internal_errors)
+        self.admin = Admin({name: self._answer(name) for name in QUERIES} | named, NEEDS, 1_000, self.internal_errors)
 
     def _answer(self, name: str) -> Callable[[dict[str, Any]], object]:
         def answer(arguments: dict[str, Any]) -> object:
@@ -93,7 +95,9 @@ class Node:
 
 @asynccontextmanager
 async def serving(node: Node, guard: HttpGuard | None = None) -> AsyncIterator[Callable[..., Any]]:
-    server = HttpServer(make_app(node, guard or OpenGuard()), HttpSettings(), node.internal_errors)
+    server = HttpServer(
+        make_app(node, guard or OpenGuard(), TABLES.queries, PAGES), HttpSettings(), node.internal_errors
+    )
     await server.start("127.0.0.1", 0)
 
     async def ask(path: str, **given: Any) -> Answer:
@@ -293,8 +297,8 @@ async def test_nothing_but_get_is_answered(method: str) -> None:
 
 
 async def test_the_description_names_every_path_and_every_parameter_and_no_other() -> None:
-    app = make_app(Node(), OpenGuard())
-    paths = describe()["paths"]
+    app = make_app(Node(), OpenGuard(), TABLES.queries, PAGES)
+    paths = describe(TABLES.queries, PAGES)["paths"]
     assert {route.path.replace(":path", "") for route in app.routes} == paths.keys()  # type: ignore[attr-defined]
     groups = {PREFIX + "groups", PREFIX + "groups/{group}"}
     assert {path for path in paths if path.startswith(PREFIX)} == groups | {PREFIX + name for name in QUERIES}
@@ -308,7 +312,7 @@ async def test_every_path_answers_as_it_is_described() -> None:
     page: dict[str, Any] = {"share_partitions": [], "next": None, "not_listed": []}
     async with serving(Node(share_partitions=lambda _: page)) as ask:
         paths = (await ask("/openapi.json")).json()["paths"]
-        assert paths == describe()["paths"]
+        assert paths == describe(TABLES.queries, PAGES)["paths"]
         for path, listed in paths.items():
             parameters = listed["get"].get("parameters", ())
             needed = [each["name"] for each in parameters if each["required"] and each["in"] == "query"]

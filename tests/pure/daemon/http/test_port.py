@@ -22,6 +22,7 @@ from tests.pure.daemon.http.test_app import Node
 from tests.waiting import PATIENCE_MS
 from tests.world.http import get
 from tests.world.identity.certificates import Authority
+from tests.world.tenants import QUERIES
 
 
 @asynccontextmanager
@@ -29,9 +30,8 @@ async def opened(**flags: object) -> AsyncIterator[HttpServer]:
     given = {"kafka.bootstrap.servers": "a:1", "http.listen": "127.0.0.1:0"}
     given |= {name.replace("__", "."): str(value) for name, value in flags.items()}
     node = Node()
-    server = await open_http_port(
-        node, load_settings(flags=given).settings, FileWatch(node.registry, InternalErrors(Counter()))
-    )
+    files = FileWatch(node.registry, InternalErrors(Counter()))
+    server = await open_http_port(node, load_settings(flags=given).settings, files, QUERIES)
     assert server is not None
     try:
         yield server

@@ -13,6 +13,7 @@ from holdfast.daemon.server.cluster_view import Node
 from holdfast.daemon.topics.state_topic import StateTopic
 from holdfast.kafka.protocol.primitives import encode_string, encode_varint
 from holdfast.records.share.keys import SharePartitionKey, format_key
+from tests.world.tenants import share_keys
 
 US: Final = Node(1, "h", 9001)
 OTHER: Final = Node(2, "h", 9002)
@@ -147,17 +148,17 @@ def test_all_keys_of_a_request_are_answered_from_one_version_of_the_map() -> Non
     world.adopt((0, 1, 2, 3, 4), ())
     count = 10_000
     keys = b"".join(encode_string(format_key(SharePartitionKey("g", bytes(15) + b"1", each))) for each in range(count))
+    by_partition = share_keys(lambda key: key.partition % 5)
     body = b"\x02" + encode_varint(count + 1) + keys + b"\x00"
     pieces = []
-    for piece in find_coordinator.Finder(6, world.view, lambda key: key.partition % 5, lambda _: True, "denied").answer(
-        body, 0, count
-    ):
+    for piece in find_coordinator.Finder(6, world.view, by_partition, lambda _: True, "denied").answer(body, 0, count):
         pieces.append(piece)
         world.adopt((), (0, 1, 2, 3, 4))
     answer, _ = entity_reader(FindCoordinatorResponse)(b"".join(pieces), 0)
     assert len(pieces) > 50
     assert {each.node_id for each in answer.coordinators} == {1}
-    after, *_ = find_coordinator.Finder(6, world.view, lambda key: 0, lambda _: True, "denied").answer(body, 0, count)
+    finder = find_coordinator.Finder(6, world.view, share_keys(lambda key: 0), lambda _: True, "denied")
+    after, *_ = finder.answer(body, 0, count)
     assert OTHER.port.to_bytes(4, "big") in after
 
 

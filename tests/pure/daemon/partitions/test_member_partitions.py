@@ -41,9 +41,9 @@ async def test_a_member_serves_what_it_is_given_and_is_ready_with_that() -> None
     assert world.is_ready[-1] is False
     world.settle()
     assert (world.is_ready[-1], world.partitions.held_count()) == (True, 2)
-    assert [(each.index, each.generation) for each, _ in world.partitions.active()] == [(0, 2), (2, 2)]
+    assert [(each.index, each.generation) for each in world.partitions.active()] == [(0, 2), (2, 2)]
     world.partitions.load((0, 2), 3)
-    assert [(each.index, each.generation) for each, _ in world.partitions.active()] == [(0, 3), (2, 3)]
+    assert [(each.index, each.generation) for each in world.partitions.active()] == [(0, 3), (2, 3)]
 
 
 async def test_what_is_given_up_answers_at_once_what_was_parked_and_is_not_missed() -> None:

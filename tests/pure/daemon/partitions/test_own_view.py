@@ -15,6 +15,7 @@ from holdfast.runtime.partition.states import State
 from tests.simulated.memory_log import MemoryTopic
 from tests.world.node import PartitionsWorld
 from tests.world.samples import TOPIC
+from tests.world.tenants import share_keys
 
 NODES = {number: Node(number, f"node-{number}.example", 9492) for number in (1, 2, 3)}
 
@@ -53,7 +54,8 @@ async def test_a_superseded_node_names_the_winner_in_the_place_of_itself() -> No
     assert [first.view.owner_epoch(index) for index in range(2)] == [2, 2]
     assert first.view.nodes == (NODES[1], NODES[2])
     key = SharePartitionKey("g", TOPIC, 0)
-    found = find_coordinator.Finder(6, first.view, lambda _: 1, lambda _: True, "denied").find(format_key(key))
+    finder = find_coordinator.Finder(6, first.view, share_keys(lambda _: 1), lambda _: True, "denied")
+    found = finder.find(find_coordinator.SHARE, format_key(key))
     assert found == find_coordinator.Answer(NODES[2])
 
 
@@ -87,7 +89,8 @@ async def test_a_winner_whose_address_is_not_known_is_not_named(address: str) ->
     first.settle()
     assert (owners(first), first.view.nodes) == ([None], (NODES[1],))
     key = format_key(SharePartitionKey("g", TOPIC, 0))
-    answer = find_coordinator.Finder(6, first.view, lambda _: 0, lambda _: True, "denied").find(key)
+    finder = find_coordinator.Finder(6, first.view, share_keys(lambda _: 0), lambda _: True, "denied")
+    answer = finder.find(find_coordinator.SHARE, key)
     assert answer.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 

@@ -13,7 +13,7 @@ from holdfast.daemon.internal_errors import InternalErrors
 from holdfast.daemon.partitions.owners import Owners, query_status_at
 from holdfast.daemon.partitions.partitions import Partitions
 from holdfast.daemon.server.other_nodes import OtherNodes
-from holdfast.records.share.keys import format_topic_id
+from holdfast.kafka.topic_ids import format_topic_id
 from holdfast.runtime.partition.states import State
 from tests.simulated.memory_log import MemoryTopic
 from tests.waiting import in_patience, wait_until

@@ -7,7 +7,6 @@ from collections import Counter
 import pytest
 from structlog.testing import capture_logs
 
-from holdfast.daemon.components import state_batches_max
 from holdfast.records.log.header import encode_header
 from holdfast.records.share.batches import StateBatch
 from holdfast.records.share.codecs.codec import Codec
@@ -16,6 +15,8 @@ from holdfast.records.share.values import Snapshot
 from holdfast.runtime.errors import LoadInProgress, NotAvailable, NotCoordinator, TimedOut
 from holdfast.runtime.log_protocol import ReadError
 from holdfast.runtime.partition.states import State
+from holdfast.share.components import state_batches_max
+from holdfast.share.shard_kind import serving
 from tests.simulated.memory_log import MemoryTopic
 from tests.world.node import PartitionsWorld
 from tests.world.process import Call
@@ -347,7 +348,7 @@ async def test_settings_reach_the_shards_and_the_log() -> None:
     await world.begin().start()
     world.partitions.load_all()
     world.settle()
-    [(_, shard)] = world.partitions.active()
+    [(_, shard)] = serving(world.partitions.active())
     assert (shard.config.codec, shard.config.state_batches_max) == (Codec.KAFKA, 1_000)
     assert (world.shell.log_config.topic, world.shell.log_config.message_timeout_ms) == ("state", 7_000)
     assert world.shell.log_config.append_linger_max_ms == 9

@@ -42,7 +42,7 @@ async def test_a_node_is_at_work_while_its_snapshots_have_more_to_do() -> None:
     world = await PartitionsWorld(MemoryTopic(1)).serve()
     assert not world.partitions.ticked(0)
     for has_more in (True, False):
-        world.partitions._snapshots = SimpleNamespace(tick=lambda has_more=has_more: has_more)  # type: ignore[assignment]
+        world.partitions._snapshots = SimpleNamespace(tick=lambda has_more=has_more: has_more)
         assert world.partitions.ticked(0) is has_more
 
 

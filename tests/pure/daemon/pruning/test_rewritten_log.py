@@ -16,6 +16,7 @@ from holdfast.runtime.state_machine import Operation
 from tests.simulated.memory_log import MemoryTopic
 from tests.world.process import TICK_MS
 from tests.world.pruning import DELETING, IDLE, REFRESHING, SETTINGS, WRITING, PrunedNode, tick_a_round
+from tests.world.tenants import SHARDS
 
 #: A round begins for missing records alone.
 NOTHING_IS_DEAD: dict[str, Any] = {"pruning_dead_bytes_min": 1_000_000}
@@ -266,7 +267,7 @@ def test_a_cut_that_was_not_named_is_not_asked_for() -> None:
     node = PrunedNode(MemoryTopic())
     node.fill()
     runtime = Unnamed(node.runtime)
-    node.pruner = Pruner(node.partition, runtime, PruningSettings(**SETTINGS), node.readers)
+    node.pruner = Pruner(node.partition, runtime, PruningSettings(**SETTINGS), node.readers, SHARDS)
     node.tick_until(DELETING)
     node.tick(100)
     assert (node.pruner.phase, runtime.deleted) == (DELETING, [])

@@ -13,7 +13,6 @@ from kio.serial import entity_reader, entity_writer
 from holdfast.daemon.access.authorizer import Authorizer
 from holdfast.daemon.internal_errors import InternalErrors
 from holdfast.daemon.server.admin import Admin, AdminCommand, AdminError
-from holdfast.daemon.server.api_table import ApiHandler
 from holdfast.daemon.server.cluster_view import Node
 from holdfast.daemon.server.wire.requests import Body, Request, RequestMemory
 from holdfast.daemon.settings.components.listener import LimitSettings
@@ -22,6 +21,7 @@ from holdfast.records.share.keys import SharePartitionKey, format_key
 from tests.world.identity.access import OPEN
 from tests.world.samples import TOPIC
 from tests.world.serving import FakeCluster, FakeService
+from tests.world.tenants import NEEDS, make_handler
 
 NODES = [Node(1, "one", 9492), Node(2, "two", 9493)]
 TOPIC_UUID = uuid.UUID(bytes=bytes(range(16, 32)))
@@ -32,8 +32,8 @@ class ApiWorld:
         self.service = FakeService()
         self.cluster = FakeCluster(nodes=list(NODES))
         limits = LimitSettings(share_partitions_per_request_max=50, admin_arguments_bytes_max=1_024)
-        admin = Admin(commands or {}, 20, InternalErrors(Counter()))
-        self.handler = ApiHandler(self.service, self.cluster, admin, authorizer or OPEN, limits)
+        admin = Admin(commands or {}, NEEDS, 20, InternalErrors(Counter()))
+        self.handler = make_handler(self.service, self.cluster, admin, authorizer or OPEN, limits)
 
     def ask_raw(self, api_key: int, version: int, body: bytes) -> bytes:
         answers: list[Body] = []

@@ -23,7 +23,6 @@ from holdfast.daemon.access.acl import Acl, Operation, PatternType, Permission
 from holdfast.daemon.access.authorizer import Authorizer
 from holdfast.daemon.internal_errors import InternalErrors
 from holdfast.daemon.server.admin import Admin, AdminCommand
-from holdfast.daemon.server.api_table import APIS, ApiHandler
 from holdfast.daemon.server.wire.requests import SMALL_FRAME_BYTES, Body, Request, RequestMemory
 from holdfast.kafka.protocol import api_keys
 from holdfast.kafka.protocol.error_codes import ErrorCode
@@ -31,9 +30,10 @@ from holdfast.kafka.protocol.sasl_calls import SASL_AUTHENTICATE, SASL_HANDSHAKE
 from holdfast.metrics.instruments import Counter
 from tests.pure.daemon.server.calls import ApiWorld, key, metadata_fields
 from tests.world.identity.access import closed, cluster_acl, group_acl
-from tests.world.identity.needs import CALLS as NEEDS
+from tests.world.identity.needs import CALLS as NEEDED
 from tests.world.identity.needs import CHANGES, COMMANDS, LOOKS, READS
 from tests.world.samples import OTHER_TOPIC, TOPIC
+from tests.world.tenants import APIS, NEEDS, make_handler
 
 PARTITIONS: dict[int, PartitionRequest] = {
     share_state.INITIALIZE: InitializePartition(1, 0, 0),
@@ -66,7 +66,7 @@ def request_of(api_key: int, version: int, group: str, count: int = 2) -> bytes:
 def call(world: ApiWorld, api_key: int, version: int, group: str) -> list[tuple[int, bool]]:
     """Return error code and whether the text names who lacks what, for each share partition of the answer, which names all requested."""
     answered = (
-        f"User:ANONYMOUS may not {NEEDS[api_key][1].value} the GROUP: no access rule allows it, or one denies it."
+        f"User:ANONYMOUS may not {NEEDED[api_key][1].value} the GROUP: no access rule allows it, or one denies it."
     )
     answer = world.ask_raw(api_key, version, request_of(api_key, version, group))
     response = state_responses.decode_response(api_key, version, answer)
@@ -83,7 +83,7 @@ ALLOWED = [(ErrorCode.NONE, False)] * 3
 
 @pytest.mark.parametrize(("api_key", "version"), CALLS)
 def test_a_share_state_call_needs_its_operation_on_the_group(api_key: int, version: int) -> None:
-    _, needed = NEEDS[api_key]
+    _, needed = NEEDED[api_key]
     for operation in (Operation.READ, Operation.WRITE, Operation.DELETE, Operation.DESCRIBE):
         world = ApiWorld(authorizer=closed(group_acl(operation, "mine")))
         is_enough = operation is needed or needed is Operation.DESCRIBE
@@ -120,7 +120,9 @@ def test_a_denied_answer_does_not_depend_on_the_group(api_key: int, version: int
 @pytest.mark.parametrize(("api_key", "version"), CALLS)
 def test_a_large_denied_call_is_answered_in_steps_and_not_begun(api_key: int, version: int) -> None:
     world = ApiWorld()
-    world.handler = ApiHandler(world.service, world.cluster, Admin({}, 20, InternalErrors(Counter())), closed(MINE))
+    world.handler = make_handler(
+        world.service, world.cluster, Admin({}, NEEDS, 20, InternalErrors(Counter())), closed(MINE)
+    )
     body = request_of(api_key, version, "other", count=1_500)
     answers: list[Body] = []
     memory = RequestMemory()
@@ -200,8 +202,10 @@ def test_api_versions_is_free(version: int) -> None:
 
 def test_no_call_is_left_out_here() -> None:
     free = {api_keys.METADATA, api_keys.API_VERSIONS, SASL_HANDSHAKE, SASL_AUTHENTICATE}
-    assert APIS.keys() == free | {ADMIN} | NEEDS.keys()
-    assert {api_key: name for api_key, (name, _) in NEEDS.items()} == {api_key: APIS[api_key].name for api_key in NEEDS}
+    assert APIS.keys() == free | {ADMIN} | NEEDED.keys()
+    assert {api_key: name for api_key, (name, _) in NEEDED.items()} == {
+        api_key: APIS[api_key].name for api_key in NEEDED
+    }
 
 
 def command(authorizer: Authorizer, name: str, /, **arguments: object) -> tuple[int, str, list[str]]:

@@ -18,6 +18,7 @@ from tests.pure.daemon.server.calls import (
     admin_world,
 )
 from tests.waiting import wait_until
+from tests.world.tenants import NEEDS
 
 
 @pytest.mark.parametrize(
@@ -74,7 +75,7 @@ def test_the_refusal_of_an_admin_command_is_short_and_can_be_sent_whatever_it_re
         raise AdminError(f"There is no {arguments['what']}.")
 
     answers: list[bytes] = []
-    admin = Admin({"refuse": refuse}, 60_000, InternalErrors(Counter()))
+    admin = Admin({"refuse": refuse}, NEEDS, 60_000, InternalErrors(Counter()))
     for what in ("\ud800", "x" * 8_000_000, "\ud800" * 8_000_000):
         admin.handle(AdminRequest("refuse", {"what": what}), answers.append)
     texts = [decode_admin_response(answer).error_message or "" for answer in answers]
@@ -88,7 +89,7 @@ def test_a_failed_admin_command_names_its_client_in_the_log() -> None:
 
     bugs = Counter()
     with capture_logs() as lines:
-        Admin({"fail": fail}, 60_000, InternalErrors(bugs)).handle(
+        Admin({"fail": fail}, NEEDS, 60_000, InternalErrors(bugs)).handle(
             AdminRequest("fail", {}), lambda _: None, "10.0.0.1:5"
         )
     assert [(line["command"], line["client"]) for line in lines] == [("fail", "10.0.0.1:5")]
@@ -116,7 +117,7 @@ async def test_closing_cancels_admin_commands_in_flight() -> None:
         await asyncio.Event().wait()
         return None
 
-    admin = Admin({"endless": endless}, 60_000, InternalErrors(Counter()))
+    admin = Admin({"endless": endless}, NEEDS, 60_000, InternalErrors(Counter()))
     answers: list[bytes] = []
     admin.handle(AdminRequest("endless", {}), answers.append)
     await admin.close()

@@ -14,7 +14,6 @@ from kio.serial import entity_reader
 from holdfast.api import state_requests, state_responses
 from holdfast.api.admin import ADMIN, AdminRequest, encode_admin_request
 from holdfast.api.results import ReadPartition, ReadResult, StateRequest
-from holdfast.daemon.server.api_table import APIS
 from holdfast.kafka.protocol import sasl_calls
 from holdfast.kafka.protocol.primitives import MalformedBody, encode_string
 from tests.pure.daemon.server.calls import (
@@ -26,6 +25,7 @@ from tests.pure.daemon.server.calls import (
     schema,
 )
 from tests.world.samples import TOPIC
+from tests.world.tenants import APIS
 
 # ApiVersions
 

@@ -21,6 +21,7 @@ from tests.pure.daemon.server.calls import (
     schema,
 )
 from tests.world.samples import TOPIC
+from tests.world.tenants import share_keys
 
 
 def test_find_coordinator_answers_per_key_in_order_duplicates_included() -> None:
@@ -109,9 +110,8 @@ def test_all_keys_of_a_request_are_answered_from_the_owners_of_its_beginning() -
     make = schema("find_coordinator", 6, "request", "FindCoordinatorRequest")
     body = encode(make(key_type=2, coordinator_keys=tuple(keys)))
     pieces = []
-    for piece in Finder(6, world.cluster, world.service.partition_for, lambda _: True, "denied").answer(
-        body, 0, 10_000
-    ):
+    keys_by = share_keys(world.service.partition_for)
+    for piece in Finder(6, world.cluster, keys_by, lambda _: True, "denied").answer(body, 0, 10_000):
         pieces.append(piece)
         world.cluster.nodes = [after]
     assert len(pieces) > 50

@@ -9,7 +9,6 @@ from structlog.testing import capture_logs
 
 from holdfast.daemon.internal_errors import InternalErrors
 from holdfast.daemon.server.admin import Admin
-from holdfast.daemon.server.api_table import ApiHandler
 from holdfast.daemon.server.other_nodes import NodeOptions, NodeSilent, OtherNodes
 from holdfast.kafka.errors import PropertyRefused
 from holdfast.metrics.instruments import Counter
@@ -17,6 +16,7 @@ from tests.waiting import PATIENCE_MS
 from tests.world.identity.access import closed
 from tests.world.identity.certificates import Authority
 from tests.world.serving import FakeCluster, FakeService, serve
+from tests.world.tenants import NEEDS, make_handler
 
 ONE, OTHER = ("h", 9001), ("h", 9002)
 
@@ -67,8 +67,8 @@ def test_without_a_file_nodes_are_reached_in_the_clear() -> None:
 
 
 async def test_a_query_that_is_denied_is_a_line_with_the_rule_that_is_missing() -> None:
-    admin = Admin({"metrics": lambda _: {}}, PATIENCE_MS, InternalErrors(Counter()))
-    handler = ApiHandler(FakeService(), FakeCluster(), admin, closed())
+    admin = Admin({"metrics": lambda _: {}}, NEEDS, PATIENCE_MS, InternalErrors(Counter()))
+    handler = make_handler(FakeService(), FakeCluster(), admin, closed())
     nodes = OtherNodes()
     async with serve(handler=handler) as served:
         with capture_logs() as lines:

@@ -26,7 +26,7 @@ from holdfast.daemon.topics.state_topic import (
 from holdfast.kafka.connection_options import ConnectionOptions
 from holdfast.kafka.errors import ConnectionFailed
 from holdfast.kafka.metadata import MetadataClient
-from holdfast.records.share.keys import format_topic_id
+from holdfast.kafka.topic_ids import format_topic_id
 from tests.pure.kafka.brokers.metadata_answers import UNREACHABLE, answer_by_host, metadata, namesake
 from tests.waiting import PATIENCE_MS
 

@@ -6,6 +6,7 @@ from holdfast.daemon.admin.host_metrics import WorkerMetrics
 from holdfast.daemon.brokers.silence import watch_broker
 from holdfast.daemon.file_watch import FileWatch
 from holdfast.daemon.internal_errors import InternalErrors
+from holdfast.daemon.log_metrics import LogMetrics
 from holdfast.daemon.login.tls import show_certificate
 from holdfast.daemon.membership.metrics import AssignmentMetrics
 from holdfast.daemon.server.metrics import ServerMetrics
@@ -34,7 +35,8 @@ def full_registry() -> Registry:
     progress, report = RunProgress(), batch()
     progress.take(report)
     JobMetrics(registry).take(report, progress)
-    ShareMetrics(registry).watch_partition("topic", 0, lambda: 0, lambda: 0, lambda: (0, 0))
+    ShareMetrics(registry).watch_partition("topic", 0, lambda: 0)
+    LogMetrics(registry).watch_partition("topic", 0, lambda: 0, lambda: (0, 0))
     SnapshotMetrics(registry)
     WorkerMetrics(registry)
     AccessMetrics(registry)

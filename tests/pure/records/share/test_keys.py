@@ -6,16 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast.kafka.topic_ids import format_topic_id, parse_topic_id
 from holdfast.records.errors import InvalidKey
-from holdfast.records.share.keys import (
-    SharePartitionKey,
-    format_key,
-    format_topic_id,
-    java_string_hash,
-    log_partition,
-    parse_key,
-    parse_topic_id,
-)
+from holdfast.records.share.keys import SharePartitionKey, format_key, java_string_hash, log_partition, parse_key
 from tests.pure.records.strategies import int32s, texts, topic_ids
 
 ID = "ASNFZ4mrze9-3LqYdlQyEA"

@@ -7,10 +7,11 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
+from holdfast.kafka.topic_ids import format_topic_id
 from holdfast.kafka.topics.topic_ends import Ends, TooManyQueries, TopicEnds
 from holdfast.kafka.topics.topic_leaders import Place
 from holdfast.metrics.registry import Registry
-from holdfast.records.share.keys import SharePartitionKey, format_topic_id
+from holdfast.records.share.keys import SharePartitionKey
 from holdfast.share.group_metrics.group_metrics import GroupMetrics
 from holdfast.share.group_metrics.series import GroupSeries
 from tests.simulated.memory_log import MemoryTopic

@@ -10,12 +10,13 @@ from confluent_kafka import KafkaError, KafkaException
 from structlog.testing import capture_logs
 
 from holdfast.daemon.brokers.silence import none_left_out
-from holdfast.daemon.components import snapshot_bounds, snapshot_log_config
+from holdfast.daemon.components import snapshot_log_config
 from holdfast.daemon.topics.metadata_cache import Refresh, TopicUser
 from holdfast.daemon.topics.metadata_image import MetadataImage
 from holdfast.kafka import librdkafka
 from holdfast.kafka.connection_options import ConnectionOptions, LiveProperties
 from holdfast.metrics.registry import Registry
+from holdfast.share.components import snapshot_bounds
 from holdfast.share.snapshots import store
 from holdfast.share.snapshots.other_topics import OtherTopics
 from holdfast.share.snapshots.store import Snapshots, Topics

@@ -15,7 +15,6 @@ from structlog.testing import capture_logs
 
 from holdfast.daemon.internal_errors import InternalErrors
 from holdfast.daemon.server import listener
-from holdfast.daemon.server.api_table import APIS
 from holdfast.daemon.server.listener import Server
 from holdfast.daemon.server.wire import security as security_module
 from holdfast.daemon.server.wire.connections import Connections
@@ -33,6 +32,7 @@ from tests.world.serving import (
     serve,
     write_frame,
 )
+from tests.world.tenants import APIS
 
 
 async def test_a_shared_socket_is_left_to_the_others_until_connections_are_accepted_there() -> None:

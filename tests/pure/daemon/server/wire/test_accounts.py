@@ -6,7 +6,6 @@ import asyncio
 from time import monotonic
 
 from holdfast.api import share_state
-from holdfast.daemon.server.api_table import APIS
 from holdfast.daemon.server.wire.accounts import Account, Accounts
 from holdfast.daemon.server.wire.connection import NEED_DATA, NEED_QUOTA, Connection
 from holdfast.daemon.server.wire.requests import ANONYMOUS, Request, RequestMemory
@@ -15,6 +14,7 @@ from holdfast.daemon.settings.components.listener import LimitSettings
 from holdfast.kafka.protocol import frames
 from tests.waiting import wait_until
 from tests.world.serving import CountingTransport, open_connection, serve, write_body, write_frame
+from tests.world.tenants import APIS
 
 #: A slice of time that never ends: how busy the machine is must not decide who goes on in which turn.
 LIMITS = LimitSettings(

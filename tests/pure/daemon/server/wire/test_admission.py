@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from holdfast.daemon.internal_errors import InternalErrors
-from holdfast.daemon.server.api_table import APIS
 from holdfast.daemon.server.wire.admission import Admission, descriptors_kept, descriptors_left
 from holdfast.daemon.server.wire.connections import Connections
 from holdfast.daemon.server.wire.protocol import ClientProtocol
 from holdfast.daemon.settings.components.listener import LimitSettings, is_loopback
 from holdfast.metrics.instruments import Counter
 from tests.world.serving import CountingTransport, Reports, write_frame
+from tests.world.tenants import APIS
 
 LIMITS = LimitSettings(connections_max=10, connections_per_address_max=6, connections_reserved=2)
 

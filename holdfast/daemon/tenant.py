@@ -1,0 +1,149 @@
+"""A tenant: an application that keeps its state in the log of a node, as one value that the entry point hands to the node.
+
+The node is the host: it listens, logs clients in, finds brokers, divides the log, loads, prunes, and stops. It knows no tenant.
+The tables of calls, commands and HTTP paths are built once, from the rows of the host and of its tenants.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple, Protocol
+
+from holdfast.daemon.access.acl import Operation
+from holdfast.daemon.access.authorizer import Authorizer
+from holdfast.daemon.access.needs import Command, GroupCall, Needs
+from holdfast.daemon.admin.plans import Decide
+from holdfast.daemon.http.queries import QUERIES, Page, Query
+from holdfast.daemon.internal_errors import InternalErrors
+from holdfast.daemon.maintenance.schedule import Duty
+from holdfast.daemon.partitions.partitions import LogPlace, Partitions
+from holdfast.daemon.server.admin import AdminCommand
+from holdfast.daemon.server.api_table import APIS, Answer
+from holdfast.daemon.server.find_coordinator import KeyType
+from holdfast.daemon.server.wire.requests import Api
+from holdfast.daemon.settings.models import Settings
+from holdfast.daemon.shards import ShardKind, Snapshots
+from holdfast.daemon.topics.cluster_queries import ClusterQueries
+from holdfast.daemon.topics.metadata_cache import ClusterMetadata
+from holdfast.kafka.connection_options import LiveProperties
+from holdfast.metrics.registry import Registry
+
+
+class Call(NamedTuple):
+    """A call of the protocol that a tenant serves."""
+
+    api: Api
+    #: Operation that a client needs on each group that it names.
+    operation: Operation
+
+
+class Answers(NamedTuple):
+    """The parts of a tenant that clients reach."""
+
+    #: By API key.
+    calls: Mapping[int, Answer]
+    #: Keys of FindCoordinator, by the number of their type.
+    key_types: Mapping[int, KeyType]
+    #: Admin commands, by name.
+    commands: Mapping[str, AdminCommand]
+
+
+class Host(Protocol):
+    """The parts of a node that a tenant uses from the start."""
+
+    registry: Registry
+    internal_errors: InternalErrors
+
+    @property
+    def settings(self) -> Settings:
+        """The settings that hold now; those of all nodes come after the first calls."""
+
+    def is_left_out(self, partition: int | None) -> bool:
+        """Tell whether a silent broker causes a line about a log partition, so that the line about the broker is enough."""
+
+
+class LogParts(NamedTuple):
+    """The parts of a node that are there once it has found its log."""
+
+    place: LogPlace
+    partitions: Partitions
+    metadata: ClusterMetadata
+    cluster: ClusterQueries
+    #: Runs a task when the requests at hand have all come.
+    end_with: Callable[[Callable[[], None]], None]
+    #: Return the log partitions that other members have, as `partitions.description` describes them.
+    describe_elsewhere: Callable[[], Sequence[Mapping[str, Any]]]
+
+
+class ServingTenant(Protocol):
+    """A tenant on a node that has found its log."""
+
+    @property
+    def answers(self) -> Answers:
+        """The answers of a node that serves."""
+
+    @property
+    def decisions(self) -> Mapping[str, Decide]:
+        """Decisions of an admin, by the name of their command."""
+
+    @property
+    def duties(self) -> Sequence[Duty]:
+        """Work that repeats while the node serves."""
+
+    def start_up(self, partition_count: int) -> None:
+        """Begin to take calls, for a log of so many partitions."""
+
+    def shut_down(self) -> None:
+        """Refuse all further calls."""
+
+
+class NodeTenant(Protocol):
+    """A tenant on one node, from the start of that to its end."""
+
+    def starting(self, authorizer: Authorizer) -> Answers:
+        """Return the answers of a node that starts: each call is refused so that its client tries again."""
+
+    def shard_kind(self, place: LogPlace) -> ShardKind:
+        """Return the kind of its shards."""
+
+    def make_snapshots(
+        self, place: LogPlace, kafka: LiveProperties, partitions: Partitions, metadata: ClusterMetadata
+    ) -> Snapshots:
+        """Return the snapshots from which its shards are restored."""
+
+    def serve(self, log: LogParts, authorizer: Authorizer) -> ServingTenant:
+        """Return the tenant at work."""
+
+
+@dataclass(frozen=True)
+class Tenant:
+    """An application on the host."""
+
+    name: str
+    calls: Mapping[int, Call]
+    commands: Mapping[str, Command]
+    #: HTTP paths that show the answer of one command.
+    queries: Sequence[Query]
+    #: HTTP paths that are made of the answers of several commands.
+    pages: Sequence[Page]
+    #: Returns the tenant on a node that starts.
+    make: Callable[[Host], NodeTenant]
+
+
+class Tables:
+    """The tables of a node: built once, from the rows of the host and of its tenants, of which the first one has the shards of the log."""
+
+    def __init__(self, tenants: Sequence[Tenant]) -> None:
+        calls = {key: call for tenant in tenants for key, call in tenant.calls.items()}
+        commands = {name: command for tenant in tenants for name, command in tenant.commands.items()}
+        self.tenants: Final = tuple(tenants)
+        self.apis: Final[Mapping[int, Api]] = {**APIS, **{key: call.api for key, call in calls.items()}}
+        self.needs: Final = Needs(
+            {key: GroupCall(call.api.name, call.operation) for key, call in calls.items()}, commands
+        )
+        self.queries: Final[Mapping[str, Query]] = {
+            **QUERIES,
+            **{query.command: query for tenant in tenants for query in tenant.queries},
+        }
+        self.pages: Final[tuple[Page, ...]] = tuple(page for tenant in tenants for page in tenant.pages)

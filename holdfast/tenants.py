@@ -1,0 +1,10 @@
+"""The applications that the nodes of this installation host; `holdfast serve` hands their tables to a node."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from holdfast.daemon.tenant import Tables
+from holdfast.share.tenant import SHARE_TENANT
+
+TABLES: Final = Tables((SHARE_TENANT,))

@@ -1,0 +1,51 @@
+"""The tables of a node with all tenants, and the parts of share state that the host is given, over a service of a test."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import SimpleNamespace
+from typing import Any, Final, cast
+
+from holdfast.daemon.access.authorizer import Authorizer
+from holdfast.daemon.server.admin import Admin
+from holdfast.daemon.server.api_table import ApiHandler
+from holdfast.daemon.server.cluster_view import ClusterView
+from holdfast.daemon.server.find_coordinator import SHARE, KeyType
+from holdfast.daemon.settings.components.listener import LimitSettings
+from holdfast.daemon.settings.models import KafkaSettings, Settings
+from holdfast.daemon.topics.state_topic import StateTopic
+from holdfast.metrics.registry import Registry
+from holdfast.records.share.keys import SharePartitionKey
+from holdfast.share.calls import ShareAnswers, ShareCalls, ShareKeys
+from holdfast.share.metrics import ShareMetrics
+from holdfast.share.shard_kind import ShareShards
+from holdfast.share.tenant import CALLS
+from holdfast.tenants import TABLES
+
+APIS: Final = TABLES.apis
+NEEDS: Final = TABLES.needs
+QUERIES: Final = TABLES.queries
+PAGES: Final = TABLES.pages
+#: What a pruner asks of the kind of its shard, whose settings say nothing of that.
+SHARDS: Final = ShareShards(
+    Settings(kafka=KafkaSettings(properties={"bootstrap.servers": "127.0.0.1:1"})),
+    StateTopic("state", bytes(16), 1, 1, 1_048_588),
+    ShareMetrics(Registry()),
+)
+
+
+def make_handler(
+    service: ShareCalls,
+    cluster: ClusterView,
+    admin: Admin,
+    authorizer: Authorizer,
+    limits: LimitSettings | None = None,
+) -> ApiHandler:
+    answers = ShareAnswers(service, authorizer, limits or LimitSettings())
+    calls = dict.fromkeys(CALLS, answers.answer)
+    return ApiHandler(calls, {SHARE: ShareKeys(service)}, APIS, cluster, admin, authorizer, limits)
+
+
+def share_keys(partition_for: Callable[[SharePartitionKey], int]) -> Mapping[int, KeyType]:
+    """Return the key types of a node that serves share state, whose keys belong to the log partitions that are given."""
+    return {SHARE: ShareKeys(cast("Any", SimpleNamespace(partition_for=partition_for)))}
