@@ -41,6 +41,7 @@ from holdfast.kafka.protocol import requests, sasl_calls
 from holdfast.kafka.protocol.frames import read_response_header
 from holdfast.kafka.protocol.primitives import MalformedBody
 from holdfast.kafka.protocol.unknown_tags import shape_of
+from holdfast.kafka.records import fetch
 from holdfast.membership.kafka_group.messages import from_message
 
 #: What a caller takes for a failed request.
@@ -144,6 +145,12 @@ def _read_produced(data: bytes) -> None:
     assert requests.read_produced(data) == requests.read_answer(requests.decode_produced, data)
 
 
+def _read_records(version: int, data: bytes) -> None:
+    """Read an answer; what it has of records lies within it."""
+    answer = fetch.read_fetched(version, memoryview(data))
+    assert sum(len(each.records) for each in answer.partitions) <= len(data)
+
+
 def answers() -> dict[str, Answer]:
     """Return all that brokers answer, by name."""
     found = {
@@ -175,6 +182,9 @@ def answers() -> dict[str, Answer]:
                 sasl_calls.encode_authenticate_answer(version, answer)
             ],
         )
+    for version in range(fetch.VERSIONS[0], fetch.VERSIONS[1] + 1):
+        response_type = import_module(f"kio.schema.fetch.v{version}.response").FetchResponse
+        found[f"Fetch v{version} of any topic"] = _by_hand(partial(_read_records, version), response_type)
     for call, items in _calls():
         for version in range(call.versions[0], call.versions[1] + 1):
             read = partial(_read_call, call, version, items)

@@ -42,6 +42,7 @@ from holdfast.records.share.keys import format_key
 from holdfast.records.share.snapshot_store import entries
 from holdfast.records.share.values import Snapshot, Update
 from holdfast.runtime.kafka_log.record_batches import BATCH_HEAD_BYTES
+from tests.pure.kafka.records.samples import ABORT, make_batch, make_marker
 from tests.world.records import encode_record
 from tests.world.samples import KEY, OTHER_TOPIC, TOPIC, batch
 
@@ -151,6 +152,12 @@ def record_batches() -> list[bytes]:
             built += bytes(data)
         fetched.append(built)
     return fetched
+
+
+def heads_of_batches() -> list[bytes]:
+    """Return a fetch as `record_batches` has it, and one of a transaction that was aborted."""
+    written = make_batch(0, producer=(3, 0), is_transactional=True)
+    return [*record_batches(), written + make_marker(1, (3, 0), ABORT)]
 
 
 def compressed_records() -> list[bytes]:

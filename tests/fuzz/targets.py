@@ -27,6 +27,8 @@ from holdfast.kafka.decompression import decompress
 from holdfast.kafka.protocol.primitives import MalformedBody
 from holdfast.kafka.protocol.sasl_calls import SASL_AUTHENTICATE, SASL_HANDSHAKE, encode_handshake
 from holdfast.kafka.protocol.scram import SCRAM_SHA_256, Keys
+from holdfast.kafka.records import batches
+from holdfast.kafka.records.transactions import AbortedTransaction, mark_aborted
 from holdfast.metrics.instruments import Counter
 from holdfast.records.errors import InvalidKey, RecordError
 from holdfast.records.log.checkpoint import decode_checkpoint
@@ -181,6 +183,15 @@ def _run_batches(data: bytes) -> None:
             pass
 
 
+def _run_heads(data: bytes) -> None:
+    """Read the heads of batches as a reader of any topic does, and the markers among them."""
+    taken, aborted = 0, [AbortedTransaction(3, 0), AbortedTransaction(-1, 0)]
+    for batch, _ in mark_aborted(batches.iter_batches(memoryview(data), 0), aborted):
+        assert 0 <= batch.base_offset <= batch.last_offset
+        taken += len(batch.data)
+    assert taken <= len(data)
+
+
 TARGETS: dict[str, Target] = {
     "login": Target(_run_login, (MalformedBody,), seeds.logins),
     "users file": Target(lambda data: parse_kept(data.decode("utf-8", "replace")), (ValueError,), seeds.users_files),
@@ -205,6 +216,7 @@ TARGETS: dict[str, Target] = {
     "admin response": Target(admin.decode_admin_response, (MalformedBody,), seeds.admin_responses),
     "record": Target(_run_record, (RecordError,), seeds.records),
     "record batches": Target(_run_batches, (record_batches.DamagedBatch,), seeds.record_batches),
+    "heads of record batches": Target(_run_heads, (batches.DamagedRecords,), seeds.heads_of_batches),
     # The libraries raise what they like; what counts is room and time.
     "compressed records": Target(_run_decompression, (Exception,), seeds.compressed_records),
     "record header": Target(decode_header, (RecordError,), seeds.headers),

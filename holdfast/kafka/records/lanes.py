@@ -1,0 +1,354 @@
+"""The requests to one broker: one lane waits at the ends of logs, the other catches up. Each has a connection and one request in flight.
+
+A partition is in one request at most. One that comes to its end while the waiting request is on its way cannot join that request:
+the catching lane asks for it, with a short wait, until the other one is back.
+"""
+
+import asyncio
+from collections.abc import Collection
+from itertools import islice
+from typing import Final, NamedTuple, Protocol
+
+from holdfast.kafka.brokers.throttle import Throttle
+from holdfast.kafka.cluster import Cluster, TopicRef, TopicView
+from holdfast.kafka.connection_options import ConnectionOptions
+from holdfast.kafka.errors import ConnectionFailed, UnreadableAnswer
+from holdfast.kafka.leaders import NO_TOPIC
+from holdfast.kafka.protocol import api_keys, requests
+from holdfast.kafka.protocol.error_codes import ErrorCode, name_and_number
+from holdfast.kafka.records.batches import Batch, DamagedRecords, OldFormat, iter_batches
+from holdfast.kafka.records.connection import RecordConnection
+from holdfast.kafka.records.fetch import (
+    VERSIONS,
+    FetchBounds,
+    ReadPartition,
+    ReadTarget,
+    TopicKey,
+    by_topic,
+    choose_version,
+    encode_fetch,
+    has_ids,
+    read_fetched,
+)
+from holdfast.kafka.records.partition_reader import (
+    LogTruncated,
+    OffsetOutOfRange,
+    PartitionReader,
+    ReadDenied,
+    ReadFailed,
+    RecordsUnreadable,
+)
+
+#: How long the catching lane lets a broker hold a request of partitions at their ends, while the waiting lane is busy.
+_NEWCOMERS_WAIT_MS: Final = 50
+#: Partitions of one request that catch up: an answer has room for a few of them.
+_CATCHING_MAX: Final = 64
+#: Partitions of one request that wait. A request has some 30 bytes for each, and a broker looks at each when it begins to wait.
+_WAITING_MAX: Final = 10_000
+#: Heads of batches that are read before others have their turn: a millisecond or two.
+_HEADS_PER_TURN: Final = 1_000
+#: A broker that is silent for so much longer than it may hold a request is no reason to wait: its partitions may be led elsewhere.
+_SILENCE_S: Final = 1.0
+#: The least time between two requests of which the first brought nothing, however soon it was answered.
+_PAUSE_S: Final = 0.05
+
+
+class ReaderConfig(NamedTuple):
+    """Bounds of a reader."""
+
+    #: Read up to the last stable offset alone, and list what was aborted below it.
+    is_committed: bool = False
+    #: Bytes of all answers that are alive; above it, only partitions that somebody waits for are fetched, one answer a lane.
+    held_bytes_max: int = 64 << 20
+    #: Bytes that are read ahead of one partition. The last answer may go beyond it by `partition_bytes_max`, or by a larger batch.
+    ahead_bytes_max: int = 2 << 20
+    #: Of an answer; a single larger batch comes whole.
+    answer_bytes_max: int = 8 << 20
+    partition_bytes_max: int = 1 << 20
+    #: How long a broker may hold a request at the ends of logs.
+    wait_ms: int = 500
+    #: Bounds connecting, and an answer beyond the time for which it may be held.
+    timeout_ms: int = 30_000
+    #: The longest that a broker is left alone because it says so.
+    throttle_max_ms: int = 10_000
+    #: Before a leader is looked up again.
+    retry_backoff_ms: int = 100
+
+
+class LaneOwner(Protocol):
+    """What has the partitions."""
+
+    config: ReaderConfig
+    options: ConnectionOptions
+    cluster: Cluster
+    throttle: Throttle[int]
+
+    def make_buffer(self, size: int, /) -> bytearray:
+        """Return the buffer of an answer, which is counted while it is alive."""
+
+    def settle(self, reader: PartitionReader) -> None:
+        """See `ReadingOwner.settle`."""
+
+    def look_up(self, topics: Collection[TopicRef]) -> None:
+        """Look up the leaders of some topics soon."""
+
+
+class Request:
+    """A request on its way, and the partitions that it asks for."""
+
+    def __init__(self, lane: "Lane") -> None:
+        self.lane = lane
+        self.readers: dict[tuple[TopicKey, int], PartitionReader] = {}
+        #: Those that got records.
+        self.fed: set[PartitionReader] = set()
+
+
+class Lane:
+    """Requests to one broker, one after the other, until the task is cancelled."""
+
+    def __init__(self, owner: LaneOwner, broker_id: int, other: "Lane | None") -> None:
+        """Begin; nothing is requested while no partition is ready.
+
+        Args:
+            owner: has the partitions.
+            broker_id: of the broker.
+            other: the waiting lane, if this is the one that catches up.
+        """
+        self.broker_id = broker_id
+        #: Partitions for the next request, those that got nothing for longest first.
+        self.ready: dict[PartitionReader, None] = {}
+        #: There is something to be requested.
+        self.changed = asyncio.Event()
+        #: A request is on its way.
+        self.is_busy = False
+        self._owner = owner
+        self._other = other
+        self._connection: RecordConnection | None = None
+        self._loop = asyncio.get_running_loop()
+        self._now_s = self._loop.time
+        name = f"holdfast-records-{'tail' if other is None else 'catch-up'}-{broker_id}"
+        self.task = self._loop.create_task(self._run(), name=name)
+
+    def close(self) -> None:
+        """End all requests."""
+        self.task.cancel()
+        if self._connection is not None:
+            self._connection.close()
+
+    async def _run(self) -> None:
+        owner = self._owner
+        while True:
+            chosen, wait_ms = self._choose()
+            if not chosen:
+                self.changed.clear()
+                await self.changed.wait()
+                continue
+            if (throttled_s := owner.throttle.wait_s(self.broker_id)) > 0:
+                await asyncio.sleep(throttled_s)
+                continue
+            request, began_s = Request(self), self._now_s()
+            self.is_busy, is_idle = True, False
+            self._silence = self._loop.call_later(wait_ms / 1_000 + _SILENCE_S, self._look_again, request, chosen)
+            try:
+                is_idle = not await self._fetch(request, chosen, wait_ms)
+            except ConnectionFailed as failure:
+                if self._connection is not None and isinstance(failure, UnreadableAnswer):
+                    self._connection.close()
+                self._set_aside([reader for reader in chosen if self._is_of(reader, request)], str(failure))
+            except Exception as bug:  # it ends the reading of these partitions, never the lane
+                context = {"message": "reading records failed", "exception": bug}
+                self._loop.call_exception_handler(context)
+                for reader in chosen:
+                    if self._is_of(reader, request):
+                        reader.fail(ReadFailed(repr(bug)))
+                        owner.settle(reader)
+            finally:
+                self._silence.cancel()
+            self.is_busy = False
+            # A broker fills an answer in the order of the request, so those that got nothing come first in the next one.
+            for reader in sorted(request.readers.values(), key=lambda reader: reader in request.fed):
+                if reader.in_flight is request:
+                    reader.in_flight = None
+                    owner.settle(reader)
+            if is_idle:
+                await asyncio.sleep(began_s + _PAUSE_S - self._now_s())
+
+    def _choose(self) -> tuple[list[PartitionReader], int]:
+        """Return the partitions of the next request, and for how long a broker may hold it."""
+        if self._other is None:
+            return list(islice(self.ready, _WAITING_MAX)), self._owner.config.wait_ms
+        chosen = list(islice(self.ready, _CATCHING_MAX))
+        # A broker answers at least one whole batch of the first partition.
+        chosen.sort(key=lambda reader: reader.damaged_at != reader.position)
+        wait_ms = 0 if chosen else _NEWCOMERS_WAIT_MS
+        if self._other.is_busy:
+            chosen += islice(self._other.ready, _WAITING_MAX)
+        return chosen, wait_ms
+
+    def _is_of(self, reader: PartitionReader, request: Request) -> bool:
+        """Tell whether a partition still waits for a request, or for being in one of this lane."""
+        return reader.in_flight is request or (reader.in_flight is None and self._is_ready(reader))
+
+    def _is_ready(self, reader: PartitionReader) -> bool:
+        """Tell whether the next request of this lane may ask for a partition."""
+        place = reader.place
+        return place is not None and (place is self.ready or (self._other is not None and place is self._other.ready))
+
+    async def _fetch(self, request: Request, chosen: list[PartitionReader], wait_ms: int) -> bool:
+        """Make one request and deliver what it brought; returns whether that was anything new.
+
+        Raises:
+            ConnectionFailed: there is no answer that can be read.
+        """
+        owner, config = self._owner, self._owner.config
+        connection = await self._connected()
+        version, targets = self._aim(request, chosen, choose_version(connection.versions))
+        if not targets:
+            return False
+        bounds = FetchBounds(wait_ms, config.answer_bytes_max, config.partition_bytes_max)
+        body = encode_fetch(version, bounds, config.is_committed, targets)
+        timeout_ms = wait_ms + config.timeout_ms
+        data = await connection.exchange(api_keys.FETCH, version, body, timeout_ms=timeout_ms, is_flexible=True)
+        answer = read_fetched(version, data)
+        owner.throttle.on_answer(self.broker_id, answer.throttle_ms)
+        if answer.error_code:
+            why = f"broker {self.broker_id} answered {name_and_number(answer.error_code)}"
+            self._set_aside([each for each in request.readers.values() if each.in_flight is request], why)
+            return False
+        has_news = False
+        for partition in answer.partitions:
+            reader = request.readers.get((partition.topic, partition.partition))
+            if reader is not None and reader.in_flight is request:
+                has_news |= await self._deliver(connection, request, reader, partition)
+        return has_news
+
+    async def _connected(self) -> RecordConnection:
+        connection = self._connection
+        if connection is None or not connection.is_open:
+            owner = self._owner
+            address = owner.cluster.brokers.get(self.broker_id)
+            if address is None:
+                raise ConnectionFailed(f"broker {self.broker_id} is not known")
+            connection = await RecordConnection.open(address, owner.options, owner.config.timeout_ms, owner.make_buffer)
+            self._connection = connection
+        return connection
+
+    def _aim(self, request: Request, chosen: list[PartitionReader], version: int) -> tuple[int, list[ReadTarget]]:
+        """Return what a request asks for, and the version that can say it; partitions that were taken away are left out.
+
+        Of two readers of one partition the second one waits for the next request.
+        """
+        owner, led = self._owner, list[tuple[PartitionReader, TopicView]]()
+        for reader in chosen:
+            owner.settle(reader)  # its leader, or the room, may have changed since
+            if self._is_ready(reader):
+                led.append((reader, owner.cluster.topics[reader.topic]))
+        if any(view.topic_id == NO_TOPIC for _, view in led):
+            version = VERSIONS[0]
+        targets = []
+        for reader, view in led:
+            topic: TopicKey = view.topic_id if has_ids(version) else view.name
+            key = topic, reader.partition
+            if key in request.readers:
+                continue
+            if reader.place is not None:
+                reader.place.pop(reader, None)
+            reader.place, reader.in_flight, request.readers[key] = None, request, reader
+            leader_epoch = view.leaders[reader.partition].epoch
+            targets.append(ReadTarget(*key, leader_epoch, reader.position, reader.last_epoch))
+        return version, by_topic(targets)
+
+    def _look_again(self, request: Request, chosen: list[PartitionReader]) -> None:
+        """Look up who leads the partitions of a request, again and again while the broker is silent."""
+        self._owner.look_up({reader.topic for reader in chosen if self._is_of(reader, request)})
+        self._silence = self._loop.call_later(_SILENCE_S, self._look_again, request, chosen)
+
+    def _set_aside(self, readers: Collection[PartitionReader], why: str) -> None:
+        """Fetch some partitions no more before their leaders were looked up."""
+        for reader in readers:
+            reader.problem, reader.is_stale = why, True
+            reader.in_flight = None
+            self._owner.settle(reader)
+        self._owner.look_up({reader.topic for reader in readers})
+
+    # ---- what an answer has of one partition ---------------------------------------------------------------------------
+
+    async def _deliver(
+        self, connection: RecordConnection, request: Request, reader: PartitionReader, found: ReadPartition
+    ) -> bool:
+        """Hand over what came; returns whether that was anything new."""
+        code = found.error_code
+        if code == ErrorCode.OFFSET_OUT_OF_RANGE:
+            await self._compare_bounds(connection, request, reader)
+        elif code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+            reader.fail(ReadDenied(f"the broker answered {name_and_number(code)}"))
+        elif code == ErrorCode.CORRUPT_MESSAGE:
+            self._note_damage(reader, "the broker cannot read it")
+        elif code:
+            self._set_aside([reader], f"broker {self.broker_id} answered {name_and_number(code)}")
+        elif found.diverges_at is not None:
+            reader.fail(LogTruncated(reader.position, found.diverges_at))
+        else:
+            return await self._deliver_records(request, reader, found)
+        return True
+
+    async def _deliver_records(self, request: Request, reader: PartitionReader, found: ReadPartition) -> bool:
+        config, batches, damage = self._owner.config, list[Batch](), None
+        try:
+            for batch in iter_batches(found.records, reader.position):
+                batches.append(batch)
+                if len(batches) % _HEADS_PER_TURN == 0:
+                    await asyncio.sleep(0)
+        except DamagedRecords as why:  # what came before it counts
+            damage = why
+        if reader.in_flight is not request:
+            return False
+        reader.problem = ""
+        reader.high_watermark, reader.last_stable_offset = found.high_watermark, found.last_stable_offset
+        reader.log_start_offset = found.log_start_offset
+        stable = found.last_stable_offset
+        reader.end_offset = stable if config.is_committed and stable >= 0 else found.high_watermark
+        if batches:
+            request.fed.add(reader)
+            reader.put(tuple(batches), found.aborted)
+        if isinstance(damage, OldFormat):
+            reader.fail(RecordsUnreadable(str(damage)))
+        elif damage is not None:
+            self._note_damage(reader, str(damage))
+        return bool(batches)
+
+    def _note_damage(self, reader: PartitionReader, why: str) -> None:
+        """Have a damaged batch fetched once more: it may have been damaged on its way, or in one broker's copy."""
+        if reader.damaged_at == reader.position:
+            reader.fail(RecordsUnreadable(f"at offset {reader.position}: {why}"))
+            return
+        reader.damaged_at = reader.position
+        self._set_aside([reader], why)
+
+    async def _compare_bounds(self, connection: RecordConnection, request: Request, reader: PartitionReader) -> None:
+        """Tell why a broker has no such offset; it may be that the name belongs to another topic now.
+
+        Raises:
+            ConnectionFailed: the broker does not say.
+        """
+        cluster = self._owner.cluster
+        await cluster.refresh([reader.topic])
+        view = cluster.topics.get(reader.topic)
+        why = f"offset {reader.position} is out of range"
+        if reader.in_flight is request and view is not None and view.topic_id == reader.topic_id:
+            first = await self._offset(connection, view.name, reader, requests.EARLIEST)
+            end = await self._offset(connection, view.name, reader, requests.LATEST)
+            if reader.in_flight is request and -1 not in (first, end) and not first <= reader.position <= end:
+                reader.fail(OffsetOutOfRange(reader.position, first, end))
+        if reader.in_flight is request:
+            self._set_aside([reader], why)
+
+    async def _offset(self, connection: RecordConnection, topic: str, reader: PartitionReader, which: int) -> int:
+        """Return where the log of a partition begins or ends; -1: the broker does not say."""
+        api_key, version = requests.LIST_OFFSETS
+        body = requests.encode_list_offsets(topic, [(reader.partition, -1, which)])
+        timeout_ms = self._owner.config.timeout_ms
+        data = await connection.exchange(api_key, version, body, timeout_ms=timeout_ms, is_flexible=False)
+        found, _ = requests.read_answer(requests.decode_offsets, bytes(data))
+        error_code, offset = found.get(reader.partition, (int(ErrorCode.UNKNOWN_SERVER_ERROR), -1))
+        return -1 if error_code else offset

@@ -1,0 +1,200 @@
+"""One partition as it is read: its position, what was read ahead, and why it is read no more."""
+
+import asyncio
+from collections import deque
+from collections.abc import Iterable
+from typing import NamedTuple, Protocol
+
+from holdfast.kafka.cluster import TopicRef
+from holdfast.kafka.leaders import NO_TOPIC
+from holdfast.kafka.records.batches import Batch
+from holdfast.kafka.records.transactions import AbortedTransaction
+
+
+class ReadFailed(Exception):
+    """A partition is read no more until its position is set again; the text says why."""
+
+
+class OffsetOutOfRange(ReadFailed):
+    """The log has no such offset: it begins above it, or ends below it."""
+
+    def __init__(self, offset: int, first_offset: int, end_offset: int) -> None:
+        super().__init__(f"offset {offset} is not within the log, which has offsets {first_offset} to {end_offset - 1}")
+        #: Of the oldest record that is there.
+        self.first_offset = first_offset
+        #: The high watermark.
+        self.end_offset = end_offset
+
+
+class LogTruncated(ReadFailed):
+    """Records that were read are not in the log any more: the leader has others from an offset on."""
+
+    def __init__(self, offset: int, diverges_at: int) -> None:
+        super().__init__(f"the log was truncated at offset {diverges_at}, below {offset}")
+        #: Where the leader goes on with other records.
+        self.diverges_at = diverges_at
+
+
+class TopicGone(ReadFailed):
+    """All brokers say that there is no such topic."""
+
+
+class TopicRecreated(ReadFailed):
+    """The name belongs to another topic now."""
+
+
+class ReadDenied(ReadFailed):
+    """Brokers do not let this client read the topic."""
+
+
+class RecordsUnreadable(ReadFailed):
+    """What lies at the position is no record batch that can be passed on, twice in a row."""
+
+
+class Chunk(NamedTuple):
+    """What one answer has of a partition."""
+
+    #: Whole ones in order, one at least. The first may begin below the position: a broker does not cut batches.
+    batches: tuple[Batch, ...]
+    #: In no order, see `transactions.mark_aborted`; empty unless committed records alone are read.
+    aborted: tuple[AbortedTransaction, ...]
+    #: As of this answer.
+    high_watermark: int
+    last_stable_offset: int
+    log_start_offset: int
+
+    @property
+    def size_bytes(self) -> int:
+        """Return the bytes of all batches."""
+        return sum(len(batch.data) for batch in self.batches)
+
+
+class ReadingOwner(Protocol):
+    """What fetches for a partition."""
+
+    def settle(self, reader: "PartitionReader") -> None:
+        """Put a partition where its next fetch finds it, or where it waits for room."""
+
+    def drop(self, reader: "PartitionReader") -> None:
+        """Fetch a partition no more."""
+
+
+class PartitionReader:
+    """A partition that is read from a position on; `TopicReader.open` makes it.
+
+    The attributes are for reading; `seek` sets the position.
+    """
+
+    def __init__(self, owner: ReadingOwner, topic: TopicRef, partition: int, offset: int, last_epoch: int = -1) -> None:
+        """Begin at an offset; see `TopicReader.open`."""
+        self.topic = topic
+        self.partition = partition
+        #: Of the next record to fetch. What was read ahead lies below.
+        self.position = offset
+        #: Of the record below the position; -1: not known.
+        self.last_epoch = last_epoch
+        #: As the last answer said; -1: not known.
+        self.high_watermark = self.last_stable_offset = self.log_start_offset = -1
+        #: The end of what is read: one of the two above.
+        self.end_offset = -1
+        #: Why nothing comes now, which may pass; empty: nothing is wrong.
+        self.problem = ""
+        #: Why nothing comes any more; None: it does.
+        self.failure: ReadFailed | None = None
+        #: Of the topic when it was first seen; zeros: not known, or the cluster has no ids.
+        self.topic_id = NO_TOPIC
+        #: The highest that was seen; -1: none.
+        self.leader_epoch = -1
+        #: The request that fetches it now; None: none does.
+        self.in_flight: object | None = None
+        #: It is not fetched before its leader was looked up again.
+        self.is_stale = False
+        #: Where the records could not be read; -1: they could.
+        self.damaged_at = -1
+        #: Where it waits; None: nowhere. The owner's.
+        self.place: dict[PartitionReader, None] | None = None
+        #: Of chunks that were not taken.
+        self.ahead_bytes = 0
+        self._owner = owner
+        self._chunks: deque[Chunk] = deque()
+        #: Callers of `take`; all are woken by anything new.
+        self._takers: set[asyncio.Future[None]] = set()
+
+    @property
+    def is_at_end(self) -> bool:
+        """Tell whether everything below the end was fetched, as far as is known."""
+        return 0 <= self.end_offset <= self.position
+
+    @property
+    def is_awaited(self) -> bool:
+        """Tell whether a caller waits for what comes next."""
+        return bool(self._takers)
+
+    def take_nowait(self) -> Chunk | None:
+        """Return what was read ahead, the oldest first; None: nothing.
+
+        Raises:
+            ReadFailed: nothing is left of what was read ahead, and nothing more will come.
+        """
+        if not self._chunks:
+            if self.failure is not None:
+                raise self.failure
+            return None
+        chunk = self._chunks.popleft()
+        self.ahead_bytes -= chunk.size_bytes
+        self._owner.settle(self)
+        return chunk
+
+    async def take(self) -> Chunk:
+        """Return what comes next as soon as it is there; may be cancelled at any time, and nothing is lost by it.
+
+        Raises:
+            ReadFailed: nothing more will come.
+        """
+        while (chunk := self.take_nowait()) is None:
+            taker: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._takers.add(taker)
+            # It may have waited for room, which one that is awaited does not.
+            self._owner.settle(self)
+            try:
+                await taker
+            finally:
+                self._takers.discard(taker)
+        return chunk
+
+    def seek(self, offset: int, last_epoch: int = -1) -> None:
+        """Go on at another offset, and forget what was read ahead and what failed."""
+        self._chunks.clear()
+        self.ahead_bytes = 0
+        self.position, self.last_epoch, self.damaged_at = offset, last_epoch, -1
+        self.failure, self.in_flight = None, None
+        self._owner.settle(self)
+
+    def close(self) -> None:
+        """End the reading."""
+        self._chunks.clear()
+        self.fail(ReadFailed("the reading was ended"))
+        self._owner.drop(self)
+
+    # What its owner calls.
+
+    def put(self, batches: tuple[Batch, ...], aborted: tuple[AbortedTransaction, ...]) -> None:
+        """Add what an answer brought; bounds of the log were set before."""
+        chunk = Chunk(batches, aborted, self.high_watermark, self.last_stable_offset, self.log_start_offset)
+        self._chunks.append(chunk)
+        self.ahead_bytes += chunk.size_bytes
+        last = batches[-1]
+        self.position, self.last_epoch = last.last_offset + 1, last.leader_epoch
+        self._wake()
+
+    def fail(self, failure: ReadFailed) -> None:
+        """End the reading until the position is set again."""
+        self.failure, self.problem = failure, str(failure)
+        self.in_flight = None
+        self._wake()
+
+    def _wake(self) -> None:
+        takers: Iterable[asyncio.Future[None]] = self._takers
+        for taker in takers:
+            if not taker.done():
+                taker.set_result(None)

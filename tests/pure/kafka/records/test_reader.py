@@ -1,0 +1,519 @@
+"""The reader of any topics, over sockets to a small Kafka on loopback."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from holdfast.kafka.cluster import Cluster
+from holdfast.kafka.protocol.error_codes import ErrorCode
+from holdfast.kafka.records.batches import Batch
+from holdfast.kafka.records.lanes import ReaderConfig
+from holdfast.kafka.records.partition_reader import (
+    LogTruncated,
+    OffsetOutOfRange,
+    PartitionReader,
+    ReadDenied,
+    ReadFailed,
+    RecordsUnreadable,
+    TopicGone,
+    TopicRecreated,
+)
+from holdfast.kafka.records.reader import TopicReader
+from holdfast.kafka.records.transactions import mark_aborted
+from tests.pure.kafka.records.fake_kafka import FakeKafka, fake_kafka
+from tests.pure.kafka.records.samples import ABORT, make_batch, make_marker, with_head
+from tests.waiting import PATIENCE_S, wait_until
+
+#: Pauses are short; a broker that is silent is given up after a test's patience.
+QUICK = ReaderConfig(wait_ms=200, timeout_ms=60_000, retry_backoff_ms=5)
+
+
+@asynccontextmanager
+async def reader_of(kafka: FakeKafka, config: ReaderConfig = QUICK) -> AsyncIterator[TopicReader]:
+    reader = TopicReader(kafka.options, Cluster(kafka.options, 60_000), config)
+    try:
+        async with asyncio.timeout(PATIENCE_S):
+            yield reader
+    finally:
+        await reader.close()
+
+
+async def take_to(reading: PartitionReader, offset: int) -> list[Batch]:
+    """Return all batches up to an offset."""
+    batches: list[Batch] = []
+    while not batches or batches[-1].last_offset + 1 < offset:
+        batches += (await reading.take()).batches
+    return batches
+
+
+def offsets_of(batches: list[Batch]) -> list[int]:
+    return [batch.base_offset for batch in batches]
+
+
+async def test_batches_come_as_they_lie_in_the_log_by_id_and_by_name() -> None:
+    async with fake_kafka() as kafka, reader_of(kafka) as reader:
+        topic = kafka.make_topic()
+        log = topic.partitions[0]
+        for compression in range(5):
+            log.append(data=make_batch(log.end, [b"x" * 100] * 3, compression=compression))
+        for ref in (topic.topic_id.bytes, "topic"):
+            reading = reader.open(ref, 0, 0)
+            batches = await take_to(reading, 15)
+            assert [bytes(batch.data) for batch in batches] == log.log
+            assert (reading.position, reading.high_watermark, reading.log_start_offset) == (15, 15, 0)
+            reading.close()
+    assert {version for _, version, _ in kafka.fetches} == {17}
+
+
+@pytest.mark.parametrize("highest", [12, 13, 14, 15, 16, 17, 18])
+async def test_version_is_what_the_broker_offers(highest: int) -> None:
+    async with fake_kafka() as kafka, reader_of(kafka) as reader:
+        kafka.brokers[1].versions[1] = (4, highest)
+        topic = kafka.make_topic()
+        topic.partitions[0].append(b"a", b"b")
+        assert offsets_of(await take_to(reader.open(topic.topic_id.bytes, 0, 1), 2)) == [0]
+    assert {version for _, version, _ in kafka.fetches} == {min(highest, 17)}
+
+
+async def test_cluster_without_topic_ids_is_read_by_name() -> None:
+    async with fake_kafka(has_ids=False) as kafka, reader_of(kafka) as reader:
+        log = kafka.make_topic().partitions[0]
+        log.append()
+        reading = reader.open("topic", 0, 0)
+        assert offsets_of(await take_to(reading, 1)) == [0]
+        log.append()
+        assert offsets_of(await take_to(reading, 2)) == [1]
+    assert {version for _, version, _ in kafka.fetches} == {12}
+
+
+async def test_broker_that_is_too_old_is_named() -> None:
+    async with fake_kafka() as kafka, reader_of(kafka) as reader:
+        kafka.brokers[1].versions[1] = (4, 11)
+        kafka.make_topic()
+        reading = reader.open("topic", 0, 0)
+        await wait_until(lambda: "versions 4 to 11 of Fetch" in reading.problem)
+        assert reading.take_nowait() is None
+
+
+async def test_many_partitions_share_requests_and_none_starves() -> None:
+    config = QUICK._replace(answer_bytes_max=3_000, partition_bytes_max=1_000)
+    async with fake_kafka() as kafka, reader_of(kafka, config) as reader:
+        topics = [kafka.make_topic(name, [1] * 5) for name in ("a", "b")]
+        for topic in topics:
+            for log in topic.partitions:
+                for _ in range(10):
+                    log.append(b"x" * 500)
+        readings = [reader.open(topic.topic_id.bytes, index, 0) for topic in topics for index in range(5)]
+        found = await asyncio.gather(*(take_to(reading, 10) for reading in readings))
+        assert [offsets_of(batches) for batches in found] == [list(range(10))] * 10
+    sizes = [len(topic.partitions) for _, _, request in kafka.fetches for topic in request.topics]
+    assert max(sizes) == 5
+    assert len(kafka.fetches) < 100
+
+
+async def test_tail_waits_at_the_broker_and_delays_nobody_else() -> None:
+    async with fake_kafka() as kafka, reader_of(kafka, QUICK._replace(wait_ms=120_000)) as reader:
+        topic = kafka.make_topic(leaders=[1, 1, 1])
+        idle = reader.open("topic", 0, 0)
+        await wait_until(lambda: any(request.max_wait.total_seconds() == 120 for _, _, request in kafka.fetches))
+        # The waiting request is held; one that catches up, and one that comes to its end after that, are answered all the same.
+        topic.partitions[1].append()
+        busy = reader.open("topic", 1, 0)
+        for number in range(5):
+            assert offsets_of(await take_to(busy, number + 1)) == [number]
+            topic.partitions[1].append()
+        assert idle.take_nowait() is None
+        topic.partitions[0].append()
+        assert offsets_of(await take_to(idle, 1)) == [0]
+    assert kafka.brokers[1].accepted <= 4  # two for Metadata at most, and the two lanes
+
+
+async def test_idle_tail_makes_one_request_for_all_its_partitions_at_a_time() -> None:
+    async with fake_kafka() as kafka, reader_of(kafka, QUICK._replace(wait_ms=50)) as reader:
+        kafka.make_topic(leaders=[1] * 50)
+        readings = [reader.open("topic", index, 0) for index in range(50)]
+        await wait_until(lambda: len(kafka.fetches) > 20)
+        assert all(reading.is_at_end for reading in readings)
+        count = [sum(len(topic.partitions) for topic in request.topics) for _, _, request in kafka.fetches]
+    assert count[-3:] == [50, 50, 50]
+
+
+async def test_leader_that_moves_is_followed() -> None:
+    async with fake_kafka(3) as kafka, reader_of(kafka) as reader:
+        log = kafka.make_topic(leaders=[1]).partitions[0]
+        reading = reader.open("topic", 0, 0)
+        for leader in (2, 3, 1, 2):
+            log.append()
+            await take_to(reading, log.end)
+            kafka.move(log, leader)
+        log.append()
+        (batch,) = await take_to(reading, log.end)
+        assert (batch.base_offset, batch.leader_epoch, reading.leader_epoch) == (4, 4, 4)
+    assert {broker for broker, _, _ in kafka.fetches} == {1, 2, 3}
+
+
+async def test_broker_that_was_cut_off_is_not_believed() -> None:
+    async with fake_kafka(2) as kafka, reader_of(kafka) as reader:
+        log = kafka.make_topic(leaders=[1]).partitions[0]
+        log.append()
+        reading = reader.open("topic", 0, 0)
+        await take_to(reading, 1)
+        kafka.brokers[1].cut_off()
+        kafka.move(log, 2)
+        log.append()
+        assert offsets_of(await take_to(reading, 2)) == [1]
+        for _ in range(4):  # whichever broker is asked first
+            await reader.cluster.refresh(["topic"])
+            assert reader.cluster.topics["topic"].leaders == {0: (2, 1)}
+
+
+async def test_frozen_broker_delays_no_partition_that_has_moved() -> None:
+    async with fake_kafka(3) as kafka, reader_of(kafka, QUICK._replace(timeout_ms=600_000)) as reader:
+        log = kafka.make_topic(leaders=[1]).partitions[0]
+        log.append()
+        reading = reader.open("topic", 0, 0)
+        await take_to(reading, 1)
+        kafka.brokers[1].goes_on.clear()
+        kafka.move(log, 2)
+        log.append()
+        assert offsets_of(await take_to(reading, 2)) == [1]
+
+
+async def test_connection_that_breaks_is_opened_again() -> None:
+    async with fake_kafka() as kafka, reader_of(kafka) as reader:
+        log = kafka.make_topic().partitions[0]
+        reading = reader.open("topic", 0, 0)
+        for number in range(3):
+            log.append()
+            assert offsets_of(await take_to(reading, number + 1)) == [number]
+            for writer in list(kafka.brokers[1].writers):
+                writer.transport.abort()
+
+
+async def test_answer_that_cannot_be_read_is_fetched_again() -> None:
+    async with fake_kafka() as kafka, reader_of(kafka) as reader:
+        kafka.brokers[1].garbage = b"\xff" * 50
+        kafka.make_topic().partitions[0].append()
+        assert offsets_of(await take_to(reader.open("topic", 0, 0), 1)) == [0]
+    assert len(kafka.fetches) >= 2
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.REPLICA_NOT_AVAILABLE,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.OFFSET_NOT_AVAILABLE,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.INCONSISTENT_TOPIC_ID,
+        ErrorCode.UNKNOWN_SERVER_ERROR,
+        ErrorCode.CORRUPT_MESSAGE,
+        ErrorCode.OFFSET_OUT_OF_RANGE,
+    ],
+)
+async def test_trouble_that_passes_ends_no_reading(code: ErrorCode) -> None:
+    async with fake_kafka() as kafka, reader_of(kafka) as reader:
+        topic = kafka.make_topic(leaders=[1, 1])
+        topic.partitions[0].errors = [int(code)]
+        for log in topic.partitions:
+            log.append()
+        readings = [reader.open("topic", index, 0) for index in range(2)]
+        assert [offsets_of(await take_to(each, 1)) for each in readings] == [[0], [0]]
+        assert [each.problem for each in readings] == ["", ""]
+
+
+async def test_leader_that_lacks_is_waited_for() -> None:
+    async with fake_kafka() as kafka, reader_of(kafka) as reader:
+        log = kafka.make_topic(leaders=[-1]).partitions[0]
+        reading = reader.open("topic", 0, 0)
+        beyond = reader.open("topic", 7, 0)
+        await wait_until(lambda: reading.problem == "the partition has no leader")
+        await wait_until(lambda: beyond.problem == "the topic has no partition 7")
+        kafka.move(log, 1)
+        log.append()
+        assert offsets_of(await take_to(reading, 1)) == [0]
+
+
+@pytest.mark.parametrize("by_id", [True, False])
+async def test_topic_that_is_deleted_is_told_once_all_brokers_say_so(by_id: bool) -> None:
+    async with fake_kafka(2) as kafka, reader_of(kafka) as reader:
+        topic = kafka.make_topic()
+        reading = reader.open(topic.topic_id.bytes if by_id else "topic", 0, 0)
+        await wait_until(lambda: reading.is_at_end)
+        kafka.brokers[2].cut_off()
+        del kafka.topics["topic"]
+        topic.partitions[0].wake()
+        await wait_until(lambda: reading.problem)
+        await asyncio.sleep(0.3)
+        assert reading.failure is None
+        kafka.brokers[2].view = None
+        with pytest.raises(TopicGone):
+            await reading.take()
+
+
+async def test_topic_that_never_was_is_told() -> None:
+    async with fake_kafka(2) as kafka, reader_of(kafka) as reader:
+        for ref in ("nothing", bytes(15) + b"\x09", bytes(16), bytes(15) + b"\x01"):
+            with pytest.raises(TopicGone):
+                await reader.open(ref, 0, 0).take()
+    assert not kafka.fetches
+
+
+@pytest.mark.parametrize("has_ids", [True, False])
+async def test_topic_that_is_made_again_is_another_one(has_ids: bool) -> None:
+    async with fake_kafka(has_ids=has_ids) as kafka, reader_of(kafka) as reader:
+        topic = kafka.make_topic()
+        topic.partitions[0].append()
+        kafka.move(topic.partitions[0], 1)
+        readings = [reader.open("topic", 0, 0)]
+        if has_ids:
+            readings.append(reader.open(topic.topic_id.bytes, 0, 0))
+        for reading in readings:
+            await take_to(reading, 1)
+        again = kafka.make_topic()
+        again.partitions[0].append(b"of the other topic")
+        topic.partitions[0].wake()
+        with pytest.raises(TopicRecreated):
+            await readings[0].take()
+        if has_ids:
+            with pytest.raises(TopicGone):
+                await readings[1].take()
+
+
+@pytest.mark.parametrize(("offset", "start"), [(0, 3), (9, 0)])
+async def test_offset_that_the_log_has_not_is_told_with_its_bounds(offset: int, start: int) -> None:
+    async with fake_kafka() as kafka, reader_of(kafka) as reader:
+        log = kafka.make_topic().partitions[0]
+        for _ in range(5):
+            log.append()
+        log.start = start
+        reading = reader.open("topic", 0, offset)
+        with pytest.raises(OffsetOutOfRange, match=f"offset {offset} ") as caught:
+            await reading.take()
+        assert (caught.value.first_offset, caught.value.end_offset) == (start, 5)
+        with pytest.raises(OffsetOutOfRange):
+            reading.take_nowait()
+        reading.seek(4)
+        assert offsets_of(await take_to(reading, 5)) == [4]
+
+
+async def test_log_that_was_truncated_is_told() -> None:
+    async with fake_kafka() as kafka, reader_of(kafka) as reader:
+        log = kafka.make_topic().partitions[0]
+        log.append()
+        log.diverges_at = 0
+        with pytest.raises(LogTruncated, match="truncated at offset 0, below 1") as caught:
+            await reader.open("topic", 0, 1, last_epoch=3).take()
+        assert caught.value.diverges_at == 0
+    (part,) = kafka.fetches[0][2].topics[0].partitions
+    assert part.last_fetched_epoch == 3
+
+
+async def test_right_that_lacks_is_told() -> None:
+    async with fake_kafka() as kafka, reader_of(kafka) as reader:
+        kafka.make_topic().partitions[0].errors = [int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)]
+        with pytest.raises(ReadDenied, match="TOPIC_AUTHORIZATION_FAILED"):
+            await reader.open("topic", 0, 0).take()
+
+
+@pytest.mark.parametrize(
+    ("damage", "fetches"), [((8, 0, 4), 2), ((23, -1, 4), 2), ((16, 1, 1), 1)], ids=["length", "offsets", "old format"]
+)
+async def test_damaged_batch_ends_its_partition_alone_after_a_second_look(
+    damage: tuple[int, int, int], fetches: int
+) -> None:
+    async with fake_kafka() as kafka, reader_of(kafka, QUICK._replace(wait_ms=60_000)) as reader:
+        topic = kafka.make_topic(leaders=[1, 1])
+        damaged, sound = topic.partitions
+        damaged.append()
+        damaged.append()
+        sound.append()
+        damaged.log[1] = with_head(damaged.log[1], *damage)
+        damaged.read = lambda offset, bytes_max, is_first: b"".join(damaged.log[offset:])  # type: ignore[method-assign]
+        reading, other = (reader.open("topic", index, 0) for index in range(2))
+        assert offsets_of(await take_to(reading, 1)) == [0]  # what comes before it is handed out
+        with pytest.raises(RecordsUnreadable):
+            await reading.take()
+        assert offsets_of(await take_to(other, 1)) == [0]
+        sound.append()
+        assert offsets_of(await take_to(other, 2)) == [1]
+    asked = [
+        part.fetch_offset
+        for _, _, request in kafka.fetches
+        for each in request.topics
+        for part in each.partitions
+        if part.partition == 0
+    ]
+    assert len(asked) == fetches
+
+
+async def test_batch_that_is_cut_short_comes_with_the_next_fetch() -> None:
+    async with fake_kafka() as kafka, reader_of(kafka, QUICK._replace(partition_bytes_max=400)) as reader:
+        log = kafka.make_topic().partitions[0]
+        for size in (100, 200, 1_000, 10):
+            log.append(b"x" * size)
+        assert [bytes(batch.data) for batch in await take_to(reader.open("topic", 0, 0), 4)] == log.log
+
+
+async def test_committed_reading_ends_at_the_last_stable_offset_and_lists_what_was_aborted() -> None:
+    async with fake_kafka() as kafka, reader_of(kafka, QUICK._replace(is_committed=True)) as reader:
+        log = kafka.make_topic().partitions[0]
+        log.append(data=make_batch(0, producer=(7, 0), is_transactional=True))
+        log.stable = 0
+        reading = reader.open("topic", 0, 0)
+        await wait_until(lambda: reading.is_at_end)
+        assert (reading.take_nowait(), reading.high_watermark, reading.last_stable_offset) == (None, 1, 0)
+        log.append(data=make_marker(1, (7, 0), ABORT))
+        log.append(data=make_batch(2))
+        log.aborted, log.stable = [(7, 0)], None
+        log.wake()
+        chunk = await reading.take()
+        assert chunk.last_stable_offset == 3
+        marks = [(batch.base_offset, is_aborted) for batch, is_aborted in mark_aborted(chunk.batches, chunk.aborted)]
+        assert marks == [(0, True), (1, False), (2, False)]
+    assert all(request.isolation_level == 1 for _, _, request in kafka.fetches)
+
+
+async def test_uncommitted_reading_has_what_is_not_decided() -> None:
+    async with fake_kafka() as kafka, reader_of(kafka) as reader:
+        log = kafka.make_topic().partitions[0]
+        log.append(data=make_batch(0, producer=(7, 0), is_transactional=True))
+        log.stable = 0
+        chunk = await reader.open("topic", 0, 0).take()
+        assert (offsets_of(list(chunk.batches)), chunk.aborted, chunk.last_stable_offset) == ([0], (), 0)
+
+
+async def test_broker_that_is_over_a_quota_is_left_alone() -> None:
+    async with fake_kafka() as kafka, reader_of(kafka, QUICK._replace(throttle_max_ms=300)) as reader:
+        log = kafka.make_topic().partitions[0]
+        log.append()
+        kafka.brokers[1].throttle_ms = 60_000
+        reading = reader.open("topic", 0, 0)
+        await take_to(reading, 1)
+        count = len(kafka.fetches)
+        log.append()
+        loop = asyncio.get_running_loop()
+        until_s = reader.throttle.until_s(1)
+        assert until_s > loop.time()
+        await take_to(reading, 2)
+        assert loop.time() >= until_s
+    assert len(kafka.fetches) >= count + 1
+
+
+async def test_no_more_is_read_ahead_of_a_partition_than_its_bound() -> None:
+    config = QUICK._replace(ahead_bytes_max=2_000, partition_bytes_max=1_000)
+    async with fake_kafka() as kafka, reader_of(kafka, config) as reader:
+        log = kafka.make_topic().partitions[0]
+        for _ in range(50):
+            log.append(b"x" * 500)
+        reading = reader.open("topic", 0, 0)
+        await wait_until(lambda: reading.ahead_bytes >= 2_000)
+        await asyncio.sleep(0.2)
+        assert 2_000 <= reading.ahead_bytes < 3_000
+        assert offsets_of(await take_to(reading, 50)) == list(range(50))
+
+
+async def test_answers_that_are_alive_are_counted_and_bound_what_is_read_ahead() -> None:
+    config = QUICK._replace(held_bytes_max=5_000, partition_bytes_max=1_000, answer_bytes_max=1_000)
+    async with fake_kafka() as kafka, reader_of(kafka, config) as reader:
+        topic = kafka.make_topic(leaders=[1] * 20)
+        for log in topic.partitions:
+            for _ in range(5):
+                log.append(b"x" * 800)
+        readings = [reader.open("topic", index, 0) for index in range(20)]
+        await wait_until(lambda: reader.held_bytes >= 5_000)
+        await asyncio.sleep(0.2)
+        assert reader.held_bytes < 7_000
+        # Whoever waits is served all the same, and what was taken is held as long as a view of it.
+        hungry = next(each for each in readings if not each.ahead_bytes)
+        kept = await take_to(hungry, 5)
+        assert offsets_of(kept) == list(range(5))
+        held_bytes = reader.held_bytes
+        kept.clear()
+        await wait_until(lambda: reader.held_bytes < held_bytes)
+        for reading in readings:
+            if reading is not hungry:
+                assert offsets_of(await take_to(reading, 5)) == list(range(5))
+    assert reader.held_bytes == 0
+
+
+async def test_two_readers_of_one_partition_both_get_all() -> None:
+    async with fake_kafka() as kafka, reader_of(kafka) as reader:
+        topic = kafka.make_topic()
+        log = topic.partitions[0]
+        for _ in range(10):
+            log.append()
+        readings = [reader.open("topic", 0, 0), reader.open(topic.topic_id.bytes, 0, 5), reader.open("topic", 0, 9)]
+        found = await asyncio.gather(*(take_to(each, 10) for each in readings))
+        assert [offsets_of(each) for each in found] == [list(range(10)), list(range(5, 10)), [9]]
+        log.append()
+        found = await asyncio.gather(*(take_to(each, 11) for each in readings))
+        assert [offsets_of(each) for each in found] == [[10]] * 3
+
+
+async def test_taking_may_be_cancelled_and_loses_nothing() -> None:
+    async with fake_kafka() as kafka, reader_of(kafka) as reader:
+        log = kafka.make_topic().partitions[0]
+        reading = reader.open("topic", 0, 0)
+        for number in range(5):
+            taking = asyncio.ensure_future(reading.take())
+            await asyncio.sleep(0)
+            taking.cancel()
+            log.append()
+            assert offsets_of(await take_to(reading, number + 1)) == [number]
+
+
+async def test_position_that_is_set_while_an_answer_is_on_its_way_counts() -> None:
+    async with fake_kafka() as kafka, reader_of(kafka) as reader:
+        log = kafka.make_topic().partitions[0]
+        for _ in range(10):
+            log.append()
+        reading = reader.open("topic", 0, 0)
+        for offset in (7, 2, 9, 0, 5):
+            reading.seek(offset)
+            await wait_until(lambda: reading.in_flight is not None or reading.ahead_bytes)
+            reading.seek(offset + 1 if offset < 9 else 9)
+            first = (await reading.take()).batches[0]
+            assert first.base_offset == min(offset + 1, 9)
+
+
+async def test_reading_that_is_closed_wakes_who_waits() -> None:
+    async with fake_kafka() as kafka, reader_of(kafka) as reader:
+        kafka.make_topic()
+        reading = reader.open("topic", 0, 0)
+        taking = asyncio.ensure_future(reading.take())
+        await wait_until(lambda: reading.is_at_end)
+        reading.close()
+        reading.close()
+        with pytest.raises(ReadFailed, match="the reading was ended"):
+            await taking
+        assert "topic" not in reader.cluster.topics
+
+
+async def test_large_answer_leaves_others_their_turn() -> None:
+    async with fake_kafka() as kafka, reader_of(kafka) as reader:
+        log = kafka.make_topic().partitions[0]
+        for _ in range(5_000):
+            log.log.append(make_batch(log.end))
+            log.end += 1
+        turns: list[int] = []
+
+        async def count() -> None:
+            while True:
+                turns.append(reading.position)
+                await asyncio.sleep(0)
+
+        reading = reader.open("topic", 0, 0)
+        log.read = lambda offset, bytes_max, is_first: b"".join(log.log[offset:])  # type: ignore[method-assign]
+        counting: Any = asyncio.ensure_future(count())
+        await take_to(reading, 5_000)
+        counting.cancel()
+        assert len(turns) > 4

@@ -1,0 +1,174 @@
+"""What brokers say of topics, and which of them is believed."""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from holdfast.kafka.cluster import TOPICS_PER_REQUEST, Cluster, TopicRef, TopicView
+from holdfast.kafka.connection_options import ConnectionOptions
+from holdfast.kafka.errors import ConnectionFailed
+from holdfast.kafka.leaders import NO_TOPIC
+from holdfast.kafka.metadata import RESERVED_IDS
+from tests.pure.kafka.records.fake_kafka import FakeKafka, fake_kafka
+from tests.waiting import PATIENCE_S
+
+
+def cluster_of(kafka: FakeKafka) -> Cluster:
+    return Cluster(kafka.options, 60_000)
+
+
+async def views_of(kafka: FakeKafka, cluster: Cluster, *topics: TopicRef) -> Mapping[TopicRef, TopicView]:
+    """Return what is known after every broker was the first to be asked."""
+    async with asyncio.timeout(PATIENCE_S):
+        for _ in kafka.brokers:
+            await cluster.refresh(topics)
+    return cluster.topics
+
+
+def leaders_of(view: TopicView) -> dict[int, tuple[int, int]]:
+    return {partition: tuple(leader) for partition, leader in view.leaders.items()}
+
+
+async def test_topics_are_found_by_id_and_by_name_in_one_request() -> None:
+    async with fake_kafka(2) as kafka:
+        one, two = kafka.make_topic("one", [1, 2]), kafka.make_topic("two", [-1])
+        cluster = cluster_of(kafka)
+        await cluster.refresh([one.topic_id.bytes, "two"])
+        by_id, by_name = cluster.topics[one.topic_id.bytes], cluster.topics["two"]
+        assert (by_id.name, leaders_of(by_id)) == ("one", {0: (1, 0), 1: (2, 0)})
+        assert (by_name.topic_id, leaders_of(by_name)) == (two.topic_id.bytes, {})
+        assert by_name.leader_epochs == {0: 0}
+        assert dict(cluster.brokers) == {number: ("127.0.0.1", each.port) for number, each in kafka.brokers.items()}
+        assert sum(broker.accepted for broker in kafka.brokers.values()) == 1
+
+
+async def test_many_topics_go_into_bounded_requests() -> None:
+    async with fake_kafka() as kafka:
+        names = [f"topic-{number}" for number in range(TOPICS_PER_REQUEST + 1)]
+        for name in names:
+            kafka.make_topic(name)
+        cluster = cluster_of(kafka)
+        await cluster.refresh(names)
+        assert (set(cluster.topics), kafka.brokers[1].accepted) == (set(names), 2)
+
+
+async def test_lower_leader_epoch_counts_where_all_brokers_name_it() -> None:
+    async with fake_kafka(3) as kafka:
+        topic = kafka.make_topic()
+        log, cluster = topic.partitions[0], cluster_of(kafka)
+        log.epoch = 5
+        await cluster.refresh(["topic"])
+        log.epoch = 4
+        kafka.brokers[1].cut_off()
+        kafka.brokers[2].cut_off()
+        log.epoch = 5
+        assert leaders_of((await views_of(kafka, cluster, "topic"))["topic"]) == {0: (1, 5)}
+        log.epoch = 4
+        assert leaders_of((await views_of(kafka, cluster, "topic"))["topic"]) == {0: (1, 4)}
+
+
+async def test_first_look_keeps_the_latest_of_what_brokers_say() -> None:
+    async with fake_kafka(2) as kafka:
+        log = kafka.make_topic().partitions[0]
+        kafka.brokers[1].cut_off()
+        kafka.move(log, 2)
+        cluster = cluster_of(kafka)
+        # One topic that is doubted has both brokers asked, and the other one is known from both.
+        views = await views_of(kafka, cluster, "topic", "no-such-topic")
+        assert leaders_of(views["topic"]) == {0: (2, 1)}
+        assert views["no-such-topic"].is_missing
+
+
+@pytest.mark.parametrize("by_id", [True, False])
+async def test_topic_is_missing_where_all_brokers_miss_it(by_id: bool) -> None:
+    async with fake_kafka(3) as kafka:
+        topic = kafka.make_topic()
+        ref: TopicRef = topic.topic_id.bytes if by_id else "topic"
+        cluster = cluster_of(kafka)
+        await cluster.refresh([ref])
+        kafka.brokers[3].cut_off()
+        del kafka.topics["topic"]
+        assert not (await views_of(kafka, cluster, ref))[ref].is_missing
+        kafka.brokers[3].view = None
+        assert (await views_of(kafka, cluster, ref))[ref].is_missing
+        again = kafka.make_topic()
+        view = (await views_of(kafka, cluster, ref))[ref]
+        assert view.is_missing if by_id else view.topic_id == again.topic_id.bytes
+
+
+async def test_name_belongs_to_another_topic_where_all_brokers_say_so() -> None:
+    async with fake_kafka(2) as kafka:
+        first = kafka.make_topic()
+        first.partitions[0].epoch = 9
+        cluster = cluster_of(kafka)
+        await cluster.refresh(["topic"])
+        kafka.brokers[1].cut_off()
+        second = kafka.make_topic()
+        assert (await views_of(kafka, cluster, "topic"))["topic"].topic_id == first.topic_id.bytes
+        kafka.brokers[1].view = None
+        view = (await views_of(kafka, cluster, "topic"))["topic"]
+        assert (view.topic_id, leaders_of(view)) == (second.topic_id.bytes, {0: (1, 0)})
+
+
+async def test_broker_that_does_not_answer_leaves_a_doubted_word_undecided() -> None:
+    async with fake_kafka(2) as kafka:
+        kafka.make_topic()
+        cluster = Cluster(kafka.options, 300)
+        await cluster.refresh(["topic"])
+        kafka.brokers[2].goes_on.clear()
+        del kafka.topics["topic"]
+        await cluster.refresh(["topic"])
+        assert not cluster.topics["topic"].is_missing
+        kafka.brokers[2].goes_on.set()
+        assert (await views_of(kafka, cluster, "topic"))["topic"].is_missing
+
+
+async def test_topic_that_may_not_be_seen_says_so_and_hides_no_leader_that_is_known() -> None:
+    async with fake_kafka() as kafka:
+        kafka.make_topic()
+        cluster = cluster_of(kafka)
+        kafka.brokers[1].view = {"topic": (None, 29, [])}
+        await cluster.refresh(["topic"])
+        assert (cluster.topics["topic"].error_code, cluster.topics["topic"].is_missing) == (29, False)
+        kafka.brokers[1].view = None
+        await cluster.refresh(["topic"])
+        kafka.brokers[1].view = {"topic": (None, 29, [])}
+        await cluster.refresh(["topic"])
+        assert leaders_of(cluster.topics["topic"]) == {0: (1, 0)}
+
+
+async def test_brokers_without_topic_ids_are_asked_by_name_and_not_by_id() -> None:
+    async with fake_kafka(has_ids=False) as kafka:
+        kafka.make_topic()
+        cluster = cluster_of(kafka)
+        await cluster.refresh(["topic"])
+        view = cluster.topics["topic"]
+        assert (view.topic_id, leaders_of(view)) == (NO_TOPIC, {0: (1, 0)})
+        with pytest.raises(ConnectionFailed, match="version 12"):
+            await cluster.refresh([bytes(15) + b"\x09"])
+
+
+async def test_reserved_ids_are_no_topics_and_are_asked_of_nobody() -> None:
+    async with fake_kafka() as kafka:
+        kafka.make_topic()
+        cluster = cluster_of(kafka)
+        await cluster.refresh(["topic", *RESERVED_IDS])
+        assert [cluster.topics[each].is_missing for each in RESERVED_IDS] == [True, True]
+        assert leaders_of(cluster.topics["topic"]) == {0: (1, 0)}
+
+
+async def test_cluster_that_cannot_be_reached_leaves_what_was_known() -> None:
+    async with fake_kafka() as kafka:
+        kafka.make_topic()
+        cluster = cluster_of(kafka)
+        await cluster.refresh(["topic"])
+        known: Any = dict(cluster.topics)
+    with pytest.raises(ConnectionFailed):
+        await cluster.refresh(["topic"])
+    assert cluster.topics == known
+    cluster.forget("topic")
+    assert not cluster.topics
+    with pytest.raises(ConnectionFailed):
+        await Cluster(ConnectionOptions(bootstrap=(("127.0.0.1", 1),)), 1_000).refresh(["topic"])
