@@ -28,7 +28,7 @@ async def views_of(kafka: FakeKafka, cluster: Cluster, *topics: TopicRef) -> Map
 
 
 def leaders_of(view: TopicView) -> dict[int, tuple[int, int]]:
-    return {partition: tuple(leader) for partition, leader in view.leaders.items()}
+    return {partition: (leader.broker_id, leader.epoch) for partition, leader in view.leaders.items()}
 
 
 async def test_topics_are_found_by_id_and_by_name_in_one_request() -> None:
