@@ -6,11 +6,11 @@ How it works, from the bytes up:
 2. `fetch` has the bytes of Fetch: version 12 names topics, 13 and later use their ids. What an answer has of records stays a view.
 3. `batches` reads the heads of record batches, 61 bytes each. Every length in them is compared with the bytes that are there.
 4. `transactions` tells which batches were aborted, by the list that came in the same answer and by the markers among the batches.
-5. `leaders` knows brokers, and who leads the partitions of each topic that is read. It believes no broker that knows less than another.
-6. `lanes` makes the requests: each broker has two connections. One waits at the ends of logs, so a broker holds its request for long;
+5. `lanes` makes the requests: each broker has two connections. One waits at the ends of logs, so a broker holds its request for long;
    the other catches up. A broker answers the requests of a connection in order, so one connection alone would let a log at
    which nothing is written hold up all others.
-7. `reader` gives each partition to the lanes of its leader, within a bound of the bytes that are read ahead.
+6. `partition_reader` is one partition for its caller: position, what was read ahead, and why it is read no more.
+7. `reader` gives each partition to the lanes of its leader, as the cluster's view has it, within a bound of the bytes that are read ahead.
 
 A view keeps the whole answer alive. So the bound is counted in answers that are alive, not in batches.
 

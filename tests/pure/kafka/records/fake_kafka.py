@@ -95,6 +95,7 @@ class FakeBroker:
         self.garbage: bytes | None = None  #: the next answer to a Fetch
         self.fetches: list[tuple[int, Any]] = []  #: (version, request)
         self.accepted = 0
+        self.fetching: set[asyncio.Task[None]] = set()  #: connections that had a Fetch
         self.waiting: set[asyncio.Task[None]] = set()
         self.writers: set[asyncio.StreamWriter] = set()
 
@@ -114,6 +115,8 @@ class FakeBroker:
                 frame = await reader.readexactly(size)
                 api_key, version, correlation_id, client = struct.unpack_from(">hhih", frame)
                 await self.goes_on.wait()
+                if api_key == FETCH:
+                    self.fetching.add(task)
                 body, has_tags = await self.answer(api_key, version, frame[10 + client :])
                 head = struct.pack(">i", correlation_id) + (b"\x00" if has_tags else b"")
                 writer.write(struct.pack(">i", len(head) + len(body)) + head + body)
