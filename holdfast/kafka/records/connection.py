@@ -90,10 +90,7 @@ class RecordConnection(asyncio.BufferedProtocol):
         )
         connection = RecordConnection(opened, address, options, make_buffer)
         connection._heard[address] = connection._loop.time()  # it has said what versions it speaks
-        # uvloop chooses how it reads when reading begins, not when the protocol changes.
-        opened.transport.pause_reading()
         opened.transport.set_protocol(connection)
-        opened.transport.resume_reading()
         if opened.transport.is_closing():  # aiokafka's protocol was notified, not ours
             connection.close()
             raise ConnectionFailed(f"{format_address(host, port)} closed the connection")
