@@ -4,7 +4,7 @@ from collections.abc import Callable
 from time import monotonic_ns, time_ns
 from typing import Final
 
-# Final, for it is used at every request: docs/architecture.md, "The hot path is compiled".
+# Final, for it is used at every request: docs/decisions/build.md.
 _monotonic_ns: Final[Callable[[], int]] = monotonic_ns
 
 

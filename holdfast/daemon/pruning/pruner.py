@@ -8,7 +8,7 @@ What a round has cost that was given up is not paid twice: the next one counts f
 A load knows nothing of the rounds before it and counts from the log's start.
 A round begins without waiting for the next look where another program deleted records that are needed: behind it the log is whole again.
 
-Source: docs/architecture.md, "Pruning is the only policy"; `covered` and `prune_points` in tests/model.
+Source: docs/decisions/pruning.md, "Pruning is the only policy"; `covered` and `prune_points` in tests/model.
 """
 
 from collections.abc import Callable, Container, Hashable

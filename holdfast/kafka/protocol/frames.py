@@ -44,7 +44,7 @@ class RequestHeader(NamedTuple):
 
 
 _make_request_header: Final[Callable[[Iterable[object]], RequestHeader]] = partial(tuple.__new__, RequestHeader)
-# Final, for it is used at every request: docs/architecture.md, "The hot path is compiled".
+# Final, for it is used at every request: docs/decisions/build.md.
 _HEADER: Final = RequestHeader
 _read_in_c: Final = None if twins is None else twins.read_request_header
 _encode_in_c: Final = None if twins is None else twins.encode_request

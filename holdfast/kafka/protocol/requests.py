@@ -66,7 +66,7 @@ class Produced(NamedTuple):
 
 # Its own constructor is Python's, which takes twice the time.
 _make_produced: Final[Callable[[tuple[int, int, int, str]], Produced]] = partial(tuple.__new__, Produced)
-# Final, for it is used at every request: docs/architecture.md, "The hot path is compiled".
+# Final, for it is used at every request: docs/decisions/build.md.
 _PRODUCED_TYPE: Final = Produced
 _encode_produce_in_c: Final = None if twins is None else twins.encode_produce
 _decode_produced_in_c: Final = None if twins is None else twins.decode_produced

@@ -1,7 +1,7 @@
 """A real Kafka topic as the log.
 
 Appends, loads and tails go through requests of our own on the event loop (`sender`, `fetcher`): one Produce and one Fetch serve all
-partitions of a broker at once, where librdkafka sends one Produce for each; docs/architecture.md has the figures.
+partitions of a broker at once, where librdkafka sends one Produce for each; docs/decisions/log.md has the figures.
 """
 
 import asyncio

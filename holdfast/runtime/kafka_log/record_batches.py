@@ -33,7 +33,7 @@ RECORD_FIELDS_BYTES: Final = 25 + 17
 
 Record = tuple[bytes, bytes | None, bytes]  # key, value, `hf` header
 
-# Final, for it is used at every batch: docs/architecture.md, "The hot path is compiled".
+# Final, for it is used at every batch: docs/decisions/build.md.
 _encode_in_c: Final = None if twins is None else twins.encode_records
 
 
