@@ -85,8 +85,9 @@ $(KAFKA_CLASSES): $(READY) tests/real/quick_java.py tests/real/job/quick_spark.p
 fmt: $(READY) ## is the code formatted? (`make fmt FIX=1` formats it)
 	$(BIN)/ruff format $(if $(FIX),,--check) .
 
-lint: $(READY) ## ruff (`make lint FIX=1` mends what it can)
+lint: $(READY) ## ruff, and the words of pages and docstrings (`make lint FIX=1` mends what it can)
 	$(BIN)/ruff check $(if $(FIX),--fix) .
+	$(BIN)/python -m tools.words --check
 
 type: $(READY) ## mypy --strict
 	$(BIN)/mypy
