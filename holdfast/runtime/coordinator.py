@@ -1,6 +1,6 @@
-"""All log partitions of a node: routes events to them and carries their effects out.
+"""All log partitions of a node: routes events to them and carries out their effects.
 
-Still free of clock, threads and I/O: `clock_ms`, `random_bytes` and the log are given.
+It has no clock, threads or I/O: `clock_ms`, `random_bytes` and the log are arguments.
 The asyncio shell calls it on one loop; the simulation calls it one event at a time.
 """
 
@@ -38,7 +38,7 @@ from holdfast.runtime.state_machine import Operation, StateMachine
 
 T = TypeVar("T")
 
-#: Between two looks at the partitions that serve: for an append that stalls, which takes minutes, and for records that others deleted.
+#: Time between two checks of serving partitions, for appends that stall (after minutes) and for records that another program deleted.
 _SERVING_LOOK_MS: Final = 1_000
 
 
@@ -95,14 +95,14 @@ class CoordinatorRuntime:
 
     @property
     def is_at_rest(self) -> bool:
-        """Whether no operation waits, and no partition loads or is to be loaded again by itself."""
+        """Tell whether no operation waits, no partition loads, and none waits for a retry."""
         return not self._deadlines and not any(
             isinstance(each.phase, Load) or each.retry_at_ms is not None for each in self.partitions.values()
         )
 
     @property
     def log_alarm(self) -> Alarm | None:
-        """Return why the log as a whole is not trusted; nothing is taken meanwhile."""
+        """Return why the log as a whole is not trusted; meanwhile no partition is taken."""
         return self._trust.alarm
 
     # ---- callers ---------------------------------------------------------------------------------------------------
@@ -115,7 +115,7 @@ class CoordinatorRuntime:
         self._handle(partition, "load", partition.load, generation)
 
     def set_unloaded_reason(self, index: int, why: str | None) -> None:
-        """List a log partition that is not to be loaded yet, and say why; None: it may be loaded now."""
+        """Add a log partition that must not be loaded yet, with the reason; None: it may be loaded now."""
         partition = self._find_or_add(index)
         partition.set_unloaded_reason(why)
 
@@ -134,13 +134,13 @@ class CoordinatorRuntime:
             self._drain()
 
     def take(self, index: int) -> None:
-        """Take a log partition over from its owner; one that a group hands out can only be had from the group."""
+        """Take a log partition over from its owner; does nothing if a group assigns the partition."""
         partition = self.partitions.get(index)
         if partition is not None and partition.tenancy.is_static and not self.is_closed:
             self._handle(partition, "take", partition.take)
 
     def accept(self, index: int, reason: str) -> None:
-        """Go on with a partition's log as it is."""
+        """Accept a partition's log as it is."""
         partition = self.partitions.get(index)
         if partition is not None and not self.is_closed:
             self._handle(partition, "accept", partition.accept, reason)
@@ -152,7 +152,7 @@ class CoordinatorRuntime:
     def write_many(self, operations: Iterable[tuple[int, Operation]], waited_ms: int = 0) -> None:
         """Run each operation on its partition, in order; each is completed exactly once, maybe before this returns.
 
-        What they have waited before they came here is taken off their time.
+        The time that they have waited before they came here is subtracted from their time.
         """
         now_ms = self._clock_ms()
         deadline_ms = now_ms + self.write_timeout_ms - waited_ms
@@ -179,7 +179,7 @@ class CoordinatorRuntime:
             self._drain()
         try:
             self._log.flush_if_all_wait()
-        except Exception as bug:  # what was appended is not lost by it: an append that stalls fails its partition
+        except Exception as bug:  # appended records are not lost: an append that stalls fails its partition
             self._host.note("error", "flush_failed", {"error": repr(bug), "exc_info": bug})
 
     def read(self, index: int, query: Callable[[Any, int], T]) -> T | CoordinatorError:
@@ -204,7 +204,7 @@ class CoordinatorRuntime:
         self._drain()
 
     def tick(self) -> None:
-        """Run what is due: deadlines, loads to try again, read indexes to request again."""
+        """Run the work that is due: deadlines, retries of loads and of requests for read indexes."""
         now_ms = self._clock_ms()
         for operation in self._deadlines.take_due(now_ms):
             self._outbox.reply(operation, TimedOut(operation.overdue(self.write_timeout_ms)))
@@ -221,7 +221,7 @@ class CoordinatorRuntime:
         self._drain()
 
     def _retry_loads(self, now_ms: int) -> None:
-        """Load again what is due, as far as there is room, and what has waited longest first; a load that stalls keeps no room."""
+        """Start the loads that are due, longest wait first, up to the bound on loads; a load that stalls does not count."""
         due = [each for each in self.partitions.values() if each.is_retry_due(now_ms)]
         if not due:
             return
@@ -231,11 +231,11 @@ class CoordinatorRuntime:
             self._handle(partition, "retry", partition.start_load)
 
     def now_ms(self) -> int:
-        """Return the time by the clock that deadlines and records share."""
+        """Return the time of the clock for deadlines and records."""
         return self._clock_ms()
 
     def distrust_log(self, alarm: Alarm) -> None:
-        """Fail every partition that loads or serves, and take none until `trust_log`, unless an admin accepts it."""
+        """Fail every partition that loads or serves; until `trust_log` none is taken unless an admin accepts it."""
         self._trust.alarm = alarm
         self._host.note("error", "log_distrusted", {"why": str(alarm), "is_alarm": True})
         for partition in self.partitions.values():
@@ -243,20 +243,20 @@ class CoordinatorRuntime:
         self._drain()
 
     def renew_log(self, topic_id: bytes) -> None:
-        """Expect a log of another topic from the next loads on, because it was recreated under its name."""
+        """Expect another topic id from the next loads on, because the topic was recreated."""
         self.config = replace(self.config, log=self.config.log._replace(topic_id=topic_id))
         for partition in self.partitions.values():
             partition.tenancy.renew_config(self.config)
 
     def trust_log(self) -> None:
-        """Let partitions be taken again, with the next tick."""
+        """Let partitions be taken again from the next tick on."""
         if self._trust.alarm is not None:
             self._trust.alarm = None
             for partition in self.partitions.values():
                 partition.log_trust_changed(None, self._clock_ms())
 
     def refresh(self, index: int, cut_offset: int = -1) -> bool:
-        """Append a partition's own checkpoint again; with a cut offset it says that nothing below that is needed."""
+        """Append a partition's own checkpoint again; with a cut offset it says that no record below that offset is needed."""
         is_sent = self.partitions[index].refresh(cut_offset)
         self._drain()
         return is_sent
@@ -267,7 +267,7 @@ class CoordinatorRuntime:
         self._drain()
 
     def close(self) -> None:
-        """Close every partition; after it every operation has an outcome and nothing is appended. Idempotent."""
+        """Close every partition; afterwards every operation has an outcome and no record is appended. Idempotent."""
         if self.is_closed:
             self._host.note("warning", "runtime_close_repeated", {})
             return
@@ -278,13 +278,13 @@ class CoordinatorRuntime:
         self._deadlines.clear()
 
     def restore_point_found(self, index: int, instance: int, point: RestorePoint | None) -> None:
-        """Learn what a load may begin with; None: nothing."""
+        """Handle the restore point for a load; None: there is none."""
         self._while_loading(
             index, instance, "restore point found", lambda load, now_ms: load.restore_point_found(point, now_ms)
         )
 
     def owner_answered(self, index: int, instance: int, owner: Checkpoint, is_serving: bool) -> None:
-        """Learn whether the owner of a partition still serves it."""
+        """Handle the answer whether the owner of a partition still serves it."""
         self._while_loading(
             index, instance, "owner answered", lambda load, now_ms: load.owner_answered(owner, is_serving)
         )
@@ -354,14 +354,14 @@ class CoordinatorRuntime:
         for index, offset in offsets.items():
             partition = self.partitions[index]
             if offset is None:
-                if partition.parking.answers:  # what it was for may have been given up meanwhile
+                if partition.parking.answers:  # the answers that needed it may have timed out meanwhile
                     self._read_indexes.not_answered(index)
                 continue
             try:
                 partition.read_index_found(round_number, offset)
             except Exception as bug:
                 self._fail_partition(partition, "read index", bug)
-        # What waited for this answer goes with the log's next query.
+        # Partitions that waited for this answer are in the next query.
         self._begin_round()
         self._drain()
 
@@ -375,7 +375,7 @@ class CoordinatorRuntime:
     # ---- bugs stay with their partition ----------------------------------------------------------------------------
 
     def _handle(self, partition: Partition, event: str, handle: Callable[..., object], *arguments: object) -> None:
-        """Let a partition handle an event now, and carry out what it wants done; a bug stays with its partition."""
+        """Let a partition handle an event now, and carry out its effects; a bug fails only that partition."""
         try:
             handle(*arguments, self._clock_ms())
         except Exception as bug:
@@ -396,7 +396,7 @@ class CoordinatorRuntime:
     # ---- effects ---------------------------------------------------------------------------------------------------
 
     def _begin_round(self) -> None:
-        """Request the read indexes that are wanted, but for those of partitions with a request in flight."""
+        """Request the wanted read indexes of all partitions without a request in flight."""
         if self.is_closed or not (partitions := self._read_indexes.begin_round()):
             return
         try:
@@ -406,7 +406,7 @@ class CoordinatorRuntime:
             self.latest_offsets(self._read_indexes.round, dict.fromkeys(partitions))
 
     def _drain(self) -> None:
-        """Carry out effects and replies until none is left; called again from inside, it leaves them to the caller."""
+        """Carry out effects and replies until none is left; a nested call leaves them to the outer one."""
         if self._is_draining:
             return
         self._is_draining = True
@@ -423,7 +423,7 @@ class CoordinatorRuntime:
         for operation, outcome in replies:
             try:
                 operation.complete(outcome)
-            except Exception as bug:  # one caller's failure is not another's
+            except Exception as bug:  # a failure of one caller does not affect another
                 self._host.note("error", "operation_completion_failed", {"operation": operation.name, "exc_info": bug})
         self._deadlines.drop_done()
         for effect in effects:
@@ -433,7 +433,7 @@ class CoordinatorRuntime:
             partition = self.partitions[effect.partition]
             try:
                 self._dispatcher.carry_out(effect, partition)
-            except Exception as bug:  # the other effects are carried out all the same
+            except Exception as bug:  # the other effects are still carried out
                 self._fail_partition(partition, type(effect).__name__, bug)
 
     def _continue_soon(self, effect: ContinueLoad) -> None:

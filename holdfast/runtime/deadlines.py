@@ -1,7 +1,7 @@
-"""When time is up: for operations that have waited long enough, and for what is looked at now and then.
+"""Deadlines of operations, and intervals between periodic checks.
 
-Operations that come with all of their time ahead are in order of deadline by themselves.
-What is completed is dropped as soon as all before it is: memory that is free again at once is still in the processor's cache.
+Operations that come with their whole time left are in order of deadline without sorting.
+A completed operation is dropped as soon as all before it are: memory that is freed early is still in the processor's cache.
 """
 
 from collections import deque
@@ -10,28 +10,27 @@ from typing import Final, final
 
 from holdfast.runtime.state_machine import Operation
 
-#: A node of which nothing is due soon ticks no more often than this: whoever shares its processors notices each tick.
+#: Shortest pause between two ticks of a node at rest: each tick disturbs the programs that share its processors.
 _REST_TICK_MS: Final = 250
 
 
 def rest_tick_ms(tick_ms: int) -> int:
-    """Return the pause between two looks at what is due, in ms, of a node at rest; it never looks more often than every `tick_ms`."""
+    """Return the pause between two ticks of a node at rest, in ms; it is never shorter than `tick_ms`."""
     return max(tick_ms, _REST_TICK_MS)
 
 
 @final
 class Interval:
-    """Tells once each time that it has passed, to whoever looks now and then."""
+    """An interval that is polled, and reports once each time that it has passed."""
 
     __slots__ = ("_due_ms", "_length_ms")
 
     def __init__(self, length_ms: int) -> None:
-        """Begin so that the first look finds it passed."""
         self._length_ms = length_ms
         self._due_ms = 0
 
     def has_passed(self, now_ms: int) -> bool:
-        """Return whether it has; then the next one begins now."""
+        """Return whether the interval has passed; if so, the next one begins now."""
         if now_ms < self._due_ms:
             return False
         self._due_ms = now_ms + self._length_ms
@@ -44,29 +43,29 @@ class Deadlines:
     __slots__ = ("_count", "_shortened", "in_order")
 
     def __init__(self) -> None:
-        #: Operations with the whole of their time ahead of them, in the order in which they came.
+        #: Operations that came with their whole time left, in order of arrival.
         self.in_order: deque[Operation] = deque()
-        #: Those that had waited elsewhere before: (deadline, number, operation), a heap.
+        #: Operations that had waited elsewhere before: a heap of (deadline, number, operation).
         self._shortened: list[tuple[int, int, Operation]] = []
         self._count = 0
 
     def __bool__(self) -> bool:
-        """Whether there may be any."""
+        """Return whether there may be any."""
         return bool(self.in_order or self._shortened)
 
     def add_shortened(self, operation: Operation) -> None:
-        """Take an operation whose deadline may lie before those of others."""
+        """Add an operation whose deadline may be earlier than those of others."""
         self._count += 1
         heappush(self._shortened, (operation.deadline_ms, self._count, operation))
 
     def drop_done(self) -> None:
-        """Forget those that are done, up to the first that is not."""
+        """Remove operations that are done, up to the first that is not."""
         in_order = self.in_order
         while in_order and in_order[0].is_done:
             in_order.popleft()
 
     def take_due(self, now_ms: int) -> list[Operation]:
-        """Remove those that are done or whose time is up, and return those that are not done."""
+        """Remove operations that are done or overdue, and return the overdue ones."""
         due = []
         in_order, shortened = self.in_order, self._shortened
         while in_order and (in_order[0].is_done or in_order[0].deadline_ms <= now_ms):

@@ -1,4 +1,4 @@
-"""Who carries out what the partitions of a node want done: the log, what finds restore points and owners, and the host."""
+"""The dispatch of effects: to the log, to the finders of restore points and owners, and to the host."""
 
 from collections.abc import Callable
 from typing import final
@@ -25,7 +25,7 @@ from holdfast.runtime.partition.restore_point import RestorePointFinder
 
 @final
 class Dispatcher:
-    """Hands each effect to whom it is for."""
+    """A table from each kind of effect to the object that carries it out."""
 
     def __init__(
         self,
@@ -35,7 +35,6 @@ class Dispatcher:
         restore_points: RestorePointFinder | None,
         continue_load: Callable[[ContinueLoad], None],
     ) -> None:
-        """Dispatch to these; without `owners` and `restore_points` no partition may want anything of them."""
         self._log = log
         self._host = host
         self._owners = owners
@@ -43,7 +42,7 @@ class Dispatcher:
         self._continue_load = continue_load
 
     def carry_out(self, effect: PartitionEffect, partition: Partition) -> None:
-        """Have an effect of this partition carried out."""
+        """Pass an effect of this partition to the object that carries it out."""
         match effect:
             case QueryLogStart(index, instance):
                 self._log.query_log_start(index, instance)

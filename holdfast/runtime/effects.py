@@ -1,4 +1,4 @@
-"""What a partition wants done besides appending, as values: a test can assert the whole list."""
+"""The effects that a partition requests, except appends, as values, so that a test can assert the whole list."""
 
 from typing import NamedTuple, final
 
@@ -15,7 +15,7 @@ class QueryLogStart(NamedTuple):
 
 
 class FindRestorePoint(NamedTuple):
-    """Look for something that the load of this partition may begin with."""
+    """Look for a restore point for the load of this partition."""
 
     partition: int
     instance: int
@@ -23,7 +23,7 @@ class FindRestorePoint(NamedTuple):
 
 
 class RestorePointJudged(NamedTuple):
-    """The log was compared with the restore point; `refusal` is empty, or says why the load began again without it."""
+    """The log was compared with the restore point; `refusal` is empty, or says why the load started again without it."""
 
     partition: int
     offset: int
@@ -47,17 +47,17 @@ class StartReading(NamedTuple):
 
 
 class StopReading(NamedTuple):
-    """Read this partition no more."""
+    """Stop reading the log of this partition."""
 
     partition: int
 
 
 class ContinueLoad(NamedTuple):
-    """Let the load of this partition go on after other partitions had their turn."""
+    """Let the load of this partition continue after other partitions had their turn."""
 
     partition: int
     instance: int
-    #: Its own checkpoint was read: nobody serves the partition until it is done, so it waits for no memory to be freed.
+    #: Its own checkpoint was read. No node serves the partition until the load ends, so it does not wait for memory to be freed.
     is_claimed: bool
 
 
@@ -108,25 +108,25 @@ Effect = PartitionEffect | Note
 
 @final
 class Outbox:
-    """What the partitions of a node want done, until the event at hand is handled.
+    """The effects and replies of the partitions of a node while an event is handled.
 
-    It is shared, and filled while an event is handled, because what was decided before a bug raised is carried out all the same.
-    Nor does a write that only parks its answer, the common case, build a list of nothing to return.
+    Handlers fill one shared outbox and return no lists, so effects that were decided before a bug raised are carried out all the same.
+    It also saves the common case, a write that only parks its answer, an empty list.
     """
 
     def __init__(self) -> None:
         self.effects: list[Effect] = []
-        #: Operations that are done, with their outcomes.
+        #: Completed operations, with their outcomes.
         self.replies: list[tuple[Operation, object]] = []
 
     def take_all(self) -> tuple[list[tuple[Operation, object]], list[Effect]]:
-        """Remove and return the replies and the effects."""
+        """Remove the replies and the effects, and return them."""
         replies, effects = self.replies, self.effects
         self.replies, self.effects = [], []
         return replies, effects
 
     def reply(self, operation: Operation, outcome: object) -> None:
-        """Complete an operation, unless it is done already."""
+        """Complete an operation, unless it is already done."""
         if not operation.is_done:
             operation.is_done = True
             self.replies.append((operation, outcome))

@@ -1,6 +1,6 @@
-"""Failures of the runtime: one class per distinct reaction of the caller.
+"""Failures of the runtime: one class for each distinct reaction of the caller.
 
-They are values as much as exceptions: an operation's outcome is its response or one of these.
+They are used as values as well as raised: the outcome of an operation is its response or one of them.
 `share/errors.py` alone turns them into Kafka's error codes.
 """
 
@@ -10,7 +10,7 @@ class CoordinatorError(Exception):
 
 
 class NotCoordinator(CoordinatorError):
-    """The refusal of a node that does not own the log partition (any more)."""
+    """This node does not own the log partition (any more)."""
 
 
 class LoadInProgress(CoordinatorError):
@@ -22,7 +22,7 @@ class NotAvailable(CoordinatorError):
 
 
 class TimedOut(CoordinatorError):
-    """The operation's deadline passed; whether its records count, if it has any, is not known."""
+    """The operation's deadline passed; it is not known whether its records count, if it has any."""
 
 
 class OutcomeUnknown(CoordinatorError):
@@ -30,20 +30,20 @@ class OutcomeUnknown(CoordinatorError):
 
 
 class RecordTooLarge(CoordinatorError):
-    """A record is larger than the log takes; of this operation, those before it were written."""
+    """A record is larger than the log accepts; the records of this operation before it were written."""
 
     def __init__(self, text: str, key: object = None) -> None:
         super().__init__(text)
-        #: Of the record, as the machine names it.
+        #: Key of the record, as the machine names it.
         self.key = key
 
 
 class OperationFailed(CoordinatorError):
-    """Deciding or replaying raised; a bug of ours, and nothing was written."""
+    """Deciding or replaying raised, which is a bug of ours; nothing was written."""
 
 
 class AppendRefused(Exception):
-    """The log refused a record before it left; it uses up no sequence."""
+    """The log refused a record before it was sent; the record uses no sequence."""
 
     def __init__(self, reason: str, *, is_too_large: bool) -> None:
         super().__init__(reason)
@@ -56,4 +56,4 @@ class LoadFailed(Exception):
 
 
 class Alarm(LoadFailed):
-    """Something only an admin can clear stops this partition; the text names the command that ends it."""
+    """A condition that only an admin can clear stops this partition; the text names the command for it."""

@@ -1,4 +1,4 @@
-"""What the node around the runtime does for it."""
+"""The services of the node for its runtime."""
 
 from collections.abc import Callable
 from typing import Protocol
@@ -10,26 +10,26 @@ from holdfast.runtime.partition.lifecycle import Partition
 class Host(Protocol):
     """The node around the runtime; called on the runtime's thread.
 
-    `note`, `continue_soon` and `begin_load_turn` may be called while a partition handles an event, the others are not.
+    Only `note`, `continue_soon` and `begin_load_turn` may be called while a partition handles an event.
     """
 
     def note(self, level: str, event: str, fields: dict[str, object]) -> None:
         """Write a log line."""
 
     def continue_soon(self, task: Callable[[], None]) -> None:
-        """Run a task on the runtime's thread after what already waits there."""
+        """Run a task on the runtime's thread after the tasks that already wait there."""
 
     def end_turn_with(self, task: Callable[[], None]) -> None:
-        """Run a task on the runtime's thread when the events that have come already are handled."""
+        """Run a task on the runtime's thread after the events that have already come."""
 
     def begin_load_turn(self, ended: Callable[[], None]) -> None:
-        """Learn that loads work in this turn, and call `ended` on the runtime's thread when the turn ends."""
+        """Prepare for loads that work in this turn; call `ended` on the runtime's thread when the turn ends."""
 
     def partition_changed(self, partition: Partition) -> None:
-        """Learn that a partition entered another state."""
+        """Handle a partition that has entered another state."""
 
     def superseded(self, partition: Partition, winner: Checkpoint, offset: int) -> None:
-        """Learn that another node rightfully owns a partition.
+        """Handle a partition that another node rightfully owns.
 
-        Where the winner's generation is not below the one that a group has handed out, only a higher one brings the partition back.
+        If the winner's generation is not below ours from the group, only a higher generation brings the partition back.
         """

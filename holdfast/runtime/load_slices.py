@@ -1,4 +1,4 @@
-"""What takes long is done in slices of the loop's turns: loads are, and what loads and partitions held is freed in the same slices."""
+"""Time slices for long work in the turns of the loop: loads, and freeing the memory of machines that are done."""
 
 from collections import deque
 from collections.abc import Callable
@@ -8,9 +8,9 @@ from holdfast.runtime.state_machine import StateMachine
 
 
 class Slices:
-    """The time that loads have in one turn of the loop: all that begins in a turn shares one slice.
+    """The time that loads have in one turn of the loop; all loads of a turn share one slice.
 
-    Folding stops at four fifths of it; the last fifth is for records that were read, which are filed so many at a time.
+    Folding stops after four fifths of it. The last fifth is for handling a portion of records that were read, which does not stop early.
     """
 
     __slots__ = ("_begin_turn", "_clock_ms", "_ends_ms", "_work_ms")
@@ -18,15 +18,14 @@ class Slices:
     def __init__(
         self, clock_ms: Callable[[], int], slice_ms: int, begin_turn: Callable[[Callable[[], None]], None]
     ) -> None:
-        """Begin in a turn without a slice; `begin_turn` learns of one, and takes what is to be called when the turn ends."""
         self._clock_ms = clock_ms
         self._work_ms = -(-4 * slice_ms // 5)
         self._begin_turn = begin_turn
-        #: None: nothing has begun in this turn.
+        #: End of the slice; None: no slice has begun in this turn.
         self._ends_ms: int | None = None
 
     def begin(self) -> Callable[[], bool]:
-        """Begin, or go on with the slice of this turn; returns what tells whether work that can stop is to do so."""
+        """Begin the slice of this turn, or continue it; returns a function that tells whether work that can stop should do so."""
         ends_ms = self._ends_ms
         if ends_ms is None:
             ends_ms = self._ends_ms = self._clock_ms() + self._work_ms
@@ -39,10 +38,10 @@ class Slices:
 
 
 class Discards:
-    """The machines that are done and still hold what they loaded: to free much of it at once would hold the loop.
+    """The machines that are done and still hold memory; to free much of it at once would block the loop.
 
-    What fits into the slice of this turn is freed at once, the rest in the next turns.
-    The further slices of loads that have claimed nothing yet wait until that is done: they take memory.
+    As much as fits into the slice of this turn is freed at once, and the rest in the next turns.
+    Loads that have not claimed their partition continue only when all machines are freed, because they take more memory.
     """
 
     __slots__ = (
@@ -61,34 +60,34 @@ class Discards:
         continue_soon: Callable[[Callable[[], None]], None],
         note: Callable[[str, str, dict[str, object]], None],
     ) -> None:
-        """Begin with none; the arguments are `Slices.begin`, `Host.continue_soon` and `Host.note`."""
+        """Keep `Slices.begin`, `Host.continue_soon` and `Host.note`."""
         self._begin_slice = begin_slice
         self._continue_soon = continue_soon
         self._note = note
         self._machines: deque[tuple[int, StateMachine]] = deque()
         self._is_scheduled = False
-        #: Claimed loads that go on in a later turn: the slices are theirs before anything is freed.
+        #: Claimed loads that continue in a later turn; they have the slices before any machine is freed.
         self._claimed_count = 0
-        #: The first machine has failed once; the second time it is dropped.
+        #: The first machine has raised once; it is dropped if it raises a second time.
         self._has_failed = False
 
     def add(self, partition: int, machine: StateMachine) -> None:
-        """Free what the machine of a partition holds, which sees nothing but this from now on."""
+        """Free the memory of a partition's machine; from now on only `discard` is called on it."""
         self._machines.append((partition, machine))
         if not self._is_scheduled:
             self._free_slice()
 
     def continue_load(self, task: Callable[[], None], *, is_claimed: bool) -> None:
-        """Run a task in a later turn; unless the partition is claimed already, in one in which every machine is freed."""
+        """Run a task in a later turn; unless the partition is claimed, in a turn in which all machines are freed."""
         if is_claimed:
             self._claimed_count += 1
-        self._continue_soon(partial(self._run_claimed if is_claimed else self._run_behind, task))
+        self._continue_soon(partial(self._run_claimed if is_claimed else self._run_when_freed, task))
 
     def _run_claimed(self, task: Callable[[], None]) -> None:
         self._claimed_count -= 1
         task()
 
-    def _run_behind(self, task: Callable[[], None]) -> None:
+    def _run_when_freed(self, task: Callable[[], None]) -> None:
         if self._machines:
             self.continue_load(task, is_claimed=False)
         else:
@@ -99,7 +98,7 @@ class Discards:
         try:
             if not self._claimed_count:
                 self._free_until(self._begin_slice())
-        finally:  # whatever fails, the others are freed, and loads go on behind them
+        finally:  # also after a failure the others are freed, and loads continue after them
             if self._machines:
                 self._is_scheduled = True
                 self._continue_soon(self._free_slice)
@@ -116,7 +115,7 @@ class Discards:
             if machine.discard(is_time_up):
                 self._machines.popleft()
                 self._has_failed = False
-        except Exception as bug:  # what it holds elsewhere may still be freed, step by step; then the rest goes at once
+        except Exception as bug:  # the next step may still free a part; after a second failure the rest goes at once
             if self._has_failed:
                 self._machines.popleft()
             self._has_failed = not self._has_failed

@@ -1,4 +1,4 @@
-"""What the runtime requests of the log, and what the log reports to it.
+"""The interface between the runtime and the log: the requests of the runtime, and the reports of the log.
 
 `kafka_log` implements it over a real topic, `tests/simulated/memory_log.py` in memory and with faults.
 """
@@ -26,7 +26,7 @@ class ReadError(NamedTuple):
     """Why reading a partition cannot go on."""
 
     text: str
-    #: Out of range or truncated: trying again would hide a loss.
+    #: The log was truncated or is out of range, so a retry would hide a loss.
     is_alarm: bool
 
 
@@ -34,36 +34,36 @@ class Log(Protocol):
     """The log as a node sees it; every call returns at once, and its outcome is reported to the `LogListener`."""
 
     def append(self, partition: int, key: bytes, value: bytes | None, header: bytes) -> None:
-        """Hand one record to the producer of this node; it is appended behind earlier ones of its partition or not at all.
+        """Hand one record to the producer of this node; it is appended after the earlier ones of its partition, or not at all.
 
         Raises:
             AppendRefused: the record was not taken; it will never be appended.
         """
 
     def flush_if_all_wait(self) -> None:
-        """Have what was appended leave now if no more can be expected, because no more is appended at once; else it leaves soon."""
+        """Send the appended records now if no more of them can be expected at once; otherwise they are sent soon."""
 
     def start_reading(self, partition: int, instance: int, from_offset: int = 0) -> None:
-        """Read from an offset, or from the log's start where that is higher, and go on until `stop_reading`.
+        """Read from an offset, or from the log's start if that is higher, and go on until `stop_reading`.
 
         A second call reads from scratch under the new instance.
         """
 
     def stop_reading(self, partition: int) -> None:
-        """Read no more; what is in flight of the earlier instance may still be reported."""
+        """Stop reading; records of the instance that are in flight may still be reported."""
 
     def query_log_start(self, partition: int, instance: int) -> None:
         """Request the log's start from the broker."""
 
     def query_latest_offsets(self, round_number: int, partitions: list[int]) -> None:
-        """Request the offset behind the last record below the high watermark, as it is now or later."""
+        """Request the offset after the last record below the high watermark, as it is now or later."""
 
     def delete_records(self, partition: int, before_offset: int) -> None:
         """Delete the records below an offset."""
 
 
 class LogListener(Protocol):
-    """What the log reports; always called on the runtime's own thread."""
+    """The receiver of the log's reports; always called on the runtime's own thread."""
 
     def read_started(self, partition: int, instance: int, start_offset: int, end_offset: int) -> None:
         """Report the log start and the high watermark as they were when reading began."""
@@ -77,17 +77,17 @@ class LogListener(Protocol):
         """Report that the next `count` records are byte for byte the ones this node appended, from `first_header` on.
 
         Returns:
-            Whether they were taken so; if not, they are reported by `records_read`.
+            Whether the listener has accepted them; if not, they are reported by `records_read`.
         """
 
     def position_reached(self, partition: int, instance: int, next_offset: int) -> None:
-        """Report that all below an offset was reported, or is no record."""
+        """Report that every record below an offset was reported."""
 
     def caught_up(self, partition: int, instance: int, next_offset: int) -> None:
-        """Report, once per instance, that the end seen when reading began was reached."""
+        """Report, once for each instance, that the end that the log had when reading began was reached."""
 
     def log_start_moved(self, partition: int, instance: int, log_start_offset: int) -> None:
-        """Report that the log starts at an offset now, whoever deleted what lay below; only behind `caught_up`."""
+        """Report the new start of the log after we or another program deleted records; only after `caught_up`."""
 
     def read_failed(self, partition: int, instance: int, error: ReadError) -> None:
         """Report that reading of this instance ended."""
@@ -96,12 +96,12 @@ class LogListener(Protocol):
         """Report that a record that was handed over failed (None: not known which); it may still be appended."""
 
     def log_start_found(self, partition: int, instance: int, log_start_offset: int | None) -> None:
-        """Answer `query_log_start`; None where the broker did not say."""
+        """Answer `query_log_start`; None if the broker did not say."""
 
     def latest_offsets(self, round_number: int, offsets: dict[int, int | None]) -> None:
-        """Answer `query_latest_offsets`, each partition once, together or apart; None where the broker did not say.
+        """Answer `query_latest_offsets`, once for each partition, together or one by one; None if the broker did not say.
 
-        The round is the newest that was requested before the request left.
+        The round is the newest one that was requested before the request was sent.
         """
 
     def records_deleted(self, partition: int, log_start_offset: int | None, why: str) -> None:

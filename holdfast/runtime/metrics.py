@@ -1,10 +1,10 @@
-"""What the generic runtime counts and measures."""
+"""The metrics of the generic runtime."""
 
 from holdfast.metrics.registry import Registry
 
 
 class RuntimeMetrics:
-    """The instruments of the generic runtime, all of them totals of the node, so they outlive partitions."""
+    """The instruments of the generic runtime; each is a total of the node, so it outlives partitions."""
 
     def __init__(self, registry: Registry) -> None:
         self.registry = registry

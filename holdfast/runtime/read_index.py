@@ -1,4 +1,4 @@
-"""Which read indexes were requested of the log; each partition has one request in flight at a time."""
+"""The requests for read indexes; each partition has at most one in flight."""
 
 from collections.abc import Iterable
 from typing import final
@@ -6,15 +6,15 @@ from typing import final
 
 @final
 class ReadIndexes:
-    """The rounds of requests for read indexes, of all partitions of a node."""
+    """The rounds of requests for the read indexes of all partitions of a node."""
 
     def __init__(self) -> None:
         #: Number of the newest round that was sent.
         self.round = 0
-        #: Partitions that need a read index newer than what is in flight.
+        #: Partitions that need a newer read index than the one in flight.
         self.wanted: set[int] = set()
         self._in_flight: set[int] = set()
-        #: The next round begins at the end of this turn, with one request to each broker for all that are wanted in it.
+        #: The next round begins at the end of this turn; it has one request to each broker, for all partitions wanted by then.
         self._is_round_due = False
         #: Partitions whose leader did not answer; they are requested again with the next tick.
         self._unanswered: set[int] = set()
@@ -25,13 +25,13 @@ class ReadIndexes:
         return self.round + 1
 
     def plan_round(self) -> bool:
-        """Return whether a round is to begin at the end of this turn that was not planned before."""
+        """Plan a round for the end of this turn if one is needed; returns whether it was not planned before."""
         is_new = bool(self.wanted) and not self._is_round_due
         self._is_round_due |= is_new
         return is_new
 
     def begin_round(self) -> list[int]:
-        """Return the partitions of the next round, ascending; with none of them there is no round."""
+        """Return the partitions of the next round, ascending; there is no round if it is empty."""
         self._is_round_due = False
         if not self.wanted:
             return []
@@ -43,7 +43,7 @@ class ReadIndexes:
         return sorted(free)
 
     def end(self, partitions: Iterable[int]) -> None:
-        """Take partitions out of flight, whose requests were answered or failed."""
+        """Remove partitions from flight whose requests were answered or failed."""
         self._in_flight.difference_update(partitions)
 
     def not_answered(self, partition: int) -> None:
@@ -51,6 +51,6 @@ class ReadIndexes:
         self._unanswered.add(partition)
 
     def tick(self) -> None:
-        """Request again what was not answered."""
+        """Request again the read indexes that were not answered."""
         self.wanted |= self._unanswered
         self._unanswered.clear()

@@ -1,4 +1,4 @@
-"""What a partition is given: its bounds, the identity of its log, and the calls it may make."""
+"""The arguments of a partition: its bounds, the identity of its log, and the calls that it may make."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from holdfast.runtime.state_machine import StateMachine
 
 
 class LogIdentity(NamedTuple):
-    """Which log this is; every checkpoint says it, and a load refuses another's."""
+    """The identity of a log; every checkpoint carries it, and a load refuses that of another log."""
 
     cluster_id: str
     topic_id: bytes
@@ -23,23 +23,23 @@ class PartitionConfig:
 
     node_id: str
     log: LogIdentity
-    #: Where clients reach this node, as its checkpoints say; any text.
+    #: Address at which clients reach this node, for its checkpoints; any text.
     advertised_address: str
-    #: Records and answers that may wait; beyond: COORDINATOR_NOT_AVAILABLE.
+    #: Records and answers that may wait; any more are refused with COORDINATOR_NOT_AVAILABLE.
     parked_writes_max: int
-    #: A load that has not read its own checkpoint by then fails and says how far it came.
+    #: Time after which a load that has not read its own checkpoint fails; the error says how far it came.
     load_timeout_ms: int
-    #: A load that read nothing for so long says so.
+    #: Time without progress after which a load writes a line.
     load_stall_ms: int
-    #: An append that was neither read back nor reported as failed by then fails the partition.
+    #: Time after which an append that was neither read back nor reported as failed fails the partition.
     append_stall_ms: int
-    #: Partitions that load at the same time where they are tried again, those that stall left out; the others wait for a later tick.
+    #: Retried partitions that may load at the same time, not counting loads that stall; the others wait for a later tick.
     loads_max: int
-    #: First wait before a failed or lost partition is loaded again; doubles.
+    #: First pause before a failed or lost partition is loaded again; it doubles each time.
     retry_backoff_ms: int
-    #: The longest such wait.
+    #: The longest such pause.
     retry_backoff_max_ms: int
-    #: The wait after an alarm, for each load reads the whole log.
+    #: The pause after an alarm; it is long because each load reads the whole log.
     alarm_backoff_ms: int
 
 
@@ -47,27 +47,27 @@ class LogTrust:
     """Whether the log as a whole is trusted; one for all partitions of a node."""
 
     def __init__(self) -> None:
-        #: Why no partition of this log may be taken, if so.
+        #: The reason why no partition of this log may be taken; None: they may.
         self.alarm: Alarm | None = None
 
 
 class Ports(NamedTuple):
-    """What a partition uses of the node while it handles an event."""
+    """The calls and values of the node that a partition uses while it handles an event."""
 
     #: `Log.append`.
     append: Callable[[int, bytes, bytes | None, bytes], None]
     #: Returns the round of requests that will bring the read index.
     request_read_index: Callable[[int], int]
-    #: Begins work that takes long, in the slice of time of this turn; returns what tells whether that is over.
+    #: Begins long work in the time slice of this turn; returns a function that tells whether the slice is over.
     begin_slice: Callable[[], Callable[[], bool]]
-    #: Takes the machine of a partition that is done, and frees what it holds in such slices.
+    #: Takes the machine of a partition that is done, and frees its memory in such slices.
     discard: Callable[[int, StateMachine], None]
     random_bytes: Callable[[int], bytes]
     #: From 0 to 1.
     jitter: Callable[[], float]
     trust: LogTrust
     metrics: RuntimeMetrics
-    #: Whether anything can find restore points for loads.
+    #: Whether loads may ask for restore points.
     has_restore_points: bool
-    #: Whether owners can be queried if they still serve.
+    #: Whether loads may ask owners if they still serve.
     queries_owners: bool

@@ -1,8 +1,8 @@
 """State that can be read at an earlier position, reverted to one, and trimmed up to one.
 
 A position is the sequence of a record within its owner epoch.
-The map holds the newest values; an undo log holds what each change replaced, oldest first.
-What is trimmed can no longer be reverted: the state at the last trimmed position (the last committed one) stays reachable.
+The map holds the newest values; an undo log holds the value that each change replaced, oldest first.
+A trimmed change can no longer be reverted. The state at the last trimmed position, which is the last committed one, can still be read.
 """
 
 from collections import deque
@@ -33,7 +33,7 @@ class TimelineMap(Generic[K, V]):
             current[key] = value
 
     def get_at(self, position: int, key: K) -> V | None:
-        """Return what `key` was at `position`: after all records up to and including it."""
+        """Return the value of `key` at `position`: after all records up to and including it."""
         for at, changed, before in self._undo:
             if at > position and changed == key:
                 return before
@@ -53,13 +53,13 @@ class TimelineMap(Generic[K, V]):
         return undone
 
     def trim(self, position: int) -> None:
-        """Give up the ability to go back below `position`."""
+        """Drop the undo log up to `position`, inclusive."""
         undo = self._undo
         while undo and undo[0][0] <= position:
             undo.popleft()
 
     def pop(self) -> tuple[K, V]:
-        """Remove some key for good, once nothing is to be reverted any more; returns it with its newest value."""
+        """Remove any one key for good, when no change will be reverted any more; returns it with its newest value."""
         if self._undo:
             self._undo.clear()
         return self.current.popitem()

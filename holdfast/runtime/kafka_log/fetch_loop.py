@@ -1,4 +1,4 @@
-"""Fetches from one broker, one after the other, for one fetcher; what is wrong with one partition is reported of it alone."""
+"""The fetches from one broker, one at a time, for one fetcher; an error of one partition is reported to that partition only."""
 
 import asyncio
 from collections.abc import Callable, Iterator
@@ -15,30 +15,30 @@ from holdfast.runtime.kafka_log.fetch_session import FetchSession, PartitionFetc
 from holdfast.runtime.kafka_log.record_batches import DamagedBatch
 from holdfast.runtime.log_protocol import LogRecord
 
-#: An answer above this size takes so long to be taken apart that its first records are for the next turn of the loop.
+#: An answer above this size takes so long to decode that its records are handled in the next turn of the loop.
 _LARGE_ANSWER_BYTES: Final = 262_144
 
 
 class FetcherConfig(NamedTuple):
     """Bounds of a fetcher."""
 
-    #: How long a broker may hold an empty fetch; the longest time between two.
+    #: Time for which a broker may hold an empty fetch; the longest time between two fetches.
     fetch_wait_ms: int
     fetch_bytes_max: int
     fetch_partition_bytes_max: int
-    #: Of one record batch without its compression.
+    #: Size of one record batch without its compression.
     fetch_batch_bytes_max: int
     #: Decoded records reported at a time.
     slice_records_max: int
-    #: The longest that a broker is left alone because it says so.
+    #: Longest time for which a broker is sent nothing because it asks for that.
     throttle_max_ms: int
     retry_backoff_ms: int = 50
 
 
 class FetchOwner(Protocol):
-    """What takes what the fetches bring."""
+    """The receiver of fetched partitions."""
 
-    #: Batches of ours that were read back without a fetch so far.
+    #: Number of our batches that were read back without a fetch.
     acknowledged_batches: int
 
     def deliver(
@@ -72,22 +72,22 @@ class FetchLoop:
         throttle: Throttle[int],
         on_heard: Callable[[int, float], None] | None,
     ) -> None:
-        """Begin; nothing is fetched while nothing is `wanted`.
+        """Run the fetches in a task; the loop waits while `wanted` is empty.
 
         Args:
-            owner: takes what came.
+            owner: receives the fetched partitions.
             purpose: names the connection and the task.
-            broker_id: of the broker.
+            broker_id: the broker.
             config: bounds.
-            brokers: who leads what.
-            throttle: how long each broker is to be left alone.
-            on_heard: gets (broker id, when the request left by the loop's clock) with every answer.
+            brokers: the leaders of partitions.
+            throttle: the time for which each broker must be sent nothing.
+            on_heard: gets (broker id, send time of the request by the loop's clock) with every answer.
         """
-        #: What the broker leads, by partition.
+        #: Partitions that the broker leads.
         self.wanted: dict[int, PartitionFetch] = {}
-        #: There is something to be fetched that the last fetch did not request.
+        #: There is something to fetch that the last fetch did not request.
         self.changed = asyncio.Event()
-        #: How many the owner had counted when this loop looked last.
+        #: Value of the owner's `acknowledged_batches` at the last look.
         self._acknowledged_batches = 0
         self._owner = owner
         self._purpose = purpose
@@ -113,7 +113,7 @@ class FetchLoop:
                 wait_ms = await self._pause()
                 connection = await self._brokers.connection(self._broker_id, self._purpose)
                 is_stale = await self._fetch(connection, wait_ms)
-            except UnreadableAnswer as unreadable:  # another fetch would bring the same, so the partitions load again
+            except UnreadableAnswer as unreadable:  # a second fetch would get the same, so the partitions load again
                 is_stale = True
                 self._session.reset()
                 for partition, fetch in list(self.wanted.items()):
@@ -121,7 +121,7 @@ class FetchLoop:
             except ConnectionFailed:
                 is_stale = True
                 self._session.reset()
-            except Exception as bug:  # it fails the partitions of this loop, which load again; never the loop
+            except Exception as bug:  # the partitions of this loop fail and load again; the loop goes on
                 is_stale = True
                 self._session.reset()
                 for partition, fetch in list(self.wanted.items()):
@@ -130,7 +130,7 @@ class FetchLoop:
                 await owner.refresh_leaders()
 
     async def _pause(self) -> int:
-        """Wait while a fetch would only bring what is read back without one; returns how long the broker may hold the next one."""
+        """Wait while our batches are read back without a fetch; returns the time for which the broker may hold the next fetch."""
         owner = self._owner
         if owner.acknowledged_batches == self._acknowledged_batches:
             return self._config.fetch_wait_ms
@@ -139,12 +139,12 @@ class FetchLoop:
             async with asyncio.timeout(self._config.fetch_wait_ms / 1_000):
                 await self.changed.wait()
         except TimeoutError:
-            # A fetch that a broker holds is looked at with every batch that is appended.
+            # A broker checks each fetch that it holds with every batch that is appended.
             return 0
         return self._config.fetch_wait_ms
 
     async def _fetch(self, connection: BrokerConnection, wait_ms: int) -> bool:
-        """Fetch once and deliver what came; returns whether the leaders should be looked up again."""
+        """Fetch once and deliver the answer; returns whether the leaders should be looked up again."""
         config, session = self._config, self._session
         self.changed.clear()
         request = session.next_request(self.wanted, self._brokers.leaders)
@@ -172,13 +172,13 @@ class FetchLoop:
             await asyncio.sleep(0)
         for fetched in answer.partitions:
             fetch = request.partitions.get(fetched.partition)
-            # Another broker may lead it since, or another instance may read it.
+            # By now another broker may lead the partition, or another instance may read it.
             if fetch is not None and self.wanted.get(fetched.partition) is fetch:
                 is_stale |= await self._deliver(fetch, fetched)
         return is_stale
 
     async def _deliver(self, fetch: PartitionFetch, fetched: Fetched) -> bool:
-        """Hand over what came of one partition; returns whether its leader should be looked up again."""
+        """Deliver the answer for one partition; returns whether its leader should be looked up again."""
         if fetched.error_code in STALE_LEADER:
             fetch.requested_offset = -1
             return True
@@ -194,5 +194,5 @@ class FetchLoop:
             return True
         except Exception as bug:  # the other partitions of this answer go on
             self._owner.fail_alone(fetched.partition, fetch, bug)
-        # A tail that goes on behind it asks the broker again, which must not become a loop without a pause.
+        # A tail that continues after it asks the broker again, which must not become a loop without a pause.
         return fetched.error_code == ErrorCode.OFFSET_OUT_OF_RANGE

@@ -1,14 +1,16 @@
-"""Follows log partitions on the event loop, by one loop of fetches for each broker (`fetch_loop`), and says what was read.
+"""The follower of log partitions on the event loop: one loop of fetches for each broker (`fetch_loop`), which reports the records.
 
-A log partition whose leader moves goes from the loop of one broker to that of another; `kafka.leaders` knows who leads.
-Two of them work for a node: one for loads, which end where the log ended, and one for tails, which don't; so no load delays a tail.
-A batch that equals, byte for byte, the oldest one we sent and have not read back is reported as ours without being taken apart.
-A leader that says where a batch of ours lies, below the high watermark, says what lies there.
-Where the tail has read just up to there, the batch counts as read back without a fetch; so while ours are acknowledged, brokers are
-queried only once in a while for what others wrote.
-Everything else is decoded and reported in slices of bounded size; between slices the rest of the node has its turn.
-A batch that is large without its compression loses it in another thread: a few bytes may stand for 16 MiB, which take 100 ms.
-What is wrong with one partition is reported to that partition, and the others of the same answer go on.
+If the leader of a log partition moves, the partition moves from the loop of one broker to that of another (`kafka.leaders`).
+A node has two fetchers: one for loads, which end where the log ended, and one for tails, which do not end. So no load delays a tail.
+
+A batch that equals, byte for byte, the oldest batch that we sent and have not read back is reported as ours without decoding it.
+A leader that acknowledges a batch of ours at an offset below the high watermark thereby says which records are at that offset.
+If the tail has read exactly up to there, the batch counts as read back without a fetch. While our batches are acknowledged, brokers are
+therefore fetched from only now and then, for the records of other programs.
+
+Every other batch is decoded and reported in slices of bounded size, and between slices the rest of the node has its turn.
+A large batch is decompressed in another thread, because a few bytes can stand for 16 MiB, which take 100 ms.
+An error of one partition is reported to that partition, and the others of the same answer continue.
 
 Source: KIP-320 (truncation).
 """
@@ -38,10 +40,10 @@ from holdfast.runtime.kafka_log.sent_batches import SentBatch, SentBatches
 from holdfast.runtime.log_protocol import LogListener, LogRecord, ReadError
 from holdfast.runtime.metrics import RuntimeMetrics
 
-#: So much is decompressed on the event loop: less than a millisecond of it.
+#: Size up to which a batch is decompressed on the event loop; it takes less than a millisecond.
 _DECOMPRESSED_HERE_BYTES_MAX: Final = 256 * 1024
 
-#: Between two steps others have their turn; where it is a future, until that is done.
+#: Yielded where others may have their turn; a future: until it is done.
 Turn: TypeAlias = asyncio.Future[Iterator[LogRecord]] | None
 
 
@@ -60,19 +62,19 @@ class Fetcher:
         on_read_back: Callable[[SentBatch], None] = lambda _: None,
         on_heard: Callable[[int, float], None] | None = None,
     ) -> None:
-        """Prepare; a loop of fetches starts with the first partition of its broker.
+        """Follow changes of the leaders; a loop of fetches starts with the first partition of its broker.
 
         Args:
             purpose: names the connections, which are not shared with another purpose.
             config: bounds.
-            brokers: who leads what.
-            listener: takes what was read.
+            brokers: the leaders of partitions.
+            listener: receives the records.
             sent: batches that this node sent and has not read back.
-            metrics: what is counted.
+            metrics: counters.
             on_end: gets (partition, instance, next offset, leader epoch of the batch below it, -1 if not known) when a
                 partition was followed to its end.
             on_read_back: gets each sent batch that was read back as it was sent.
-            on_heard: gets (broker id, when the request left by the loop's clock) with every answer of a broker.
+            on_heard: gets (broker id, send time of the request by the loop's clock) with every answer of a broker.
         """
         self._purpose = purpose
         self._on_end = on_end
@@ -89,16 +91,16 @@ class Fetcher:
         self._sent = sent
         self._partitions: dict[int, PartitionFetch] = {}
         self._loops: dict[int, FetchLoop] = {}
-        #: Batches of ours that were read back without a fetch.
+        #: Number of our batches that were read back without a fetch.
         self.acknowledged_batches = 0
-        #: For leaders of partitions that have none now.
+        #: The search for leaders of partitions without one.
         self._search: asyncio.Task[None] | None = None
         brokers.on_change(self._share_out)
 
     def follow(
         self, partition: int, instance: int, offset: int, end_offset: int | None = None, last_epoch: int = -1
     ) -> None:
-        """Read what lies at and behind an offset, and before an end if there is one, for an instance.
+        """Read from an offset, inclusive, up to an end if there is one, exclusive, for an instance.
 
         With the leader epoch of the batch below the offset, the first fetch shows whether that batch was truncated meanwhile.
         """
@@ -106,18 +108,18 @@ class Fetcher:
         self._share_out()
 
     def forget(self, partition: int) -> None:
-        """Follow a partition no more."""
+        """Stop following a partition."""
         if self._partitions.pop(partition, None) is not None:
             self._share_out()
 
     def on_acknowledged(self, partition: int, batch: SentBatch, base_offset: int) -> None:
-        """Learn where a batch of ours lies, below the high watermark; it is read back now if nothing lies between."""
+        """Handle the offset of a batch of ours below the high watermark; it is read back now if the tail has reached that offset."""
         fetch = self._partitions.get(partition)
         if fetch is None:
             return
         if (
             self._sent.oldest(partition) is batch
-            and fetch.is_checked  # else the log may have lost what was read, and have grown to this offset again
+            and fetch.is_checked  # otherwise the log may have lost records and have grown to this offset again
             and fetch.leader_epoch in (-1, self._leader_epoch(partition))
             and base_offset == fetch.offset
             and self._listener().own_records_read(
@@ -128,10 +130,10 @@ class Fetcher:
             fetch.acknowledged_to(base_offset + batch.record_count, batch.last_header)
             self.acknowledged_batches += 1
         elif not self._sent.holds(partition, batch):
-            return  # a fetch was faster
+            return  # a fetch has brought it already
         elif base_offset < fetch.offset:
             self.forget(partition)
-            text = f"what was written now lies at offset {base_offset}, below {fetch.offset}: the log was truncated"
+            text = f"a new batch is at offset {base_offset}, below {fetch.offset}, which was read before: the log was truncated"
             self._listener().read_failed(partition, fetch.instance, ReadError(text, is_alarm=True))
         else:
             self._fetch_soon(partition)
@@ -141,7 +143,7 @@ class Fetcher:
         self._on_read_back(batch)
 
     def reach(self, partition: int, offset: int) -> None:
-        """Fetch soon what lies below an offset, unless batches of ours that are on their way will show it."""
+        """Fetch soon up to an offset, unless batches of ours in flight will reach it."""
         fetch = self._partitions.get(partition)
         if fetch is not None and fetch.offset < offset and self._sent.oldest(partition) is None:
             self._fetch_soon(partition)
@@ -163,7 +165,7 @@ class Fetcher:
         if tasks:
             await asyncio.wait(tasks)
 
-    # ---- which loop reads what -------------------------------------------------------------------------------------
+    # ---- partitions and loops --------------------------------------------------------------------------------------
 
     def _share_out(self) -> None:
         """Give each partition to the loop of its leader."""
@@ -189,13 +191,13 @@ class Fetcher:
             await self.refresh_leaders()
 
     async def refresh_leaders(self) -> None:
-        """Look up again who leads, after a pause; a failure leaves what was known."""
+        """Look up the leaders again, after a pause; a failure keeps the known ones."""
         pause_s = self._config.retry_backoff_ms / 1_000
         await asyncio.sleep(pause_s)
         has_failed = False
         try:
             await self._brokers.refresh()
-        except Exception as failure:  # its loop goes on, and fetches again
+        except Exception as failure:  # the caller's loop goes on, and fetches again
             self._bugs.explain(failure, "looking up leaders failed")
             has_failed = True
         if has_failed:
@@ -205,13 +207,13 @@ class Fetcher:
         led = self._brokers.leaders.get(partition)
         return -1 if led is None else led[1]
 
-    # ---- what a fetch brought --------------------------------------------------------------------------------------
+    # ---- the answer to a fetch -------------------------------------------------------------------------------------
 
     def deliver(self, partition: int, fetch: PartitionFetch, fetched: Fetched) -> Generator[Turn, None, None]:
-        """Report what a fetch brought; yields where others may have a turn.
+        """Report a fetched partition; yields where others may have their turn.
 
         Raises:
-            DamagedBatch: the batch at the partition's position cannot be taken apart; what lies before it was reported.
+            DamagedBatch: the batch at the partition's position cannot be decoded; the records before it were reported.
         """
         if not self._is_current(partition, fetch):
             return
@@ -219,16 +221,16 @@ class Fetcher:
             if fetched.error_code == ErrorCode.CORRUPT_MESSAGE:
                 raise DamagedBatch("the broker cannot read it")
             if fetch.has_moved_past(fetched.error_code):
-                return  # another program deleted what was acknowledged; the next fetch begins behind it
+                return  # another program deleted the acknowledged records; the next fetch begins after them
             self._fail(partition, fetch, _read_error(fetched, fetch.offset, self._brokers.topic, self._brokers.who()))
             return
-        # No log starts above what all replicas have, so a broker that says it does is not believed.
+        # A log cannot start above its high watermark, so a broker that says so is not believed.
         is_moved = fetch.log_start_offset != fetched.log_start_offset <= fetched.high_watermark
         if is_moved and fetch.end_offset is None:
             fetch.log_start_offset = fetched.log_start_offset
             self._listener().log_start_moved(partition, fetch.instance, fetched.log_start_offset)
         if fetch.awaits_confirmation(fetched.log_start_offset):
-            return  # the log reaches this offset; what lies below comes with the next fetch
+            return  # the log reaches this offset; the next fetch brings the record below
         fetch.is_checked |= fetch.requested_offset == fetch.offset
         requested_offset, reported = fetch.requested_offset, 0
         begins_there = requested_offset == fetch.batch_end_offset
@@ -239,7 +241,7 @@ class Fetcher:
             if not is_there:
                 self._fail(partition, fetch, _truncated(fetch.offset))
                 return
-            if batch.last_offset < fetch.offset:  # read back when it was acknowledged, before this answer came
+            if batch.last_offset < fetch.offset:  # it was acknowledged and read back before this answer came
                 continue
             if not self._deliver_own(partition, fetch, batch):
                 reported = yield from self._deliver_records(partition, fetch, batch, reported)
@@ -248,30 +250,30 @@ class Fetcher:
         if fetch.end_offset is not None and fetch.offset >= fetch.end_offset:
             self.forget(partition)
             self._on_end(partition, fetch.instance, fetch.offset, fetch.last_epoch)
-            yield None  # a load that ends has used up its slice of this turn, or much of it
+            yield None  # a load that ends has used up most of its slice of this turn
 
     def _is_current(self, partition: int, fetch: PartitionFetch) -> bool:
-        """Tell whether a partition is still followed as it was; whatever is called meanwhile may end that."""
+        """Tell whether a partition is still followed by this fetch; any call to the listener may end that."""
         return self._partitions.get(partition) is fetch
 
     def _confirm_acknowledged(self, fetch: PartitionFetch, batch: FetchedBatch) -> Generator[Turn, None, bool]:
-        """Compare a batch with what was acknowledged below our position, where no fetch has shown it; False: the log has lost it."""
+        """Compare a batch with the acknowledged record below our position that no fetch has shown; False: the log has lost it."""
         header = fetch.acknowledged_header if fetch.requested_offset < fetch.offset else None
         if header is None or batch.last_offset + 1 < fetch.offset:
             return True
         if batch.last_offset + 1 > fetch.offset:
             return False
         records = yield from self._decode(batch, batch.last_offset)
-        # No two records of a log have one header.
+        # No two records of a log have the same header.
         if [record.header for record in take(records, 1, batch.last_offset)] != [header]:
             return False
         fetch.confirm(batch.leader_epoch)
         return True
 
     def _deliver_own(self, partition: int, fetch: PartitionFetch, batch: FetchedBatch) -> bool:
-        """Report a batch as ours if it is, byte for byte, the oldest one that was not read back; returns whether it was."""
+        """Report a batch as ours if it equals the oldest one that was not read back; returns whether it was ours."""
         own = self._sent.oldest(partition)
-        # Copies are compared, because two memoryviews are compared item by item: six times the time for 200 bytes, 40 times for 20,000.
+        # Copies are compared, because memoryviews are compared item by item: 6 times slower for 200 bytes, 40 times for 20,000.
         if (
             own is None
             or batch.data[BATCH_HEAD_BYTES:] != own.data[BATCH_HEAD_BYTES:]
@@ -290,19 +292,19 @@ class Fetcher:
     def _deliver_records(
         self, partition: int, fetch: PartitionFetch, batch: FetchedBatch, reported: int
     ) -> Generator[Turn, None, int]:
-        """Report the records of a batch in slices; takes and returns how many were reported since others had their turn."""
+        """Report the records of a batch in slices; takes and returns the number of records since others had their turn."""
         listener, slice_max = self._listener(), self._config.slice_records_max
         records = yield from self._decode(batch, fetch.offset)
         if not self._is_current(partition, fetch):
             return reported
-        # A batch may hold ten thousand records, so it is taken apart in slices too.
+        # A batch may hold ten thousand records, so it is decoded in slices, too.
         while few := take(records, slice_max, batch.last_offset):
             if reported >= slice_max:
                 reported = 0
                 yield None
                 if not self._is_current(partition, fetch):
                     return reported
-            # While others had their turn, the answer to our Produce may have said where it lies.
+            # While others had their turn, the answer to our Produce may have moved the position.
             if few[0].offset < fetch.offset:
                 few = [record for record in few if record.offset >= fetch.offset]
                 if not few:
@@ -311,14 +313,14 @@ class Fetcher:
             fetch.read_to(few[-1].offset + 1, batch.leader_epoch)
             listener.records_read(partition, fetch.instance, few)
             reported += len(few)
-        if fetch.offset <= batch.last_offset + 1:  # or it was acknowledged meanwhile, and more of ours behind it
+        if fetch.offset <= batch.last_offset + 1:  # otherwise later batches of ours were acknowledged meanwhile
             fetch.read_to(batch.last_offset + 1, batch.leader_epoch)
         fetch.batch_end_offset = fetch.offset
         listener.position_reached(partition, fetch.instance, fetch.offset)
         return reported
 
     def _decode(self, batch: FetchedBatch, from_offset: int) -> Generator[Turn, None, Iterator[LogRecord]]:
-        """Return the records of a batch, of which a large one is decompressed in another thread; see `record_batches.decode`."""
+        """Return the records of a batch; a large one is decompressed in another thread. See `record_batches.decode`."""
         bytes_max, slice_max = self._config.fetch_batch_bytes_max, self._config.slice_records_max
         try:
             return decode(batch.data, from_offset, min(_DECOMPRESSED_HERE_BYTES_MAX, bytes_max), slice_max)
@@ -327,25 +329,25 @@ class Fetcher:
                 raise
         loop = asyncio.get_running_loop()
         decoding = loop.run_in_executor(None, decode, batch.data, from_offset, bytes_max, slice_max)
-        # The partition may be forgotten meanwhile, and then nobody looks at what came of it.
+        # The partition may be forgotten meanwhile; then the result, or an exception, is never read.
         decoding.add_done_callback(lambda done: done.cancelled() or done.exception())
         yield decoding
         return decoding.result()
 
-    # ---- what went wrong -------------------------------------------------------------------------------------------
+    # ---- errors ----------------------------------------------------------------------------------------------------
 
     def note_damage(self, partition: int, fetch: PartitionFetch, why: str) -> None:
-        """Take note of a damaged batch at a partition's position, which is fetched once more; the second time is an alarm."""
+        """Handle a damaged batch at a partition's position: it is fetched once more, and a second time is an alarm."""
         if not self._is_current(partition, fetch):
             return
-        if fetch.damaged_offset != fetch.offset:  # on its way, maybe, or in one broker's copy only
+        if fetch.damaged_offset != fetch.offset:  # it may be damaged on its way, or only in one broker's copy
             fetch.damaged_offset = fetch.offset
             fetch.requested_offset = -1
             return
         self._fail(partition, fetch, _damage_error(fetch.offset, why))
 
     def fail_alone(self, partition: int, fetch: PartitionFetch, bug: Exception) -> None:
-        """End the reading of a partition over which something of ours failed; it loads again."""
+        """End the reading of a partition after a bug of ours; it loads again."""
         self._bugs.report(bug, f"reading partition {partition} failed")
         self.fail(partition, fetch, repr(bug))
 
@@ -363,7 +365,7 @@ def _read_error(fetched: Fetched, offset: int, topic: str, principal: str) -> Re
     if fetched.is_diverging:
         return _truncated(offset)
     if fetched.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
-        # Pruned or lost: the next load compares the log's bounds with what was committed, and knows.
+        # Pruned or lost: the next load finds out, because it compares the log's bounds with the committed offset.
         return ReadError(f"offset {offset} is out of range", is_alarm=False)
     remedy = acl_remedy(fetched.error_code, "Read", f"topic {topic}", principal)
     return ReadError(f"the broker answered {name_and_number(fetched.error_code)}{remedy}", is_alarm=False)

@@ -1,11 +1,12 @@
-"""Where logs begin and end, queried from the brokers (ListOffsets).
+"""Queries for the start and the end of logs (ListOffsets).
 
-One query for latest offsets is in flight to each broker, and what is wanted meanwhile goes with its next one.
-That leaves when those who waited for the answer have theirs and the sockets were read, and waits for others (`linger.FlushRule`):
-a query costs the broker and us as much as many log partitions in it, and under load the requests of others have come by then.
-A broker that was frozen answers late and with offsets of the past, so an answer is used only while the broker still leads.
-Frozen for longer than its session with the controllers, it may have lost its leadership and not know it yet.
-So the answer of a broker that was silent for too long is used only when another one, queried after it came, names it leader as well.
+One query for latest offsets is in flight to each broker; partitions that are wanted meanwhile go into its next one. That one is sent after
+the callers of the last one are answered and the sockets were read, and it waits for others (`linger.FlushRule`). A query costs the broker
+and us as much as many log partitions in it, and under load the requests of other callers have come by then.
+
+A broker that was frozen answers late, with old offsets, so an answer is used only while the broker still leads. If it was frozen for
+longer than its session with the controllers, it may have lost its leadership without knowing it. So the answer of a broker that was
+silent for too long is used only if another broker, asked after that answer came, also names it as the leader.
 """
 
 import asyncio
@@ -24,31 +25,31 @@ from holdfast.runtime.kafka_log.bug_reports import BugReports
 from holdfast.runtime.kafka_log.linger import FLUSH_WAIT_MAX_S, FlushRule
 from holdfast.runtime.metrics import RuntimeMetrics
 
-#: In place of the leader of a partition of which none is known.
+#: Stands for the leader of a partition without a known one.
 _NO_LEADER: Final = Leader(-1, -1)
-#: In place of (error code, offset) of a partition that an answer leaves out.
+#: Stands for the (error code, offset) of a partition that is missing in an answer.
 _NO_ANSWER: Final = (-1, -1)
-#: A query that is as large as the largest of late is worth sending; a smaller one where a turn of the loop brings no more.
+#: Part of the recently largest query that is worth sending at once; a smaller one is sent when a turn of the loop brings no more.
 _ENOUGH: Final = 1.0
-#: What the connections are for.
+#: Purpose of the connections.
 _CONNECTION: Final = "offsets"
 
 
 @final
 class _Query:
-    """A query for latest offsets, until all that it is about was reported."""
+    """A query for latest offsets, until all its partitions were reported."""
 
     __slots__ = ("began_s", "broker_id", "is_answered", "round_number", "size", "wanted_as")
 
     def __init__(self, broker_id: int, wanted_as: dict[int, Leader], round_number: int, began_s: float) -> None:
         self.broker_id = broker_id
-        #: The leader by partition; what was reported is taken out.
+        #: The leader by partition; reported partitions are removed.
         self.wanted_as = wanted_as
-        #: How many were wanted.
+        #: Number of partitions at first.
         self.size = len(wanted_as)
-        #: The newest that was wanted before it left.
+        #: The newest round that was wanted before it was sent.
         self.round_number = round_number
-        #: By the loop's clock.
+        #: Time of its start, by the loop's clock.
         self.began_s = began_s
         self.is_answered = False
 
@@ -66,38 +67,37 @@ class OffsetQueries:
         throttle_max_ms: int,
         request_timeout_ms: int,
     ) -> None:
-        """Prepare.
+        """Follow changes of the leaders from now on.
 
         Args:
-            brokers: who leads what.
-            on_latest: gets (round, latest offset by partition, None where it is not known); the round is the newest
-                that was wanted before the query left, so it answers that one and all before.
-            metrics: what is timed.
-            leader_silence_max_ms: the longest time in which a broker may have done nothing before its leaderships must be
-                confirmed.
-            throttle_max_ms: the longest that a broker is left alone because it says so.
-            request_timeout_ms: the longest that an answer waits for another broker that confirms its leader.
+            brokers: the leaders of partitions.
+            on_latest: gets (round, latest offset by partition, None if it is not known); the round is the newest
+                that was wanted before the query was sent, so it answers that round and all earlier ones.
+            metrics: timers.
+            leader_silence_max_ms: the longest silence of a broker after which its answers need no confirmation.
+            throttle_max_ms: the longest time for which a broker is sent nothing because it asks for that.
+            request_timeout_ms: the longest time for which an answer waits for the confirmation of another broker.
         """
         self._brokers = brokers
         self._on_latest = on_latest
         self._metrics = metrics
         self._bugs = BugReports(metrics.internal_errors)
         self._loop = asyncio.get_running_loop()
-        #: The newest that was wanted.
+        #: The newest round that was wanted.
         self._round = 0
-        #: Partitions by broker, of the next queries.
+        #: Partitions of the next query to each broker.
         self._wanted: defaultdict[int, set[int]] = defaultdict(set)
-        #: By broker, of the query in flight: the leader by partition; empty between one query and the next, which is due then.
+        #: For the query in flight to each broker, the leader by partition; empty while the next query is due.
         self._in_flight: dict[int, dict[int, Leader]] = {}
-        #: By broker: when its next query is worth sending.
+        #: The rule for the time of the next query to each broker.
         self._flush_rules: defaultdict[int, FlushRule] = defaultdict(partial(FlushRule, FLUSH_WAIT_MAX_S, _ENOUGH))
         self._tasks: set[asyncio.Task[Any]] = set()
         self._is_closed = False
         self._silence_max_s = leader_silence_max_ms / 1_000
         self._confirm_timeout_s = request_timeout_ms / 1_000
-        #: Since when each broker can have been silent.
+        #: Last time at which each broker was certainly alive.
         self._alive_s: dict[int, float] = {}
-        #: When a broker was heard again after it had been silent for too long.
+        #: Time at which a broker answered again after it had been silent for too long.
         self._doubted_s: dict[int, float] = {}
         self._throttle: Throttle[int] = Throttle(
             min(throttle_max_ms, READ_PAUSE_MAX_MS), metrics.throttle_time_ms, self._loop.time
@@ -105,7 +105,7 @@ class OffsetQueries:
         brokers.on_change(self._on_leaders_changed)
 
     async def query(self, partition: int, which: int) -> int | None:
-        """Return where a log starts (`EARLIEST`) or ends (`LATEST`); None: its leader did not say, and was looked up again."""
+        """Return the start (`EARLIEST`) or end (`LATEST`) of a log; None: its leader did not say, and was looked up again."""
         wanted_as = {partition: self._led_as(partition)}
         broker_id = wanted_as[partition][0]
         api, version = requests.LIST_OFFSETS
@@ -116,7 +116,7 @@ class OffsetQueries:
             sent_s = self._loop.time()
             data = await connection.exchange(api, version, body)
             answers = self._read_answer(broker_id, connection, sent_s, data)
-        except Exception as failure:  # whatever it is, there is no answer
+        except Exception as failure:  # in every case there is no answer
             self._explain(failure, broker_id)
         else:
             if await self._confirm(broker_id):
@@ -126,15 +126,15 @@ class OffsetQueries:
         return found.get(partition)
 
     def want_latest(self, round_number: int, partitions: list[int]) -> None:
-        """Query the latest offsets of some partitions, each of which is reported once."""
+        """Query the latest offsets of some partitions; each is reported once."""
         self._round = round_number
         for partition in partitions:
             self._want(partition)
 
     def on_heard(self, broker_id: int, sent_s: float) -> None:
-        """Learn that a broker answered a request that left at a time of the loop's clock.
+        """Handle an answer of a broker to a request that was sent at a time of the loop's clock.
 
-        It was alive at some moment behind that, and no more is known, so from there on the next silence is measured.
+        The broker was alive at some moment after that time, and no more is known, so the next silence is measured from there.
         """
         if self._is_closed:
             return
@@ -146,7 +146,7 @@ class OffsetQueries:
         self._alive_s[broker_id] = sent_s if alive_s is None else max(alive_s, sent_s)
 
     def close(self) -> None:
-        """Give up all queries; nothing more is reported."""
+        """Give up all queries, and report nothing more."""
         self._is_closed = True
         for task in self._tasks:
             task.cancel()
@@ -168,7 +168,7 @@ class OffsetQueries:
         self._bugs.watch(task)
 
     def _query_next(self, broker_id: int) -> None:
-        """Query what is wanted of a broker whose last query has ended, if anything is."""
+        """Send the next query to a broker whose last query has ended, if any partition is wanted."""
         if self._is_closed:
             return
         partitions = self._wanted.pop(broker_id, None)
@@ -185,7 +185,7 @@ class OffsetQueries:
                 self._run(self._connect_and_send(query))
             else:
                 self._send(query, connection)
-        except Exception as bug:  # those who wait must learn that there is no answer
+        except Exception as bug:  # the callers must learn that there is no answer
             self._end_by(bug, query)
 
     async def _connect_and_send(self, query: _Query) -> None:
@@ -193,13 +193,13 @@ class OffsetQueries:
             connection = await self._connect(query.broker_id)
             if query.wanted_as:
                 self._send(query, connection)
-            else:  # another broker leads all of it by now
+            else:  # by now another broker leads all of them
                 self._end(query, {})
-        except Exception as failure:  # whatever it is, those who wait must learn that there is no answer
+        except Exception as failure:  # in every case the callers must learn that there is no answer
             self._end_by(failure, query)
 
     def _send(self, query: _Query, connection: BrokerConnection) -> None:
-        """Send a query; a callback takes its answer, because a task for each would cost more than all else of it."""
+        """Send a query; a callback handles its answer, because a task would cost more than the rest of the query."""
         api, version = requests.LIST_OFFSETS
         body = self._encode(query.wanted_as, requests.LATEST)
         connection.send(api, version, body, partial(self._on_answered, query, connection, self._loop.time()))
@@ -207,7 +207,7 @@ class OffsetQueries:
     def _on_answered(
         self, query: _Query, connection: BrokerConnection, sent_s: float, outcome: bytes | ConnectionFailed
     ) -> None:
-        """Take the answer to a query, or why none came; whatever goes wrong with it, those who wait learn that there is none."""
+        """Handle the answer to a query, or the reason why none came; after any error the callers learn that there is none."""
         if self._is_closed:
             return
         try:
@@ -228,13 +228,13 @@ class OffsetQueries:
             self._end_by(failure, query)
 
     def _end_by(self, failure: Exception, query: _Query) -> None:
-        """End a query without an answer, because something went wrong with it."""
+        """End a query without an answer, because of a failure."""
         self._explain(failure, query.broker_id)
         self._end(query, {})
 
     def _end(self, query: _Query, answers: dict[int, tuple[int, int]]) -> None:
-        """Report what a broker said of those that it still leads; the others are reported when their leaders were looked up."""
-        if query.is_answered:  # sending failed by a bug, and there is an answer all the same
+        """Report the offsets of the partitions that the broker still leads; the others are reported after a look-up of their leaders."""
+        if query.is_answered:  # sending raised because of a bug, and an answer came nevertheless
             return
         wanted_as = query.wanted_as
         found = self._choose(wanted_as, answers)
@@ -250,13 +250,13 @@ class OffsetQueries:
             self._end_turns(query)
 
     def _end_turns(self, query: _Query) -> None:
-        """End a query, and look at what else is wanted of its broker once those who waited are answered and the sockets were read."""
+        """End a query; the next one to its broker is due after the callers are answered and the sockets were read."""
         self._in_flight[query.broker_id] = {}
         self._flush_rules[query.broker_id].on_ended(query.size)
         self._loop.call_soon(self._loop.call_soon, self._end_turn, query.broker_id)
 
     def _end_turn(self, broker_id: int) -> None:
-        """Query what is wanted of a broker, or wait for another turn if that may bring more."""
+        """Send the next query to a broker, or wait for another turn if that may bring more partitions."""
         if self._flush_rules[broker_id].is_complete(len(self._wanted.get(broker_id, ())), self._loop.time()):
             self._query_next(broker_id)
         else:
@@ -272,11 +272,11 @@ class OffsetQueries:
             return
         try:
             self._on_latest(round_number, offsets)
-        except Exception as bug:  # the next query is sent all the same
+        except Exception as bug:  # the next query is still sent
             self._bugs.report(bug, "reporting latest offsets failed")
 
     def _on_leaders_changed(self) -> None:
-        """Wait for no broker's answer about partitions that it leads no more."""
+        """Stop waiting for brokers' answers about partitions that they no longer lead."""
         for wanted_as in self._in_flight.values():
             moved = [partition for partition, led in wanted_as.items() if self._led_as(partition) != led]
             for partition in moved:
@@ -293,7 +293,7 @@ class OffsetQueries:
         return self._brokers.leaders.get(partition, _NO_LEADER)
 
     async def _connect(self, broker_id: int) -> BrokerConnection:
-        """Return an open connection, when the broker may be sent something.
+        """Return an open connection, as soon as the throttle lets us send to the broker.
 
         Raises:
             ConnectionFailed: the broker is unknown or cannot be reached.
@@ -310,7 +310,7 @@ class OffsetQueries:
     def _read_answer(
         self, broker_id: int, connection: BrokerConnection, sent_s: float, data: bytes
     ) -> dict[int, tuple[int, int]]:
-        """Return (error code, offset) by partition; leaves the broker alone for as long as it says.
+        """Return (error code, offset) by partition; throttles the broker for as long as the answer says.
 
         Raises:
             UnreadableAnswer: the bytes do not follow the message.
@@ -318,12 +318,12 @@ class OffsetQueries:
         answers, pause_ms = requests.read_answer(requests.decode_offsets, data)
         throttle_ms = self._throttle.on_answer(broker_id, pause_ms)
         if throttle_ms:
-            connection.wait_longer(throttle_ms)  # for what was sent behind it already
+            connection.wait_longer(throttle_ms)  # for requests that were already sent after it
         self.on_heard(broker_id, sent_s)
         return answers
 
     def _choose(self, wanted_as: dict[int, Leader], answers: dict[int, tuple[int, int]]) -> dict[int, int | None]:
-        """Return the offsets of those partitions of which the broker named one, and which it still leads."""
+        """Return the offsets of the partitions that the broker answered and still leads."""
         found: dict[int, int | None] = {}
         for partition, led in wanted_as.items():
             error_code, offset = answers.get(partition, _NO_ANSWER)
@@ -338,7 +338,7 @@ class OffsetQueries:
         return self._doubted_s.get(broker_id, -inf) > self._brokers.confirmed_s(broker_id)
 
     async def _confirm(self, broker_id: int) -> bool:
-        """Look up the leaders until another broker has named this one, for a while; returns whether one has."""
+        """Look up the leaders until another broker has named this one, up to a timeout; returns whether one has."""
         ends_s = self._loop.time() + self._confirm_timeout_s
         while self._is_doubted(broker_id) and self._loop.time() < ends_s:
             await self._refresh()
@@ -347,5 +347,5 @@ class OffsetQueries:
     async def _refresh(self) -> None:
         try:
             await self._brokers.refresh()
-        except Exception as failure:  # whatever needs a leader looks it up again, within its own deadline
+        except Exception as failure:  # a caller that needs a leader looks it up again, within its own deadline
             self._bugs.explain(failure, "looking up leaders failed")

@@ -1,7 +1,7 @@
 """A real Kafka topic as the log.
 
-Appends, loads and tails go through requests of our own on the event loop (`sender`, `fetcher`): one Produce and one Fetch serve all
-partitions of a broker at once, where librdkafka sends one Produce for each; docs/decisions/log.md has the figures.
+Appends, loads and tails use requests of our own on the event loop (`sender`, `fetcher`): one Produce and one Fetch serve all partitions
+of a broker, while librdkafka sends one Produce for each partition. docs/decisions/log.md has the figures.
 """
 
 import asyncio
@@ -30,51 +30,51 @@ from holdfast.runtime.metrics import RuntimeMetrics
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KafkaLogConfig:
-    """How the log is reached, and its bounds; a field that is a setting has its name."""
+    """Address and bounds of the log; a field that is a setting has the name of the setting."""
 
     topic: str
-    #: Its id, by which another topic of this name is told from it; zeros: whichever has the name.
+    #: Id of the topic, to tell it from another topic of the same name; zeros: any id.
     topic_id: bytes = NO_TOPIC
-    #: Of our own requests.
+    #: Options of our connections.
     connection: ConnectionOptions
     #: The topic's `max.message.bytes`; larger records are refused here.
     message_bytes_max: int
-    #: After it an append has failed, though it may still be appended.
+    #: Time after which an append has failed; it may still be appended.
     message_timeout_ms: int
-    #: Of what we append, by Kafka's number.
+    #: Codec of our batches, by Kafka's number.
     state_topic_compression_codec: int
-    #: How long a record waits for others; 0 or -1: while each turn of the loop brings some, until that is enough; with -1 behind a
-    #: slow answer, too, until a request is as large as those before it.
+    #: Time for which a record waits for others; 0 or -1: while each turn of the loop brings some, until there are enough. With -1 it also
+    #: waits after a slow answer, until a request is as large as those before it.
     append_linger_ms: float
-    #: The longest wait for others while a broker has not answered.
+    #: Longest wait of a record for others while a broker has not answered.
     append_linger_max_ms: float
     #: Records handed over and not yet sent.
     producer_queue_records_max: int
     #: The same in bytes.
     producer_queue_bytes_max: int
-    #: For each broker.
+    #: Requests in flight to each broker.
     produce_requests_in_flight_max: int
-    #: How long a broker may hold an empty fetch.
+    #: Time for which a broker may hold an empty fetch.
     fetch_wait_ms: int
-    #: Of one fetch.
+    #: Size of one fetch.
     fetch_bytes_max: int
     fetch_partition_bytes_max: int
-    #: Of one record batch without its compression; at least `message_bytes_max` counts.
+    #: Size of one record batch without its compression; `message_bytes_max` if that is larger.
     fetch_batch_bytes_max: int
     #: Records of a load that are reported before others have their turn.
     slice_records_max: int
-    #: Of any request to a broker.
+    #: Timeout of any request to a broker.
     request_timeout_ms: int
-    #: How long the event loop polls after a request to a broker and after its answer before it sleeps; 0: it sleeps at once.
+    #: Time for which the event loop polls after a request to a broker and after its answer before it sleeps; 0: it sleeps at once.
     busy_poll_us: int
-    #: After it, what a broker says of its log's end is used only if another confirms it.
+    #: Silence of a broker after which another broker must confirm it as leader before its end offsets are used.
     leader_silence_max_ms: int
-    #: The longest that a broker is sent nothing because of a quota.
+    #: Longest time for which a broker is sent nothing because of a quota.
     throttle_max_ms: int
 
 
 class KafkaLog:
-    """The log of one node; all it finds is reported to the listener on the event loop."""
+    """The log of one node; it reports to the listener on the event loop."""
 
     def __init__(self, config: KafkaLogConfig, clock_ms: Callable[[], int], metrics: RuntimeMetrics) -> None:
         self._config = config
@@ -83,9 +83,9 @@ class KafkaLog:
         self._loop = asyncio.get_running_loop()
         self._listener: LogListener | None = None
         self._tasks: set[asyncio.Task[None]] = set()
-        #: Partition to the instance it is read for; what earlier ones began is dropped.
+        #: Partition to the instance that reads it; reports for earlier instances are dropped.
         self._reading: dict[int, int] = {}
-        # A Produce without an answer is sent again meanwhile: its broker may be silent and lead no more.
+        # Meanwhile a Produce without an answer is sent again: its broker may be silent and no longer the leader.
         timeout_ms = config.request_timeout_ms + config.fetch_wait_ms
         polling = BusyPolling(config.busy_poll_us, metrics.busy_poll_ms)
         connection = replace(config.connection, busy_polling=polling)
@@ -128,7 +128,7 @@ class KafkaLog:
         self.flush_if_all_wait = self._sender.pace.flush_if_all_wait
 
     async def start(self, listener: LogListener) -> None:
-        """Find the brokers and begin to work for this listener.
+        """Find the brokers and start to work for this listener.
 
         Raises:
             ConnectionFailed: no broker answered.
@@ -137,11 +137,11 @@ class KafkaLog:
         await self._brokers.refresh()
 
     def renew(self, topic_id: bytes) -> None:
-        """Go on with the topic of this id, because it is the log from now on."""
+        """Use the topic of this id as the log from now on."""
         self._brokers.wanted_id = topic_id
 
     async def close(self, timeout_s: float) -> bool:
-        """Send what was appended, then stop everything; returns whether all of it was done in time."""
+        """Send the appended records, then stop everything; returns whether all was sent in time."""
         is_sent = await self._sender.close(timeout_s)
         for task in self._tasks:
             task.cancel()
@@ -164,7 +164,7 @@ class KafkaLog:
         return partition in self._brokers.leaders
 
     def has_topic(self) -> bool:
-        """Tell whether some broker has known the topic, or hides whether there is one; its partitions may have no leader now."""
+        """Tell whether a broker has known the topic, or hides whether it exists; its partitions may have no leader now."""
         return self._brokers.has_topic or self._brokers.is_hidden
 
     def stop_reading(self, partition: int) -> None:
@@ -199,14 +199,14 @@ class KafkaLog:
             error_code, found = requests.read_answer(
                 requests.decode_deleted, await connection.exchange(api, version, body)
             )
-        except Exception as failure:  # whatever it is, the pruner must learn what became of its request
+        except Exception as failure:  # in every case the pruner must learn the result of its request
             problem = self._bugs.explain(failure, f"deleting records of partition {partition} failed")
         else:
             if error_code:
                 remedy = acl_remedy(error_code, "Delete", f"topic {config.topic}", config.connection.who())
                 problem = f"the broker answered {name_and_number(error_code)}{remedy}"
             else:
-                log_start_offset = min(found, before_offset)  # whether others have deleted more, the tail sees
+                log_start_offset = min(found, before_offset)  # the tail sees whether others have deleted more
         self._listening().records_deleted(partition, log_start_offset, problem)
 
     # ---- offsets ---------------------------------------------------------------------------------------------------
@@ -228,7 +228,7 @@ class KafkaLog:
         if self._reading.get(partition) != instance:
             return
         if begin >= end:
-            self._end_load(partition, instance, end, -1)  # nothing was read, so nothing read can be truncated
+            self._end_load(partition, instance, end, -1)  # no record was read that could be truncated
         else:
             self._load.follow(partition, instance, begin, end)
 

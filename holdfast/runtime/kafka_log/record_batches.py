@@ -1,4 +1,4 @@
-"""Record batches: built of records, and as a fetch brings them, taken apart and checked.
+"""Record batches: encoding of records, and checks and decoding of fetched batches.
 
 Source: Apache Kafka's record batch format, magic 2.
 """
@@ -24,16 +24,16 @@ CONTROL: Final = 0x20
 #: Bits of the attributes that name the codec of the compression; 0 is none.
 _CODEC: Final = 0x07
 _LENGTH, _LENGTH_AT = Struct(">i"), 8
-#: Of the last seven bits of a record's length, a varint of 32 bits.
+#: Shift of the last seven bits of a record's length, a varint of 32 bits.
 _LENGTH_SHIFT_MAX: Final = 28
 _ATTRIBUTES, _ATTRIBUTES_AT = Struct(">h"), 21
 
-#: A record's own varints and its `hf` header: what it takes in a batch beside key and value, at most.
+#: Most bytes that a record takes in a batch in addition to key and value: its varints and its `hf` header.
 RECORD_FIELDS_BYTES: Final = 25 + 17
 
 Record = tuple[bytes, bytes | None, bytes]  # key, value, `hf` header
 
-# Final, for it is used at every batch: docs/decisions/build.md.
+# Final, because every batch uses it: docs/decisions/build.md.
 _encode_in_c: Final = None if twins is None else twins.encode_records
 
 
@@ -47,27 +47,27 @@ class FetchedBatch(NamedTuple):
 
 
 class DamagedBatch(Exception):
-    """A record batch cannot be taken apart; the text says why."""
+    """A record batch cannot be decoded; the text says why."""
 
 
 class LargeBatch(DamagedBatch):
-    """A record batch has more bytes without its compression than it may have, and may be sound."""
+    """A record batch is larger without its compression than allowed; it may be sound."""
 
 
 def encode(records: list[Record], timestamp_ms: int, compression: int, bytes_max: int) -> tuple[bytes, int, int]:
-    """Build a batch of the first of some records, as many as it holds, one at least.
+    """Build a batch of the first records, as many as fit, but at least one.
 
     Args:
-        records: in their order; there is one at least.
-        timestamp_ms: of all of them.
-        compression: Kafka's number of a codec.
-        bytes_max: of the batch, before it is compressed; the first record alone may take more.
+        records: in their order, at least one.
+        timestamp_ms: the time of all of them.
+        compression: Kafka's number of the codec.
+        bytes_max: size of the batch before compression; the first record alone may be larger.
 
     Returns:
-        The batch, how many records it holds, and the bytes of their keys and values.
+        The batch, its number of records, and the bytes of their keys and values.
 
     Raises:
-        Exception: one of them is no record.
+        Exception: one of them is not a record.
     """
     if _encode_in_c is None or compression:
         return encode_in_python(records, timestamp_ms, compression, bytes_max)
@@ -77,7 +77,7 @@ def encode(records: list[Record], timestamp_ms: int, compression: int, bytes_max
 def encode_in_python(
     records: list[Record], timestamp_ms: int, compression: int, bytes_max: int
 ) -> tuple[bytes, int, int]:
-    """Answer as `encode` does."""
+    """Build the same batch as `encode`."""
     builder = make_batch_builder(compression, bytes_max)
     append, count, size, room = builder.append, 0, 0, bytes_max - BATCH_HEAD_BYTES
     for key, value, header in records:
@@ -92,19 +92,19 @@ def encode_in_python(
 
 
 def iter_batches(data: bytes, from_offset: int, *, begins_there: bool) -> Iterator[FetchedBatch]:
-    """Give the whole batches that a fetch from an offset brought; one that is cut short ends them, and is fetched again.
+    """Yield the whole batches of a fetch from an offset; a batch that is cut short ends them, and is fetched again.
 
     Args:
-        data: what came.
-        from_offset: where the fetch began.
-        begins_there: a batch begins at that offset; else the first one may begin below.
+        data: the batches as fetched.
+        from_offset: the offset of the fetch.
+        begins_there: a batch begins at that offset; otherwise the first one may begin below.
 
     Raises:
-        DamagedBatch: a head says what cannot be, or not even the first batch is whole.
+        DamagedBatch: a head is impossible, or the first batch is not whole.
     """
-    at, end, next_offset, is_behind_batch = 0, len(data), from_offset, begins_there
+    at, end, next_offset, is_after_batch = 0, len(data), from_offset, begins_there
     while at < end:
-        # Of the first batch a broker sends all or nothing.
+        # A broker sends the first batch whole or not at all.
         head = BATCH_HEAD.unpack_from(data, at) if at + BATCH_HEAD_BYTES <= end else None
         size = LENGTH_OFFSET + head[1] if head is not None else BATCH_HEAD_BYTES
         stop = at + size
@@ -113,25 +113,25 @@ def iter_batches(data: bytes, from_offset: int, *, begins_there: bool) -> Iterat
                 raise DamagedBatch(f"its head says {size} bytes, and {end} came")
             return
         base_offset, last_offset = head[0], head[0] + head[6]
-        if size < BATCH_HEAD_BYTES or last_offset < next_offset or (is_behind_batch and base_offset < next_offset):
+        if size < BATCH_HEAD_BYTES or last_offset < next_offset or (is_after_batch and base_offset < next_offset):
             raise DamagedBatch(
-                f"its head says {size} bytes and offsets {base_offset} to {last_offset}, behind offset {next_offset}"
+                f"its head says {size} bytes and offsets {base_offset} to {last_offset}, after offset {next_offset}"
             )
         yield FetchedBatch(base_offset, last_offset, head[2], data[at:stop])
-        at, next_offset, is_behind_batch = stop, last_offset + 1, True
+        at, next_offset, is_after_batch = stop, last_offset + 1, True
 
 
 def decode(batch: bytes, from_offset: int, bytes_max: int, records_max: int) -> Iterator[LogRecord]:
-    """Return the records of one whole batch at or behind an offset, to be taken with `take`; none of a control batch.
+    """Return the records of one whole batch from an offset on, for use with `take`; none of a control batch.
 
     Args:
         batch: the batch.
-        from_offset: what lies below is left out.
+        from_offset: records below it are skipped.
         bytes_max: bounds the batch without its compression.
-        records_max: so many are decoded at a time, as they are taken.
+        records_max: the number of records decoded at a time, when they are taken.
 
     Raises:
-        DamagedBatch: it is not what was written.
+        DamagedBatch: it is not as it was written.
         LargeBatch: it has more than `bytes_max` bytes without its compression.
     """
     head = BATCH_HEAD.unpack_from(batch)
@@ -147,7 +147,7 @@ def decode(batch: bytes, from_offset: int, bytes_max: int, records_max: int) -> 
             return chain.from_iterable(_decode_by_few(batch, decoded, head[0], head[12], from_offset, records_max))
     except TooLarge as error:
         raise LargeBatch(repr(error)) from error
-    except Exception as error:  # the libraries raise what they like
+    except Exception as error:  # the libraries raise many classes
         raise DamagedBatch(repr(error)) from error
     if not is_whole:
         raise DamagedBatch("its checksum is wrong")
@@ -157,7 +157,7 @@ def decode(batch: bytes, from_offset: int, bytes_max: int, records_max: int) -> 
 def _decode_by_few(
     batch: bytes, decoded: Iterable[Any], base_offset: int, count: int, from_offset: int, records_max: int
 ) -> Iterator[Iterable[LogRecord]]:
-    """Yield the records of a batch without compression, a few at a time; `decoded` has them all, if need be."""
+    """Yield the records of an uncompressed batch, a few at a time; `decoded` yields them all if the fast way cannot."""
     at, done = BATCH_HEAD_BYTES, 0
     while twins is not None:
         few = min(records_max, count - done)
@@ -181,7 +181,7 @@ def _decode_by_few(
 
 
 def _skip_records(batch: bytes, at: int, count: int) -> int:
-    """Return where so many records end that begin at a place; -1 where their lengths are unusual."""
+    """Return the end of `count` records that begin at `at`; -1 if a length is unusual."""
     end = len(batch)
     for _ in range(count):
         length, shift, byte = 0, 0, 0x80
@@ -192,13 +192,13 @@ def _skip_records(batch: bytes, at: int, count: int) -> int:
             length |= (byte & 0x7F) << shift
             at, shift = at + 1, shift + 7
         at += length >> 1
-        if length & 1 or at > end:  # it is negative, or too long
+        if length & 1 or at > end:  # the length is negative or too large
             return -1
     return at
 
 
 def _decompress(batch: bytes, attributes: int, bytes_max: int) -> bytes:
-    """Return a batch as it was before it was compressed; its checksum is that of before."""
+    """Return a batch without its compression; its checksum stays that of the compressed one."""
     records = decompress(attributes & _CODEC, batch[BATCH_HEAD_BYTES:], bytes_max)
     head = bytearray(batch[:BATCH_HEAD_BYTES])
     _LENGTH.pack_into(head, _LENGTH_AT, BATCH_HEAD_BYTES - LENGTH_OFFSET + len(records))
@@ -207,14 +207,14 @@ def _decompress(batch: bytes, attributes: int, bytes_max: int) -> bytes:
 
 
 def take(records: Iterator[LogRecord], count: int, last_offset: int) -> list[LogRecord]:
-    """Return the next records of a batch, `count` at most.
+    """Return the next records of a batch, at most `count`.
 
     Raises:
-        DamagedBatch: they cannot be decoded, or lie behind the batch's last offset.
+        DamagedBatch: they cannot be decoded, or one is above the batch's last offset.
     """
     try:
         found = list(islice(records, count))
-        # Whether the batch holds what it says shows at its end, and the last ones are not reported before.
+        # Only the end shows whether the batch has more records than its head says, so check that before the last one is reported.
         found += islice(records, 1 if found and found[-1].offset == last_offset else 0)
     except Exception as error:  # as above
         raise DamagedBatch(repr(error)) from error

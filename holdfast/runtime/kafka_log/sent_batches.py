@@ -1,6 +1,6 @@
-"""The batches that this node sent and has not read back; the one owner of these queues.
+"""The batches that this node sent and has not read back; no other module owns these queues.
 
-The accumulator adds a batch when it is made; the fetchers remove it when the log shows it.
+The accumulator adds a batch when it makes it; the fetchers remove it when they read it from the log.
 """
 
 from collections import defaultdict, deque
@@ -11,19 +11,19 @@ from holdfast.runtime.log_protocol import LogRecord
 
 @final
 class SentBatch:
-    """A batch as it will be seen in the log, to be compared byte by byte."""
+    """A batch as it should come back from the log, for a comparison byte by byte."""
 
     __slots__ = ("data", "first_header", "first_record_s", "last_header", "record_count")
 
     def __init__(
         self, data: bytes, record_count: int, first_header: bytes, last_header: bytes, first_record_s: float | None
     ) -> None:
-        """Keep what was sent, the whole batch."""
+        """Keep the whole batch."""
         self.data = data
         self.record_count = record_count
         self.first_header = first_header
         self.last_header = last_header
-        #: When its first record was handed over, by the loop's clock; None: its time is not taken.
+        #: Hand-over of its first record, by the loop's clock; None: the batch is not timed.
         self.first_record_s = first_record_s
 
 
@@ -31,28 +31,27 @@ class SentBatches:
     """The batches of all partitions, oldest first in each."""
 
     def __init__(self) -> None:
-        """Begin empty."""
         self._by_partition: defaultdict[int, deque[SentBatch]] = defaultdict(deque)
 
     def add(self, partition: int, batch: SentBatch) -> None:
-        """Keep a batch that is sent now, behind all others of its partition."""
+        """Add a batch that is sent now, after all others of its partition."""
         self._by_partition[partition].append(batch)
 
     def oldest(self, partition: int) -> SentBatch | None:
-        """Return the batch that the log shows next if all goes well; None: nothing was sent."""
+        """Return the batch that should be read back next; None: there is none."""
         waiting = self._by_partition.get(partition)
         return waiting[0] if waiting else None
 
     def holds(self, partition: int, batch: SentBatch) -> bool:
-        """Tell whether this very batch has not been read back."""
+        """Tell whether this batch object has not been read back."""
         return any(sent is batch for sent in self._by_partition.get(partition, ()))
 
     def is_read_back(self, partition: int, batch: SentBatch) -> bool:
-        """Tell whether this batch was read back, by an owner that goes on: of one that is gone all batches are forgotten."""
+        """Tell whether this batch was read back; False also if its owner is gone, because then all its batches are forgotten."""
         return partition in self._by_partition and not self.holds(partition, batch)
 
     def remove(self, partition: int, batch: SentBatch) -> None:
-        """Drop a batch that was read back; nothing happens if it is not the oldest, because its owner gave the partition up."""
+        """Drop a batch that was read back; does nothing if it is not the oldest, because its owner gave the partition up."""
         waiting = self._by_partition.get(partition)
         if waiting and waiting[0] is batch:
             waiting.popleft()

@@ -21,23 +21,23 @@ from holdfast.runtime.state_machine import StateMachine
 
 
 class Observer(Protocol):
-    """What learns of the partitions of a node."""
+    """The receiver of the runtime's notifications about the partitions of a node."""
 
     def note(self, level: str, event: str, fields: dict[str, object]) -> None:
         """Write a log line."""
 
     def partition_changed(self, partition: Partition) -> None:
-        """Learn that a partition entered another state."""
+        """Handle a partition that has entered another state."""
 
     def superseded(self, partition: Partition, winner: Checkpoint, offset: int) -> None:
-        """Learn that another node rightfully owns a partition."""
+        """Handle a partition that another node rightfully owns."""
 
     def ticked(self, late_ms: float) -> bool:
-        """Do what is due at each tick, which came so much late; return whether there is more to do than to look now and then."""
+        """Do the work of a tick that came `late_ms` late; return whether there is work that needs the next tick without a longer pause."""
 
 
-#: New containers after which Python's collector looks at them, in turns of the loop in which loads work: a fifth of what `holdfast serve`
-#: sets. The collector is the process's, so one host at a time may do this, as a node has but one.
+#: Number of new containers after which Python's collector runs, in turns of the loop in which loads work; a fifth of the value that
+#: `holdfast serve` sets. The collector belongs to the process, so only one host at a time may do this; a node has only one.
 _LOADING_THRESHOLD: Final = 2_000
 
 
@@ -51,17 +51,17 @@ class _LoopHost:
         self._loop = loop
 
     def continue_soon(self, task: Callable[[], None]) -> None:
-        """Run a task after what already waits on the loop."""
+        """Run a task after the callbacks that already wait on the loop."""
         self._loop.call_soon(task)
 
     def end_turn_with(self, task: Callable[[], None]) -> None:
-        """Run a task when the sockets that have bytes now were read."""
+        """Run a task after the sockets that have bytes now were read."""
         self._loop.call_soon(task)
 
     def begin_load_turn(self, ended: Callable[[], None]) -> None:
-        """Have Python's collector look more often, and at less at once, until the next turn.
+        """Make Python's collector run more often, for a shorter time each, until the next turn.
 
-        A look holds the loop, and what a load makes stays, so that each look goes through all of it that is new.
+        A run blocks the loop, and the objects that a load makes stay alive, so each run walks through all new ones.
         """
         before = gc.get_threshold()
         gc.set_threshold(min(before[0], _LOADING_THRESHOLD), *before[1:])
@@ -119,7 +119,7 @@ class CoordinatorShell:
         self._ticker = asyncio.create_task(self._tick(), name="holdfast-tick")
 
     def renew_log(self, topic_id: bytes) -> None:
-        """Expect the log in another topic, because it was recreated under its name; see `CoordinatorRuntime.renew_log`."""
+        """Expect another topic id, because the topic was recreated; see `CoordinatorRuntime.renew_log`."""
         self._log.renew(topic_id)
         self.runtime.renew_log(topic_id)
 
@@ -136,7 +136,7 @@ class CoordinatorShell:
         while True:
             await asyncio.sleep(pause_ms / 1_000)
             before_ms, woke_ms = woke_ms, exact_now_ms()
-            # From one tick to the next, so that what a tick takes of the loop is a part of it.
+            # Measured from one tick to the next, so that the time that a tick itself takes is included.
             late_ms, pause_ms = max(0.0, woke_ms - before_ms - pause_ms), self._tick_ms
             try:
                 self.runtime.tick()

@@ -1,4 +1,4 @@
-"""How a load or a serving ends where the log says so, as values; and the rule for a record of the log that is not our next one."""
+"""The ends of a load or a serving, as values, and the rule for a record of the log that is not our next one."""
 
 from typing import final
 
@@ -19,13 +19,13 @@ class Fail:
 
     def __init__(self, error: Exception, unanswered: tuple[Operation, object] | None = None) -> None:
         self.error = error
-        #: An operation and its outcome, answered after those that came before it.
+        #: An operation and its outcome, which is answered after all earlier operations.
         self.unanswered = unanswered
 
 
 @final
 class Lose:
-    """Another attempt owns the partition, by a checkpoint at an offset."""
+    """Another attempt owns the partition; its checkpoint is at an offset."""
 
     def __init__(self, winner: Checkpoint, offset: int) -> None:
         self.winner = winner
@@ -36,7 +36,7 @@ End = Fail | Lose
 
 
 def judge_unexpected(reading: Reading, record: LogRecord, metrics: RuntimeMetrics) -> End | None:
-    """Put a record that is not our next one to the rule; None: it does not count, and we go on."""
+    """Judge a record that is not our next one; None: it does not count, and we go on."""
     ownership = reading.ownership
     try:
         verdict = ownership.judge(record)
@@ -58,10 +58,11 @@ def judge_unexpected(reading: Reading, record: LogRecord, metrics: RuntimeMetric
 
 
 def _find_accepted_without_ours(reading: Reading, record: LogRecord) -> str | None:
-    """Say that a void record is another attempt's checkpoint, accepted by an admin because the log had lost ours; None: it is not.
+    """Describe a void record that is another attempt's checkpoint, which an admin accepted because the log had lost ours; None: it is not.
 
-    Its owner could not know our epoch, and counts nothing of ours, as we count nothing of its: only a load tells who goes on.
-    Of two accepting checkpoints of one epoch the first counts, and its owner loads again, too: it cannot tell them from this.
+    The owner of that checkpoint could not know our epoch. It counts no record of ours, and we count none of its records, so only a load
+    shows who goes on. If there are two accepting checkpoints of one epoch, the first one counts. Its owner loads again, too, because it
+    cannot tell that case from this one.
     """
     if record.key != CHECKPOINT_KEY or record.header is None or is_foreign(record.header):
         return None

@@ -1,13 +1,13 @@
-"""The load of one log partition: read the log, fold what counted, claim the partition, read on to our own checkpoint, fold the rest.
+"""The load of one log partition: read the log, fold it, claim the partition, read on to our own checkpoint, fold the rest.
 
 Events are methods, called one at a time with the time as an argument; each returns the step that follows from it, or None.
-A step is an effect for the world around, or an end of this load, which the partition that holds it carries out.
+A step is an effect or an end of this load, and the partition that holds the load carries it out.
 
-The rules (docs/architecture.md): a load ends at our own checkpoint, known by its attempt id.
-A load that begins over is another object, with a machine of its own.
+The rules (docs/architecture.md): a load ends at our own checkpoint, which is recognized by its attempt id.
+A load that starts over is a new object with a new machine.
 
-Nobody serves between the claim and the end of the load, so what is left to do then must not grow with the log: all that takes long
-comes before. Meanwhile the log is read on, as it is by a tail, and what comes is loaded as well.
+No node serves between the claim and the end of the load, so the work that is left by then must not grow with the log. Everything that
+takes long comes before the claim. Meanwhile reading goes on as in a tail, and the records that come are loaded as well.
 """
 
 from typing import NamedTuple, final
@@ -44,7 +44,7 @@ class BeginWithoutRestorePoint(NamedTuple):
 
 
 class BeginAtCut(NamedTuple):
-    """Load from where the log was cut: a broker that was lost has given back what lay below."""
+    """Load from where the log was cut; records below it came back because a broker that had deleted them was lost."""
 
     cut_offset: int
 
@@ -57,7 +57,7 @@ class LeaveToOwner(NamedTuple):
 
 @final
 class Loaded:
-    """Serve: our own checkpoint was read, and all before it is folded."""
+    """Serve: our own checkpoint was read, and every record before it is folded."""
 
 
 Step = PartitionEffect | Note | End | BeginWithoutRestorePoint | BeginAtCut | LeaveToOwner | Loaded
@@ -74,11 +74,11 @@ class Load:
         self._tenancy = tenancy
         self._ports = ports
         self._reading = reading
-        #: Below it nothing is read, for a checkpoint says that nothing there is needed.
+        #: No record below it is read, because a checkpoint says that none there is needed.
         self._begins_at = begins_at
         #: The high watermark when reading began.
         self._end_offset = 0
-        #: Not yet compared with the log.
+        #: The restore point until it was compared with the log; then None.
         self._restore_point: RestorePoint | None = None
         #: The restore point's newest checkpoint is read first.
         self._is_at_checkpoint = False
@@ -87,29 +87,29 @@ class Load:
         #: Our own checkpoint was read.
         self._is_ours = False
         self._progress_ms = now_ms
-        #: When a line said last that there is no progress.
+        #: Time of the last line about a stall.
         self._noted_ms = now_ms
-        #: What that line names.
+        #: The event that such a line says the load waits for.
         self._waiting_for = ""
-        #: The attempt of an owner that does not serve, as far as it could be queried.
+        #: The attempt of an owner that did not answer that it serves.
         self._silent_attempt_id: bytes | None = None
 
     # ---- where it begins -------------------------------------------------------------------------------------------
 
     def begin(self) -> Step:
-        """Look for a restore point, or read the log as a whole."""
+        """Look for a restore point, or read the whole log."""
         if self._may_restore():
             self._waiting_for = "where the log starts"
             return QueryLogStart(self._tenancy.index, self._reading.instance)
         return self.read_from(None)
 
     def _may_restore(self) -> bool:
-        """Tell whether the log is as it always was; one that lost its end, or that an admin accepts, is read as a whole."""
+        """Tell whether a restore point may be used; a log that lost its end, or that an admin accepts, is read from its start."""
         tenancy = self._tenancy
         return self._ports.has_restore_points and tenancy.accept_reason is None and tenancy.lost_from is None
 
     def log_start_found(self, log_start: int | None, now_ms: int) -> Step | None:
-        """Look for a restore point, now that it is known which ones can be of use."""
+        """Look for a restore point that a log with this start can use."""
         if self._is_reading:
             return None
         self._progress_ms = now_ms
@@ -120,14 +120,14 @@ class Load:
         return FindRestorePoint(self._tenancy.index, self._reading.instance, log_start)
 
     def restore_point_found(self, point: RestorePoint | None, now_ms: int) -> Step | None:
-        """Read the log from the restore point on, or from its start where there is none."""
+        """Read the log from the restore point on, or from its start if there is none."""
         if self._is_reading:
             return None
         self._progress_ms = now_ms
         return self.read_from(point if self._may_restore() else None)
 
     def read_from(self, point: RestorePoint | None) -> Step:
-        """Read the log from a restore point, or from where a whole one begins."""
+        """Read the log from a restore point, or from the offset at which this load begins."""
         self._restore_point = point
         self._is_reading = True
         self._waiting_for = "where the log starts and ends"
@@ -138,7 +138,7 @@ class Load:
         return StartReading(self._tenancy.index, self._reading.instance, from_offset)
 
     def read_started(self, start_offset: int, end_offset: int, now_ms: int) -> Step | None:
-        """Learn where the log starts and where its end was."""
+        """Handle the start of the log and its end when reading began."""
         reading, tenancy, point = self._reading, self._tenancy, self._restore_point
         reading.log_start = reading.position = max(start_offset, self._begins_at)
         self._end_offset = end_offset
@@ -156,7 +156,7 @@ class Load:
     # ---- the restore point -----------------------------------------------------------------------------------------
 
     def _compare_checkpoint(self, point: RestorePoint, record: LogRecord) -> Step:
-        """Compare the restore point's newest checkpoint with the log, then read on where the restore point ends."""
+        """Compare the restore point's newest checkpoint with the log, then read on at the end of the restore point."""
         self._is_at_checkpoint = False
         reading = self._reading
         refusal = point.checkpoint_refusal(record) if point.reads_checkpoint(reading.log_start) else ""
@@ -166,7 +166,7 @@ class Load:
         return StartReading(self._tenancy.index, reading.instance, point.offset)
 
     def _restore(self, point: RestorePoint) -> None:
-        """Go on behind a restore point whose record is in the log."""
+        """Continue after a restore point whose record is in the log."""
         reading = self._reading
         self._restore_point, reading.restored_from_offset = None, point.offset
         reading.position = point.offset + 1
@@ -178,10 +178,10 @@ class Load:
     # ---- the log ---------------------------------------------------------------------------------------------------
 
     def records_read(self, records: list[LogRecord], now_ms: int) -> list[Step]:
-        """Take the next records of the log; returns the steps that follow, in order."""
+        """Handle the next records of the log; returns the steps that follow, in order."""
         reading, machine = self._reading, self.machine
         ownership, check, metrics = reading.ownership, reading.check, self._ports.metrics
-        self._ports.begin_slice()  # what is read takes of the same time as the fold
+        self._ports.begin_slice()  # reading shares its time with the fold
         self._progress_ms = now_ms
         reading.records_read += len(records)
         point = self._restore_point
@@ -199,7 +199,7 @@ class Load:
         for record in records:
             offset, key, value, _ = record
             reading.position = offset + 1
-            if self._is_ours:  # behind our own checkpoint nothing is loaded, and nothing of ours was sent yet
+            if self._is_ours:  # after our own checkpoint no record is loaded, and we have sent none so far
                 end = judge_unexpected(reading, record, metrics)
                 if end is not None:
                     return [*steps, end]
@@ -229,7 +229,7 @@ class Load:
         return steps
 
     def _checkpoint_read(self, verdict: Verdict, winner: Checkpoint, offset: int) -> Step | None:
-        """Take a checkpoint that counts: it may show where the log is whole from, and end this load well or badly."""
+        """Handle a checkpoint that counts: it may show from where the log is whole, and it may end this load."""
         reading = self._reading
         self._judge_checkpoint(winner, offset)
         self._look_for_end(offset)
@@ -243,21 +243,21 @@ class Load:
         return None
 
     def _look_for_end(self, offset: int) -> None:
-        """See whether an end that was missing is there after all, record by record the same as it was committed."""
+        """Check whether a missing end is in the log after all: the same record at the same offset and position."""
         if self._tenancy.lost_from is not None and self._tenancy.find_end_again(
             offset, self._reading.ownership.position
         ):
             self._reading.check.end_found_again()
 
     def _judge_checkpoint(self, checkpoint: Checkpoint, offset: int) -> None:
-        """Judge a checkpoint that counts; the machine learns whether an admin accepted the log, now or in a part that was cut."""
+        """Judge a checkpoint that counts; tells the machine if an admin accepted the log, by it or in a part that was cut."""
         check = self._reading.check
         was_accepted = check.accepted_reason is not None
         if check.judge_checkpoint(checkpoint, offset) or (check.accepted_reason is not None and not was_accepted):
             self.machine.on_log_accepted()
 
     def caught_up(self, next_offset: int, now_ms: int) -> Step | None:
-        """Fold and claim: all that was in the log when reading began was read."""
+        """Fold and claim, because the end that the log had when reading began was reached."""
         self._reading.position_reached(next_offset)
         self._progress_ms = now_ms
         if self._restore_point is not None:
@@ -279,9 +279,9 @@ class Load:
     # ---- the claim -------------------------------------------------------------------------------------------------
 
     def _approach(self) -> Step | None:
-        """Fold a slice of what was read, and claim the partition once nothing is left; who owns it serves it meanwhile.
+        """Fold a slice, and claim the partition once everything is folded; its owner serves it meanwhile.
 
-        What an admin accepts is folded behind our checkpoint, for that is what makes good what cannot be used.
+        A log that an admin accepts is folded after our checkpoint, because that checkpoint makes its unusable records harmless.
         """
         if self._reading.ownership.attempt_id is not None:
             return None
@@ -291,11 +291,11 @@ class Load:
         return self._claim() if step is None else step
 
     def _find_obstacle(self) -> Step | None:
-        """Find what in the log, or who owns it, is in the way of a claim."""
+        """Return the step to take before a claim, or instead of it; None: claim."""
         tenancy, reading = self._tenancy, self._reading
         ownership, check = reading.ownership, reading.check
         if not ownership.beginning.is_found:
-            # Also where it begins with a checkpoint: an owner whose log was emptied refreshes before it writes the states again.
+            # Also if it begins with a checkpoint: an owner whose log was emptied refreshes before it writes the states again.
             check.judge_start(reading.log_start)
         winner = ownership.winner
         finding = tenancy.log_alarm() or check.finding
@@ -304,7 +304,7 @@ class Load:
         if winner is not None and self._queries_first(winner):
             self._waiting_for = f"the answer of its owner, node {winner.node_id}"
             return QueryOwner(tenancy.index, reading.instance, winner)
-        # The generations of another log say nothing here, which an admin has accepted as it is.
+        # In a log that an admin accepts, the generation in a checkpoint of another log means nothing.
         is_of_this_log = winner is None or tenancy.accept_reason is None or check.is_of_this_log(winner)
         if winner is not None and is_of_this_log and not tenancy.may_take(winner):
             return Lose(winner, ownership.winner_offset)
@@ -316,7 +316,7 @@ class Load:
         """Append our checkpoint under the next epoch."""
         tenancy, ownership = self._tenancy, self._reading.ownership
         self._is_folding = False
-        ownership.beginning.is_found = True  # as far as can be told, or as an admin accepts it
+        ownership.beginning.is_found = True  # no finding says otherwise, or an admin accepts it
         if tenancy.generation is None:
             tenancy.generation = ownership.generation_max + 1
         attempt_id = self._ports.random_bytes(16)
@@ -338,9 +338,9 @@ class Load:
         return None
 
     def _queries_first(self, owner: Checkpoint) -> bool:
-        """Tell whether an owner is queried before it is outranked.
+        """Tell whether to query an owner before we outrank it.
 
-        A process that has never had the partition does so once, a member of a group before each claim.
+        A process that has never had the partition does so once, and a member of a group before each claim.
         """
         tenancy = self._tenancy
         is_ordered = tenancy.takes_over or tenancy.accept_reason is not None
@@ -349,18 +349,18 @@ class Load:
         return self._ports.queries_owners and is_newcomer and not is_ordered and not is_queried
 
     def owner_answered(self, owner: Checkpoint, is_serving: bool) -> Step | None:
-        """Take the partition after all, or leave it to its owner, which serves it."""
+        """Handle the owner's answer: leave the partition to an owner that serves it, otherwise go on to the claim."""
         if self._reading.ownership.attempt_id is not None:
             return None
         if is_serving:
             return LeaveToOwner(f"node {owner.node_id} at {owner.advertised_address} serves it")
         self._silent_attempt_id = owner.attempt_id
-        return self._approach()  # which queries again where another node has taken it meanwhile
+        return self._approach()  # it queries again if another node has taken the partition meanwhile
 
     # ---- the fold --------------------------------------------------------------------------------------------------
 
     def fold_slice(self, image: object) -> Step | None:
-        """Fold another slice; when all is folded, claim, or serve with the newest metadata image if we have."""
+        """Fold another slice; when all is folded, claim, or after our own checkpoint serve with the newest metadata image."""
         if not self._is_ours:
             return self._approach()
         step = self._fold()
@@ -373,7 +373,7 @@ class Load:
         return Loaded()
 
     def _fold(self) -> Step | None:
-        """Fold a slice of what was loaded; returns None when nothing of it is left."""
+        """Fold a slice of the loaded records; returns None when all are folded."""
         try:
             self._is_folding = not self.machine.fold_loaded(self._ports.begin_slice())
         except Exception as error:  # as above
@@ -389,7 +389,7 @@ class Load:
         return Fail(error if isinstance(error, LoadFailed) else LoadFailed(f"loading failed: {error!r}"))
 
     def tick(self, now_ms: int) -> Step | None:
-        """Fail a load that takes too long; write a line about one that stalls."""
+        """Fail if the load takes too long; write a line if it stalls."""
         reading, config = self._reading, self._tenancy.config
         where = f"at offset {reading.position} (log start {reading.log_start}, end was {self._end_offset})"
         if now_ms - reading.load_began_ms >= config.load_timeout_ms:
@@ -401,5 +401,5 @@ class Load:
         return Note("warning", "load_stalled", {"where": where, "waiting_for": self._waiting_for})
 
     def is_stalled(self, now_ms: int) -> bool:
-        """Tell whether nothing of the log, of a restore point or of the owner has come for long."""
+        """Tell whether the log, the restore points and the owner have been silent for too long."""
         return now_ms - self._progress_ms >= self._tenancy.config.load_stall_ms and not self._is_folding

@@ -1,4 +1,4 @@
-"""Is this log ours, and whole? What a load finds wrong is kept until its end, because an admin's checkpoint may accept it."""
+"""Is this log ours, and whole? A load keeps its findings until its end, because a later checkpoint of an admin may accept them."""
 
 from holdfast.records.log.checkpoint import Checkpoint
 from holdfast.records.log.header import is_foreign
@@ -15,19 +15,19 @@ class LogCheck:
     def __init__(self, partition: int, identity: LogIdentity) -> None:
         self._partition = partition
         self._identity = identity
-        #: The first thing wrong since the last accepted checkpoint.
+        #: The first finding after the newest accepting checkpoint.
         self._found: LoadFailed | None = None
         self._lost_end: Alarm | None = None
-        #: An accepting checkpoint of this log was read, and stands for all that lay before it.
+        #: An accepting checkpoint of this log was read; it accepts everything before it.
         self._is_accepted = False
-        #: The newest for which an admin accepted this log, as its checkpoints say.
+        #: The newest reason for which an admin accepted this log, as its checkpoints say.
         self.accepted_reason: str | None = None
-        #: Where the lost end begins; an accepting checkpoint below it is older than the loss.
+        #: Offset at which the lost end begins; an accepting checkpoint below it is older than the loss.
         self._accepted_from = 0
 
     @property
     def finding(self) -> LoadFailed | None:
-        """Return why the log may not be served; None: nothing is wrong, or an admin accepted it."""
+        """Return why the log must not be served; None: nothing is wrong, or an admin accepted it."""
         return self._lost_end or self._found
 
     def found(self, finding: LoadFailed) -> None:
@@ -36,7 +36,7 @@ class LogCheck:
             self._found = finding
 
     def judge_lost_end(self, lost_from: int, committed_offset: int) -> None:
-        """Learn that the log once ended below what this process has seen committed in it."""
+        """Report a log that once ended below an offset that this process has seen committed."""
         self._accepted_from = lost_from
         self._lost_end = Alarm(
             f"the log ended at {lost_from} but was committed to {committed_offset}, so its end was lost or it was "
@@ -44,12 +44,12 @@ class LogCheck:
         )
 
     def end_found_again(self) -> None:
-        """Learn that the log holds all that this process has seen committed in it."""
+        """Drop the finding of a lost end, because the log holds everything that this process has seen committed."""
         self._lost_end = None
         self._accepted_from = 0
 
     def judge_start(self, log_start: int) -> None:
-        """Judge a log of which no checkpoint says where it is whole from: it was never cut, or accepted, or it is not whole."""
+        """Judge the start of a log without a checkpoint that names a cut: it must be 0 or accepted, or the log is not whole."""
         if log_start > 0 and not self._is_accepted:
             self.found(
                 Alarm(
@@ -71,9 +71,9 @@ class LogCheck:
             self.judge_start(log_start)
 
     def judge_checkpoint(self, checkpoint: Checkpoint, offset: int) -> bool:
-        """Judge a checkpoint that counts; returns whether it accepts what was found before it."""
+        """Judge a checkpoint that counts; returns whether it accepts the findings before it."""
         if self.is_of_this_log(checkpoint):
-            # Older checkpoints carry no `accepted_reason`; that withdraws nothing.
+            # An older checkpoint has no `accepted_reason`, which does not withdraw one.
             self.accepted_reason = checkpoint.reason or checkpoint.accepted_reason or self.accepted_reason
         if checkpoint.reason is not None and self.is_of_this_log(checkpoint):
             self._found, self._is_accepted = None, True
@@ -82,7 +82,7 @@ class LogCheck:
             return True
         for field, mine, other in zip(LogIdentity._fields, self._identity, identity_of(checkpoint), strict=True):
             if mine != other:
-                # With another number of partitions, state would be looked for in the wrong ones, even if an admin accepts it.
+                # With another number of partitions, state would be searched in wrong partitions, even if an admin accepts it.
                 is_count = field == "partition_count"
                 way_out = "copy the log to a topic with that number" if is_count else self._way_out()
                 self.found(
@@ -93,7 +93,7 @@ class LogCheck:
         return False
 
     def is_of_this_log(self, checkpoint: Checkpoint) -> bool:
-        """Tell whether a checkpoint was written for this log, and not for another that had its name."""
+        """Tell whether a checkpoint was written for this log, and not for another one of the same name."""
         return identity_of(checkpoint) == self._identity
 
     def _way_out(self) -> str:
@@ -101,10 +101,10 @@ class LogCheck:
 
 
 def identity_of(checkpoint: Checkpoint) -> LogIdentity:
-    """Return the log that a checkpoint was written for."""
+    """Return the identity of the log that a checkpoint was written for."""
     return LogIdentity(checkpoint.cluster_id, checkpoint.topic_id, checkpoint.partition_count)
 
 
 def show(value: object) -> str:
-    """Return a part of an identity as people read it."""
+    """Return a part of an identity as text."""
     return value.hex() if isinstance(value, bytes) else str(value)

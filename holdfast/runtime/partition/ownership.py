@@ -1,7 +1,7 @@
-"""Who counts, and who owns: one partition's log as seen by one owner attempt.
+"""The owner of a partition and the records that count, as one owner attempt sees them in the log.
 
-Every record is put to the one rule of every reader (`records.log.fencing.step`), and the verdict says what it means to *this* node.
-The log alone decides who has a partition; the generation only decides which node should try.
+Every reader applies the same rule to each record (`records.log.fencing.step`); the verdict says what the record means to *this* node.
+The log alone decides which node owns a partition; the generation only decides which node should try.
 
 Source: docs/architecture.md, "Owning a partition"; checked in tests/model.
 """
@@ -23,21 +23,21 @@ OWNER_EPOCH_MAX = 2**31 - 2
 
 
 class Verdict(Enum):
-    """What a record means to this node."""
+    """The meaning of a record for this node."""
 
     #: A record that counts.
     DATA = "data"
-    #: A fenced or stale record; it counts for no reader.
+    #: A fenced or stale record, which counts for no reader.
     VOID = "void"
     #: This attempt's checkpoint, and it counts: the partition is ours.
     OWN = "own"
-    #: Our checkpoint again.
+    #: A refresh of our checkpoint.
     REFRESH = "refresh"
-    #: Another attempt's checkpoint that counts.
+    #: A checkpoint of another attempt, and it counts.
     RIVAL = "rival"
 
 
-# The simulation watches it as a subclass, whichever build it runs on.
+# The simulation watches it by a subclass, on both builds.
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Ownership:
     """The reader's position, the winning checkpoint, and our own attempt at the partition."""
@@ -57,19 +57,19 @@ class Ownership:
 
     def __init__(self) -> None:
         self.position: Position = START
-        #: Where the log is whole from.
+        #: Offset from which on the log is whole.
         self.beginning = Beginning(0)
         #: The checkpoint of the current epoch.
         self.winner: Checkpoint | None = None
         #: Offset of the newest checkpoint of the current epoch, refreshes included.
         self.winner_offset = -1
-        #: The highest that any checkpoint named which counted, but for our own: no owner needs what lies below it. -1: none did.
+        #: Highest cut offset of the checkpoints that counted, except ours: no owner needs a record below it. -1: there is none.
         self.cut_offset = -1
         #: Highest generation of any checkpoint that counted.
         self.generation_max = 0
-        #: Ours, once claimed.
+        #: Our attempt; None before the claim.
         self.attempt_id: bytes | None = None
-        #: Highest epoch of the records before the first checkpoint of a log that was cut, whose own checkpoint is gone.
+        #: Highest epoch of the records before the first checkpoint of a log that was cut; their own checkpoint is gone.
         self.epoch_seen = 0
         #: The owner epoch of our attempt.
         self.epoch = -1
@@ -77,9 +77,9 @@ class Ownership:
         self.sequence = 0
 
     def claim(self, attempt_id: bytes) -> int:
-        """Begin an attempt under the next epoch and return that epoch; the checkpoint itself takes sequence 0.
+        """Start an attempt under the next epoch and return that epoch; the checkpoint itself takes sequence 0.
 
-        Where the checkpoint of an owner was cut off, that owner may still serve: only a higher epoch than its own supersedes it.
+        An owner whose checkpoint was cut off may still serve, and only an epoch above its own supersedes it.
         """
         self.attempt_id = attempt_id
         self.epoch = self.highest_epoch() + 1
@@ -87,22 +87,22 @@ class Ownership:
         return self.epoch
 
     def winning(self) -> Checkpoint:
-        """Return the checkpoint that counted last; after a verdict on one there is one."""
+        """Return the newest checkpoint that counted; there must be one."""
         assert self.winner is not None
         return self.winner
 
     def highest_epoch(self) -> int:
-        """Return the highest epoch that an owner may have, as far as was read."""
+        """Return the highest epoch of an owner that was read so far."""
         return max(self.position.owner_epoch, self.epoch_seen)
 
     def begin_at(self, position: Position, checkpoint: Checkpoint, offset: int) -> None:
-        """Begin behind a record at an offset, whose epoch this checkpoint opened or renewed."""
+        """Start after the record at an offset; the checkpoint is the newest one of that record's epoch."""
         self.position, self.winner, self.winner_offset = position, checkpoint, offset
         self.generation_max, self.cut_offset = checkpoint.generation, checkpoint.cut_offset
         self.beginning = Beginning(0)
 
     def judge(self, record: LogRecord) -> Verdict:
-        """Put the next record of the log to the rule.
+        """Judge the next record of the log.
 
         Raises:
             Undecodable: the header or the checkpoint cannot be read.
@@ -125,7 +125,7 @@ class Ownership:
         is_own = checkpoint.attempt_id == self.attempt_id
         was_own = self.owns()
         self.position, counts = self.beginning.step(self.position, record.offset, owner_epoch, sequence, checkpoint)
-        if not counts:  # even one of ours does not, if a rival took the epoch before it, or if it was appended twice
+        if not counts:  # nor does one of ours, if a rival took the epoch first or if it was appended twice
             return Verdict.VOID
         self.winner = checkpoint
         self.winner_offset = record.offset
@@ -136,40 +136,40 @@ class Ownership:
         return Verdict.REFRESH if was_own else Verdict.OWN
 
     def own_committed(self, sequence: int) -> None:
-        """Move behind our own record of this sequence, which is what we sent and counted."""
+        """Move past our own record of this sequence, which was read back as we sent it and counted."""
         self.position = make_position((self.epoch, self.attempt_id, sequence + 1))
 
     def may_be_lost(self, header: bytes) -> bool:
-        """Tell whether a record is of this attempt and was not read back, so that its fate is open when its append fails.
+        """Tell whether a record is of this attempt and was not read back; if its append fails, it may or may not be in the log.
 
-        A batch is read back as a whole: what holds for its first record holds for all.
+        A batch is read back as a whole, so the answer for its first record holds for all.
         """
         owner_epoch, sequence = decode_header(header)
         return owner_epoch == self.epoch and not (self.owns() and sequence < self.position.next_sequence)
 
     def is_ahead(self, record: LogRecord) -> bool:
-        """Tell whether a void record is one of ours behind a gap: nothing more of our epoch will count."""
+        """Tell whether a void record is one of ours after a gap; then no further record of our epoch will count."""
         if record.header is None or is_foreign(record.header):
             return False
         owner_epoch, sequence = decode_header(record.header)
         return owner_epoch == self.epoch and sequence >= self.position.next_sequence
 
     def owns(self) -> bool:
-        """Tell whether the current epoch is that of our attempt."""
+        """Tell whether the current epoch belongs to our attempt."""
         return self.attempt_id is not None and self.position.attempt_id == self.attempt_id
 
 
 class Owners(Protocol):
-    """Queries to owners of log partitions, whether they still serve."""
+    """The way to ask owners of log partitions whether they still serve."""
 
     def query_owner(self, partition: int, instance: int, owner: Checkpoint) -> None:
-        """Query the owner, and report by `CoordinatorRuntime.owner_answered`, in bounded time."""
+        """Query the owner; report its answer to `CoordinatorRuntime.owner_answered` in bounded time."""
 
 
 def may_take(winner: Checkpoint | None, generation: int, node_id: str) -> bool:
     """Tell whether a node of this generation may take a partition from the winner.
 
-    It may while the winner's generation is lower, or the winner is an earlier attempt of this same node.
+    It may if the winner's generation is lower, or if the winner is an earlier attempt of the same node.
     """
     return (
         winner is None

@@ -1,4 +1,4 @@
-"""What waits for the log: records of ours that were not read back yet, and answers that rest on none of their own."""
+"""Parked operations: records of ours that were not read back yet, and answers without records of their own."""
 
 from collections import deque
 from collections.abc import Callable
@@ -9,7 +9,7 @@ from holdfast.runtime.state_machine import Operation
 
 
 class Parked(NamedTuple):
-    """A record of ours that was handed to the log and was not read back yet."""
+    """A record of ours that was handed to the log and not read back so far."""
 
     sequence: int
     header: bytes
@@ -39,12 +39,12 @@ class Waiter:
         self.after_sequence = after_sequence
         #: The round of requests to the broker that brings its read index.
         self.index_round = index_round
-        #: The tail must have reached this offset; -1 until it is known.
+        #: The tail must have reached this offset; -1: not known yet.
         self.read_index = -1
 
 
 class Parking:
-    """Everything of one partition that waits, in order of arrival."""
+    """The parked records and answers of one partition, in order of arrival."""
 
     __slots__ = ("_indexed", "_oldest", "_oldest_since_ms", "_unindexed", "answers", "records")
 
@@ -53,7 +53,7 @@ class Parking:
         self.records: deque[Parked] = deque()
         #: Number of answers without records of their own.
         self.answers = 0
-        #: Sequence of the oldest record when it was last looked at.
+        #: Sequence of the oldest record at the last call of `stalled_ms`.
         self._oldest = -1
         self._oldest_since_ms = 0
         self._unindexed: deque[Waiter] = deque()
@@ -63,7 +63,7 @@ class Parking:
         return len(self.records) + self.answers
 
     def stalled_ms(self, now_ms: int) -> int:
-        """Return for how long this method has seen the same oldest record; 0 without one."""
+        """Return for how long calls of this method have seen the same oldest record; 0 if there is none."""
         oldest = self.records[0].sequence if self.records else -1
         if oldest != self._oldest or oldest == -1:
             self._oldest, self._oldest_since_ms = oldest, now_ms
@@ -75,7 +75,7 @@ class Parking:
         self.answers += 1
 
     def set_read_index(self, index_round: int, offset: int) -> None:
-        """Give the offset to all answers that requested it in this round or before."""
+        """Set the read index of all answers that requested it in this round or before."""
         waiting = self._unindexed
         while waiting and waiting[0].index_round <= index_round:
             waiter = waiting.popleft()
@@ -83,7 +83,7 @@ class Parking:
             self._indexed.append(waiter)
 
     def release(self, committed_sequence: int, position: int) -> list[Waiter]:
-        """Remove and return the answers that may leave, in order."""
+        """Remove the answers that may leave, and return them in order."""
         waiting, released = self._indexed, []
         while waiting and waiting[0].read_index <= position and waiting[0].after_sequence <= committed_sequence:
             released.append(waiting.popleft())
@@ -91,7 +91,7 @@ class Parking:
         return released
 
     def drain(self) -> list[Operation]:
-        """Forget everything and return the operations that waited, records first."""
+        """Remove everything, and return the operations that waited, those with records first."""
         operations = [parked.operation for parked in self.records if parked.operation is not None]
         operations += [waiter.operation for waiter in (*self._indexed, *self._unindexed)]
         self.records.clear()

@@ -1,4 +1,4 @@
-"""One reading of a log partition: from the beginning of a load to the end of the serving that follows it."""
+"""One reading of a log partition: from the start of a load to the end of the serving after it."""
 
 from typing import final
 
@@ -9,51 +9,51 @@ from holdfast.runtime.settings import LogIdentity
 
 @final
 class Reading:
-    """How far one partition's log was read, what was found in it, and who owns it by what was read."""
+    """The position in one partition's log, the findings up to there, and the ownership that follows from them."""
 
     def __init__(self, partition: int, identity: LogIdentity, instance: int, load_began_ms: int) -> None:
-        #: Counts readings; whatever comes of an earlier one is ignored.
+        #: Number of this reading; events of an earlier one are ignored.
         self.instance = instance
         self.ownership = Ownership()
         self.check = LogCheck(partition, identity)
         self.log_start = 0
-        #: As the tail sees it; an owner takes it over with its next tick.
+        #: Log start that the tail has seen; an owner copies it to `log_start` with its next tick.
         self.log_start_seen = 0
-        #: From where on the log was whole when we began to serve.
+        #: Offset from which on the log was whole when we began to serve.
         self.whole_from = 0
         #: Offset of the next record to be read.
         self.position = 0
-        #: Of our newest checkpoint that counted.
+        #: Offset of our newest checkpoint that counted.
         self.checkpoint_offset = -1
-        #: The newest that a checkpoint of ours named which counted.
+        #: The newest cut offset that a counted checkpoint of ours named.
         self.cut_offset = -1
         self.records_read = 0
-        #: Those read before our own checkpoint.
+        #: Records read before our own checkpoint.
         self.records_loaded = 0
-        #: Keys and values that counted, since the load began at the log start.
+        #: Bytes of keys and values that counted, from the log start on.
         self.bytes_counted = 0
         #: `bytes_counted` when our newest checkpoint was read.
         self.checkpoint_bytes = 0
-        #: The part of `bytes_counted` that was pruned since.
+        #: The part of `bytes_counted` that was pruned.
         self.bytes_cut = 0
         self.void_records = 0
         self.load_began_ms = load_began_ms
         #: 0 until the load has ended.
         self.load_ended_ms = 0
-        #: Of the restore point that the load began with; -1: it read the log from its start.
+        #: Offset of the restore point that the load began with; -1: it read the log from its start.
         self.restored_from_offset = -1
 
     def position_reached(self, next_offset: int) -> None:
-        """Move behind offsets that hold nothing for a reader."""
+        """Move the position past offsets without a record for a reader."""
         self.position = max(self.position, next_offset)
 
     def log_start_moved(self, log_start_offset: int) -> None:
-        """Learn where the log starts, whoever deleted what lay below."""
+        """Move the log start that was seen up; we or another program deleted the records below."""
         self.log_start_seen = max(self.log_start_seen, log_start_offset)
 
     @property
     def log_start_claimed(self) -> int:
-        """The highest that was heard of."""
+        """Return the highest log start that was reported."""
         return max(self.log_start, self.log_start_seen)
 
     def records_deleted(self, log_start_offset: int) -> None:
@@ -62,24 +62,24 @@ class Reading:
         self._count_what_is_cut()
 
     def found_own_checkpoint(self, offset: int) -> None:
-        """Remember our newest checkpoint, from which on the log is all that is needed."""
+        """Set our newest checkpoint; no record below it is needed."""
         self.checkpoint_offset = offset
         self.checkpoint_bytes = self.bytes_counted
         self._count_what_is_cut()
 
     def serve(self) -> None:
-        """Take the log as it was read for whole."""
+        """Treat the log as whole from where it was read."""
         self.whole_from = max(self.log_start, self.restored_from_offset)
 
     def is_missing_records(self) -> bool:
-        """Tell whether the log starts above all that an owner has named as not needed: another program deleted records.
+        """Tell whether another program deleted records: the log starts above every offset that an owner has named as a cut.
 
-        What an owner names has its replacement in the log, so a log that starts there, or below, is whole for every load.
+        The records below a cut are replaced by later ones, so a log that starts at a cut or below is whole for every load.
         """
         return self.would_miss_records(self.log_start)
 
     def would_miss_records(self, log_start: int) -> bool:
-        """Tell the same of a log that starts elsewhere."""
+        """Tell whether another program would have deleted records if the log started at this offset."""
         return log_start > max(self.whole_from, self.cut_offset, self.ownership.cut_offset)
 
     def _count_what_is_cut(self) -> None:

@@ -1,9 +1,7 @@
-"""The restore point of a load: what a state machine holds after one record of the log, restored from snapshots.
+"""The restore point of a load: the content of a state machine after one record of the log, restored from snapshots.
 
-The log alone is the truth.
-A load that begins with a restore point reads the log from that very record on.
-Only if the record is the one that the restore point names does the load go on behind it, as it would have from the log's start.
-Otherwise it begins again without one.
+The log alone is the truth, so a load that begins with a restore point reads that record of the log first.
+If it is the record that the restore point names, the load continues after it. Otherwise the load starts again without a restore point.
 """
 
 from typing import Any, NamedTuple, Protocol
@@ -16,29 +14,29 @@ from holdfast.runtime.log_protocol import LogRecord
 
 
 class RestorePoint(NamedTuple):
-    """A restore point."""
+    """A state to begin a load with, and the record of the log that it ends with."""
 
-    #: Of the last record that counts and is contained.
+    #: Offset of the last record that counts and is contained.
     offset: int
-    #: After that record.
+    #: Position of a reader after that record.
     position: Position
-    #: The newest of that epoch.
+    #: The newest checkpoint of that position's epoch.
     checkpoint: Checkpoint
-    #: For `StateMachine.restore`.
+    #: Argument for `StateMachine.restore`.
     content: Any
-    #: Roughly, of one record below; the part of the log that is not read is known by its offsets only.
+    #: Rough size of a record below; the load knows only the offsets of the part that it does not read.
     record_size_bytes: int
-    #: Of the checkpoint, which the load compares as well unless it was cut off; -1: it is not compared.
+    #: Offset of the checkpoint, which the load compares as well unless it was cut off; -1: it is not compared.
     checkpoint_offset: int = -1
 
     def reads_checkpoint(self, log_start: int) -> bool:
-        """Tell whether the checkpoint lies in a log that starts there, and is not the record at hand by itself."""
+        """Tell whether a log with this start holds the checkpoint, and the checkpoint is not the last record itself."""
         return log_start <= self.checkpoint_offset < self.offset
 
     def checkpoint_refusal(self, record: LogRecord) -> str:
         """Return why a record is not the checkpoint; empty if it is.
 
-        The same epoch may have been taken by another attempt, where the log lost its end and both were appended at one offset.
+        Another attempt can have taken the same epoch: the log lost its end, and both checkpoints were appended at one offset.
         """
         if record.offset != self.checkpoint_offset or record.key != CHECKPOINT_KEY:
             return "its newest checkpoint is not in the log"
@@ -49,7 +47,7 @@ class RestorePoint(NamedTuple):
         return "" if is_it else "its newest checkpoint is another one"
 
     def refusal(self, record: LogRecord) -> str:
-        """Return why the record at hand is not the one that the restore point ends with; empty if it is."""
+        """Return why a record is not the last one of the restore point; empty if it is."""
         owner_epoch, attempt_id, next_sequence = self.position
         if record.offset != self.offset:
             return "no record lies at its offset"
@@ -69,7 +67,7 @@ class RestorePointFinder(Protocol):
     """The finder of restore points."""
 
     def find_restore_point(self, partition: int, instance: int, log_start: int) -> None:
-        """Look for a restore point in a log that starts there, and report by `CoordinatorRuntime.restore_point_found`, in bounded time."""
+        """Look for a restore point for a log with this start; report it to `CoordinatorRuntime.restore_point_found` in bounded time."""
 
     def restore_point_judged(self, partition: int, offset: int, refusal: str) -> None:
-        """Learn whether a restore point was used: empty, or why the load began again without it."""
+        """Handle the result of a load: the restore point was used (empty), or why the load started again without it."""

@@ -1,4 +1,4 @@
-"""When one log partition is loaded again after it failed or was lost."""
+"""The pauses before one log partition is loaded again after it failed or was lost."""
 
 from collections.abc import Callable
 from typing import final
@@ -12,19 +12,18 @@ class Retries:
     """The pauses between the loads of one log partition."""
 
     def __init__(self, config: PartitionConfig, jitter: Callable[[], float]) -> None:
-        """Begin without a failure."""
         self._failures = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms, jitter)
         self._second_look = Backoff(config.retry_backoff_ms, config.retry_backoff_ms, jitter)
         self._alarms = Backoff(config.alarm_backoff_ms, config.alarm_backoff_ms, jitter)
 
     def on_served(self) -> None:
-        """Learn that the partition serves."""
+        """Reset the pauses after failures, because the partition serves."""
         self._failures.reset()
 
     def pause_ms(self, *, is_alarm: bool = False, is_second: bool = False) -> int:
         """Return the pause after a failure or a loss, which is longer each time, or after an alarm.
 
-        The first alarm may be a single wrong answer of a broker, of where the log starts or ends. So the log is looked at again soon, once.
+        The first alarm may come from a single wrong answer of a broker about the log's start or end, so the log is read again soon, once.
         """
         if not is_alarm:
             return self._failures.next_pause_ms()

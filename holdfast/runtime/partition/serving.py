@@ -1,9 +1,9 @@
 """One log partition while this node serves it: decide, append, park, answer when the record is read back.
 
-How it comes to serve is in `runtime.partition.load`, how it stops in `runtime.partition.lifecycle`.
-The one call of the world is `append`: the log may refuse a record, and then that operation alone is undone.
+`runtime.partition.load` says how it comes to serve, and `runtime.partition.lifecycle` how it stops.
+The only call to the outside is `append`: the log may refuse a record, and then only that operation is undone.
 
-The rules (docs/architecture.md): a write is answered when the tail has read back that very record and it counted.
+The rules (docs/architecture.md): a write is answered when the tail has read back exactly its record and the record counted.
 An answer without records waits for every earlier write and for a read index that was requested after the operation came.
 """
 
@@ -29,22 +29,22 @@ from holdfast.runtime.partition.tenancy import Tenancy
 from holdfast.runtime.settings import Ports
 from holdfast.runtime.state_machine import Operation, StateMachine
 
-#: As long as records seem to be missing, the log start is queried so often: it may have been one wrong answer.
+#: Time between two queries for the log start while records seem to be missing, because one answer may have been wrong.
 _LOG_START_QUERY_MS: Final = 10_000
-#: A line that any caller can cause is written at most so often.
+#: Shortest time between two lines about records that are too large, which any caller can cause.
 _REPEATED_LINE_MS: Final = 60_000
 
 
 @final
 class RepeatedLine:
-    """A log line that any caller can cause, written at most so often for one partition."""
+    """A log line that any caller can cause, written at a limited rate for one partition."""
 
     def __init__(self) -> None:
         self._next_ms = 0
         self._left_out = 0
 
     def admit(self, now_ms: int, pause_ms: int) -> dict[str, object] | None:
-        """Return fields that say how many lines were left out since the last one; None: this one is left out, too."""
+        """Return fields with the number of lines suppressed since the last one; None: suppress this one, too."""
         if now_ms < self._next_ms:
             self._left_out += 1
             return None
@@ -56,7 +56,7 @@ class RepeatedLine:
 class Serving:
     """The state machine of one log partition and its parked answers, from the end of a load until the partition fails or is lost.
 
-    A method that may end it returns that end; the partition that holds it carries it out.
+    A method that may end the serving returns that end, and the partition that holds it carries it out.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class Serving:
     ) -> None:
         self.machine = machine
         self.parking = Parking()
-        #: Of the newest record of ours that counted; below `ownership.sequence`.
+        #: Sequence of our newest record that counted; below `ownership.sequence`.
         self.committed_sequence = 0
         self._index = tenancy.index
         self._tenancy = tenancy
@@ -80,18 +80,18 @@ class Serving:
         self._ownership = reading.ownership
         self._too_large = too_large
         self._is_missing_records = False
-        #: When the log start is queried next, if records seem to be missing.
+        #: Time of the next query for the log start, if records seem to be missing.
         self._log_start_due_ms = 0
-        #: What was claimed when it was queried last.
+        #: Reported log start at the time of the last query.
         self._log_start_doubted = -1
-        #: How often in a row an answer said that none are missing.
+        #: Number of answers in a row that say that no records are missing.
         self._contradictions = 0
         reading.serve()
 
     # ---- the log ---------------------------------------------------------------------------------------------------
 
     def own_records_read(self, base_offset: int, count: int, first_header: bytes) -> bool:
-        """Take our own next records, compared byte for byte by the log; returns False if they are not what comes next."""
+        """Handle our own next records, which the log has compared byte for byte; returns False if others should come next."""
         records = self.parking.records
         if not records or records[0].header != first_header or not self._ownership.owns() or len(records) < count:
             return False
@@ -102,14 +102,14 @@ class Serving:
         return True
 
     def records_read(self, records: list[LogRecord]) -> End | None:
-        """Take the next records of the log, ours or of others."""
+        """Handle the next records of the log, ours or those of others."""
         parked, reading = self.parking.records, self._reading
         reading.records_read += len(records)
         for record in records:
             offset, key_bytes, value_bytes, header = record
             reading.position = offset + 1
             head = parked[0] if parked else None
-            # The whole record is compared: it counts exactly if it is the one we sent under this sequence.
+            # Compare the whole record: it counts if and only if it is the one that we sent under this sequence.
             if head is None or header != head.header or key_bytes != head.key_bytes or value_bytes != head.value_bytes:
                 end = judge_unexpected(reading, record, self._ports.metrics)
                 if end is not None:
@@ -120,7 +120,7 @@ class Serving:
         return None
 
     def stop(self, outcome: CoordinatorError) -> None:
-        """Answer all that waits, and keep what was committed."""
+        """Answer all waiting operations, and keep the committed position."""
         ownership = self._ownership
         position = make_position((ownership.epoch, ownership.attempt_id, self.committed_sequence + 1))
         self._tenancy.committed_position = position
@@ -128,7 +128,7 @@ class Serving:
             self._outbox.reply(operation, outcome)
 
     def _committed(self, count: int, base_offset: int) -> None:
-        """Take the next records that we sent as committed; they lie in the log from `base_offset` on."""
+        """Commit the next records that we sent; they are in the log from `base_offset` on."""
         machine, next_parked, reading, tenancy = (
             self.machine,
             self.parking.records.popleft,
@@ -156,17 +156,17 @@ class Serving:
         self._ports.metrics.records_committed.value += count
 
     def position_reached(self, next_offset: int) -> None:
-        """Move behind offsets that hold nothing for a reader."""
+        """Move past offsets without a record for a reader."""
         self._reading.position_reached(next_offset)
         self.release()
 
     def read_index_found(self, round_number: int, offset: int) -> None:
-        """Give the read index to all answers that requested it in this round or before."""
+        """Set the read index of all answers that requested it in this round or before."""
         self.parking.set_read_index(round_number, offset)
         self.release()
 
     def release(self) -> None:
-        """Let the answers without records go that have waited for enough."""
+        """Send the answers without records that need not wait any longer."""
         if self.parking.answers:
             for waiter in self.parking.release(self.committed_sequence, self._reading.position):
                 self._outbox.reply(waiter.operation, waiter.response)
@@ -174,7 +174,7 @@ class Serving:
     # ---- callers ---------------------------------------------------------------------------------------------------
 
     def write(self, operation: Operation, now_ms: int) -> End | None:
-        """Decide, replay, append, park; or answer with what is in the way."""
+        """Decide, replay, append and park; or refuse the operation with the reason."""
         machine, parking = self.machine, self.parking
         limit = self._tenancy.config.parked_writes_max
         if len(parking.records) + parking.answers >= limit:
@@ -221,9 +221,9 @@ class Serving:
         return True
 
     def tick(self, now_ms: int) -> End | None:
-        """Fail where the log neither shows an append nor reports it as failed; write lines about records that others deleted.
+        """Fail if the log neither shows an append nor reports it as failed; write a line about records that another program deleted.
 
-        Without the first, appends lost without a word would wait for ever where nothing more may be parked behind them.
+        Without that failure, appends that were lost silently would wait for ever once no more operations may be parked after them.
         """
         self._look_for_missing_records(now_ms)
         limit_ms = self._tenancy.config.append_stall_ms
@@ -232,7 +232,7 @@ class Serving:
         return Fail(OutcomeUnknown(f"an append was neither read back nor reported for {limit_ms} ms"))
 
     def _look_for_missing_records(self, now_ms: int) -> None:
-        """Take over where the tail saw the log start; where records would be missing, that is queried first, and then again and again."""
+        """Use the log start that the tail has seen; if records would be missing, query it first, and then again and again."""
         reading = self._reading
         if not reading.would_miss_records(reading.log_start_claimed):
             reading.records_deleted(reading.log_start_claimed)
@@ -244,12 +244,12 @@ class Serving:
         self._tell_missing_records()
 
     def log_start_found(self, log_start: int | None) -> None:
-        """Take a broker's answer for where the log starts; only what it says twice takes back what the tail saw.
+        """Handle a broker's answer for the log start; only two answers in a row take back the one that the tail has seen.
 
-        Without an answer what the tail saw counts: to write again what is there costs little, and not to write it may cost the states.
+        Without an answer the one of the tail counts: writing records again costs little, and not writing them may cost the states.
         """
         reading = self._reading
-        if reading.log_start_claimed != self._log_start_doubted:  # it moved meanwhile, and the answer may be older
+        if reading.log_start_claimed != self._log_start_doubted:  # it has moved meanwhile, so the answer may be older
             self._log_start_due_ms = 0
         elif log_start is None or reading.would_miss_records(log_start):
             self._contradictions = 0
@@ -317,7 +317,7 @@ class Serving:
         if not refused.is_too_large:
             return NotAvailable(f"the log takes no more now: {refused.reason}")
         size = len(key_bytes) + len(value or b"")
-        # Clients may send it again at once, and so does pruning: one line counts those since the one before.
+        # Clients and pruning may send it again at once, so one line counts the refusals since the line before.
         left_out = self._too_large.admit(now_ms, _REPEATED_LINE_MS)
         if left_out is not None:
             fields: dict[str, object] = {"key": str(key), "size_bytes": size, "reason": refused.reason}
@@ -325,7 +325,7 @@ class Serving:
         return RecordTooLarge(f"a record of {size} bytes is larger than the log takes: {refused.reason}", key)
 
     def _undo(self, sequence: int, operation: Operation, outcome: CoordinatorError) -> End | None:
-        """Undo what an operation replayed above a sequence, and answer it."""
+        """Undo the records of an operation that were replayed above a sequence, and answer it."""
         try:
             self.machine.revert(sequence)
         except Exception as bug:

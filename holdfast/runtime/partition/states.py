@@ -5,17 +5,17 @@ from typing import final
 
 
 class State(Enum):
-    """What a partition is to this node."""
+    """The state of a log partition on this node."""
 
-    #: To be loaded, nothing read yet.
+    #: Not loaded so far.
     INITIAL = "initial"
     #: The log is read up to our own checkpoint.
     LOADING = "loading"
-    #: Serving.
+    #: Reads and writes are served.
     ACTIVE = "active"
-    #: Memory and log may disagree, or the load failed; loads again after a back-off.
+    #: Memory and log may disagree, or the load failed; it loads again after a back-off.
     FAILED = "failed"
-    #: Not ours; can be loaded again, from scratch.
+    #: Not ours; it can be loaded again, from scratch.
     CLOSED = "closed"
 
 
@@ -31,24 +31,24 @@ TRANSITIONS: dict[State, frozenset[State]] = {
 
 @final
 class Closed:
-    """What a partition holds that is not ours, or was not loaded yet."""
+    """The phase of a partition that is INITIAL or CLOSED."""
 
     def __init__(self, retry_at_ms: int | None) -> None:
-        #: When it is loaded again by itself; None: it is not.
+        #: When it should be loaded again; None: not without an event.
         self.retry_at_ms = retry_at_ms
 
 
 @final
 class Failed:
-    """What a partition holds whose load or serving failed."""
+    """The phase of a partition that is FAILED."""
 
     def __init__(self, retry_at_ms: int) -> None:
-        #: When it is loaded again.
+        #: When it should be loaded again.
         self.retry_at_ms = retry_at_ms
 
 
 class IllegalTransition(Exception):
-    """A transition that is not in the table; the state is as it was."""
+    """A transition that is not in the table; the state stays as it was."""
 
     def __init__(self, partition: int, start: State, finish: State) -> None:
         super().__init__(f"partition {partition}: {start.value} -> {finish.value} is not a legal transition")

@@ -1,4 +1,4 @@
-"""What a node keeps of one log partition from load to load."""
+"""The memory that a node keeps of one log partition from load to load."""
 
 from holdfast.records.log.checkpoint import Checkpoint, encode_checkpoint
 from holdfast.records.log.fencing import Position
@@ -8,63 +8,63 @@ from holdfast.runtime.settings import LogTrust, PartitionConfig
 
 
 class Tenancy:
-    """On whose word a node takes one log partition, and how far it knows its log to be committed."""
+    """The generation and orders by which a node takes one log partition, and how far it has seen the log committed."""
 
     def __init__(self, index: int, config: PartitionConfig, trust: LogTrust) -> None:
         self.index = index
         self.config = config
-        #: None: static, becomes 1 + the highest in the log when the partition is claimed first.
+        #: None: static; the first claim sets it to 1 + the highest generation in the log.
         self.generation: int | None = None
         self.is_static = True
-        #: Of an admin who accepts the log as it is; until a checkpoint of ours has carried it.
+        #: Reason of an admin who accepts the log as it is; kept until a checkpoint of ours has carried it.
         self.accept_reason: str | None = None
-        #: An admin said so, whoever serves; until we do.
+        #: An admin has ordered us to take the partition from any owner; kept until we serve.
         self.takes_over = False
-        #: Offset behind the newest record of ours that counted, over all loads of this process.
+        #: Offset after our newest record that counted, over all loads of this process.
         self.committed_offset = 0
-        #: Behind that record: what a reader finds there again as long as it was not lost; None: nothing was committed.
+        #: Position of a reader after that record; every reader finds it again unless the record was lost. None: nothing was committed.
         self.committed_position: Position | None = None
-        #: Where the log ended when it was found shorter than what was committed; known until that is found, or an admin accepts it.
+        #: Lowest end of the log that was below `committed_offset`; None once the missing end is found, or an admin accepts its loss.
         self.lost_from: int | None = None
-        #: Another node serves the partition until this one has loaded it, as far as is known.
+        #: As far as we know, another node serves the partition until this one has loaded it.
         self.is_served_elsewhere = False
-        #: The broker that leads the log partition does not answer: whatever was taken in would wait, and others may have taken it over.
+        #: The broker that leads the log partition does not answer: operations would wait, and another node may have taken the partition.
         self.is_out_of_reach = False
         self._trust = trust
 
     def assign(self, generation: int) -> None:
-        """Keep the generation under which a group hands the partition out, or takes it back."""
+        """Set the generation under which a group assigns the partition, or takes it back."""
         self.generation = generation
         self.is_static = False
 
     def take_over(self) -> None:
-        """Keep that an admin wants the partition here, whoever serves it; the claim finds its generation in the log."""
+        """Take the partition from any owner, on an admin's order; the claim finds its generation in the log."""
         self.generation = None
         self.takes_over = True
 
     def accept(self, reason: str) -> None:
-        """Keep why an admin accepts the log as it is."""
+        """Set why an admin accepts the log as it is."""
         self.accept_reason = reason
 
     def forget_acceptance(self) -> None:
-        """Accept nothing any more: the partition is not to be loaded now."""
+        """Drop an acceptance, because the partition will not be loaded now."""
         self.accept_reason = None
 
     def serve(self) -> None:
-        """End what an admin said for the load that has just ended."""
+        """Drop the admin's orders for the load that has just ended."""
         self.accept_reason = None
         self.takes_over = False
 
     def note_served_elsewhere(self, is_served_elsewhere: bool) -> None:
-        """Keep whether another node serves the partition until this one has loaded it."""
+        """Set whether another node serves the partition until this one has loaded it."""
         self.is_served_elsewhere = is_served_elsewhere
 
     def note_out_of_reach(self, is_out_of_reach: bool) -> None:
-        """Keep whether the broker that leads the log partition does not answer."""
+        """Set whether the broker that leads the log partition does not answer."""
         self.is_out_of_reach = is_out_of_reach
 
     def renew_config(self, config: PartitionConfig) -> None:
-        """Follow another configuration from the next load on."""
+        """Use another configuration from the next load on."""
         self.config = config
 
     def log_alarm(self) -> Alarm | None:
@@ -72,17 +72,17 @@ class Tenancy:
         return None if self.accept_reason is not None else self._trust.alarm
 
     def find_lost_end(self, end_offset: int) -> None:
-        """Compare the end of the log with what was committed.
+        """Compare the end of the log with the committed offset.
 
-        It may lose more before an admin accepts it; what was lost then begins at the lowest end.
+        The log may lose more before an admin accepts it; the loss then begins at the lowest end.
         """
         if end_offset < (self.committed_offset if self.lost_from is None else self.lost_from):
             self.lost_from = end_offset
 
     def find_end_again(self, offset: int, position: Position) -> bool:
-        """Compare a record with the newest of ours that counted; returns whether the log holds all that was committed after all.
+        """Compare a record with our newest one that counted; returns whether the log holds all that was committed after all.
 
-        A leader of the past told of a shorter log then.
+        If it does, the shorter end came from a former leader.
         """
         if offset + 1 != self.committed_offset or position != self.committed_position:
             return False
@@ -90,7 +90,7 @@ class Tenancy:
         return True
 
     def refuse_while_loading(self) -> CoordinatorError:
-        """Return why an operation is refused while the partition loads; who reads it looks up who serves, if anybody does."""
+        """Return why an operation is refused while the partition loads; the class says whether the caller should look for another node."""
         if self.is_served_elsewhere:
             return NotCoordinator("the log partition is being loaded, and another node serves it meanwhile")
         return LoadInProgress("the log partition is being loaded")
@@ -100,7 +100,7 @@ class Tenancy:
         return self.generation is None or may_take(winner, self.generation, self.config.node_id)
 
     def outbid_twin(self, winner: Checkpoint) -> None:
-        """Raise our generation over that of a twin under our node id, which would take the partition back for ever."""
+        """Raise our generation above that of a twin with our node id; with equal ones both would take the partition in turn for ever."""
         if winner.generation == self.generation and self.is_static:
             self.generation = winner.generation + 1
 

@@ -1,6 +1,6 @@
 """Records on their way to the brokers.
 
-`accumulator` keeps one queue for each partition and makes batches; `pace` says when what waits is sent to which broker; `sender` sends it,
-one Produce for all partitions of a broker, on the connections of a `broker_slot`; `retries` sends again what was not acknowledged, until
-its time is over.
+`accumulator` keeps one queue for each partition and makes batches; `pace` says when each broker gets the next ones; `sender` sends them,
+one Produce for all partitions of a broker, on the connections of a `broker_slot`; `retries` sends batches again that were not
+acknowledged, until their time is over.
 """

@@ -1,6 +1,6 @@
 """The record accumulator: for each partition a queue of records, and the batches made of them.
 
-Within a partition one batch is in flight at a time and the next records wait meanwhile, so they are appended in order whatever is retried.
+A partition has one batch in flight at a time, and the next records wait meanwhile, so retries keep the order of records.
 """
 
 import asyncio
@@ -13,24 +13,24 @@ from holdfast.runtime.kafka_log.record_batches import BATCH_HEAD_BYTES, RECORD_F
 from holdfast.runtime.kafka_log.sent_batches import SentBatch, SentBatches
 from holdfast.runtime.metrics import RuntimeMetrics
 
-#: What the topic's limit has to hold beside key and value of a record that is alone in its batch.
+#: Bytes that count against the topic's limit in addition to key and value, for a record that is alone in its batch.
 RECORD_OVERHEAD_BYTES: Final = BATCH_HEAD_BYTES + RECORD_FIELDS_BYTES
 
-#: Taking the times of each batch would cost more than it is worth, where batches hold a record or two.
+#: One batch in this number is timed; to time each would cost more than it is worth, because many batches hold one or two records.
 _BATCHES_PER_TIMING: Final = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccumulatorConfig:
-    """Bounds of what waits."""
+    """Bounds of the accumulator."""
 
     #: The topic's `max.message.bytes`.
     batch_bytes_max: int
-    #: Kafka's number of a codec.
+    #: Kafka's number of the codec.
     state_topic_compression_codec: int
     #: Records handed over and not yet sent, in all partitions.
     producer_queue_records_max: int
-    #: Their keys and values, with what a record takes beside them.
+    #: Bytes of these records, each with `RECORD_OVERHEAD_BYTES`.
     producer_queue_bytes_max: int
 
 
@@ -41,11 +41,11 @@ class _PartitionQueue:
 
     def __init__(self) -> None:
         self.records: list[Record] = []
-        #: What they take.
+        #: Bytes of these records, each with `RECORD_OVERHEAD_BYTES`.
         self.bytes = 0
-        #: When the first of them came, by the loop's clock.
+        #: Arrival of the first of them, by the loop's clock.
         self.first_record_s = 0.0
-        #: A batch of this partition has no answer.
+        #: A batch of this partition has no answer yet.
         self.is_in_flight = False
 
 
@@ -53,23 +53,23 @@ class RecordAccumulator:
     """The records of all partitions on their way into batches."""
 
     def __init__(self, config: AccumulatorConfig, sent: SentBatches, metrics: RuntimeMetrics) -> None:
-        """Begin empty; `sent` keeps every batch that is made."""
+        """Add every batch that is made to `sent`."""
         self._config = config
         self._sent = sent
         self._metrics = metrics
         self._loop = asyncio.get_running_loop()
         self._queues: defaultdict[int, _PartitionQueue] = defaultdict(_PartitionQueue)
-        #: Records that wait, in all partitions together.
+        #: Number of records that wait, in all partitions.
         self.records = 0
         self._bytes = 0
         #: Partitions with records and no batch in flight.
         self.ready: set[int] = set()
 
     def append(self, partition: int, key: bytes, value: bytes | None, header: bytes) -> bool:
-        """Take one record; returns whether it need not wait for a batch that is in flight.
+        """Add one record; returns whether it can be sent without waiting for a batch in flight.
 
         Raises:
-            AppendRefused: it is too large; or too many wait, and this partition has no less than its part of them.
+            AppendRefused: it is too large; or too many records wait, and this partition has at least its share of them.
         """
         config = self._config
         size = len(key) + (len(value) if value is not None else 0) + RECORD_OVERHEAD_BYTES
@@ -92,9 +92,9 @@ class RecordAccumulator:
         return True
 
     def _refuse_beyond_part(self, queue: _PartitionQueue) -> None:
-        """Refuse records of a partition beyond an equal part of a bound, so that a silent broker's partitions use up no other's.
+        """Refuse records of a partition above an equal share of a bound, so that partitions of a silent broker do not use up the bound.
 
-        All of them together may so hold twice the bound, and a record more each.
+        All partitions together may therefore hold twice the bound, plus one record each.
         """
         config, partitions = self._config, len(self._queues)
         records, size = len(queue.records), queue.bytes
@@ -107,18 +107,18 @@ class RecordAccumulator:
             raise AppendRefused(text, is_too_large=False)
 
     def count_records(self, partitions: list[int]) -> int:
-        """Return how many records of these partitions wait."""
+        """Return the number of records that wait in these partitions."""
         records = 0
         for partition in partitions:
             records += len(self._queues[partition].records)
         return records
 
     def first_header(self, partition: int) -> bytes:
-        """Return the header of the record that waits longest; there must be one."""
+        """Return the header of the oldest record; there must be one."""
         return self._queues[partition].records[0][2]
 
     def forget(self, partition: int) -> None:
-        """Drop what was not sent yet, because its owner is gone; what is in flight may still be appended."""
+        """Drop the records that were not sent yet, because their owner is gone; a batch in flight may still be appended."""
         self._sent.forget(partition)
         queue = self._queues.get(partition)
         if queue is not None:
@@ -129,18 +129,18 @@ class RecordAccumulator:
             self.ready.discard(partition)
 
     def make_batch(self, partition: int, now_ms: int) -> SentBatch | None:
-        """Put waiting records into a batch, as many as it holds, which is in flight from now on; None: there are none.
+        """Make a batch of as many waiting records as it holds, which is in flight from now on; None: no record can be sent.
 
         Args:
-            partition: whose records.
+            partition: the partition of the records.
             now_ms: the time of the records.
 
         Raises:
-            Exception: it cannot be built; the records are still there.
+            Exception: the batch cannot be built; the records are still there.
         """
         ready = self.ready
         ready.discard(partition)
-        # A set keeps the room for what it held once, and all of that is walked through for the one that is left.
+        # A set keeps its memory when elements are removed, and iteration walks through all of it.
         if not ready:
             self.ready = set()
         queue = self._queues[partition]
@@ -164,14 +164,14 @@ class RecordAccumulator:
         return batch
 
     def end_batch(self, partition: int) -> None:
-        """Take note that the batch of a partition is in flight no more, so that the next one may follow."""
+        """Handle the end of the batch in flight of a partition; the next one may follow."""
         queue = self._queues[partition]
         queue.is_in_flight = False
         if queue.records:
             self.ready.add(partition)
 
     def _count(self, queue: _PartitionQueue, records: int) -> float | None:
-        """Count a batch; returns when its first record came if it is one of those whose time is taken."""
+        """Count a batch; returns the arrival of its first record if this batch is timed."""
         metrics = self._metrics
         first_record_s: float | None = None
         if metrics.batch_flush.value % _BATCHES_PER_TIMING == 0:

@@ -1,6 +1,6 @@
-"""When what waits is sent to which broker: once no more come that could leave with it, or its broker is free for it.
+"""The times at which waiting records are sent: when no more come that could join them, or when their broker is free for them.
 
-The rules are in `runtime/kafka_log/linger.py`; here they meet the loop's clock, its turns, and what is known of each broker.
+The rules are in `runtime/kafka_log/linger.py`; this module applies them to the loop's clock, its turns and the state of each broker.
 """
 
 import asyncio
@@ -17,15 +17,15 @@ from holdfast.runtime.kafka_log.sending.broker_slot import BrokerSlot, leader_id
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PaceConfig:
-    """How long records wait for others, and how many requests a broker has at a time."""
+    """Bounds on the wait of records for others, and on the requests of a broker."""
 
-    #: How long a record waits for others; 0 or less: while each turn of the loop brings some, until that is enough.
+    #: Time for which a record waits for others; 0 or less: while each turn of the loop brings some, until there are enough.
     append_linger_ms: float
-    #: The longest that a record waits for others while its broker has not answered: as long as that usually takes.
+    #: Longest wait of a record while its broker has not answered; the wait is as long as an answer usually takes.
     append_linger_max_ms: float
-    #: The shortest such wait.
+    #: Shortest such wait.
     append_linger_min_ms: float = 1
-    #: For each broker, each on a connection of its own.
+    #: Requests in flight to each broker, each on its own connection.
     produce_requests_in_flight_max: int
 
 
@@ -41,15 +41,15 @@ class Pace:
         throttle: Throttle[int],
         send: Callable[[int | None, BrokerSlot, list[int]], None],
     ) -> None:
-        """Begin with nothing in flight.
+        """Follow changes of the leaders from now on.
 
         Args:
             config: bounds.
-            brokers: who leads what.
-            accumulator: what waits.
-            throttle: for how long each broker is to be left alone.
-            send: sends a broker what waits for some partitions, over a connection of a slot that has one free; calls `on_sent` before
-                that, so that whatever ends the request comes behind it.
+            brokers: the leaders of partitions.
+            accumulator: the waiting records.
+            throttle: the time for which each broker must be sent nothing.
+            send: sends the waiting records of some partitions to a broker, over a free connection of the slot; calls `on_sent` before
+                that, so that the end of the request comes after it in every case.
         """
         self._config = config
         self._brokers = brokers
@@ -59,22 +59,22 @@ class Pace:
         self._loop = asyncio.get_running_loop()
         self._now_s = self._loop.time
         self._rule = FlushRule(min(FLUSH_WAIT_MAX_S, config.append_linger_max_ms / 1_000))
-        #: Of each broker for which something waited, and of records that no broker is known to lead.
+        #: The slot of each broker that had records to get; None is the key for records without a known leader.
         self.slots: dict[int | None, BrokerSlot] = {}
-        #: How many of these brokers lead something.
+        #: Number of these brokers that lead a partition.
         self._leading = 0
-        #: Ends the turn in which a flush became due; None: none is.
+        #: The end of the turn in which a flush became due; None: no flush is due.
         self._turn_end: asyncio.Handle | None = None
-        #: Runs when records have waited long enough for the first of the brokers that have not answered.
+        #: The timer for the first broker without an answer whose records have waited long enough.
         self._linger_timer: asyncio.Handle | None = None
         self._linger_end_s = 0.0
         self._is_closed = False
         brokers.on_change(self._on_leaders_changed)
 
-    # ---- what happens ----------------------------------------------------------------------------------------------
+    # ---- events ----------------------------------------------------------------------------------------------------
 
     def flush_soon(self) -> None:
-        """Flush when no more records come, or for `append_linger_ms`; again before that changes nothing."""
+        """Flush when no more records come, or after `append_linger_ms`; another call before the flush has no effect."""
         if self._turn_end is not None:
             return
         if self._config.append_linger_ms > 0:
@@ -83,27 +83,27 @@ class Pace:
             self._turn_end = self._loop.call_soon(self._end_turn)
 
     def flush_ready_soon(self) -> None:
-        """Flush when no more records come, if some wait that no batch in flight holds up."""
+        """Flush when no more records come, if some records need not wait for a batch in flight."""
         if self._accumulator.ready:
             self.flush_soon()
 
     def flush_if_all_wait(self) -> None:
-        """Flush now if no more is outstanding as a rule: a turn of the loop is a part of an answer's time."""
+        """Flush now if as many records wait as are usually outstanding; to wait for the turn's end would add to each answer's time."""
         end, is_adaptive = self._turn_end, self._config.append_linger_ms <= 0
         if end is not None and is_adaptive and self._rule.has_all(self._accumulator.records):
             end.cancel()
             self._turn_end = None
             self.flush()
 
-    def flush_behind_answer(self) -> None:
-        """Flush now, unless records have just come that others may follow; with a linger that is set, flush at its end."""
+    def flush_after_answer(self) -> None:
+        """Flush now, unless records have just come and more may follow; with a fixed linger, flush at its end."""
         if self._config.append_linger_ms > 0:
             self.flush_ready_soon()
         elif self._turn_end is None or self._rule.is_enough(self._accumulator.records):
             self.flush()
 
     def flush(self) -> None:
-        """Send to each broker that may get a request now what waits for it, and come back for the others."""
+        """Send the waiting records to each broker that may get a request now, and set a timer for the others."""
         if self._is_closed or not self._accumulator.ready:
             return
         by_broker: dict[int | None, list[int]] = {}
@@ -111,14 +111,14 @@ class Pace:
         for partition in self._accumulator.ready:
             by_broker.setdefault(leader_id(leaders, partition), []).append(partition)
         now_s, next_s = self._now_s(), None
-        waiting = self._accumulator.records  # of the whole round, whoever gets their part first
+        waiting = self._accumulator.records  # of the whole round: sending reduces the count of the accumulator
         for broker_id, partitions in by_broker.items():
             slot = self.slots.get(broker_id) or self._add_slot(broker_id)
             ready_s = self._ready_s(broker_id, slot, partitions, waiting)
             if ready_s > now_s:
                 if next_s is None or ready_s < next_s:
                     next_s = ready_s
-            elif slot.free:  # else the answer that frees a connection sends it
+            elif slot.free:  # otherwise they are sent when an answer frees a connection
                 self._send(broker_id, slot, partitions)
         if next_s is not None and (self._linger_timer is None or next_s < self._linger_end_s):
             if self._linger_timer is not None:
@@ -127,17 +127,17 @@ class Pace:
             self._linger_end_s = next_s
 
     def on_sent(self, slot: BrokerSlot, records: int, now_s: float) -> None:
-        """Take note that a request with these records is about to leave, by the loop's clock."""
+        """Handle a request with this number of records that is about to be sent, by the loop's clock."""
         slot.linger.on_sent(now_s)
         self._rule.on_sent(records, self._accumulator.records)
 
     def on_ended(self, slot: BrokerSlot, records: int) -> None:
-        """Take note that a request with these records is in flight no more, whatever became of it."""
+        """Handle the end of a request with this number of records, for any reason."""
         slot.linger.on_ended(self._now_s())
         self._rule.on_ended(records)
 
     def end_patience(self) -> None:
-        """Let nothing wait behind a slow answer any more."""
+        """End all waits after slow answers, now and in the future."""
         for slot in self.slots.values():
             slot.linger.end_patience()
 
@@ -162,7 +162,7 @@ class Pace:
         self.flush()
 
     def _ready_s(self, broker_id: int | None, slot: BrokerSlot, partitions: list[int], waiting: int) -> float:
-        """Return from when on a broker may be sent the records of these partitions, of so many that wait for all brokers."""
+        """Return when a broker may be sent the records of these partitions; `waiting` records wait for all brokers."""
         throttled_s = 0.0 if broker_id is None else self._throttle.until_s(broker_id)
         if slot.is_patient:
             records = self._accumulator.count_records(partitions)

@@ -1,4 +1,4 @@
-"""Batches that are sent again: where they are led by then, after a pause, until the time of each is over."""
+"""Retries of batches: each is sent again after a pause, to its leader by then, until its time is over."""
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable
@@ -11,7 +11,7 @@ from holdfast.runtime.kafka_log.sending.broker_slot import PendingBatch, Produce
 
 
 class Retries:
-    """The batches of one sender that were not acknowledged when they were sent last."""
+    """The batches of one sender whose last attempt was not acknowledged."""
 
     def __init__(
         self,
@@ -26,18 +26,18 @@ class Retries:
         end_read_back: Callable[[PendingBatch], bool],
         give_up: Callable[[PendingBatch, str], None],
     ) -> None:
-        """Begin without any.
+        """Keep the calls of the sender.
 
         Args:
-            backoff_ms: the pause before each try.
-            message_timeout_ms: for how long a batch is tried, as errors say.
-            brokers: who leads what.
-            throttle: for how long each broker is to be left alone.
-            bugs: where bugs of ours go.
-            run: runs a task, whose end the sender waits for when it closes.
+            backoff_ms: the pause before each attempt.
+            message_timeout_ms: the time for which a batch is tried, for error texts.
+            brokers: the leaders of partitions.
+            throttle: the time for which each broker must be sent nothing.
+            bugs: the receiver of bugs of ours.
+            run: runs a task; the sender waits for its end when it closes.
             send: sends a request.
-            end_read_back: ends a batch that the tail has found meanwhile; returns whether it is one.
-            give_up: ends a batch that may be in the log or not; takes it and why.
+            end_read_back: ends a batch if the tail has read it meanwhile; returns whether it has.
+            give_up: ends a batch that may or may not be in the log, with the reason.
         """
         self._backoff_s = backoff_ms / 1_000
         self._message_timeout_ms = message_timeout_ms
@@ -52,11 +52,11 @@ class Retries:
         self._is_closed = False
 
     def close(self) -> None:
-        """Send nothing again from now on, and give nothing up."""
+        """Stop all retries; no batch is given up from now on."""
         self._is_closed = True
 
     def retry(self, batches: Iterable[PendingBatch], why: str) -> None:
-        """Send batches again, until the time of each is over: then it is given up, whatever it waits for."""
+        """Send batches again; each is given up when its time is over, in any state of its retry."""
         if self._is_closed:
             return
         again = [batch for batch in batches if not batch.is_over]

@@ -1,8 +1,8 @@
-"""Sends records to the brokers: one Produce request per broker at a time, as a rule, for all partitions that have records.
+"""The sender of records: as a rule one Produce request per broker at a time, for all partitions that have records.
 
-Records wait in `accumulator`, which keeps those of a partition in order; `pace` says when they leave.
-A batch may be appended twice when its answer is lost: the second copy has old sequences and is void for every reader.
-So a batch is sent again until its time is up (`retries`); then it is ambiguous, and the partition's owner is notified.
+Records wait in `accumulator`, which keeps those of a partition in order; `pace` says when they are sent.
+A batch may be appended twice if its answer is lost. The second copy has old sequences and is void for every reader.
+So a batch is sent again until its time is over (`retries`). Then it may or may not be in the log, and the partition's owner is notified.
 """
 
 import asyncio
@@ -37,10 +37,10 @@ class SenderConfig:
     accumulator: AccumulatorConfig
     pace: PaceConfig
     message_timeout_ms: int
-    #: Batches of one request, unless one batch alone is larger.
+    #: Bytes of the batches in one request, unless one batch alone is larger.
     request_bytes_max: int = 16 * 1_048_576
     retry_backoff_ms: int = 50
-    #: The longest that a broker is sent nothing because it says so.
+    #: Longest time for which a broker is sent nothing because it asks for that.
     throttle_max_ms: int
 
 
@@ -57,16 +57,16 @@ class Sender:
         clock_ms: Callable[[], int],
         metrics: RuntimeMetrics,
     ) -> None:
-        """Prepare; a connection is opened with the first batch for its broker.
+        """Open no connection; each is opened with the first batch for its broker.
 
         Args:
             config: bounds.
-            brokers: who leads what.
+            brokers: the leaders of partitions.
             sent: keeps each batch until it is read back.
-            on_acknowledged: gets (partition, batch, base offset) when a leader says where a batch lies, below the high watermark.
+            on_acknowledged: gets (partition, batch, base offset) when a leader has a batch below the high watermark.
             on_failed: gets (partition, first header, why) when a batch is given up; it may still be appended.
-            clock_ms: gives records their time.
-            metrics: what is counted and timed.
+            clock_ms: the clock for the time of records.
+            metrics: counters and timers.
         """
         self._config = config
         self._brokers = brokers
@@ -79,9 +79,9 @@ class Sender:
         self._now_s, self._clock_ms = self._loop.time, clock_ms
         self._sent = sent
         self.accumulator = RecordAccumulator(config.accumulator, sent, metrics)
-        #: Requests without an answer.
+        #: Number of requests without an answer.
         self._in_flight = 0
-        #: Something that was in flight ended; None: nobody waits for that.
+        #: Set when a request or task ends; None: `close` does not wait for that.
         self._progress: asyncio.Event | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._throttle: Throttle[int] = Throttle(config.throttle_max_ms, metrics.throttle_time_ms, self._loop.time)
@@ -99,7 +99,7 @@ class Sender:
         )
 
     def append(self, partition: int, key: bytes, value: bytes | None, header: bytes) -> None:
-        """Take one record.
+        """Add one record.
 
         Raises:
             AppendRefused: it is too large, or too many wait.
@@ -108,7 +108,7 @@ class Sender:
             self.pace.flush_soon()
 
     async def close(self, timeout_s: float) -> bool:
-        """Send what waits and await what is in flight; returns whether all of it was answered in time."""
+        """Send the waiting records and wait for all answers; returns whether all came in time."""
         self.pace.end_patience()
         self.pace.flush()
         progress = self._progress = asyncio.Event()
@@ -131,7 +131,7 @@ class Sender:
     # ---- a request -------------------------------------------------------------------------------------------------
 
     def _send_ready(self, broker_id: int | None, slot: BrokerSlot, partitions: list[int]) -> None:
-        """Send the records of these partitions, over a connection that is free."""
+        """Send the records of these partitions over a free connection."""
         now_s, now_ms, room, records = self._now_s(), self._clock_ms(), self._config.request_bytes_max, 0
         expires_s = now_s + self._config.message_timeout_ms / 1_000
         batches: list[PendingBatch] = []
@@ -140,7 +140,7 @@ class Sender:
                 break
             try:
                 sent = self.accumulator.make_batch(partition, now_ms)
-            except Exception as bug:  # its owner fails alone; the records of the others are sent
+            except Exception as bug:  # only its owner fails; the records of the others are sent
                 self._drop_unbuilt(partition, bug)
                 continue
             if sent is not None:
@@ -152,14 +152,14 @@ class Sender:
             self._send(ProduceRequest(broker_id, slot.free.pop(), slot, batches, records))
 
     def _drop_unbuilt(self, partition: int, bug: Exception) -> None:
-        """Drop records of which no batch can be built; their owner is notified when all others are sent."""
+        """Drop records of which no batch can be built; their owner is notified after the others are sent."""
         header = self.accumulator.first_header(partition)
         self.accumulator.forget(partition)
         self._bugs.report(bug, f"building a batch of partition {partition} failed")
         self._loop.call_soon(self._report_failed, partition, header, f"no batch could be built: {bug!r}")
 
     def _send(self, request: ProduceRequest) -> None:
-        """Send batches on a connection, which is free again when they are answered."""
+        """Send batches on a connection, which is free again after their answer."""
         try:
             connection = self._find_open(request)
         except Exception as bug:
@@ -184,7 +184,7 @@ class Sender:
             why = self._bugs.explain(failure, f"connecting to broker {request.broker_id} to send to it failed")
             self._retries.retry(request.batches, why)
             return
-        # What was given up while the connection was opened is its owner's no more.
+        # A batch that was given up while the connection was opened must not be sent.
         request.batches = [batch for batch in request.batches if not batch.is_over]
         if request.batches:
             self._send_on(connection, request)
@@ -205,11 +205,11 @@ class Sender:
         except Exception as bug:
             if request.is_in_flight:
                 self._end_unsent(request, bug)
-            else:  # that it cannot be sent was answered within the sending, and taking that failed
-                self._bugs.report(bug, f"taking an answer of broker {request.broker_id} failed")
+            else:  # `send` called back with its failure, and the callback raised
+                self._bugs.report(bug, f"handling an answer of broker {request.broker_id} failed")
 
     def _end_unsent(self, request: ProduceRequest, bug: Exception) -> None:
-        """End a request that could not be sent: its owners are notified when all others are, and may find it in the log all the same."""
+        """End a request that could not be sent: its owners are notified after all others, and may still find its batches in the log."""
         self._bugs.report(bug, f"sending to broker {request.broker_id} failed")
         self._free(request)
         self._loop.call_soon(self._give_up_all, request, f"it could not be sent: {bug!r}")
@@ -221,16 +221,16 @@ class Sender:
         self._note_progress()
 
     def _free(self, request: ProduceRequest) -> None:
-        """Give the connection of a request back; again is harmless."""
+        """Give back the connection of a request; a second call has no effect."""
         slot, request.slot = request.slot, None
         if slot is not None:
             slot.free.append(request.connection)
             self.pace.on_ended(slot, request.records)
 
     def _on_answered(self, request: ProduceRequest, began_s: float, outcome: bytes | ConnectionFailed) -> None:
-        """Take the answer to a request: free what waited for it, send what waits next, and only then report.
+        """Handle the answer to a request: free its connection, send the next records, and only then report.
 
-        So the broker is at work again while those that wait for this answer get theirs.
+        The broker works on the next request while the callers of this one are answered.
         """
         self._end_flight(request)
         answer: list[requests.Produced] = []
@@ -240,7 +240,7 @@ class Sender:
         else:
             try:
                 answer = self._read_answer(request, outcome, self._now_s() - began_s)
-            except Exception as unread:  # as good as no answer: a second copy is void, so it may be sent again
+            except Exception as unread:  # treated as no answer: a second copy is void, so it may be sent again
                 failure = self._bugs.explain(unread, f"reading an answer of broker {request.broker_id} failed")
         batches = {batch.partition: batch for batch in request.batches}
         acknowledged: list[PendingBatch] = []
@@ -252,7 +252,7 @@ class Sender:
                 self.accumulator.end_batch(partition)
                 acknowledged.append(batch)
         self._free(request)
-        self.pace.flush_behind_answer()
+        self.pace.flush_after_answer()
         for batch in acknowledged:
             self._report_acknowledged(batch)
         if failure is not None:
@@ -261,10 +261,10 @@ class Sender:
             self._settle_refused({batch.partition: batch for batch in request.batches if not batch.is_over}, answer)
 
     def _read_answer(self, request: ProduceRequest, body: bytes, took_s: float) -> list[requests.Produced]:
-        """Return what became of each batch; leaves the broker alone for as long as it says.
+        """Return the result of each batch; throttles the broker for as long as the answer says.
 
         Raises:
-            UnreadableAnswer: it says nothing of that.
+            UnreadableAnswer: the bytes do not follow the message.
         """
         answer, throttle_ms = requests.read_produced(body)
         self._metrics.batch_flush_time.record(took_s * 1_000)
@@ -273,13 +273,13 @@ class Sender:
         if request.broker_id is not None:
             throttle_ms = self._throttle.on_answer(request.broker_id, throttle_ms)
             if throttle_ms and (connection := self._find_open(request)) is not None:
-                connection.wait_longer(throttle_ms)  # for what was sent behind it already
+                connection.wait_longer(throttle_ms)  # for requests that were already sent after it
         return answer
 
     def _report_acknowledged(self, batch: PendingBatch) -> None:
         try:
             self._on_acknowledged(batch.partition, batch.sent, batch.base_offset)
-        except Exception as bug:  # its owner fails alone; the others of this answer get theirs, too
+        except Exception as bug:  # only its owner fails; the others are still reported
             self._bugs.report_unheard(bug, batch.partition)
             self._report_failed(batch.partition, batch.sent.first_header, f"reporting where it lies failed: {bug!r}")
 
@@ -304,7 +304,7 @@ class Sender:
     # ---- a batch ends ----------------------------------------------------------------------------------------------
 
     def _end_read_back(self, batch: PendingBatch) -> bool:
-        """End a batch that the tail has found while its answer was lost; returns whether it is one."""
+        """End a batch if the tail has read it although its answer was lost; returns whether it has."""
         if not self._sent.is_read_back(batch.partition, batch.sent):
             return False
         batch.finish()
@@ -321,13 +321,13 @@ class Sender:
         batch.finish()
         self._metrics.appends_failed.value += batch.sent.record_count
         self._report_failed(batch.partition, batch.sent.first_header, why)
-        # What is left is of a later attempt: the owner of this one has dropped the rest.
+        # Records that are left belong to a later attempt: the owner of this one has dropped its own.
         self._end_and_flush(batch.partition)
 
     def _report_failed(self, partition: int, header: bytes, why: str) -> None:
         try:
             self._on_failed(partition, header, why)
-        except Exception as bug:  # whatever one owner does of it, the queues of the others go on
+        except Exception as bug:  # a failure of one owner does not stop the queues of the others
             self._bugs.report_unheard(bug, partition)
 
     def _end_and_flush(self, partition: int) -> None:

@@ -302,7 +302,7 @@ async def test_in_what_takes_that_a_request_cannot_be_sent(
     brokers.always = produced
     sender.append(0, b"k", b"1", b"h")
     await wait_until(lambda: landed == [0])
-    assert (failed, logged) == ([], [("taking an answer of broker 1 failed", "TypeError('a bug')")])
+    assert (failed, logged) == ([], [("handling an answer of broker 1 failed", "TypeError('a bug')")])
     assert await sender.close(5)
 
 

@@ -318,7 +318,7 @@ async def test_batch_that_was_appended_below_what_was_read_shows_a_truncated_log
     await silent_brokers.wait_requests(1)
     tail.on_acknowledged(0, sent.oldest, 4)
     assert reports.lines == [
-        "0 instance 3: alarm, what was written now lies at offset 4, below 5: the log was truncated"
+        "0 instance 3: alarm, a new batch is at offset 4, below 5, which was read before: the log was truncated"
     ]
     await answer(silent_brokers, fetched([]))
     assert targets_of(silent_brokers.requests[1][2])[2] == [0]

@@ -304,11 +304,11 @@ async def test_behind_an_answer_what_has_just_come_waits_for_others_until_that_i
         sender.append(0, b"k", b"1", b"h")
     await await_answers(sender, brokers, 1)
     sender.append(0, b"k", b"2", b"h")
-    sender.pace.flush_behind_answer()
+    sender.pace.flush_after_answer()
     assert sender._in_flight == 0
     for _ in range(3):
         sender.append(0, b"k", b"2", b"h")
-    sender.pace.flush_behind_answer()
+    sender.pace.flush_after_answer()
     assert sender._in_flight == 1, "half of eight"
     assert await sender.close(5)
 

@@ -232,10 +232,10 @@ async def test_a_bug_in_telling_one_partition_leaves_no_other_waiting(brokers: F
     assert not any(sender.accumulator._queues[partition].is_in_flight for partition in errors)
     if what == "landed":
         assert reports == [("landed", 0), ("failed", 0), ("landed", 1), ("failed", 2), ("failed", 3), ("landed", 4)]
-        assert bugs == ["reporting to partition 0 what became of a batch failed"]
+        assert bugs == ["reporting the result of a batch to partition 0 failed"]
     else:
         assert reports == [("landed", 0), ("landed", 1), ("failed", 2), ("failed", 3), ("landed", 4)]
-        assert bugs == ["reporting to partition 2 what became of a batch failed"]
+        assert bugs == ["reporting the result of a batch to partition 2 failed"]
     assert await sender.close(5)
 
 
