@@ -46,8 +46,8 @@ class FetchOwner(Protocol):
     ) -> Iterator[asyncio.Future[Iterator[LogRecord]] | None]:
         """See `Fetcher.deliver`."""
 
-    def note_damage(self, partition: int, fetch: PartitionFetch, why: str) -> None:
-        """See `Fetcher.note_damage`."""
+    def on_damage(self, partition: int, fetch: PartitionFetch, why: str) -> None:
+        """See `Fetcher.on_damage`."""
 
     def fail(self, partition: int, fetch: PartitionFetch, why: str) -> None:
         """See `Fetcher.fail`."""
@@ -190,7 +190,7 @@ class FetchLoop:
                 if self.wanted.get(fetched.partition) is not fetch:
                     break
         except DamagedBatch as damage:
-            self._owner.note_damage(fetched.partition, fetch, str(damage))
+            self._owner.on_damage(fetched.partition, fetch, str(damage))
             return True
         except Exception as bug:  # the other partitions of this answer go on
             self._owner.fail_alone(fetched.partition, fetch, bug)

@@ -336,7 +336,7 @@ class Fetcher:
 
     # ---- errors ----------------------------------------------------------------------------------------------------
 
-    def note_damage(self, partition: int, fetch: PartitionFetch, why: str) -> None:
+    def on_damage(self, partition: int, fetch: PartitionFetch, why: str) -> None:
         """Handle a damaged batch at a partition's position: it is fetched once more, and a second time is an alarm."""
         if not self._is_current(partition, fetch):
             return

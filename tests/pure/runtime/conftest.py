@@ -1,4 +1,4 @@
-"""The switch that writes the scenarios' expectations anew."""
+"""The switch that writes the scenarios' expectations again."""
 
 import pytest
 

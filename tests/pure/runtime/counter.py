@@ -1,6 +1,6 @@
-"""A counter as state machine: the smallest thing that can be loaded, replayed, undone and committed.
+"""A counter as a state machine: the smallest one that can be loaded, replayed, undone and committed.
 
-A record's value is a number to add, as text; an unlucky one (13) cannot be replayed.
+The value of a record is a number to add, as text; the number 13 cannot be replayed.
 """
 
 from collections.abc import Callable
@@ -14,7 +14,7 @@ Tell = Callable[[str], None]
 
 
 class Bugs:
-    """Which methods of the machines raise at their next call; `slices` is how often a load asks for another turn."""
+    """The methods of the machines that raise at their next call; `slices` is how often a load asks for another turn."""
 
     def __init__(self) -> None:
         self.armed: list[str] = []
@@ -28,7 +28,7 @@ class Bugs:
 
 
 class Counter(StateMachine):
-    """Counts, remembers how to go back, and tells all that happens to it."""
+    """A counter with an undo log, which reports every call."""
 
     def __init__(self, name: str, tell: Tell, bugs: Bugs) -> None:
         bugs.strike("make")
@@ -115,7 +115,7 @@ class Counter(StateMachine):
 
 
 class Add(Operation):
-    """Adds numbers, one record each, and answers with the sum; without numbers it only reads."""
+    """An operation that adds numbers, one record each, and answers with the sum; without numbers it only reads."""
 
     name = ""
 

@@ -1,4 +1,4 @@
-"""What is compiled keeps to what mypyc compiles faithfully."""
+"""The compiled modules use only code that mypyc compiles faithfully."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def compiled_sources(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def within(statements: list[ast.stmt]) -> Iterator[ast.AST]:
-    """Yield what runs where the statements do; a function that is defined there does not."""
+    """Yield the nodes that run with the statements, without the functions that are defined there."""
     waiting: list[ast.AST] = [*statements]
     while waiting:
         node = waiting.pop()
@@ -33,14 +33,14 @@ def within(statements: list[ast.stmt]) -> Iterator[ast.AST]:
             waiting += ast.iter_child_nodes(node)
 
 
-def test_what_is_named_in_setup_exists(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_modules_named_in_setup_exist(monkeypatch: pytest.MonkeyPatch) -> None:
     sources = compiled_sources(monkeypatch)
     assert len(sources) > 40
     assert [path for path in sources if not Path(path).is_file()] == []
 
 
 def test_nothing_waits_while_it_handles_an_exception(monkeypatch: pytest.MonkeyPatch) -> None:
-    # mypyc leaves the exception in handling for whoever runs next, whose own exceptions would carry it as their context,
+    # mypyc leaves the exception in handling for the code that runs next, whose own exceptions would carry it as their context,
     # and those of the next round these, without an end.
     waiting = [
         f"{path}:{node.lineno}"

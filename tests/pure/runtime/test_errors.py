@@ -1,4 +1,4 @@
-"""Two families: what an operation's caller is told, and what ends a load."""
+"""The two families of errors: outcomes for an operation's caller, and ends of a load."""
 
 import inspect
 

@@ -1,4 +1,4 @@
-"""Scenarios as text: commands, `----`, and all that they made happen.
+"""Scenarios as text: commands, `----`, and everything that they caused.
 
 `pytest tests/pure/runtime/test_scenarios.py --rewrite` writes down what happens now; the diff is what a reviewer reads.
 """

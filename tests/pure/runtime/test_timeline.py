@@ -24,7 +24,7 @@ class TimelineAgainstCopies(RuleBasedStateMachine):
 
     @rule(entries=st.lists(st.tuples(KEYS, VALUES), min_size=1, max_size=3), gap=st.integers(1, 2))
     def write(self, entries: list[tuple[str, int | None]], gap: int) -> None:
-        """A record changes some keys, the same one perhaps twice; a position without changes lies between."""
+        """Change some keys by a record, the same key perhaps twice, after a position without changes."""
         before = dict(self.copies[self.written])
         for position in range(self.written + 1, self.written + gap):
             self.copies[position] = dict(before)

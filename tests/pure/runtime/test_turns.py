@@ -1,4 +1,4 @@
-"""What a turn of the loop costs and keeps: a round of read indexes for its reads, a slice for its loads, no operation that is done."""
+"""One turn of the loop: one round of read indexes for its reads, one slice for its loads, and no operation kept that is done."""
 
 import gc
 import weakref
@@ -41,7 +41,7 @@ def test_a_read_after_the_round_left_waits_for_the_next_one(monkeypatch: pytest.
     assert world.run("index") == ["answer b: 0"]
 
 
-def test_a_round_that_could_not_be_requested_is_requested_with_the_next_tick(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_round_that_failed_to_be_requested_is_retried_next_tick(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World()
     world.run("given serve")
 
@@ -71,7 +71,7 @@ def test_an_operation_that_is_answered_is_kept_no_longer() -> None:
     assert len(answered) == 0
 
 
-def test_what_operations_append_together_is_flushed_behind_all_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_operations_that_come_together_are_flushed_once_after_all(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World()
     world.run("given serve")
     seen: list[int] = []
@@ -115,7 +115,7 @@ def test_a_node_is_at_rest_while_nothing_is_due_by_time_alone() -> None:
 
 
 @pytest.mark.parametrize("tick_ms", [10, 50, 900])
-def test_an_append_that_stalls_is_found_within_two_looks_of_its_time_however_often_the_node_ticks(tick_ms: int) -> None:
+def test_stalled_append_is_found_within_two_looks_at_any_tick_rate(tick_ms: int) -> None:
     world = World(replace(CONFIG, append_stall_ms=4_000))
     world.run("given serve")
     world.run("write a +1")
@@ -131,7 +131,7 @@ def test_an_interval_passes_once_each_time() -> None:
     assert [now_ms for now_ms in range(1_000, 1_401, 30) if interval.has_passed(now_ms)] == [1_000, 1_120, 1_240, 1_360]
 
 
-def test_one_that_is_not_done_keeps_its_deadline_and_those_behind_it() -> None:
+def test_pending_operation_keeps_its_deadline_and_later_ones() -> None:
     deadlines = Deadlines()
     operations = [Add(name, [], "add", lambda _, __: None) for name in "abc"]
     for deadline_ms, operation in enumerate(operations):
@@ -183,7 +183,7 @@ def test_all_loads_of_a_turn_share_one_slice(monkeypatch: pytest.MonkeyPatch) ->
     assert sum(turns_ms) == 8
 
 
-def test_a_load_that_folds_in_the_turn_in_which_it_reads_began_its_slice_when_it_read(
+def test_load_that_reads_and_folds_in_one_turn_has_one_slice(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     world, folded_ms = World(), list[int]()
@@ -207,7 +207,7 @@ def test_a_load_that_folds_in_the_turn_in_which_it_reads_began_its_slice_when_it
 
 
 class Turns:
-    """The turns of the loop of a world, each as long as what runs in it says."""
+    """The turns of the loop of a world, each as long as the work in it."""
 
     def __init__(self, world: World) -> None:
         world.load_turns = []
@@ -219,7 +219,7 @@ class Turns:
         self._run([partial(self._world.run, command) for command in commands])
 
     def run_to_the_end(self) -> None:
-        """Run turns for as long as anything asks for one."""
+        """Run turns while any work asks for another one."""
         while self._world.turns:
             tasks = list(self._world.turns)
             self._world.turns.clear()
@@ -236,7 +236,7 @@ class Turns:
 
 
 def take_a_ms_each(monkeypatch: pytest.MonkeyPatch, world: World) -> list[str]:
-    """Let each record take a ms to be folded and to be freed, also where it is folded; returns what is done, as it is."""
+    """Make each record take 1 ms to be folded and to be freed, also while it is folded; returns a list that grows with each step."""
     done: list[str] = []
 
     def work(machine: Counter, what: str, is_time_up: Callable[[], bool]) -> bool:
@@ -253,7 +253,7 @@ def take_a_ms_each(monkeypatch: pytest.MonkeyPatch, world: World) -> list[str]:
     return done
 
 
-def test_what_a_load_that_gives_way_holds_is_freed_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_of_load_that_gives_way_is_freed_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World()
     read_again(world, "", records=10)
     done, turns = take_a_ms_each(monkeypatch, world), Turns(world)
@@ -275,7 +275,7 @@ def test_machines_of_one_turn_are_freed_in_one_slice_after_the_other(monkeypatch
     assert done == ["machine 2 frees"] * 6 + ["machine 4 frees"] * 4
 
 
-def test_a_load_goes_on_behind_what_is_freed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_load_continues_after_memory_is_freed(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World()
     read_again(world, "", records=6)
     read_again(world, "@1", records=10)
@@ -373,7 +373,7 @@ def test_a_machine_that_is_freed_is_kept_no_longer(monkeypatch: pytest.MonkeyPat
     assert machine() is None
 
 
-def test_what_is_tried_again_waits_while_others_load_but_not_for_a_load_that_stalls() -> None:
+def test_retry_waits_for_other_loads_but_not_for_stalled_ones() -> None:
     world = World(replace(CONFIG, loads_max=1))
     world.run("load")
     world.run("load @1")

@@ -1,4 +1,4 @@
-"""Scenarios as text: files of titles, each with blocks of commands, `----`, and all that they made happen."""
+"""Scenarios as text: files of titles, each with blocks of commands, `----`, and everything that they caused."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Runs(Protocol):
 
 
 def scenarios_of(text: str) -> Iterator[tuple[str, str]]:
-    """Yield (title, body) of each scenario of a file; what stands before the first title is for readers."""
+    """Yield (title, body) of each scenario of a file; the text before the first title is for readers."""
     for part in ("\n" + text).split("\n" + MARK)[1:]:
         title, _, body = part.partition("\n")
         yield title, body
@@ -40,7 +40,7 @@ def play(body: str, world: Runs) -> str:
 
 
 def check(path: Path, title: str, world: Runs, *, rewrite: bool) -> None:
-    """Play a scenario and compare it with its file, or write down what happens now."""
+    """Play a scenario and compare it with its file, or write its present results to the file."""
     body = dict(scenarios_of(path.read_text()))[title].strip("\n")
     played = play(body, world)
     if rewrite:

@@ -1,6 +1,6 @@
-"""A node, its log and its callers, driven by lines of text: each command returns what it made happen, as lines.
+"""A node, its log and its callers, driven by lines of text: each command returns everything that it caused, as lines.
 
-The runtime is the real one; the log, the host and the machines (counters) are told what to do and tell what is asked of them.
+The runtime is the real one; the log, the host and the machines (counters) do what the test says and report the calls that they get.
 Nothing happens by itself: appends stay in flight until they `land`, records are read back when the log is `read`.
 """
 
@@ -59,7 +59,7 @@ class World:
         self.log = self.topic.open_log()
         self.log.has_batches = False  # `read-own` says when
         self.turns: deque[Callable[[], None]] = deque()
-        #: Of turns in which loads work and which have not ended; None: each command is a turn of its own.
+        #: Callbacks at the end of turns in which loads work; None: each command is a turn of its own.
         self.load_turns: list[Callable[[], None]] | None = None
         self.told: list[str] = []
         self.answered: set[str] = set()
@@ -227,7 +227,7 @@ class World:
         self.topic.lose_uncommitted(index)
 
     def _do_write(self, index: int, arguments: list[str], options: dict[str, str]) -> None:
-        """`write NAME [+number…|malformed|bug|refused]`, with `then=COMMAND` to be run inside its completion."""
+        """Write: `write NAME [+number…|malformed|bug|refused]`, with `then=COMMAND` run inside its completion."""
         name, *rest = arguments
         kinds = [word for word in rest if word[0] not in "+-"]
         numbers = [int(word) for word in rest if word[0] in "+-"]
@@ -240,7 +240,7 @@ class World:
         self.told.append(_outcome(found))
 
     def _do_index(self, index: int, arguments: list[str], options: dict[str, str]) -> None:
-        """Answer the newest round (or `round=N`) for all that it asks for: with the log's end, an offset, or `unknown`."""
+        """Answer the newest round (or `round=N`) for all its partitions: with the log's end, an offset, or `unknown`."""
         number = int(options.get("round", self._round))
         asked = self._asked[number]
         offsets: dict[int, int | None] = {

@@ -218,7 +218,7 @@ class Sender:
         if request.is_in_flight:
             request.is_in_flight = False
             self._in_flight -= 1
-        self._note_progress()
+        self._signal_progress()
 
     def _free(self, request: ProduceRequest) -> None:
         """Give back the connection of a request; a second call has no effect."""
@@ -344,8 +344,8 @@ class Sender:
     def _end_task(self, task: "asyncio.Task[None]") -> None:
         self._tasks.discard(task)
         self._bugs.watch(task)
-        self._note_progress()
+        self._signal_progress()
 
-    def _note_progress(self) -> None:
+    def _signal_progress(self) -> None:
         if self._progress is not None:
             self._progress.set()

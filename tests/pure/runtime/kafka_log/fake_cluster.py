@@ -1,4 +1,4 @@
-"""Brokers behind the real `Brokers`: connections are functions, and each request is answered by what the cluster holds."""
+"""Fake brokers for the real `Brokers`: connections are functions, and each request is answered from the state of the cluster."""
 
 import asyncio
 from collections import defaultdict, deque
@@ -22,7 +22,7 @@ _CUT_TO = Struct(">iqh")
 
 
 class FakeCluster:
-    """Two brokers or more; one that is named after its host, `host-1` is broker 1."""
+    """Two or more brokers, each named after its host: `host-1` is broker 1."""
 
     def __init__(
         self, monkeypatch: pytest.MonkeyPatch, leaders: dict[int, tuple[int, int]], broker_count: int = 2
@@ -49,7 +49,7 @@ class FakeCluster:
         return ConnectionOptions(bootstrap=tuple((f"host-{number + 1}", 9092) for number in range(self.broker_count)))
 
     def release_answers(self, broker_id: int, api_key: int) -> None:
-        """Answer what waits at a broker, and go on."""
+        """Answer the requests that wait at a broker, and continue."""
         self.held.discard((broker_id, api_key))
         for place in [place for place in self.waiting if place[:2] == (broker_id, api_key)]:
             self.waiting.remove(place)
@@ -57,11 +57,11 @@ class FakeCluster:
                 place[2].set_result(None)
 
     async def wait_asked(self, broker_id: int, api_key: int, count: int = 1) -> None:
-        """Wait until a broker was asked so many times."""
+        """Wait until a broker was asked `count` times."""
         await wait_until(lambda: self.asked.count((broker_id, api_key)) >= count)
 
     async def answer(self, broker_id: int, api_key: int, body: bytes) -> bytes:
-        """Take a request, and answer it from what is known when it may be answered."""
+        """Handle a request; its answer has the state at the time when the broker may answer."""
         self.asked.append((broker_id, api_key))
         if api_key == requests.PRODUCE[0]:
             self.produced += [(broker_id, *batch) for batch in batches_in(body)]
@@ -132,7 +132,7 @@ class FakeCluster:
 
 
 class _Connection(BrokerConnection):
-    """An open connection to one of them; nothing of a real one is left but whether it is open."""
+    """A connection to one of them; of a real connection it has only whether it is open."""
 
     def __init__(self, cluster: FakeCluster, broker_id: int) -> None:
         self.is_open = True

@@ -1,4 +1,4 @@
-"""A listener that notes what a follower tells, and answers to its fetches."""
+"""A listener that keeps the reports of a fetcher, and answers to its fetches."""
 
 from collections.abc import Callable
 
@@ -14,7 +14,7 @@ CONFIG = fetcher_config()
 
 
 class Reports:
-    """Listens, and takes batches as ours or not as it is told to."""
+    """A listener that accepts batches as ours or not, as the test says."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
@@ -81,7 +81,7 @@ def found(records: bytes, partition: int = 0, *, error_code: int = 0, is_divergi
 
 
 async def answer(brokers: FakeBrokers, *answers: bytes) -> None:
-    """Let the fetch that waits and the ones after it be answered so, and stop before the next."""
+    """Answer the waiting fetch and the ones after it with these, and stop before the next one."""
     for each in answers:
         count = len(brokers.requests)
         brokers.answers.append(lambda _, each=each: each)  # type: ignore[misc]

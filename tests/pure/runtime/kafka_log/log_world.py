@@ -1,4 +1,4 @@
-"""A log over a fake cluster, and what listens to it."""
+"""A log over a fake cluster, and its listener."""
 
 import asyncio
 from collections.abc import Callable
@@ -11,7 +11,7 @@ from tests.pure.runtime.kafka_log.fetcher_world import Reports, make_metrics
 
 
 class Listener(Reports):
-    """Notes what the log tells beside records."""
+    """A listener that keeps all reports except records."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -48,11 +48,11 @@ def make_log(cluster: FakeCluster, **settings: Any) -> KafkaLog:
 
 
 def in_epoch(leader_epoch: int, data: bytes) -> bytes:
-    """Return a batch as it lies in the log of a leader; the checksum does not cover the leader epoch."""
+    """Return a batch as it is in the log of a leader; the checksum does not cover the leader epoch."""
     return data[:12] + leader_epoch.to_bytes(4, "big") + data[16:]
 
 
 async def turns(count: int = 50) -> None:
-    """Let everything run that can."""
+    """Run everything that is ready."""
     for _ in range(count):
         await asyncio.sleep(0)

@@ -1,4 +1,4 @@
-"""A bug of ours on the way to a broker: it is counted and logged, and what waits for an answer is told that there is none."""
+"""A bug of ours on the way to a broker: it is counted and logged, and callers are told that there is no answer."""
 
 import asyncio
 from itertools import chain, repeat
@@ -46,7 +46,9 @@ def raise_bug(*_: object) -> bytes:
     raise TypeError("a bug")
 
 
-async def test_in_a_fetch(brokers: FakeBrokers, metrics: RuntimeMetrics, logged: list[tuple[str, str]]) -> None:
+async def test_bug_in_fetch_fails_its_partitions(
+    brokers: FakeBrokers, metrics: RuntimeMetrics, logged: list[tuple[str, str]]
+) -> None:
     reports = Reports()
     brokers.always = lambda _: fetched([])
     brokers.answers.append(raise_bug)
@@ -69,7 +71,7 @@ async def test_in_a_fetch(brokers: FakeBrokers, metrics: RuntimeMetrics, logged:
 
 
 @pytest.mark.parametrize("where", ["send", "wait_longer"])
-async def test_in_a_query_for_offsets(
+async def test_bug_in_query_for_offsets_is_reported(
     brokers: FakeBrokers,
     metrics: RuntimeMetrics,
     logged: list[tuple[str, str]],
@@ -94,7 +96,7 @@ async def test_in_a_query_for_offsets(
 
 
 class NoLeader:
-    """What the compiled build takes for no leader, and the other one cannot compare with one."""
+    """The compiled build treats it as no leader, and the pure build cannot compare it with one."""
 
     def __eq__(self, other: object) -> bool:
         raise TypeError("a bug")
@@ -104,7 +106,7 @@ class NoLeader:
 
 
 @pytest.mark.parametrize("is_doubted", [False, True])
-async def test_in_what_is_made_of_the_answer_to_a_query_for_offsets(
+async def test_bug_in_handling_an_offsets_answer_is_reported(
     brokers: FakeBrokers,
     metrics: RuntimeMetrics,
     logged: list[tuple[str, str]],
@@ -140,7 +142,7 @@ async def test_in_what_is_made_of_the_answer_to_a_query_for_offsets(
     offsets.close()
 
 
-async def test_in_the_look_whether_a_broker_may_be_believed(
+async def test_bug_in_confirming_a_broker_is_reported(
     brokers: FakeBrokers, metrics: RuntimeMetrics, logged: list[tuple[str, str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reports: list[tuple[int, dict[int, int | None]]] = []
@@ -159,7 +161,7 @@ async def test_in_the_look_whether_a_broker_may_be_believed(
     offsets.close()
 
 
-async def test_behind_which_a_query_for_offsets_is_answered_all_the_same(
+async def test_query_for_offsets_is_answered_after_bug_in_sending(
     brokers: FakeBrokers, metrics: RuntimeMetrics, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reports: list[tuple[int, dict[int, int | None]]] = []
@@ -185,7 +187,7 @@ async def test_behind_which_a_query_for_offsets_is_answered_all_the_same(
     offsets.close()
 
 
-async def test_in_what_learns_of_an_offset(
+async def test_bug_in_receiver_of_offsets_is_reported(
     brokers: FakeBrokers, metrics: RuntimeMetrics, logged: list[tuple[str, str]]
 ) -> None:
     reports: list[tuple[int, dict[int, int | None]]] = []
@@ -229,7 +231,7 @@ def make_sender(
     return sender, landed, failed
 
 
-async def test_before_a_batch_is_sent_again(
+async def test_bug_before_a_retry_is_reported(
     brokers: FakeBrokers,
     metrics: RuntimeMetrics,
     logged: list[tuple[str, str]],
@@ -252,7 +254,7 @@ async def test_before_a_batch_is_sent_again(
 
 
 @pytest.mark.parametrize("where", ["open_connection", "send", "send it all the same"])
-async def test_where_a_request_is_sent(
+async def test_bug_in_sending_a_request_is_reported(
     brokers: FakeBrokers,
     metrics: RuntimeMetrics,
     logged: list[tuple[str, str]],
@@ -287,7 +289,7 @@ async def test_where_a_request_is_sent(
     assert [len(slot.free) for slot in sender.pace.slots.values()] == [1]
 
 
-async def test_in_what_takes_that_a_request_cannot_be_sent(
+async def test_bug_in_handling_a_failed_send_is_reported(
     brokers: FakeBrokers, metrics: RuntimeMetrics, logged: list[tuple[str, str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sender, landed, failed = make_sender(brokers, metrics, retry_backoff_ms=1)
@@ -306,7 +308,7 @@ async def test_in_what_takes_that_a_request_cannot_be_sent(
     assert await sender.close(5)
 
 
-async def test_in_a_task_that_nobody_awaits(logged: list[tuple[str, str]]) -> None:
+async def test_bug_in_task_that_is_not_awaited_is_logged(logged: list[tuple[str, str]]) -> None:
     count = Counter()
     bugs = BugReports(count)
 
@@ -321,7 +323,7 @@ async def test_in_a_task_that_nobody_awaits(logged: list[tuple[str, str]]) -> No
     assert count.value == 1
 
 
-async def test_what_the_wire_does_is_no_bug(logged: list[tuple[str, str]]) -> None:
+async def test_connection_failure_is_no_bug(logged: list[tuple[str, str]]) -> None:
     count = Counter()
     assert BugReports(count).explain(ConnectionFailed("it disconnected"), "asking failed") == "it disconnected"
     assert (logged, count.value) == ([], 0)

@@ -1,4 +1,4 @@
-"""Record batches that cannot be taken apart, and listeners that fail: one partition suffers, the others of its broker go on."""
+"""Record batches that cannot be decoded, and listeners that raise: one partition fails, the others of its broker go on."""
 
 from collections.abc import AsyncIterator, Callable
 
@@ -38,7 +38,7 @@ async def fetcher(brokers: FakeBrokers, reports: Reports) -> AsyncIterator[Fetch
 
 
 class Disk:
-    """The batches of a broker by partition, each with the offset behind it; a fetch brings those from the asked offset on."""
+    """The batches of a broker by partition, each with the offset after it; a fetch brings those from the requested offset on."""
 
     def __init__(self, **batches: list[tuple[int, bytes]]) -> None:
         self.batches = {int(name[1:]): data for name, data in batches.items()}
@@ -104,7 +104,7 @@ async def test_a_damaged_batch_is_an_alarm_of_its_partition_alone(
     assert brokers.refreshes, "another broker may lead, whose copy is whole"
 
 
-async def test_a_damaged_batch_behind_others_is_named_with_its_own_offset(
+async def test_damaged_batch_after_others_is_named_with_its_own_offset(
     fetcher: Fetcher, brokers: FakeBrokers, reports: Reports
 ) -> None:
     brokers.always = Disk(p0=[(7, GOOD), (8, changed(batch(7, [b"c"]), 40, b"x"))]).answer
@@ -121,7 +121,7 @@ async def test_a_damaged_batch_behind_others_is_named_with_its_own_offset(
 async def test_a_batch_that_begins_before_the_end_of_the_one_before_is_damaged(
     fetcher: Fetcher, brokers: FakeBrokers, reports: Reports, base_offset: int
 ) -> None:
-    """The base offset is in no checksum, and a record that is reported under another offset than its own counts for nobody."""
+    """The base offset is not in the checksum, and a record that is reported under a wrong offset counts for no reader."""
     brokers.always = Disk(p0=[(7, GOOD), (9, batch(base_offset, [b"x", b"y", b"z"]))]).answer
     fetcher.follow(0, 3, 5)
     await wait_until(lambda: len(reports.lines) >= 3)
@@ -171,7 +171,7 @@ async def test_a_batch_that_is_whole_at_another_leader_is_reported(
     assert [broker_id for broker_id, _, _ in brokers.requests][:2] == [1, 2]
 
 
-async def test_a_damaged_batch_that_is_read_for_a_later_instance_is_fetched_twice_again(
+async def test_damaged_batch_is_fetched_twice_for_each_instance(
     fetcher: Fetcher, brokers: FakeBrokers, reports: Reports
 ) -> None:
     brokers.always = lambda _: fetched([found(BROKEN["magic 1"])])
@@ -208,7 +208,7 @@ async def test_a_bug_over_one_partition_ends_its_reading_alone(
     await fetcher.close()
 
 
-async def test_whoever_was_fed_last_is_fetched_last_where_a_broker_keeps_no_session(
+async def test_last_fed_partition_is_fetched_last_without_a_session(
     fetcher: Fetcher, brokers: FakeBrokers, reports: Reports
 ) -> None:
     """A broker without room for a session serves in the order of the request, until the answer is full."""
@@ -228,7 +228,7 @@ async def test_whoever_was_fed_last_is_fetched_last_where_a_broker_keeps_no_sess
     assert [each[0] for each in asked[4:8]] == [each[0] for each in asked[:4]]
 
 
-async def test_no_slice_of_a_batch_is_reported_again_when_the_batch_was_appended_meanwhile(
+async def test_no_slice_is_reported_again_when_batch_is_acknowledged_meanwhile(
     brokers: FakeBrokers,
 ) -> None:
     reports = Reports()
@@ -254,8 +254,8 @@ async def test_no_slice_of_a_batch_is_reported_again_when_the_batch_was_appended
     await fetcher.close()
 
 
-async def test_a_place_that_a_landing_moved_is_not_given_the_leader_epoch_of_an_older_batch() -> None:
-    """With the epoch of an older leader the next fetch would be taken for one of a log that was truncated."""
+async def test_position_moved_by_acknowledgement_keeps_its_leader_epoch() -> None:
+    """With the epoch of an older leader, the next fetch would look like one of a truncated log."""
     reports = Reports()
     own, next_own = (SentBatch(b"%d" % number, 3, b"o%d" % number, b"", None) for number in range(2))
     sent = Sent(own, next_own)

@@ -1,4 +1,4 @@
-"""The fetcher against brokers that answer as they please: what is reported, for which instance, and what is fetched next."""
+"""The fetcher against brokers with any answers: its reports, their instance, and its next fetches."""
 
 import asyncio
 
@@ -13,7 +13,7 @@ from tests.pure.runtime.kafka_log.fetcher_world import CONFIG, Reports, Sent, an
 from tests.waiting import wait_until
 
 
-async def test_record_by_record_and_the_next_fetch_goes_on_behind(
+async def test_records_are_reported_and_next_fetch_begins_after_them(
     tail: Fetcher, silent_brokers: FakeBrokers, reports: Reports
 ) -> None:
     tail.follow(0, 3, 5)
@@ -60,7 +60,7 @@ async def test_control_batch_only_moves_the_place(tail: Fetcher, silent_brokers:
     assert reports.lines == ["0 instance 3: stands at 6"]
 
 
-async def test_batch_that_begins_below_the_requested_offset_is_reported_from_there(
+async def test_batch_that_begins_below_offset_is_reported_from_the_offset(
     tail: Fetcher, silent_brokers: FakeBrokers, reports: Reports
 ) -> None:
     tail.follow(0, 3, 6)
@@ -78,7 +78,7 @@ async def test_batch_cut_short_is_fetched_again(tail: Fetcher, silent_brokers: F
 async def test_answer_for_an_earlier_instance_is_not_reported_to_the_next_one(
     tail: Fetcher, silent_brokers: FakeBrokers, reports: Reports
 ) -> None:
-    """The old fetch began at 50; were it taken for the new instance, 40 to 49 would be skipped."""
+    """The old fetch began at 50; if it counted for the new instance, 40 to 49 would be skipped."""
     tail.follow(0, 3, 50)
     await silent_brokers.wait_requests(1)
     tail.forget(0)
@@ -122,7 +122,7 @@ async def test_reading_ends_with_an_error(
 
 
 @pytest.mark.parametrize("error_code", [70, 71])
-async def test_session_that_the_broker_lost_begins_anew(
+async def test_session_that_the_broker_lost_begins_again(
     tail: Fetcher, silent_brokers: FakeBrokers, reports: Reports, error_code: int
 ) -> None:
     tail.follow(0, 3, 5)
@@ -256,9 +256,7 @@ async def test_a_broker_that_requests_a_pause_is_fetched_from_when_it_is_over(
 
 
 @pytest.mark.virtual_time
-async def test_a_broker_that_answers_an_error_is_left_alone_as_long_as_it_requests(
-    tail: Fetcher, silent_brokers: FakeBrokers
-) -> None:
+async def test_broker_that_answers_error_is_throttled_as_it_asks(tail: Fetcher, silent_brokers: FakeBrokers) -> None:
     loop = asyncio.get_running_loop()
     tail.follow(0, 3, 5)
     await silent_brokers.wait_requests(1)
@@ -270,9 +268,7 @@ async def test_a_broker_that_answers_an_error_is_left_alone_as_long_as_it_reques
 
 
 @pytest.mark.virtual_time
-async def test_a_pause_without_end_keeps_a_broker_from_being_fetched_from_for_seconds_only(
-    tail: Fetcher, silent_brokers: FakeBrokers
-) -> None:
+async def test_endless_throttle_stops_fetches_for_seconds_only(tail: Fetcher, silent_brokers: FakeBrokers) -> None:
     loop = asyncio.get_running_loop()
     tail.follow(0, 3, 5)
     await silent_brokers.wait_requests(1)
@@ -283,7 +279,7 @@ async def test_a_pause_without_end_keeps_a_broker_from_being_fetched_from_for_se
     assert loop.time() - began_s == pytest.approx(10, abs=1)
 
 
-async def test_while_a_broker_wants_a_pause_it_is_sent_nothing_and_the_rest_of_the_node_goes_on(
+async def test_throttled_broker_gets_no_fetch_and_the_node_goes_on(
     tail: Fetcher, silent_brokers: FakeBrokers, reports: Reports
 ) -> None:
     silent_brokers.always = lambda _: (60_000).to_bytes(4, "big") + fetched([])[4:]
@@ -298,14 +294,14 @@ async def test_while_a_broker_wants_a_pause_it_is_sent_nothing_and_the_rest_of_t
     await asyncio.wait_for(tail.close(), 60)
 
 
-# ---- where the log starts: whoever deletes records, the owner hears of it --------------------------------------------
+# ---- the log start: the owner hears of records that any program deletes -----------------------------------------------
 
 
 def starting_at(log_start: int, records: bytes = b"") -> Fetched:
     return found(records)._replace(log_start_offset=log_start)
 
 
-async def test_each_new_log_start_is_reported_once_before_the_records_that_came_with_it(
+async def test_new_log_start_is_reported_once_and_before_its_records(
     tail: Fetcher, silent_brokers: FakeBrokers, reports: Reports
 ) -> None:
     tail.follow(0, 3, 5)
@@ -329,7 +325,7 @@ async def test_a_log_start_above_the_high_watermark_is_not_believed(
     assert reports.lines == ["0 instance 3: log starts at 4", "0 instance 3: log starts at 99"]
 
 
-async def test_a_load_is_told_where_the_log_started_when_it_began_and_nothing_else(
+async def test_load_hears_only_the_log_start_at_its_beginning(
     tail: Fetcher, silent_brokers: FakeBrokers, reports: Reports
 ) -> None:
     tail.follow(0, 3, 5, end_offset=9)
@@ -338,7 +334,7 @@ async def test_a_load_is_told_where_the_log_started_when_it_began_and_nothing_el
 
 
 @pytest.mark.parametrize("wrong", [found(b"", error_code=1), found(b"", is_diverging=True)])
-async def test_what_is_wrong_with_a_partition_comes_without_a_log_start(
+async def test_error_of_partition_comes_without_a_log_start(
     tail: Fetcher, silent_brokers: FakeBrokers, reports: Reports, wrong: Fetched
 ) -> None:
     tail.follow(0, 3, 5)

@@ -1,4 +1,4 @@
-"""Batches of ours that their leader acknowledged: read back without a fetch, and confirmed where the leader changed."""
+"""Batches of ours that their leader acknowledged: they are read back without a fetch, and confirmed if the leader changed."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -13,7 +13,7 @@ from tests.pure.runtime.kafka_log.fetcher_world import Reports, Sent, answer, fo
 from tests.waiting import PATIENCE_MS, wait_until
 
 
-async def test_batch_that_was_appended_where_the_tail_is_counts_as_read_without_a_fetch(
+async def test_batch_acknowledged_at_tail_position_needs_no_fetch(
     tail: Fetcher, silent_brokers: FakeBrokers, reports: Reports, sent: Sent
 ) -> None:
     ours = batch(5, [b"a", b"b"])
@@ -30,7 +30,7 @@ async def test_batch_that_was_appended_where_the_tail_is_counts_as_read_without_
     assert targets_of(silent_brokers.requests[1][2])[1] == {0: 8}
 
 
-async def test_what_another_program_deleted_when_it_was_appended_is_not_missed(
+async def test_acknowledged_batch_deleted_by_another_program_is_not_missed(
     tail: Fetcher, silent_brokers: FakeBrokers, reports: Reports, sent: Sent
 ) -> None:
     """A fetch that was sent before it was acknowledged finds its offset below the log start."""
@@ -70,7 +70,7 @@ async def test_partition_may_be_given_up_over_a_batch_of_ours(
 async def test_batch_that_was_appended_further_on_waits_for_what_lies_between(
     tail: Fetcher, silent_brokers: FakeBrokers, reports: Reports, sent: Sent
 ) -> None:
-    """What lies between may be the checkpoint of a newer owner."""
+    """There may be the checkpoint of a newer owner between them."""
     ours = batch(6, [b"a"])
     sent.append(SentBatch(ours, 1, b"h0", b"h0", None))
     tail.follow(0, 3, 5)
@@ -81,7 +81,7 @@ async def test_batch_that_was_appended_further_on_waits_for_what_lies_between(
     assert reports.lines == ["0 instance 3: 5 rival", "0 instance 3: stands at 6", "0 instance 3: 1 own from 6"]
 
 
-async def test_batch_that_was_appended_and_is_not_taken_is_reported_record_by_record(
+async def test_acknowledged_batch_that_is_not_accepted_is_read_by_record(
     tail: Fetcher, silent_brokers: FakeBrokers, reports: Reports, sent: Sent
 ) -> None:
     ours = batch(5, [b"a"])
@@ -95,7 +95,7 @@ async def test_batch_that_was_appended_and_is_not_taken_is_reported_record_by_re
 
 
 async def land_and_move(tail: Fetcher, silent_brokers: FakeBrokers, sent: Sent) -> bytes:
-    """Let a batch of offsets 5 and 6 land, and then another broker be elected; returns the batch as the log holds it."""
+    """Append a batch at offsets 5 and 6, then elect another broker; returns the batch as the log holds it."""
     ours = batch(5, [b"a", b"b"])
     sent.append(SentBatch(ours, 2, b"h0", b"h1", None))
     tail.follow(0, 3, 5)
@@ -107,7 +107,7 @@ async def land_and_move(tail: Fetcher, silent_brokers: FakeBrokers, sent: Sent) 
     return ours[:12] + (3).to_bytes(4, "big") + ours[16:]  # with the epoch of its leader, which the checksum leaves out
 
 
-async def test_what_was_appended_is_looked_at_when_another_leader_was_elected_and_then_its_leader_epoch_is_known(
+async def test_acknowledged_batch_is_fetched_from_new_leader_with_its_epoch(
     tail: Fetcher, silent_brokers: FakeBrokers, reports: Reports, sent: Sent
 ) -> None:
     ours = await land_and_move(tail, silent_brokers, sent)
@@ -131,7 +131,7 @@ async def test_what_was_appended_is_looked_at_when_another_leader_was_elected_an
     assert reports.lines[1:] == ["0 instance 3: 1 own from 7"]
 
 
-async def test_what_was_appended_is_looked_at_although_the_former_leader_brought_something_damaged_behind_it(
+async def test_acknowledged_batch_is_fetched_from_new_leader_after_damage(
     tail: Fetcher, silent_brokers: FakeBrokers, sent: Sent
 ) -> None:
     behind = bytearray(batch(7, [b"c"]))
@@ -145,10 +145,10 @@ async def test_what_was_appended_is_looked_at_although_the_former_leader_brought
     assert [targets_of(body)[1] for _, _, body in silent_brokers.requests] == [{0: 5}, {0: 7}, {0: 6}]
 
 
-async def test_what_was_appended_when_its_leader_was_elected_again_is_not_read_back_without_a_fetch(
+async def test_acknowledgement_after_new_election_needs_a_fetch(
     tail: Fetcher, silent_brokers: FakeBrokers, reports: Reports, sent: Sent
 ) -> None:
-    """What the tail has read was checked with the leader before, and the log may have lost it since."""
+    """The records of the tail were checked with the former leader, and the log may have lost them since."""
     tail.follow(0, 3, 5)
     await silent_brokers.wait_requests(1)
     sent.append(SentBatch(batch(5, [b"a"]), 1, b"h0", b"h0", None))
@@ -173,7 +173,7 @@ async def test_a_log_that_lost_what_was_appended_and_grew_again_is_an_alarm(
 
 
 async def look(silent_brokers: FakeBrokers, *answers: bytes) -> list[dict[int, int]]:
-    """Answer the fetch of the former leader with nothing and the next ones so; returns where these began, and the one after them."""
+    """Answer the fetch of the former leader with nothing and the next ones with these; returns their offsets and that of the one after."""
     for each in (fetched([]), *answers):
         silent_brokers.answers.append(lambda _, each=each: each)  # type: ignore[misc]
     silent_brokers.answer_one()
@@ -186,7 +186,7 @@ async def look(silent_brokers: FakeBrokers, *answers: bytes) -> list[dict[int, i
 async def test_a_log_that_lost_what_was_appended_and_stayed_short_loads_again(
     tail: Fetcher, silent_brokers: FakeBrokers, reports: Reports, sent: Sent
 ) -> None:
-    """A leader holds a fetch from its log's end, and says nothing; so the next one begins where no log that lost it reaches."""
+    """A leader holds a fetch from its log's end, so the next one begins at an offset that a log without the record does not reach."""
     await land_and_move(tail, silent_brokers, sent)
     began = await look(silent_brokers, fetched([]), fetched([found(b"", error_code=1)]))
     assert began == [{0: 6}, {0: 7}]
@@ -198,7 +198,7 @@ async def test_a_log_that_lost_what_was_appended_and_stayed_short_loads_again(
 async def test_a_tail_that_is_where_the_log_of_a_new_leader_starts_goes_on(
     tail: Fetcher, silent_brokers: FakeBrokers, reports: Reports, sent: Sent, before: list[bytes]
 ) -> None:
-    """Another program deleted just what the tail has read; the memory that is to write it again must not go with it."""
+    """Another program deleted the records that the tail has read; the memory that must write them again must not be lost with them."""
     await land_and_move(tail, silent_brokers, sent)
     out_of_range, behind = found(b"", error_code=1), found(batch(7, [b"c"]))._replace(log_start_offset=7)
     began = await look(silent_brokers, *before, fetched([out_of_range]), fetched([behind]))
@@ -211,7 +211,7 @@ async def test_a_tail_that_is_where_the_log_of_a_new_leader_starts_goes_on(
     ]
 
 
-async def test_what_is_written_where_the_log_of_a_new_leader_starts_counts_as_read_without_a_fetch(
+async def test_batch_at_log_start_of_new_leader_needs_no_fetch(
     tail: Fetcher, silent_brokers: FakeBrokers, reports: Reports, sent: Sent
 ) -> None:
     await land_and_move(tail, silent_brokers, sent)
@@ -223,7 +223,7 @@ async def test_what_is_written_where_the_log_of_a_new_leader_starts_counts_as_re
     assert reports.lines[1:] == ["0 instance 3: log starts at 7", "0 instance 3: 1 own from 7"]
 
 
-async def test_what_was_appended_and_lies_below_the_log_start_of_a_new_leader_loads_again(
+async def test_batch_below_log_start_of_new_leader_causes_a_load(
     tail: Fetcher, silent_brokers: FakeBrokers, reports: Reports, sent: Sent
 ) -> None:
     """Records between the tail and the log start were never read, so they may be another owner's."""
@@ -238,7 +238,7 @@ async def test_what_was_appended_and_lies_below_the_log_start_of_a_new_leader_lo
 async def test_a_log_that_starts_below_what_was_appended_is_asked_for_it_again(
     tail: Fetcher, silent_brokers: FakeBrokers, reports: Reports, sent: Sent
 ) -> None:
-    """That it was out of range once shows nothing: the leader had not as much of the log then."""
+    """One answer "out of range" proves nothing: the leader had less of the log then."""
     await land_and_move(tail, silent_brokers, sent)
     behind = found(batch(7, [b"c"]))._replace(log_start_offset=6)
     there = found(batch(6, [b"b"], header=b"other"))._replace(log_start_offset=6)
@@ -251,7 +251,7 @@ async def test_a_log_that_starts_below_what_was_appended_is_asked_for_it_again(
     ]
 
 
-async def test_a_broker_that_keeps_saying_out_of_range_is_not_asked_without_a_pause(
+async def test_broker_that_repeats_out_of_range_is_asked_with_pauses(
     tail: Fetcher, silent_brokers: FakeBrokers, reports: Reports, sent: Sent
 ) -> None:
     await land_and_move(tail, silent_brokers, sent)
@@ -276,7 +276,7 @@ async def test_a_leader_that_learns_its_high_watermark_late_is_given_the_time(
 
 
 @pytest.mark.parametrize("is_lost", [False, True])
-async def test_what_lies_behind_is_reported_when_what_was_appended_was_seen(
+async def test_records_after_acknowledged_batch_are_reported_once_it_is_seen(
     tail: Fetcher, silent_brokers: FakeBrokers, reports: Reports, sent: Sent, is_lost: bool
 ) -> None:
     ours = await land_and_move(tail, silent_brokers, sent)
@@ -296,7 +296,7 @@ async def test_what_lies_behind_is_reported_when_what_was_appended_was_seen(
     )
 
 
-async def test_an_acknowledgement_of_what_a_fetch_read_first_or_of_what_was_forgotten_changes_nothing(
+async def test_acknowledgement_of_read_or_forgotten_batch_changes_nothing(
     tail: Fetcher, silent_brokers: FakeBrokers, reports: Reports, sent: Sent
 ) -> None:
     ours = batch(5, [b"a"])
@@ -324,7 +324,7 @@ async def test_batch_that_was_appended_below_what_was_read_shows_a_truncated_log
     assert targets_of(silent_brokers.requests[1][2])[2] == [0]
 
 
-async def test_while_batches_are_appended_a_fetch_waits_for_its_time_and_no_broker_holds_it(
+async def test_fetch_pauses_unheld_while_batches_are_acknowledged(
     tail: Fetcher, silent_brokers: FakeBrokers, sent: Sent
 ) -> None:
     tail.follow(0, 3, 5)
@@ -337,7 +337,7 @@ async def test_while_batches_are_appended_a_fetch_waits_for_its_time_and_no_brok
 
 @pytest.fixture
 async def patient(silent_brokers: FakeBrokers, reports: Reports, sent: Sent) -> AsyncIterator[Fetcher]:
-    """Give a tail that fetches nothing for longer than a test lasts, while batches are appended and nothing else is to be read."""
+    """Give a tail that fetches nothing for longer than a test lasts, while batches are appended and there is nothing else to read."""
     config = fetcher_config(fetch_wait_ms=10 * PATIENCE_MS, retry_backoff_ms=50)
     patient = Fetcher("tail", config, silent_brokers, lambda: reports, sent.batches, make_metrics(), reports.ended)  # type: ignore[arg-type,return-value]
     yield patient
@@ -345,12 +345,12 @@ async def patient(silent_brokers: FakeBrokers, reports: Reports, sent: Sent) -> 
 
 
 async def let_the_loop_turn() -> None:
-    """Let everything happen that waits for no answer and no timer."""
+    """Run everything that waits neither for an answer nor for a timer."""
     for _ in range(100):
         await asyncio.sleep(0)
 
 
-async def test_while_batches_are_appended_what_an_answer_rests_on_is_fetched_at_once(
+async def test_read_index_is_fetched_at_once_while_batches_are_acknowledged(
     patient: Fetcher, silent_brokers: FakeBrokers, sent: Sent
 ) -> None:
     patient.follow(0, 3, 5)
@@ -369,7 +369,7 @@ async def test_while_batches_are_appended_what_an_answer_rests_on_is_fetched_at_
     assert len(silent_brokers.requests) == 2
 
 
-async def test_what_an_answer_rests_on_is_fetched_next_when_it_was_wanted_while_a_fetch_had_no_answer(
+async def test_read_index_wanted_during_a_fetch_is_fetched_next(
     patient: Fetcher, silent_brokers: FakeBrokers, sent: Sent
 ) -> None:
     patient.follow(0, 3, 5)
@@ -386,7 +386,7 @@ def land(tail: Fetcher, sent: Sent, offset: int) -> None:
     tail.on_acknowledged(0, sent.oldest, offset)
 
 
-async def test_a_batch_of_ours_that_is_read_in_slices_may_be_acknowledged_meanwhile(
+async def test_batch_read_in_slices_may_be_acknowledged_meanwhile(
     tail: Fetcher, silent_brokers: FakeBrokers, reports: Reports, sent: Sent
 ) -> None:
     own = SentBatch(b"as it was before the broker wrote it anew", 3, b"h0", b"h2", None)

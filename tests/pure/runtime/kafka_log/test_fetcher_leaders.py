@@ -1,4 +1,4 @@
-"""Leaders that move, are unknown, or belong to the past."""
+"""Leaders that move, are unknown, or are no leaders any more."""
 
 import asyncio
 
@@ -14,7 +14,7 @@ from tests.waiting import wait_until
 
 
 @pytest.mark.parametrize("error_code", [6, 74, 75])
-async def test_stale_leader_is_looked_up_anew(
+async def test_stale_leader_is_looked_up_again(
     tail: Fetcher, silent_brokers: FakeBrokers, reports: Reports, error_code: int
 ) -> None:
     tail.follow(0, 3, 5)
@@ -79,7 +79,7 @@ async def test_partition_without_a_leader_is_looked_for_until_it_has_one(
     assert silent_brokers.refreshes == 3
 
 
-async def test_a_search_for_leaders_that_fails_is_no_context_of_what_fails_elsewhere(
+async def test_failed_search_for_leaders_is_no_context_of_other_failures(
     tail: Fetcher, silent_brokers: FakeBrokers, reports: Reports
 ) -> None:
     del silent_brokers.leaders[0]

@@ -1,4 +1,4 @@
-"""A record batch that is large without its compression: taken apart by another thread, while the event loop turns."""
+"""A record batch that is large without its compression: another thread decompresses it while the event loop goes on."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ async def fetcher(reports: Reports) -> AsyncIterator[Fetcher]:
 
 
 async def deliver(fetcher: Fetcher, data: bytes, *, forgets: bool = False) -> int:
-    """Deliver what a fetch brought as its loop does; returns how often another thread was waited for."""
+    """Deliver a fetch as its loop does; returns the number of waits for another thread."""
     fetcher.follow(0, 1, 0)
     waited = 0
     for awaited in fetcher.deliver(0, fetcher._partitions[0], Fetched(0, 0, 99, 0, False, data)):
@@ -66,7 +66,7 @@ async def test_a_large_batch_without_compression_waits_for_no_thread(fetcher: Fe
 
 
 @pytest.mark.parametrize("codec", [GZIP, SNAPPY, LZ4, ZSTD])
-async def test_a_batch_beyond_its_bound_is_damaged_whoever_finds_it(fetcher: Fetcher, codec: int) -> None:
+async def test_batch_above_its_bound_is_damaged_in_any_thread(fetcher: Fetcher, codec: int) -> None:
     with pytest.raises(DamagedBatch, match=f"more than {4 * MIB} bytes"):
         await deliver(fetcher, compressed(codec, 2 * MIB))
 

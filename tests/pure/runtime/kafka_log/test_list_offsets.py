@@ -1,4 +1,4 @@
-"""Offsets asked of brokers that fall silent, answer late or answer nonsense."""
+"""Queries for offsets to brokers that are silent, answer late or answer nonsense."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -29,7 +29,7 @@ def answer(found: dict[int, int], error_code: int = 0) -> bytes:
 
 
 def asked_of(brokers: FakeBrokers) -> list[tuple[int, dict[int, int]]]:
-    """Return each question: whom, and the leader epoch by partition."""
+    """Return each query: the broker, and the leader epoch by partition."""
     asked = []
     for broker_id, _, body in brokers.requests:
         request, _size = entity_reader(ListOffsetsRequest)(body, 0)
@@ -64,7 +64,7 @@ async def offsets(brokers: FakeBrokers, reports: Reports) -> AsyncIterator[Offse
     offsets.close()
 
 
-async def test_one_query_at_a_time_for_each_broker_and_what_is_wanted_meanwhile_goes_with_the_next(
+async def test_each_broker_has_one_query_and_later_wishes_go_into_the_next(
     offsets: OffsetQueries, brokers: FakeBrokers, reports: Reports
 ) -> None:
     offsets.want_latest(1, [1])
@@ -76,14 +76,14 @@ async def test_one_query_at_a_time_for_each_broker_and_what_is_wanted_meanwhile_
     brokers.answer_one()
     await brokers.wait_requests(3)
     assert asked_of(brokers) == [(2, {1: 0}), (1, {0: 0}), (2, {2: 7})]
-    # The last question left when round 3 was wanted already, so it answers that one, too.
+    # The last query was sent when round 3 was already wanted, so it answers that one, too.
     brokers.answers.extend([lambda _: answer({0: 4}), lambda _: answer({2: 6})])
     brokers.release_answers()
     await wait_until(lambda: len(reports) == 3)
     assert reports == [(1, {1: 5}), (3, {0: 4}), (3, {2: 6})]
 
 
-async def test_what_is_wanted_in_one_turn_is_one_query(
+async def test_partitions_wanted_in_one_turn_are_one_query(
     offsets: OffsetQueries, brokers: FakeBrokers, reports: Reports
 ) -> None:
     brokers.answers.append(lambda _: answer({1: 5, 2: 6}))
@@ -123,14 +123,14 @@ async def test_a_broker_that_leads_no_more_is_not_waited_for(
     assert reports == [(2, {2: None})]
     await brokers.wait_requests(2)
     assert asked_of(brokers)[1] == (1, {2: 8})
-    # What the old leader says of it comes late and tells the past.
+    # The answer of the old leader comes late and has old offsets.
     brokers.answers.append(lambda _: answer({1: 5, 2: 6}))
     brokers.answer_one()
     await wait_until(lambda: len(reports) == 2)
     assert reports[1] == (1, {1: 5})
 
 
-async def test_no_broker_that_leads_no_more_is_waited_for_where_one_look_up_shows_that_of_several(
+async def test_one_look_up_ends_the_waits_for_several_former_leaders(
     offsets: OffsetQueries, brokers: FakeBrokers, reports: Reports
 ) -> None:
     offsets.want_latest(1, [0, 1])
@@ -153,7 +153,7 @@ async def test_a_partition_without_an_answer_does_not_hold_up_those_with_one(
 
 
 @pytest.mark.parametrize("refreshes_fail", [False, True])
-async def test_every_failure_is_reported_to_whoever_queries_after_the_leaders_were_looked_up_anew(
+async def test_failure_is_reported_after_leaders_were_looked_up_again(
     offsets: OffsetQueries, brokers: FakeBrokers, reports: Reports, refreshes_fail: bool
 ) -> None:
     def fail(_: bytes) -> bytes:
@@ -205,7 +205,7 @@ async def doubting(brokers: FakeBrokers, reports: Reports) -> AsyncIterator[Offs
     offsets.close()
 
 
-async def test_a_leader_that_was_silent_for_too_long_counts_only_when_another_broker_names_it(
+async def test_leader_silent_for_too_long_needs_confirmation_by_another(
     doubting: OffsetQueries, brokers: FakeBrokers, reports: Reports
 ) -> None:
     """It may have been frozen for longer than its session: another broker leads, and it does not know yet."""
@@ -217,7 +217,7 @@ async def test_a_leader_that_was_silent_for_too_long_counts_only_when_another_br
     await wait_until(lambda: bool(reports))
     assert reports == [(1, {0: None})]
     assert brokers.refreshes > 1
-    # The next question is answered quickly, and by a broker that may still not know.
+    # The next query is answered quickly, by a broker that may still not know.
     doubting.want_latest(2, [0])
     await brokers.wait_requests(2)
     brokers.answers.append(lambda _: answer({0: 4}))
@@ -247,7 +247,7 @@ async def test_a_silence_shows_in_the_answer_to_any_request_to_the_broker(
     assert reports == [(1, {0: None})]
 
 
-async def test_the_leader_that_another_broker_names_after_a_silence_is_the_one_that_counts(
+async def test_leader_named_by_another_broker_after_silence_counts(
     doubting: OffsetQueries, brokers: FakeBrokers, reports: Reports
 ) -> None:
     doubting.want_latest(1, [0])
@@ -299,7 +299,7 @@ async def test_a_broker_that_is_heard_all_the_time_is_queried_once(brokers: Fake
     offsets.close()
 
 
-async def test_of_a_silence_it_counts_when_the_last_answered_request_left_and_not_when_its_answer_was_read(
+async def test_silence_counts_from_send_time_of_last_answered_request(
     brokers: FakeBrokers,
 ) -> None:
     """The broker may have answered at once, and this node may have been busy elsewhere."""
@@ -354,7 +354,7 @@ async def test_a_broker_that_requests_a_pause_is_queried_when_it_is_over(
 
 
 @pytest.mark.virtual_time
-async def test_a_pause_without_end_keeps_a_broker_from_being_queried_for_seconds_only(
+async def test_endless_throttle_stops_queries_for_seconds_only(
     offsets: OffsetQueries, brokers: FakeBrokers, reports: Reports
 ) -> None:
     began_s = asyncio.get_running_loop().time()
@@ -369,7 +369,7 @@ async def test_a_pause_without_end_keeps_a_broker_from_being_queried_for_seconds
 
 
 @pytest.mark.virtual_time
-async def test_a_broker_that_leads_nothing_any_more_when_its_pause_is_over_is_not_queried(
+async def test_broker_that_leads_nothing_after_its_throttle_is_not_queried(
     offsets: OffsetQueries, brokers: FakeBrokers, reports: Reports
 ) -> None:
     brokers.answers.append(lambda _: (100).to_bytes(4, "big") + answer({0: 4})[4:])
@@ -389,7 +389,7 @@ async def test_a_broker_that_leads_nothing_any_more_when_its_pause_is_over_is_no
     assert asked_of(brokers) == [(1, {0: 0}), (1, {0: 2})]
 
 
-async def test_a_bug_in_opening_a_connection_leaves_nobody_waiting(
+async def test_bug_in_opening_a_connection_leaves_no_caller_waiting(
     offsets: OffsetQueries, brokers: FakeBrokers, reports: Reports, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: object) -> None:

@@ -1,4 +1,4 @@
-"""When the next query for latest offsets leaves: behind the answers to the last one, and with what has come by then."""
+"""The time of the next query for latest offsets: after the answers to the last one, with the wishes that have come by then."""
 
 import asyncio
 from collections.abc import Callable
@@ -32,7 +32,7 @@ def make_queries(brokers: FakeBrokers, report: Callable[[int, dict[int, int | No
 
 
 @pytest.mark.parametrize(("turns", "asked"), [(1, [{1: 0, 2: 7}]), (3, [{1: 0, 2: 7}]), (6, [{1: 0}, {2: 7}])])
-async def test_the_next_query_waits_for_turns_that_bring_more_until_it_is_as_large_as_the_last(
+async def test_next_query_waits_for_turns_until_it_is_as_large_as_the_last(
     turns: int, asked: list[dict[int, int]], brokers: FakeBrokers, reports: Reports
 ) -> None:
     loop = asyncio.get_running_loop()
@@ -87,7 +87,7 @@ async def test_of_queries_of_one_size_none_waits_longer_than_the_others(brokers:
     queries.close()
 
 
-async def test_a_query_behind_a_pause_waits_for_others_too(brokers: FakeBrokers, reports: Reports) -> None:
+async def test_query_after_a_throttle_waits_for_others_too(brokers: FakeBrokers, reports: Reports) -> None:
     queries = make_queries(brokers, lambda number, found: reports.append((number, found)))
     brokers.always = lambda _: answer({1: 5, 2: 6})
     queries.want_latest(1, [1, 2])
@@ -102,9 +102,7 @@ async def test_a_query_behind_a_pause_waits_for_others_too(brokers: FakeBrokers,
     queries.close()
 
 
-async def test_what_was_reported_is_not_reported_again_when_its_leader_moves(
-    brokers: FakeBrokers, reports: Reports
-) -> None:
+async def test_reported_offset_is_not_reported_again_when_leader_moves(brokers: FakeBrokers, reports: Reports) -> None:
     def report(number: int, found: dict[int, int | None]) -> None:
         reports.append((number, found))
         if len(reports) == 1:

@@ -1,4 +1,4 @@
-"""The log as the runtime sees it, over a fake cluster: loads, tails, appends and cuts together."""
+"""The log as the runtime sees it, over a fake cluster: loads, tails, appends and cuts."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -32,10 +32,8 @@ async def log(cluster: FakeCluster, reports: Listener) -> AsyncIterator[KafkaLog
     await log.close(1)
 
 
-async def test_what_a_dropped_owner_had_to_say_is_never_sent(
-    log: KafkaLog, cluster: FakeCluster, reports: Listener
-) -> None:
-    """Its callers were told that this node is no coordinator; sent before the new checkpoint, the records would count."""
+async def test_records_of_dropped_owner_are_never_sent(log: KafkaLog, cluster: FakeCluster, reports: Listener) -> None:
+    """Its callers were told that this node is not the coordinator; if the records were sent before the new checkpoint, they would count."""
     log.start_reading(0, 1)
     await wait_until(lambda: "0 instance 1: caught up at 0" in reports.lines)
     cluster.held.add((1, PRODUCE))
@@ -52,11 +50,11 @@ async def test_what_a_dropped_owner_had_to_say_is_never_sent(
     assert [sent.first_header for sent in log._sent._by_partition[0]] in ([b"h3"], [])
 
 
-async def test_what_a_stopped_partition_sent_is_compared_with_nothing_any_more(
+async def test_batches_of_stopped_partition_are_compared_no_more(
     log: KafkaLog, cluster: FakeCluster, reports: Listener
 ) -> None:
-    """Else its oldest batch is for ever one of the past, and no later one is found by the answer to its Produce."""
-    cluster.base_offset = 7  # nothing is found there without a fetch
+    """Otherwise its oldest batch stays an old one for ever, and no later one is found by the answer to its Produce."""
+    cluster.base_offset = 7  # it is not found there without a fetch
     log.start_reading(0, 1)
     log.append(0, b"k", b"old", b"h1")
     await cluster.wait_asked(1, PRODUCE)
@@ -71,7 +69,7 @@ async def test_what_a_stopped_partition_sent_is_compared_with_nothing_any_more(
     assert not log._sent._by_partition[0]
 
 
-async def test_what_lingers_for_a_stopped_partition_is_not_sent_by_a_close(log: KafkaLog, cluster: FakeCluster) -> None:
+async def test_close_does_not_send_records_of_stopped_partition(log: KafkaLog, cluster: FakeCluster) -> None:
     log.append(0, b"k", b"dropped", b"h1")
     log.append(1, b"k", b"kept", b"h1")
     log.stop_reading(0)
@@ -90,7 +88,7 @@ async def test_nothing_is_sent_after_a_close(log: KafkaLog, cluster: FakeCluster
 async def test_bounds_that_a_leader_of_the_past_returns_late_are_not_believed(
     log: KafkaLog, cluster: FakeCluster, reports: Listener, answers_before: int
 ) -> None:
-    """An end of the past would be taken for a log that lost its end, which is an alarm."""
+    """An old end would look like a log that lost its end, which is an alarm."""
     cluster.offsets = {(1, 0): (0, 5), (2, 0): (2, 9)}
     cluster.held.add((1, LIST_OFFSETS))
     log.start_reading(0, 1)
@@ -108,7 +106,7 @@ async def test_bounds_that_a_leader_of_the_past_returns_late_are_not_believed(
     await wait_until(lambda: "0 instance 2: from 2 to 9" in reports.lines)
 
 
-async def test_a_log_that_is_cut_and_grows_between_its_two_bounds_does_not_end_below_its_start(
+async def test_log_cut_between_queries_of_its_bounds_ends_above_its_start(
     log: KafkaLog, cluster: FakeCluster, reports: Listener
 ) -> None:
     cluster.offsets = {(1, 0): (0, 5)}
@@ -124,7 +122,7 @@ async def test_a_log_that_is_cut_and_grows_between_its_two_bounds_does_not_end_b
     assert reports.lines == ["0 instance 1: from 0 to 9"]
 
 
-async def test_a_log_that_loses_what_a_load_read_is_noticed_by_the_first_fetch_of_the_tail(
+async def test_first_fetch_of_tail_finds_that_log_lost_loaded_records(
     log: KafkaLog, cluster: FakeCluster, reports: Listener
 ) -> None:
     """Source: KIP-320; without the leader epoch of the last batch the leader is not asked whether it still has that batch."""
@@ -152,7 +150,7 @@ async def test_a_load_that_read_nothing_gives_the_tail_no_leader_epoch(
     assert cluster.last_epochs[0] == {0: -1}
 
 
-async def test_a_checkpoint_that_is_appended_where_a_load_ended_proves_nothing_of_what_lies_below_it(
+async def test_acknowledged_checkpoint_at_load_end_proves_nothing_below_it(
     log: KafkaLog, cluster: FakeCluster, reports: Listener
 ) -> None:
     """The log may have lost its end and have grown to the same offset again, under others."""
@@ -171,7 +169,7 @@ async def test_a_checkpoint_that_is_appended_where_a_load_ended_proves_nothing_o
     assert reports.lines[-1] == "0 instance 1: alarm, the log was truncated below offset 2"
 
 
-async def test_the_log_start_that_a_leader_of_the_past_returns_late_is_not_believed(
+async def test_late_log_start_of_former_leader_is_not_believed(
     log: KafkaLog, cluster: FakeCluster, reports: Listener
 ) -> None:
     cluster.held.add((1, LIST_OFFSETS))
@@ -198,7 +196,7 @@ async def test_reading_that_was_stopped_over_its_bounds_never_begins(
     assert (1, FETCH) not in cluster.asked
 
 
-async def test_reading_that_is_stopped_by_whoever_gets_its_bounds_never_begins(
+async def test_reading_stopped_while_bounds_are_reported_never_begins(
     log: KafkaLog, cluster: FakeCluster, reports: Listener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reports, "read_started", lambda partition, *_: log.stop_reading(partition))
@@ -212,7 +210,7 @@ async def test_reading_that_is_stopped_by_whoever_gets_its_bounds_never_begins(
     assert not {(1, FETCH), (2, FETCH)} & {*cluster.asked}
 
 
-async def test_a_load_reads_from_its_offset_and_from_no_earlier_than_the_log_start(
+async def test_load_reads_from_its_offset_but_not_below_log_start(
     log: KafkaLog, cluster: FakeCluster, reports: Listener
 ) -> None:
     cluster.offsets = {(1, 0): (0, 3), (2, 1): (2, 3)}
@@ -231,7 +229,7 @@ async def test_a_load_reads_from_its_offset_and_from_no_earlier_than_the_log_sta
     assert [line for line in reports.lines if line.startswith("1")][1] == "1 instance 1: 2 2"
 
 
-async def test_a_load_that_is_stopped_over_its_last_record_is_followed_by_no_tail(
+async def test_load_stopped_at_its_last_record_has_no_tail(
     log: KafkaLog, cluster: FakeCluster, reports: Listener
 ) -> None:
     cluster.offsets = {(1, 0): (0, 1)}
@@ -297,7 +295,7 @@ async def test_a_partition_that_is_stopped_is_fetched_no_more(
     assert not [line for line in reports.lines if line.startswith("0")]
 
 
-async def test_what_was_queried_before_a_close_is_never_answered(cluster: FakeCluster, reports: Listener) -> None:
+async def test_query_before_close_is_never_answered(cluster: FakeCluster, reports: Listener) -> None:
     log = make_log(cluster)
     await log.start(reports)
     cluster.held |= {(1, LIST_OFFSETS), (2, LIST_OFFSETS)}
@@ -334,7 +332,7 @@ async def test_the_time_until_a_sampled_record_was_found_in_the_log_is_taken(
     assert log._metrics.event_purgatory_time.count == 1
 
 
-async def test_what_the_tail_hears_of_a_broker_is_a_sign_of_life(
+async def test_answer_to_tail_is_a_sign_of_life_of_the_broker(
     log: KafkaLog, cluster: FakeCluster, reports: Listener
 ) -> None:
     log.start_reading(0, 1)
@@ -344,10 +342,10 @@ async def test_what_the_tail_hears_of_a_broker_is_a_sign_of_life(
     assert cluster.asked.count((1, LIST_OFFSETS)) == 2, "nothing was asked for but where the load begins and ends"
 
 
-async def test_a_leader_that_was_frozen_is_believed_only_when_another_broker_names_it(
+async def test_frozen_leader_is_believed_only_if_another_broker_names_it(
     cluster: FakeCluster, reports: Listener
 ) -> None:
-    """While it was frozen another broker may have been made leader, and it would tell where the log ended before."""
+    """While it was frozen another broker may have become leader, and it would answer with the former end of the log."""
     log = make_log(cluster, leader_silence_max_ms=100, request_timeout_ms=1_000)
     await log.start(reports)
     log.start_reading(0, 1)
@@ -388,7 +386,7 @@ async def test_records_are_deleted_at_the_leader_and_the_new_start_is_reported(
     await log.close(1)
 
 
-async def test_a_broker_that_claims_to_have_deleted_more_than_it_was_asked_to_is_not_believed(
+async def test_broker_that_claims_a_larger_deletion_is_not_believed(
     cluster: FakeCluster, reports: Listener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log = make_log(cluster)
@@ -400,10 +398,8 @@ async def test_a_broker_that_claims_to_have_deleted_more_than_it_was_asked_to_is
     await log.close(1)
 
 
-async def test_a_cut_that_is_refused_or_that_nobody_takes_is_reported_with_its_reason(
-    log: KafkaLog, cluster: FakeCluster, reports: Listener
-) -> None:
-    """Whoever asked waits for it, and prunes no more before it is told."""
+async def test_failed_cut_is_reported_with_its_reason(log: KafkaLog, cluster: FakeCluster, reports: Listener) -> None:
+    """The pruner waits for the result, and does not prune before it comes."""
     cluster.error_code = 42
     log.delete_records(0, 30)
     await wait_until(lambda: bool(reports.lines))
@@ -416,7 +412,7 @@ async def test_a_cut_that_is_refused_or_that_nobody_takes_is_reported_with_its_r
     assert len(cluster.cut) == 1
 
 
-async def test_a_broker_that_knows_no_bounds_is_no_matter_of_a_reading_that_was_stopped(
+async def test_stopped_reading_does_not_hear_of_missing_bounds(
     log: KafkaLog, cluster: FakeCluster, reports: Listener
 ) -> None:
     cluster.held.add((1, LIST_OFFSETS))

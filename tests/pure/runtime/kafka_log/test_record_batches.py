@@ -1,4 +1,4 @@
-"""Batches are built in C as by the library, byte for byte; records are taken out of them in C as by the library, or left to it."""
+"""Batches are built in C as by the library, byte for byte; records are decoded in C as by the library, or left to it."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ BYTES = st.none() | st.binary(max_size=200)
 HEADERS = st.lists(st.tuples(st.sampled_from([HEADER_NAME, "h", "hfx", ""]), st.binary(max_size=20)), max_size=3)
 RECORDS = st.lists(st.tuples(BYTES, BYTES, HEADERS, st.integers(0, 2**48)), min_size=1, max_size=8)
 
-#: Where a varint gets another byte, and around what a step of the checksum takes.
+#: Sizes at which a varint gets another byte, and around the step of the checksum.
 SIZES = st.sampled_from((0, 1, 7, 8, 9, 62, 63, 64, 65, 8_190, 8_191, 8_192, 8_193)) | st.integers(0, 300)
 SENT_BYTES = st.builds(lambda size, byte: bytes(((byte + at) & 0xFF) for at in range(size)), SIZES, st.integers(0, 255))
 SENT = st.lists(st.tuples(SENT_BYTES, st.none() | SENT_BYTES, st.binary(max_size=13)), min_size=1, max_size=12)
@@ -86,7 +86,7 @@ def test_damaged_records_are_taken_as_by_the_library_or_left_to_it(
         assert taken == taken_by_the_library(batch, 0)
 
 
-def test_what_is_no_batch_is_refused_or_left_to_the_library() -> None:
+def test_malformed_batch_is_refused_or_left_to_the_library() -> None:
     batch = make_batch([(b"key", b"value", [], 0)])
     assert twins.decode_records(LogRecord, NAME, batch, BATCH_HEAD_BYTES, 2, 0, 0) is None
     assert twins.decode_records(LogRecord, NAME, batch, BATCH_HEAD_BYTES, 0, 0, 0) is None
@@ -117,7 +117,7 @@ def test_batches_of_many_records_are_built_as_by_the_library(count: int) -> None
 
 
 @pytest.mark.parametrize("size", [0, 1, 1_048_574, 1_048_575, 1_048_576])
-def test_a_batch_is_cut_at_its_limit_and_holds_one_record_whatever_it_takes(size: int) -> None:
+def test_batch_ends_at_its_limit_but_holds_at_least_one_record(size: int) -> None:
     large: Record = (b"", bytes(size), b"h" * 13)
     # The second record just fits, or just does not; the first one alone may take more.
     for more, count in ((1, 2), (0, 2), (-1, 1)):
@@ -129,7 +129,7 @@ def test_a_batch_is_cut_at_its_limit_and_holds_one_record_whatever_it_takes(size
     assert encode([large] * 3, 1, 0, 0)[1] == 1
 
 
-def test_what_is_compressed_is_built_by_the_library() -> None:
+def test_compressed_batch_is_built_by_the_library() -> None:
     records: list[Record] = [(b"key", b"value" * 50, b"h" * 13)] * 5
     batch, count, size = encode(records, 1, 1, 10_000)
     assert (count, size) == (5, 5 * 253)
@@ -154,7 +154,7 @@ def test_what_is_compressed_is_built_by_the_library() -> None:
         (OverflowError, lambda: twins.encode_records([(b"", b"", b"")], NAME, 2**63, 100, 42)),
     ],
 )
-def test_what_is_no_record_is_refused(error: type[Exception], call: Callable[[], object]) -> None:
+def test_malformed_record_is_refused(error: type[Exception], call: Callable[[], object]) -> None:
     with pytest.raises(error):
         call()
 
@@ -168,7 +168,7 @@ def test_records_are_the_same_however_few_are_decoded_at_a_time(
     assert taken == taken_by_the_library(batch, from_offset)
 
 
-def test_so_many_are_decoded_at_a_time_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_more_than_a_slice_is_decoded_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     decoded = []
 
     class Noting:
@@ -184,7 +184,7 @@ def test_so_many_are_decoded_at_a_time_and_no_more(monkeypatch: pytest.MonkeyPat
     assert [len(take(records, 1_000, 999)), decoded] == [700, [300, 300, 300, 100]]
 
 
-def test_what_is_left_to_the_library_is_decoded_by_few_too() -> None:
+def test_batch_left_to_the_library_is_decoded_by_few_too() -> None:
     batch = make_batch([(b"key", b"value", [("name of \u00e4", b"")], 0)] * 1_000)
     asked_for = []
 
@@ -199,7 +199,7 @@ def test_what_is_left_to_the_library_is_decoded_by_few_too() -> None:
 
 
 @given(RECORDS, st.integers(1, 4), st.data())
-def test_damage_is_found_as_by_the_library_however_few_are_decoded_at_a_time(
+def test_damage_is_found_as_by_the_library_for_any_slice_size(
     records: list[tuple[bytes | None, bytes | None, list[tuple[str, bytes]], int]],
     records_max: int,
     data: st.DataObject,
@@ -210,7 +210,7 @@ def test_damage_is_found_as_by_the_library_however_few_are_decoded_at_a_time(
     batch = with_checksum(bytes(damaged))
     try:
         expected = taken_by_the_library(batch, 0)
-    except Exception:  # the library raises what it likes
+    except Exception:  # the library raises many classes
         with pytest.raises(DamagedBatch):
             take(decode(batch, 0, 1 << 20, records_max), 1_000, 1 << 62)
     else:

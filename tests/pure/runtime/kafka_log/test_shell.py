@@ -1,4 +1,4 @@
-"""The glue goes on whatever a tick meets."""
+"""The shell goes on after any failure of a tick."""
 
 import asyncio
 import gc
@@ -25,7 +25,7 @@ NOBODY = kafka_log_config(
 
 
 class StumblingObserver:
-    """Raises in its first ticks."""
+    """An observer that raises in its first ticks."""
 
     def __init__(self) -> None:
         self.ticks = 0
@@ -49,7 +49,7 @@ class StumblingObserver:
 
 
 def make_shell(observer: Observer, *, tick_ms: int = 1, log_config: KafkaLogConfig = NOBODY) -> CoordinatorShell:
-    """Return one that has not started, and whose log reaches nobody."""
+    """Return a shell that has not started, and whose log reaches no broker."""
     return CoordinatorShell(
         CONFIG,
         log_config,
@@ -153,5 +153,5 @@ async def test_the_collector_looks_at_less_at_once_in_a_turn_in_which_loads_work
     assert max(looked_at) < 5_000
 
 
-def test_a_load_has_the_collector_look_five_times_as_often_as_serving_counts_on() -> None:
+def test_collector_runs_five_times_as_often_while_a_load_works() -> None:
     assert COLLECTOR_THRESHOLDS[0] == 5 * _LOADING_THRESHOLD

@@ -1,4 +1,4 @@
-"""The time in which nobody serves a log partition does not grow with its log: all but the rest is folded before the claim."""
+"""The time in which no node serves a log partition does not grow with its log: all but the newest part is folded before the claim."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Slow(Counter):
 
 
 class World:
-    """A log of one partition that another node owns and goes on writing, and a node that is given it."""
+    """A log of one partition that another node owns and writes to, and a node that gets it assigned."""
 
     def __init__(self, log_records: int) -> None:
         self.topic = MemoryTopic()
@@ -90,7 +90,7 @@ class World:
 
 
 @pytest.mark.parametrize("log_records", [10, 200])
-def test_what_is_folded_between_claim_and_serving_does_not_grow_with_the_log(log_records: int) -> None:
+def test_fold_between_claim_and_serving_does_not_grow_with_log(log_records: int) -> None:
     world = World(log_records)
     partition = world.load(generation=5)
     for _ in range(log_records // 2):  # the owner writes while the fold goes on, and is read
@@ -101,7 +101,7 @@ def test_what_is_folded_between_claim_and_serving_does_not_grow_with_the_log(log
     while not world.is_claimed():
         assert world.claims() == ["b"]
         world.tasks.popleft()()
-    # What the owner appends before our checkpoint lands counts, and is all that is left.
+    # The records that the owner appends before our checkpoint count, and only they are left to fold.
     for _ in range(3):
         world.write()
     world.process.settle()
@@ -109,7 +109,7 @@ def test_what_is_folded_between_claim_and_serving_does_not_grow_with_the_log(log
     assert machine.folded_after_claim == 3
 
 
-def test_a_generation_that_the_group_has_fallen_behind_is_reported_and_a_higher_one_takes_the_partition() -> None:
+def test_generation_below_the_log_is_reported_and_higher_one_takes() -> None:
     """Kafka forgets an empty group and counts its generations from 1 again, and an admin's take goes above all of them."""
     world = World(3)
     partition = world.load(generation=1)
@@ -132,8 +132,8 @@ def test_an_owner_that_is_superseded_reports_the_generation_of_the_winner() -> N
     assert (partition.state, world.superseded_by) == (State.CLOSED, [9])
 
 
-def test_what_a_group_hands_out_is_not_taken_past_it() -> None:
-    """A take goes above all generations of the log, so the group could not give the partition to anybody else."""
+def test_partition_assigned_by_group_cannot_be_taken_by_admin() -> None:
+    """A take goes above all generations of the log, so the group could not give the partition to any other node."""
     world = World(3)
     partition = world.load(generation=1)
     world.runtime.take(0)
@@ -142,9 +142,7 @@ def test_what_a_group_hands_out_is_not_taken_past_it() -> None:
 
 
 @pytest.mark.parametrize(("generation", "claims"), [(None, ["b", "a", "a"]), (7, ["b", "a"])])
-def test_what_a_group_has_given_to_another_node_is_not_taken_past_it_either(
-    generation: int | None, claims: list[str]
-) -> None:
+def test_partition_assigned_to_other_node_cannot_be_taken_by_admin(generation: int | None, claims: list[str]) -> None:
     world = World(3)
     world.load(None)
     world.process.settle()

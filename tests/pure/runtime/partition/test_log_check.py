@@ -1,4 +1,4 @@
-"""What a load finds wrong, and what an admin's checkpoint accepts."""
+"""The findings of a load, and the checkpoint by which an admin accepts them."""
 
 import pytest
 

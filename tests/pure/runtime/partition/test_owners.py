@@ -1,4 +1,4 @@
-"""Before a node outranks an owner for the first time it asks whether that one still serves; the log decides all the same."""
+"""Before a node outranks an owner for the first time, it asks whether that owner still serves; still the log decides."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ OWNER = Checkpoint(1, b"o" * 16, "b", 4, "memory", (1).to_bytes(16, "big"), 1, N
 
 
 class World:
-    """A runtime over a log of one partition that others own; questions are answered by the test."""
+    """A runtime over a log of one partition that others own; the test answers its queries."""
 
     def __init__(self, *owners: Checkpoint, queries_owners: bool = True) -> None:
         self.asked: list[tuple[int, int, Checkpoint]] = []
@@ -43,7 +43,7 @@ class World:
         self.topic.commit(0)
 
     def answer(self, *, is_serving: bool) -> None:
-        """Answer the newest question."""
+        """Answer the newest query."""
         index, instance, owner = self.asked[-1]
         self.runtime.owner_answered(index, instance, owner, is_serving)
         self.process.settle()
@@ -74,7 +74,7 @@ def test_a_load_that_stalls_says_that_it_waits_for_the_owner() -> None:
     assert stalled(world.partition)["waiting_for"] == "the answer of its owner, node b"
 
 
-def test_an_owner_that_serves_keeps_its_log_partition_and_is_queried_again_by_the_next_load() -> None:
+def test_serving_owner_keeps_partition_and_is_asked_by_next_load() -> None:
     world = World(OWNER)
     world.answer(is_serving=True)
     held = world.partition
@@ -119,7 +119,7 @@ def test_an_answer_to_an_earlier_load_is_ignored() -> None:
     assert (world.partition.state, world.claims()) == (State.LOADING, ["b"])
 
 
-def test_a_process_that_has_had_the_partition_queries_nobody() -> None:
+def test_process_that_had_the_partition_does_not_ask_its_owner() -> None:
     world = World(OWNER)
     world.answer(is_serving=False)
     world.runtime.unload(0, None)
@@ -129,7 +129,7 @@ def test_a_process_that_has_had_the_partition_queries_nobody() -> None:
 
 
 @pytest.mark.parametrize(("owners", "queries_owners"), [((), True), ((OWNER,), False)], ids=["no owner", "nobody asks"])
-def test_without_an_owner_or_a_way_to_query_it_a_log_partition_is_claimed_at_once(
+def test_partition_without_owner_or_query_is_claimed_at_once(
     owners: tuple[Checkpoint, ...], queries_owners: bool
 ) -> None:
     world = World(*owners, queries_owners=queries_owners)

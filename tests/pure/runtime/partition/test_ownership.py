@@ -1,4 +1,4 @@
-"""Who counts, told as verdicts: tables of logs, one record a line."""
+"""The verdicts on records: tables of logs, one record a line."""
 
 import pytest
 
@@ -96,7 +96,7 @@ def test_claim_takes_the_next_epoch() -> None:
     ],
     ids=["no checkpoint", "then a lower one", "a stray record behind one"],
 )
-def test_claim_takes_a_higher_epoch_than_an_owner_whose_checkpoint_was_cut_off(before: list[str], epoch: int) -> None:
+def test_claim_takes_epoch_above_owner_whose_checkpoint_was_cut(before: list[str], epoch: int) -> None:
     ownership = Ownership()
     ownership.beginning = Beginning(7)
     for offset, text in enumerate(before):
@@ -123,7 +123,7 @@ def test_a_restore_point_brings_along_what_its_checkpoint_says() -> None:
 
 
 @pytest.mark.parametrize("attempt_id", [OURS, THEIRS], ids=["ours", "theirs"])
-def test_the_newest_cut_is_the_highest_that_a_checkpoint_names_which_counts(attempt_id: bytes) -> None:
+def test_newest_cut_is_the_highest_of_counting_checkpoints(attempt_id: bytes) -> None:
     ownership = Ownership()
     ownership.claim(OURS)
     known = []
@@ -146,7 +146,7 @@ def test_highest_generation_is_that_of_checkpoints_that_count() -> None:
     ("text", "is_ahead"),
     [("1/0 data", False), ("1/1 data", True), ("1/2 data", True), ("0/5 data", False), ("- data", False)],
 )
-def test_is_ahead_recognizes_our_records_behind_a_gap(text: str, is_ahead: bool) -> None:
+def test_is_ahead_recognizes_our_records_after_a_gap(text: str, is_ahead: bool) -> None:
     ownership = Ownership()
     ownership.claim(OURS)
     ownership.judge(record(0, "1/0 ours"))

@@ -1,4 +1,4 @@
-"""What waits leaves in order: behind earlier writes, and at its read index."""
+"""Parked answers are sent in order: after earlier writes, and at their read index."""
 
 from hypothesis import given
 from hypothesis import strategies as st

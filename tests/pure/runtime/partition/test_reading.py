@@ -1,4 +1,4 @@
-"""What one reading of a log partition knows of its start: whose cuts it knows, and what they take."""
+"""The log start in one reading of a log partition: cuts of any owner, and the bytes that they remove."""
 
 import pytest
 
@@ -37,8 +37,8 @@ def test_a_cut_that_an_owner_before_us_named_is_known(reading: Reading) -> None:
     assert reading.is_missing_records()
 
 
-def test_what_lies_below_our_checkpoint_is_cut_where_the_log_starts_with_it(reading: Reading) -> None:
-    """Whether the log start is known first or the checkpoint: another program may have emptied the log before it was appended."""
+def test_bytes_below_our_checkpoint_are_cut_when_log_starts_there(reading: Reading) -> None:
+    """The log start may be known before the checkpoint: another program may have emptied the log before it was appended."""
     reading.bytes_counted = 100
     reading.records_deleted(3)
     assert reading.bytes_cut == 0

@@ -1,4 +1,4 @@
-"""A restore point is taken only behind the very record that it names; in any other case the load reads the log from its start."""
+"""A restore point is used only after exactly the record that it names; in any other case the load reads the log from its start."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_a_restore_point_names_its_record(found: LogRecord, refusal: str) -> Non
 
 
 class World:
-    """A runtime over a log of one partition, with a finder that answers what it is told to."""
+    """A runtime over a log of one partition, with a finder that answers as the test says."""
 
     def __init__(self, point: RestorePoint | None) -> None:
         self.point = point
@@ -98,7 +98,7 @@ def value_of(partition: Partition) -> int:
     return machine.value
 
 
-def test_a_load_goes_on_behind_its_restore_point() -> None:
+def test_load_continues_after_its_restore_point() -> None:
     world = World(RESTORE_POINT)
     partition = world.load()
     assert (partition.state, value_of(partition), partition.reading.restored_from_offset) == (State.ACTIVE, 40 + 3, 4)
@@ -115,16 +115,14 @@ def test_a_load_goes_on_behind_its_restore_point() -> None:
         (RESTORE_POINT._replace(offset=-1), "the log does not hold its offset"),
     ],
 )
-def test_a_load_starts_over_without_a_restore_point_that_the_log_does_not_confirm(
-    point: RestorePoint, refusal: str
-) -> None:
+def test_load_restarts_without_restore_point_that_log_does_not_confirm(point: RestorePoint, refusal: str) -> None:
     world = World(point)
     partition = world.load()
     assert (partition.state, value_of(partition), partition.reading.restored_from_offset) == (State.ACTIVE, 7, -1)
     assert world.judged == [(point.offset, refusal)]
 
 
-def test_the_time_of_a_load_that_starts_over_counts_from_its_first_beginning(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_time_of_restarted_load_counts_from_its_first_start(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World(RESTORE_POINT._replace(position=Position(3, ATTEMPT, 6)))
     find = world.find_restore_point
 
@@ -147,7 +145,7 @@ def test_a_hole_at_the_offset_of_a_restore_point_refuses_it() -> None:
     assert world.judged == [(8, "no record lies at its offset")]
 
 
-def test_a_restore_point_that_cannot_be_loaded_costs_a_load_of_the_whole_log() -> None:
+def test_unloadable_restore_point_causes_load_of_whole_log() -> None:
     world = World(RESTORE_POINT)
     world.bugs.armed.append("fold_loaded")
     partition = world.load()
@@ -163,7 +161,7 @@ def test_without_a_restore_point_the_whole_log_is_read() -> None:
     assert world.judged == []
 
 
-def test_a_log_that_an_admin_accepts_or_that_lost_its_end_is_read_as_a_whole() -> None:
+def test_log_accepted_or_without_its_end_is_read_from_its_start() -> None:
     world = World(RESTORE_POINT)
     partition = world.load()
     world.topic.make()
@@ -177,7 +175,7 @@ def test_a_log_that_an_admin_accepts_or_that_lost_its_end_is_read_as_a_whole() -
     assert world.asked == []
 
 
-def test_a_load_that_begins_with_a_restore_point_knows_that_an_admin_accepted_the_log() -> None:
+def test_load_from_restore_point_knows_that_log_was_accepted() -> None:
     world = World(RESTORE_POINT._replace(checkpoint=CHECKPOINT._replace(accepted_reason="restored")))
     partition = world.load()
     assert (partition.state, partition.reading.restored_from_offset) == (State.ACTIVE, 4)
@@ -196,10 +194,10 @@ def test_a_load_that_begins_with_a_restore_point_knows_that_an_admin_accepted_th
         (-1, CHECKPOINT, ""),
     ],
 )
-def test_a_load_compares_the_newest_checkpoint_that_its_restore_point_names(
+def test_load_compares_newest_checkpoint_of_its_restore_point(
     checkpoint_offset: int, checkpoint: Checkpoint, refusal: str
 ) -> None:
-    """Another attempt may have taken the same epoch where the log lost its end, and written as many records."""
+    """If the log lost its end, another attempt may have taken the same epoch and written as many records."""
     position = Position(3, checkpoint.attempt_id, 5)
     world = World(RESTORE_POINT._replace(position=position, checkpoint=checkpoint, checkpoint_offset=checkpoint_offset))
     partition = world.load()

@@ -1,4 +1,4 @@
-"""Which state may follow which."""
+"""The table of transitions between states."""
 
 from itertools import product
 

@@ -1,4 +1,4 @@
-"""A sender, and what the brokers see of it."""
+"""A sender, and the requests that its brokers get."""
 
 import asyncio
 from typing import Any, Final
@@ -25,7 +25,7 @@ Landings = list[tuple[int, bytes, int]]
 
 
 def make_sender(brokers: FakeBrokers, **settings: Any) -> Sender:
-    """Return a sender that tells nobody."""
+    """Return a sender without listeners."""
     config = sender_config(**{**_VALUES, **settings})
     return Sender(config, brokers, SentBatches(), lambda *_: None, lambda *_: None, lambda: 1_000, make_metrics())  # type: ignore[arg-type]
 
@@ -50,7 +50,7 @@ def batches_of(body: bytes) -> dict[int, list[bytes]]:
 
 
 def refused(error_codes: dict[int, int]) -> bytes:
-    """Return the answer to a Produce that names these partitions only, each with its error code."""
+    """Return the answer to a Produce with only these partitions, each with its error code."""
     head = (1).to_bytes(4, "big") + b"\x00\x05topic" + len(error_codes).to_bytes(4, "big")
     entries = [
         partition.to_bytes(4, "big") + code.to_bytes(2, "big") + bytes(8 + 16 + 4) + b"\xff\xff"
@@ -60,17 +60,17 @@ def refused(error_codes: dict[int, int]) -> bytes:
 
 
 def throttled(body: bytes, throttle_ms: int, error_code: int = 0) -> bytes:
-    """Return the answer of a broker that reads nothing for a while, because of a quota."""
+    """Return the answer of a broker that throttles because of a quota."""
     return produced(body, error_code)[:-4] + throttle_ms.to_bytes(4, "big")
 
 
 async def go_on() -> None:
-    """Let the loop turn more often than a flush waits for others."""
+    """Run more turns of the loop than a flush waits for others."""
     for _ in range(20):
         await asyncio.sleep(0)
 
 
 async def await_answers(sender: Sender, brokers: FakeBrokers, count: int) -> None:
-    """Wait until brokers were sent so many requests and have answered them all."""
+    """Wait until brokers were sent `count` requests and have answered all of them."""
     await brokers.wait_requests(count)
     await wait_until(lambda: not sender._in_flight)

@@ -1,4 +1,4 @@
-"""How records become batches: bounds of a batch, of what waits, and of each partition's part of it."""
+"""The accumulator: bounds of a batch, of waiting records, and of each partition's share of them."""
 
 import asyncio
 
@@ -52,13 +52,13 @@ async def test_too_many_records_are_refused_until_some_were_sent(sender: Sender,
     sender.append(0, b"k", b"v", b"h")
 
 
-async def test_what_a_silent_broker_does_not_take_uses_up_nobody_elses_part_of_the_queue() -> None:
+async def test_silent_broker_uses_only_its_own_share_of_the_queue() -> None:
     brokers = FakeBrokers({0: 1, 1: 1, 2: 2, 3: 2})
     sender = make_sender(brokers, accumulator=accumulator_config(producer_queue_records_max=40))
     for partition in range(4):
         sender.accumulator._queues[partition]  # it is known
     brokers.withhold_answers()
-    for _ in range(2):  # one batch of each is in flight, and the rest lingers
+    for _ in range(2):  # one batch of each is in flight, and the rest waits
         for partition in (0, 1):
             for _ in range(20):
                 sender.append(partition, b"k", b"v", b"h")
@@ -78,7 +78,7 @@ async def test_what_a_silent_broker_does_not_take_uses_up_nobody_elses_part_of_t
     assert await sender.close(5)
 
 
-async def test_what_waits_to_be_sent_is_bounded_in_bytes_as_well() -> None:
+async def test_waiting_records_are_bounded_in_bytes_too() -> None:
     brokers = FakeBrokers({0: 1, 1: 1})
     sender = make_sender(brokers, accumulator=accumulator_config(producer_queue_bytes_max=2_000))
     sender.accumulator._queues[1]  # it is known
@@ -98,7 +98,7 @@ async def test_what_waits_to_be_sent_is_bounded_in_bytes_as_well() -> None:
     assert (sender.accumulator.records, sender.accumulator._bytes) == (0, 0)
 
 
-async def test_records_that_waited_for_a_batch_are_in_the_time_of_the_next_one_only_from_when_they_came(
+async def test_linger_of_next_batch_counts_from_arrival_of_its_records(
     brokers: FakeBrokers,
 ) -> None:
     sender = make_sender(brokers)

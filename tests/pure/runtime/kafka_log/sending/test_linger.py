@@ -1,4 +1,4 @@
-"""How long records linger for a broker, within bounds: as long as its answers usually take, and while more of them come."""
+"""The linger of records for a broker: within bounds as long as its answers usually take, and while more records come."""
 
 import pytest
 from hypothesis import given
@@ -39,7 +39,7 @@ def test_it_stays_within_its_bounds(answers: list[float]) -> None:
         assert 0.001 <= linger.end_s <= 0.02
 
 
-def test_behind_a_slow_answer_the_next_request_waits_for_as_long_as_answers_take() -> None:
+def test_request_after_slow_answer_waits_as_long_as_answers_take() -> None:
     assert _answered_in(0.004).patient_until_s == pytest.approx(7.004, abs=1e-5)
 
 
@@ -48,11 +48,11 @@ def test_it_waits_for_no_longer_than_the_longest_time() -> None:
     assert _answered_in(1, patience_max_s=0).patient_until_s == 0
 
 
-def test_nothing_waits_behind_a_quick_answer() -> None:
+def test_no_wait_after_a_quick_answer() -> None:
     assert _answered_in(0.0019).patient_until_s == 0
 
 
-def test_what_waits_behind_an_answer_no_longer_does_at_the_end() -> None:
+def test_end_of_patience_ends_the_wait_after_an_answer() -> None:
     linger = _answered_in(1)
     linger.end_patience()
     assert linger.patient_until_s == 0
@@ -73,7 +73,7 @@ def test_what_waits_behind_an_answer_no_longer_does_at_the_end() -> None:
         (30, 30, 1, True),
     ],
 )
-def test_a_round_is_most_of_what_is_outstanding_or_the_equal_part_of_one_broker(
+def test_round_is_most_of_outstanding_or_equal_share_of_one_broker(
     waiting: int, records: int, brokers: int, completes_round: bool
 ) -> None:
     rule = FlushRule(0.005)
@@ -81,7 +81,7 @@ def test_a_round_is_most_of_what_is_outstanding_or_the_equal_part_of_one_broker(
     assert rule.completes_round(waiting, records, brokers) is completes_round
 
 
-def test_an_equal_part_is_rounded_down_for_callers_that_cannot_be_divided_evenly() -> None:
+def test_equal_share_is_rounded_down_for_uneven_callers() -> None:
     rule = FlushRule(0.005)
     _send(rule, 16)
     assert [rule.completes_round(records, records, 3) for records in (4, 5, 6)] == [False, True, True]
@@ -101,13 +101,13 @@ def test_a_record_that_comes_alone_waits_for_one_turn() -> None:
     assert rule.is_complete(1, 0)
 
 
-def test_a_flush_waits_for_half_of_what_is_outstanding_while_each_turn_brings_some() -> None:
+def test_flush_waits_for_half_of_outstanding_while_turns_bring_some() -> None:
     rule = FlushRule(0.005)
     _send(rule, 64)
     assert [rule.is_complete(waiting, 0) for waiting in (1, 10, 31, 32)] == [False, False, False, True]
 
 
-def test_within_a_turn_only_all_that_is_outstanding_is_flushed_and_the_next_look_is_a_first_one() -> None:
+def test_flush_within_turn_needs_all_outstanding_and_resets_the_look() -> None:
     rule = FlushRule(0.005)
     _send(rule, 64)
     assert not rule.has_all(0)
@@ -118,7 +118,7 @@ def test_within_a_turn_only_all_that_is_outstanding_is_flushed_and_the_next_look
     assert not FlushRule(0.005).has_all(0), "nothing is not enough, though nothing was ever outstanding"
 
 
-def test_what_is_in_flight_is_outstanding_too() -> None:
+def test_records_in_flight_are_outstanding_too() -> None:
     rule = FlushRule(0.005)
     rule.on_sent(32, 32)
     rule.on_sent(32, 0)
@@ -165,7 +165,7 @@ def _send(rule: FlushRule, records: int) -> None:
 
 
 def _answered_in(took_s: float, patience_max_s: float = 0.015) -> Linger:
-    """Return the pace of requests whose answers take so long, at 7 s, when the last one has come."""
+    """Return the pace of requests after answers that took this long, at 7 s, when the last one has come."""
     linger = Linger(0.001, 0.02, patience_max_s)
     for _ in range(100):
         linger.on_sent(5)

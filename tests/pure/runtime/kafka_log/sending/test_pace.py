@@ -1,4 +1,4 @@
-"""The pace of a sender against brokers that answer or do not: which records leave when, and with which others."""
+"""The pace of a sender against brokers that answer or do not: when records are sent, and with which others."""
 
 import asyncio
 
@@ -43,7 +43,7 @@ async def test_while_a_broker_has_not_answered_records_linger_until_it_does() ->
     assert await sender.close(5)
 
 
-async def test_a_request_leaves_with_half_of_what_is_outstanding_or_when_a_turn_brings_no_more() -> None:
+async def test_request_is_sent_at_half_of_outstanding_or_after_an_empty_turn() -> None:
     brokers = FakeBrokers({0: 1})
     sender = make_sender(brokers, append_linger_max_ms=60_000)
     sender.pace._rule = FlushRule(60)
@@ -66,7 +66,7 @@ async def test_a_request_leaves_with_half_of_what_is_outstanding_or_when_a_turn_
     assert await sender.close(5)
 
 
-async def test_all_that_is_outstanding_leaves_within_its_turn_and_less_waits_for_the_end(brokers: FakeBrokers) -> None:
+async def test_all_outstanding_is_sent_within_turn_and_less_at_its_end(brokers: FakeBrokers) -> None:
     sender = make_sender(brokers)
     sender.append(0, b"k", b"1", b"h")
     await await_answers(sender, brokers, 1)
@@ -105,7 +105,7 @@ async def test_where_a_linger_is_set_nothing_leaves_within_a_turn(brokers: FakeB
     assert await sender.close(5)
 
 
-async def test_behind_slow_answers_requests_wait_for_a_round_or_until_time_is_up() -> None:
+async def test_requests_after_slow_answers_wait_for_a_round_or_a_timeout() -> None:
     brokers, loop = FakeBrokers({0: 1, 1: 2, 2: 3}), asyncio.get_running_loop()
     sender = make_sender(brokers)
 
@@ -167,7 +167,7 @@ async def test_a_broker_that_leads_nothing_any_more_has_no_part_in_a_round() -> 
     assert await sender.close(5)
 
 
-async def test_what_waits_behind_an_answer_leaves_when_the_sender_closes() -> None:
+async def test_records_waiting_after_answer_are_sent_when_sender_closes() -> None:
     brokers = FakeBrokers({0: 1})
     sender = make_sender(brokers)
     for _ in range(8):
@@ -179,7 +179,7 @@ async def test_what_waits_behind_an_answer_leaves_when_the_sender_closes() -> No
     assert batches_of(brokers.requests[1][2]) == {0: [b"2"]}
 
 
-async def test_behind_an_answer_nothing_waits_where_a_linger_is_set() -> None:
+async def test_no_wait_after_an_answer_with_a_fixed_linger() -> None:
     for append_linger_ms, waits in ((-1, True), (0, False), (1, False)):
         brokers = FakeBrokers({0: 1})
         sender = make_sender(brokers, append_linger_ms=append_linger_ms)
@@ -193,7 +193,7 @@ async def test_behind_an_answer_nothing_waits_where_a_linger_is_set() -> None:
         assert await sender.close(5)
 
 
-async def test_a_broker_that_takes_longer_than_usual_is_sent_the_next_request_all_the_same() -> None:
+async def test_broker_slower_than_usual_still_gets_the_next_request() -> None:
     brokers = FakeBrokers({0: 1, 1: 1})
     sender = make_sender(brokers, append_linger_min_ms=0, append_linger_max_ms=1)
     brokers.withhold_answers()
@@ -264,7 +264,7 @@ async def test_records_that_lingered_are_sent_without_others(brokers: FakeBroker
     assert await sender.close(5)
 
 
-async def test_a_broker_that_asks_for_a_pause_has_it_although_a_round_is_complete() -> None:
+async def test_throttled_broker_is_not_sent_a_complete_round() -> None:
     for broker_id in (0, 1):
         brokers = FakeBrokers({0: broker_id})
         sender = make_sender(brokers)
@@ -298,7 +298,7 @@ async def test_a_broker_that_was_sent_nothing_has_no_part_in_a_round() -> None:
     assert await sender.close(5)
 
 
-async def test_behind_an_answer_what_has_just_come_waits_for_others_until_that_is_enough(brokers: FakeBrokers) -> None:
+async def test_new_records_after_answer_wait_for_others_until_enough(brokers: FakeBrokers) -> None:
     sender = make_sender(brokers)
     for _ in range(8):
         sender.append(0, b"k", b"1", b"h")
@@ -313,7 +313,7 @@ async def test_behind_an_answer_what_has_just_come_waits_for_others_until_that_i
     assert await sender.close(5)
 
 
-async def test_behind_an_answer_a_linger_that_is_set_goes_on(brokers: FakeBrokers) -> None:
+async def test_fixed_linger_goes_on_after_an_answer(brokers: FakeBrokers) -> None:
     sender = make_sender(brokers, append_linger_ms=60_000)
     brokers.withhold_answers()
     sender.append(0, b"k", b"1", b"h")

@@ -1,4 +1,4 @@
-"""The sender against brokers that answer or do not: what is sent in which request, and what becomes of it when it closes."""
+"""The sender against brokers that answer or do not: the contents of requests, and the close."""
 
 import asyncio
 
@@ -42,7 +42,7 @@ async def test_next_batch_lingers_while_one_is_in_flight(sender: Sender, brokers
     ]
 
 
-async def test_what_lingered_is_sent_before_it_is_reported_where_the_last_batch_was_appended(
+async def test_waiting_records_are_sent_before_last_batch_is_reported(
     brokers: FakeBrokers,
 ) -> None:
     sent_when_told: list[list[bytes]] = []

@@ -1,4 +1,4 @@
-"""Brokers that ask for a pause because of a quota: what waits for how long."""
+"""Brokers that throttle because of a quota: the wait of batches and requests."""
 
 import asyncio
 
@@ -16,7 +16,7 @@ from tests.pure.runtime.kafka_log.sending.sender_world import (
 from tests.waiting import wait_until
 
 
-async def test_a_broker_that_requests_a_pause_is_sent_nothing_on_any_connection_until_it_is_over(
+async def test_throttled_broker_is_sent_nothing_on_any_connection(
     brokers: FakeBrokers,
 ) -> None:
     sender = make_sender(brokers)
@@ -38,7 +38,7 @@ async def test_a_broker_that_requests_a_pause_is_sent_nothing_on_any_connection_
     assert sender._metrics.throttle_time_ms.value == 1_000
 
 
-async def test_a_batch_that_is_sent_again_waits_until_the_pause_of_its_broker_is_over(brokers: FakeBrokers) -> None:
+async def test_retry_waits_until_throttle_of_its_broker_is_over(brokers: FakeBrokers) -> None:
     sender = make_sender(brokers, message_timeout_ms=60_000)
     brokers.answers.append(lambda body: throttled(body, 100, error_code=7))
     brokers.elected[1] = {2: (1, 1)}
@@ -52,7 +52,7 @@ async def test_a_batch_that_is_sent_again_waits_until_the_pause_of_its_broker_is
 
 @pytest.mark.virtual_time
 @pytest.mark.parametrize("message_timeout_ms", [200])
-async def test_a_batch_ends_at_its_own_time_out_however_long_its_broker_requests_a_pause(
+async def test_batch_ends_at_its_timeout_during_a_longer_throttle(
     sender: Sender, brokers: FakeBrokers, failures: Failures, landings: Landings
 ) -> None:
     brokers.answers.append(lambda body: throttled(body, 300_000, error_code=7))
@@ -66,7 +66,7 @@ async def test_a_batch_ends_at_its_own_time_out_however_long_its_broker_requests
 
 @pytest.mark.virtual_time
 @pytest.mark.parametrize("message_timeout_ms", [200])
-async def test_a_batch_that_is_given_up_in_a_pause_is_not_sent_behind_it(
+async def test_batch_given_up_during_throttle_is_not_sent_after_it(
     sender: Sender, brokers: FakeBrokers, failures: Failures
 ) -> None:
     brokers.answers.append(lambda body: throttled(body, 400, error_code=7))
@@ -77,7 +77,7 @@ async def test_a_batch_that_is_given_up_in_a_pause_is_not_sent_behind_it(
     assert len(brokers.requests) == 1
 
 
-async def test_a_pause_that_a_broker_requests_in_the_answer_to_a_retry_holds_for_new_batches(
+async def test_throttle_in_answer_to_retry_holds_for_new_batches(
     brokers: FakeBrokers,
 ) -> None:
     sender = make_sender(brokers, message_timeout_ms=60_000)
@@ -95,7 +95,7 @@ async def test_a_pause_that_a_broker_requests_in_the_answer_to_a_retry_holds_for
 
 @pytest.mark.virtual_time
 @pytest.mark.parametrize("message_timeout_ms", [200])
-async def test_a_batch_sent_again_ends_at_its_time_out_and_its_late_answer_says_nothing(
+async def test_retry_ends_at_its_timeout_and_late_answer_is_ignored(
     sender: Sender, brokers: FakeBrokers, failures: Failures, landings: Landings
 ) -> None:
     def refuse_and_fall_silent(body: bytes) -> bytes:
@@ -120,7 +120,7 @@ async def test_a_batch_sent_again_ends_at_its_time_out_and_its_late_answer_says_
 
 @pytest.mark.virtual_time
 @pytest.mark.parametrize("message_timeout_ms", [200])
-async def test_a_batch_that_is_given_up_while_a_connection_opens_is_not_sent_on_it(
+async def test_batch_given_up_while_connection_opens_is_not_sent(
     sender: Sender, brokers: FakeBrokers, failures: Failures, landings: Landings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opened = asyncio.Event()
@@ -154,7 +154,7 @@ async def test_no_broker_is_left_alone_for_longer_than_the_bound(brokers: FakeBr
     assert await sender.close(5)
 
 
-async def test_what_was_sent_before_the_broker_requested_a_pause_is_given_that_much_longer(
+async def test_requests_sent_before_throttle_get_that_much_more_time(
     brokers: FakeBrokers,
 ) -> None:
     sender = make_sender(brokers)
@@ -164,7 +164,7 @@ async def test_what_was_sent_before_the_broker_requested_a_pause_is_given_that_m
     assert brokers.longer_ms == [(1, 5)]
 
 
-async def test_a_close_waits_for_what_a_broker_that_requested_a_pause_is_not_sent_yet(brokers: FakeBrokers) -> None:
+async def test_close_waits_for_records_held_back_by_a_throttle(brokers: FakeBrokers) -> None:
     sender = make_sender(brokers)
     brokers.answers.append(lambda body: throttled(body, 100))
     sender.append(0, b"k", b"1", b"h1")

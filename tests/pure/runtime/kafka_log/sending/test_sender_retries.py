@@ -1,4 +1,4 @@
-"""What becomes of a batch: acknowledged, sent again, or given up, and who learns of it."""
+"""The end of a batch: it is acknowledged, sent again or given up, and its owner is told."""
 
 import asyncio
 from collections.abc import Callable
@@ -71,7 +71,7 @@ async def test_every_batch_that_one_answer_does_not_acknowledge_is_sent_again(
     assert sorted(landings) == [(0, b"h1", 0), (1, b"h2", 0)]
 
 
-async def test_connection_that_breaks_is_tried_again_where_the_partition_is_led_now(
+async def test_batch_of_broken_connection_is_retried_at_current_leader(
     sender: Sender, brokers: FakeBrokers, landings: Landings, failures: Failures
 ) -> None:
     def hang_up(_: bytes) -> bytes:
@@ -87,7 +87,7 @@ async def test_connection_that_breaks_is_tried_again_where_the_partition_is_led_
     assert failures == []
 
 
-async def test_what_lingers_for_a_silent_broker_leaves_when_another_leads(sender: Sender, brokers: FakeBrokers) -> None:
+async def test_records_for_silent_broker_are_sent_when_another_leads(sender: Sender, brokers: FakeBrokers) -> None:
     brokers.withhold_answers()
     sender.append(0, b"k", b"1", b"h1")
     await brokers.wait_requests(1)
@@ -116,7 +116,7 @@ async def test_batch_whose_time_is_up_is_reported_as_failed(
 
 
 @pytest.mark.virtual_time
-async def test_the_time_of_a_batch_runs_from_when_it_was_sent_first_and_not_from_when_that_failed(
+async def test_timeout_of_batch_counts_from_first_send_not_from_failure(
     brokers: FakeBrokers,
 ) -> None:
     loop = asyncio.get_running_loop()
@@ -150,7 +150,7 @@ async def test_final_error_is_reported_at_once(sender: Sender, brokers: FakeBrok
     assert len(brokers.requests) == 1
 
 
-async def test_what_a_later_attempt_lets_linger_outlives_the_failure_of_an_earlier_one(
+async def test_records_of_later_attempt_outlive_failure_of_earlier_one(
     sender: Sender, brokers: FakeBrokers, failures: Failures
 ) -> None:
     """The node lost its partition and loads it again while its old batch hangs: the new checkpoint must go out."""
@@ -166,7 +166,7 @@ async def test_what_a_later_attempt_lets_linger_outlives_the_failure_of_an_earli
     assert batches_of(brokers.requests[1][2]) == {0: [b"new checkpoint"]}
 
 
-async def test_what_lingers_behind_a_failure_is_dropped_by_its_owner(
+async def test_records_waiting_after_failure_are_dropped_by_owner(
     sender: Sender, brokers: FakeBrokers, failures: Failures
 ) -> None:
     brokers.withhold_answers()
@@ -240,7 +240,7 @@ async def test_a_bug_in_telling_one_partition_leaves_no_other_waiting(brokers: F
 
 
 @pytest.mark.parametrize("failure", ["hangs up", "refuses"])
-async def test_a_batch_is_sent_again_to_whoever_is_found_to_lead_only_by_asking(
+async def test_batch_is_retried_at_leader_found_by_look_up(
     sender: Sender, brokers: FakeBrokers, landings: Landings, failure: str
 ) -> None:
     def fail(body: bytes) -> bytes:
@@ -256,7 +256,7 @@ async def test_a_batch_is_sent_again_to_whoever_is_found_to_lead_only_by_asking(
     assert brokers.refreshes == 1
 
 
-async def test_a_batch_is_kept_while_nobody_says_who_leads(
+async def test_batch_is_kept_while_leader_is_unknown(
     sender: Sender, brokers: FakeBrokers, landings: Landings, failures: Failures
 ) -> None:
     brokers.answers.append(lambda body: produced(body, 6))
@@ -268,9 +268,7 @@ async def test_a_batch_is_kept_while_nobody_says_who_leads(
     assert failures == []
 
 
-async def test_a_request_that_is_sent_again_leaves_the_other_connections_to_new_ones(
-    sender: Sender, brokers: FakeBrokers
-) -> None:
+async def test_retry_leaves_other_connections_to_new_requests(sender: Sender, brokers: FakeBrokers) -> None:
     """A broker that refuses one partition for long must not keep the others waiting."""
     brokers.answers.extend([lambda body: produced(body, 7)] * 4)
     sender.append(0, b"k", b"1", b"h1")
@@ -304,7 +302,7 @@ async def test_after_close_nothing_is_sent_again(brokers: FakeBrokers) -> None:
     await brokers.wait_requests(2)
     assert not await sender.close(0)
     await wait_until(lambda: not sender._tasks and not sender._in_flight)
-    # Nobody is left who could send: neither a task, nor who lingers or waits for a leader.
+    # Nothing is left that could send: no task, no linger and no wait for a leader.
     assert asyncio.all_tasks() == {asyncio.current_task()}
     count = len(brokers.requests)
     sender.pace.flush()
@@ -341,7 +339,7 @@ async def test_nothing_is_tried_again_after_a_close_that_gave_up(brokers: FakeBr
     assert len(brokers.requests) == 1
 
 
-async def test_a_batch_that_is_read_back_while_its_answer_is_lost_is_not_sent_again(
+async def test_batch_read_back_after_lost_answer_is_not_sent_again(
     sender: Sender, brokers: FakeBrokers, failures: Failures
 ) -> None:
     def hang_up(_: bytes) -> bytes:
@@ -359,7 +357,7 @@ async def test_a_batch_that_is_read_back_while_its_answer_is_lost_is_not_sent_ag
 
 
 @pytest.mark.virtual_time
-async def test_a_batch_that_is_read_back_while_its_retry_has_no_answer_is_no_failure(
+async def test_batch_read_back_during_its_retry_is_no_failure(
     brokers: FakeBrokers,
 ) -> None:
     failures: Failures = []
