@@ -25,7 +25,7 @@ from holdfast.runtime.partition.restore_point import RestorePointFinder
 
 @final
 class Dispatcher:
-    """A table from each kind of effect to the object that carries it out."""
+    """The dispatcher of the effects of all partitions."""
 
     def __init__(
         self,

@@ -34,14 +34,14 @@ the process, and `Reading` (position, findings, ownership) lives from the start 
 3. The transitions
 ==================
 
-    load(generation)      a group, or the start of a static node       any but LOADING, ACTIVE -> LOADING
-    take(), accept()      an admin                                     any but LOADING, ACTIVE -> LOADING
-    a tick after a pause  the runtime, when `is_retry_due`             FAILED or CLOSED -> LOADING
-    Loaded                the load: all before our checkpoint is folded       LOADING -> ACTIVE
+    load(generation)      a group, or the start of a static node        INITIAL, FAILED, CLOSED -> LOADING
+    take(), accept()      an admin                                      INITIAL, FAILED, CLOSED -> LOADING
+    a tick after a pause  the runtime, when `is_retry_due`              FAILED, CLOSED -> LOADING
+    Loaded                the load: all before our checkpoint is folded LOADING -> ACTIVE
     Fail                  the log, or a bug of ours                     LOADING, ACTIVE -> FAILED
     Lose                  the log: the checkpoint of another attempt    LOADING, ACTIVE -> CLOSED
-    LeaveToOwner          the owner answered that it serves                   LOADING -> CLOSED
-    unload()              a group, or the end of the process        any but CLOSED -> CLOSED
+    LeaveToOwner          the owner answers that it serves              LOADING -> CLOSED
+    unload()              a group, or the end of the process            any but CLOSED -> CLOSED
 
 `load` under an equal or older generation is ignored, because a group may repeat itself and its messages may come late. A newer one is
 remembered while we load or serve. The log, not the generation, decides who owns; the generation only says who should try.
@@ -53,7 +53,8 @@ a. If the log is as we left it, ask where it starts, then look for a restore poi
    the record that the restore point names. If the log holds another record there, load again without it.
 b. Read up to the end that the log had when reading began. Records that count go to the machine. A finding (another program's record, a
    missing start, a lost end) is kept and does not stop the reading, because a later checkpoint may accept it on an admin's order.
-c. Fold in slices. Then look for an obstacle: a finding, an owner that must be asked first, a generation that forbids us to try.
+c. Fold in slices, and before each slice look for an obstacle: a finding, an owner that must be asked first, a generation that forbids
+   us to try.
 d. Claim: append our checkpoint. Read on until it comes back. A checkpoint of a rival that comes first means that we have lost.
 e. Fold the rest and serve.
 
@@ -79,8 +80,8 @@ learns by `Superseded` who owns it.
 =======================
 
 Events are methods, called one at a time with the time as an argument. An event of the log carries the number of its reading, and one of
-an earlier reading is ignored. A handler has no effects of its own but `Ports.append`: it puts effects and answers into the outbox, and
-the runtime carries them out after the handler has returned, even if the handler raised.
+an earlier reading is ignored. A handler calls nothing outside of the partition but `Ports`. All other effects, and all answers, go into
+the outbox, and the runtime carries them out after the handler has returned or raised.
 """
 
 from collections.abc import Callable

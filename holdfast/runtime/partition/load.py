@@ -291,7 +291,7 @@ class Load:
         return self._claim() if step is None else step
 
     def _find_obstacle(self) -> Step | None:
-        """Return the step to take before a claim, or instead of it; None: claim."""
+        """Return the step to take before a claim or instead of it; None: nothing is in the way of a claim."""
         tenancy, reading = self._tenancy, self._reading
         ownership, check = reading.ownership, reading.check
         if not ownership.beginning.is_found:
