@@ -1,18 +1,18 @@
-"""Pauses between tries: doubling up to a longest one, and shortened by chance, so those who failed together do not come back together."""
+"""Pauses between attempts: they double up to a longest one, with jitter, so that callers that failed together do not retry together."""
 
 from collections.abc import Callable
 from typing import Final, final
 
-#: After so many pauses they double no more, however long the longest may be.
+#: Number of pauses after which they do not double any more, for any longest pause.
 _DOUBLINGS_MAX: Final = 20
 
 
 @final
 class Backoff:
-    """How long the next pause is, and until when the last one goes."""
+    """The length of the next pause, and the end of the last one."""
 
     def __init__(self, first_ms: int, longest_ms: int, jitter: Callable[[], float]) -> None:
-        """Begin without a pause.
+        """Set the bounds.
 
         Args:
             first_ms: first pause.
@@ -26,13 +26,13 @@ class Backoff:
         self._until_ms = 0
 
     def fail(self, now_ms: int, *, is_first_free: bool = False) -> int:
-        """Pause from now on, as `is_over` and `until_ms` tell; returns for how many ms, see `next_pause_ms`."""
+        """Begin a pause, for `is_over` and `until_ms`; returns its length in ms, see `next_pause_ms`."""
         pause_ms = self.next_pause_ms(is_first_free=is_first_free)
         self._until_ms = now_ms + pause_ms
         return pause_ms
 
     def next_pause_ms(self, *, is_first_free: bool = False) -> int:
-        """Return how long a caller that keeps the time itself is to pause after a failure: twice as long as after the last one.
+        """Return the length of the pause after a failure, twice that of the last one, for a caller that keeps the time itself.
 
         With `is_first_free`, the first failure in a row costs no pause.
         """
@@ -44,13 +44,13 @@ class Backoff:
         return pause_ms
 
     def reset(self) -> None:
-        """Forget the failures: things go well."""
+        """Forget the failures, after a success."""
         self._failures = 0
 
     def is_over(self, now_ms: int) -> bool:
-        """Whether the next try may be made."""
+        """Tell whether the next attempt may be made."""
         return now_ms >= self._until_ms
 
     def until_ms(self) -> int:
-        """Return from when on the next try may be made; that may be past."""
+        """Return the time of the next attempt; it may be in the past."""
         return self._until_ms

@@ -38,8 +38,8 @@ CARRIERS: Final = {
     "note_bug": (0, "error"),
     "protocol.report": (0, "warning"),
 }
-#: Where events pass that come from elsewhere, but for private functions that take them as a parameter: `module.function`, the module by
-#: its last name.
+#: Functions that pass on events of other places, except private ones that get them as a parameter: `module.function`, the module by its
+#: last name.
 FORWARDERS: Final = frozenset(
     {
         "store.note",
@@ -71,7 +71,7 @@ class Site(NamedTuple):
 
     @property
     def place(self) -> str:
-        """Where it is, as people read it."""
+        """Return its file and line, as people read it."""
         return f"{self.path.relative_to(ROOT)}:{self.line}"
 
 

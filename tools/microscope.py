@@ -27,7 +27,7 @@ README: Final = _ROOT / "README.md"
 PICTURE: Final = _ROOT / "docs" / "microscope.svg"
 MARK: Final = "<!-- tested: microscope -->\n"
 
-#: Where the page says that Kafka is.
+#: The brokers' address on the page.
 BROKERS_SHOWN: Final = "127.0.0.1:9092"
 COMMANDS: Final = (
     f"holdfast groups list --bootstrap-server {BROKERS_SHOWN}",

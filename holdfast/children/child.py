@@ -48,7 +48,7 @@ class Child:
 
     @property
     def has_ended(self) -> bool:
-        """Whether the child itself has ended."""
+        """Tell whether the child itself has ended."""
         return self._process.returncode is not None
 
     def send_signal(self, number: signal.Signals) -> None:

@@ -1,6 +1,6 @@
-"""What Prometheus reads: the registry as Prometheus text or OpenMetrics, in pieces that each take a small part of a millisecond.
+"""The registry as Prometheus text or OpenMetrics, in pieces that each take a small part of a millisecond.
 
-`prometheus_client` writes the text, from a collector that has as much as one piece; who sends it can turn to something else between two.
+`prometheus_client` writes the text, from a collector that holds one piece; the sender can do other work between two pieces.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -75,7 +75,7 @@ def _write(registry: Registry, encode: Callable[[Collector], bytes]) -> Iterator
         step = max(1, piece_lines // lines)
         head = b""
         for first in range(0, len(series), step):
-            # What vanishes meanwhile, because another node has it now, is left out.
+            # A series that vanishes meanwhile, because another node has its partition now, is skipped.
             part = [(found, family.series[found]) for found in series[first : first + step] if found in family.series]
             text = encode(_Piece(family, part)).removesuffix(end)
             if not head:

@@ -58,7 +58,7 @@ class Histogram:
         self._above_ms, self._up_to_ms = -math.inf, BUCKETS_MS[0]
 
     def record(self, value_ms: float) -> None:
-        """Take in one time; below 0, as after a step of a clock, it is 0."""
+        """Record one time; a negative one, as after a step of a clock, counts as 0."""
         if value_ms < 0:
             value_ms = 0.0
         if not self._above_ms < value_ms <= self._up_to_ms:
@@ -70,7 +70,7 @@ class Histogram:
 
     @property
     def count(self) -> int:
-        """How many times were taken in."""
+        """Return the number of recorded times."""
         return sum(self.counts)
 
     def quantile_ms(self, share: float) -> float:

@@ -1,6 +1,6 @@
-"""Which of its formats a client of `/metrics` prefers, by its header `Accept`.
+"""The format that a client of `/metrics` prefers, by its header `Accept`.
 
-`prometheus_client` takes the first format that it knows, whatever weight it has, and fails at a version that is no number.
+`prometheus_client` takes the first format that it knows, with any weight, and fails at a version that is no number.
 Source: RFC 9110, 12.4.2 and 12.5.1.
 """
 
@@ -27,8 +27,8 @@ class _Range(NamedTuple):
 def preferred_format(accept: str) -> str:
     """Return the format that a header `Accept` prefers, as `prometheus_client` is told of it; empty for the text of Prometheus.
 
-    Of formats with the same weight the first one counts; a weight of 0 excludes one. Where nothing that we write is taken, or
-    no header is sent, it is the text of Prometheus.
+    Among formats with the same weight the first one counts; a weight of 0 excludes one. If the client accepts none of our formats, or
+    sends no header, it gets the text of Prometheus.
     """
     ranges = [_parse(each) for each in accept.split(",")]
     excluded = {each.kind for each in ranges if not each.weight}

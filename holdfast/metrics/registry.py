@@ -28,7 +28,7 @@ class Family(NamedTuple):
     name: str
     sort: type
     description: str
-    #: What a value is divided by to have the unit of the name.
+    #: Divisor that turns a value into the unit of the name.
     divisor: int
     series: dict[Labels, Instrument]
 

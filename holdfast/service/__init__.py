@@ -1,1 +1,1 @@
-"""What a service manager such as systemd is notified of: readiness, progress, reloads, the end, and that the work goes on."""
+"""Notices for a service manager such as systemd: readiness, progress, reloads, the end, and signs that the work goes on."""

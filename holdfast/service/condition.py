@@ -1,4 +1,4 @@
-"""What a program says of itself to whoever looks after it."""
+"""The condition that a program reports to its service manager."""
 
 from typing import NamedTuple
 
@@ -6,16 +6,16 @@ from typing import NamedTuple
 class Condition(NamedTuple):
     """The condition of a program at one moment."""
 
-    #: Its start is over, whatever became of it: what follows it may begin.
+    #: Its start is over, with or without success, so programs that wait for it may begin.
     has_started: bool
-    #: It does now all that it is there for.
+    #: It can do all of its work now.
     is_ready: bool
     is_stopping: bool
     #: It reads its settings again.
     is_reloading: bool
     #: One line for people.
     status: str
-    #: What it has done of its start; any growth is progress.
+    #: Steps of its start that are done; any growth is progress.
     progress: int
-    #: Turns of the work that it is there for; another number than before shows that it goes on.
+    #: Turns of its work; another number than before shows that the work goes on.
     turns: int

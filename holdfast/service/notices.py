@@ -1,6 +1,6 @@
-"""When a service manager is notified of what: from the condition of a program and the time to messages.
+"""The messages to a service manager that follow from the condition of a program and the time.
 
-Without a socket and without a clock: what drives it (`service.notifier`) looks at the program every `look_interval_ms`.
+This module has no socket and no clock: its driver (`service.notifier`) looks at the program every `look_interval_ms`.
 
 Source: systemd's sd_notify(3); `service_notify_message` and `service_extend_timeout` of its `service.c`.
 """
@@ -9,53 +9,52 @@ from typing import Final, NamedTuple, final
 
 from holdfast.service.condition import Condition
 
-#: A status is cut to so many characters.
+#: Longest status; a longer one is cut.
 _STATUS_CHARACTERS_MAX: Final = 300
-#: How long after a notice that it starts or stops the next one must come. A notice follows every third of it.
+#: Time after a notice that it starts or stops within which the next one must come. A notice follows every third of it.
 _EXTENSION_MS: Final = 30_000
 _LOOK_INTERVAL_MS: Final = 1_000
-#: The service manager wants to hear twice in its time; we look twice before each of these is due.
+#: The service manager expects two notices in its time; we look twice before each of them is due.
 _LOOKS_PER_WATCHDOG: Final = 4
 
 
 class Bounds(NamedTuple):
-    """How long a program may take for what."""
+    """Bounds on the time that a program may take."""
 
     #: Its start, without any progress, in ms; then the service manager's own bound counts.
     start_stall_ms: int
     #: Its stop in all, in ms; then the service manager's own bound counts.
     stop_ms: int
-    #: After how long without a sign of work the service manager ends it, in ms; None: it does not.
+    #: Time without a sign of work after which the service manager ends it, in ms; None: it does not.
     watchdog_ms: int | None
 
     @property
     def look_interval_ms(self) -> int:
-        """How often to look at the program, in ms."""
+        """Return the time between two looks at the program, in ms."""
         if self.watchdog_ms is None:
             return _LOOK_INTERVAL_MS
         return max(1, min(_LOOK_INTERVAL_MS, self.watchdog_ms // _LOOKS_PER_WATCHDOG))
 
     @property
     def silence_max_ms(self) -> int | None:
-        """How long a part of the program may show no sign of work, in ms; None: for ever."""
+        """Return the time for which a part of the program may show no sign of work, in ms; None: for ever."""
         return None if self.watchdog_ms is None else self.watchdog_ms // 2
 
 
 @final
 class Notices:
-    """What the service manager of one program has been notified of, and what follows."""
+    """The notices that the service manager of one program has got, and the next ones."""
 
     def __init__(self, bounds: Bounds) -> None:
-        """Begin with a program that starts."""
         self._bounds = bounds
         self._status = ""
         self._is_ready = False
         self._is_stopping = False
         self._is_reloading = False
         self._progress = -1
-        #: When it got on with its start last, and when its stop began.
+        #: Time of the last progress of its start, or of the begin of its stop.
         self._began_ms = 0
-        #: When it is next said that it takes longer; a time in the past: at the next look.
+        #: Time of the next notice that it takes longer; a time in the past: at the next look.
         self._extension_due_ms = 0
         self._turns = -1
         self._watchdog_due_ms = 0
@@ -82,7 +81,7 @@ class Notices:
         return ["\n".join(lines)] if lines else []
 
     def reload_begins(self, now_us: int) -> list[str]:
-        """Return the messages for the begin of a reload; none while the program starts or stops, which no reload may end.
+        """Return the messages for the begin of a reload; none while the program starts or stops, which a reload must not end.
 
         `now_us` is the monotonic clock of the machine, in µs.
         """
@@ -107,7 +106,7 @@ class Notices:
         if self._bounds.watchdog_ms is None or condition.turns == self._turns or now_ms < self._watchdog_due_ms:
             return []
         self._turns = condition.turns
-        # A look before it is due, because the next one may be late.
+        # One look before it is due, because the next look may be late.
         self._watchdog_due_ms = now_ms + self._bounds.watchdog_ms // 2 - self._bounds.look_interval_ms // 2
         return ["WATCHDOG=1"]
 

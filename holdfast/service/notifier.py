@@ -19,7 +19,7 @@ _log = structlog.get_logger(__name__)
 
 
 class Watcher(Protocol):
-    """Whoever looks after a program hears of it through this."""
+    """The link from a program to its service manager."""
 
     def look(self) -> None:
         """Look at the program now, because something has changed."""
@@ -30,10 +30,10 @@ class Watcher(Protocol):
 
 @final
 class Unwatched:
-    """The watcher of a program that nobody looks after."""
+    """The watcher of a program without a service manager."""
 
     def look(self) -> None:
-        """Notify nobody."""
+        """Do nothing."""
 
     def reload(self, reload: Callable[[], object]) -> None:
         """Call `reload`."""
@@ -42,14 +42,14 @@ class Unwatched:
 
 @final
 class Notifier:
-    """What a service manager hears of one program, from the loop that does its work: a loop that hangs falls silent."""
+    """The notifier of one program, on the loop that does its work, so that a loop that hangs sends nothing."""
 
     def __init__(self, bounds: Bounds, read: Callable[[], Condition], send: Callable[[str], bool]) -> None:
-        """Say nothing yet; `read` looks at the program, `send` is `NotifySocket.send`."""
+        """Keep `read`, which returns the condition of the program, and `send`, which is `NotifySocket.send`."""
         self._notices = Notices(bounds)
         self._read = read
         self._send = send
-        #: What the service manager has not taken yet. Nothing new is said before it has.
+        #: Messages that the service manager has not accepted yet; no new ones are made before it has.
         self._unsent: list[str] = []
         self._is_unreachable = False
 
@@ -60,14 +60,14 @@ class Notifier:
             self._flush()
 
     def reload(self, reload: Callable[[], object]) -> None:
-        """Notify of a reload, and begin it; that it is over shows in the condition of the program."""
+        """Notify of a reload, and begin it; the condition of the program shows its end."""
         self._unsent += self._notices.reload_begins(time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1_000)
         self._flush()
         reload()
         self.look()
 
     def _flush(self) -> bool:
-        """Send what is unsent, and return whether all of it was taken."""
+        """Send the unsent messages, and return whether all were accepted."""
         try:
             while self._unsent and self._send(self._unsent[0]):
                 del self._unsent[0]

@@ -17,18 +17,18 @@ _WATCHDOG_PID: Final = "WATCHDOG_PID"
 
 
 class ServiceManager(NamedTuple):
-    """Where a service manager wants to hear from this process, and how often."""
+    """The address at which a service manager expects notices of this process, and their interval."""
 
     #: Path of a socket, or a name that begins with `@` for one that is no file.
     address: str
-    #: After how long without a sign of work it ends this process, in ms; None: it does not.
+    #: Time without a sign of work after which it ends this process, in ms; None: it does not.
     watchdog_ms: int | None
 
 
 def take_service_manager(environment: MutableMapping[str, str]) -> ServiceManager | None:
-    """Return what the environment says of a service manager, and take it out, so that no child speaks in our place.
+    """Return the service manager of the environment, and remove it there, so that no child sends notices in our place.
 
-    None: nobody wants to hear, or at an address that is no socket of this machine.
+    None: there is none, or its address is no socket of this machine.
     """
     address, watchdog, pid = (environment.pop(name, "") for name in (_ADDRESS, _WATCHDOG, _WATCHDOG_PID))
     if address[:1] not in ("/", "@") or len(address) < 2:
@@ -39,7 +39,7 @@ def take_service_manager(environment: MutableMapping[str, str]) -> ServiceManage
 
 @final
 class NotifySocket:
-    """A datagram socket to a service manager; nothing waits for it."""
+    """A datagram socket to a service manager; sending never blocks."""
 
     def __init__(self, address: str) -> None:
         """See `ServiceManager.address`."""
@@ -48,10 +48,10 @@ class NotifySocket:
         self._socket.setblocking(False)
 
     def send(self, message: str) -> bool:
-        """Send a message, and return whether it was taken; one that was not is to be sent again.
+        """Send a message, and return whether it was accepted; otherwise it must be sent again.
 
         Raises:
-            OSError: nobody is there to take it.
+            OSError: no process receives at the address.
         """
         with suppress(BlockingIOError):
             self._socket.sendto(message.encode(), self._address)
