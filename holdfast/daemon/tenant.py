@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 from holdfast.daemon.access.acl import Operation
 from holdfast.daemon.access.authorizer import Authorizer
-from holdfast.daemon.access.needs import Command, GroupCall, Needs
+from holdfast.daemon.access.needs import COMMANDS, Command, GroupCall, Needs
 from holdfast.daemon.admin.plans import Decide
 from holdfast.daemon.http.queries import QUERIES, Page, Query
 from holdfast.daemon.internal_errors import InternalErrors
@@ -132,18 +132,41 @@ class Tenant:
 
 
 class Tables:
-    """The tables of a node: built once, from the rows of the host and of its tenants, of which the first one has the shards of the log."""
+    """The tables of a node: built once, from the rows of the host and of its tenants, of which the first one has the shards of the log.
+
+    Raises:
+        ValueError: two rows have the same API key, command or path.
+    """
 
     def __init__(self, tenants: Sequence[Tenant]) -> None:
-        calls = {key: call for tenant in tenants for key, call in tenant.calls.items()}
-        commands = {name: command for tenant in tenants for name, command in tenant.commands.items()}
+        calls = _merge("API key", *(tenant.calls for tenant in tenants))
+        commands = _merge("command", *(tenant.commands for tenant in tenants))
         self.tenants: Final = tuple(tenants)
-        self.apis: Final[Mapping[int, Api]] = {**APIS, **{key: call.api for key, call in calls.items()}}
+        self.apis: Final[Mapping[int, Api]] = _merge("API key", APIS, {key: call.api for key, call in calls.items()})
+        _merge("command", COMMANDS, commands)
         self.needs: Final = Needs(
             {key: GroupCall(call.api.name, call.operation) for key, call in calls.items()}, commands
         )
-        self.queries: Final[Mapping[str, Query]] = {
-            **QUERIES,
-            **{query.command: query for tenant in tenants for query in tenant.queries},
-        }
-        self.pages: Final[tuple[Page, ...]] = tuple(page for tenant in tenants for page in tenant.pages)
+        of_tenants = ({query.command: query for query in tenant.queries} for tenant in tenants)
+        self.queries: Final[Mapping[str, Query]] = _merge("path", QUERIES, *of_tenants)
+        pages = _merge("path", *({page.query.command: page for page in tenant.pages} for tenant in tenants))
+        _merge("path", self.queries, {path: page.query for path, page in pages.items()})
+        self.pages: Final[tuple[Page, ...]] = tuple(pages.values())
+
+
+_Key = TypeVar("_Key", int, str)
+_Row = TypeVar("_Row")
+
+
+def _merge(kind: str, *tables: Mapping[_Key, _Row]) -> dict[_Key, _Row]:
+    """Return the rows of all tables.
+
+    Raises:
+        ValueError: two tables have a row of one key.
+    """
+    merged: dict[_Key, _Row] = {}
+    for table in tables:
+        if repeated := sorted(merged.keys() & table.keys()):
+            raise ValueError(f"{kind} {repeated[0]} has two rows")
+        merged.update(table)
+    return merged

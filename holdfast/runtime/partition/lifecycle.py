@@ -8,7 +8,7 @@ remembers and read it again. Kafka does not fence the producers of this log. A p
 has moved the partition can each append while we believe that the partition is ours, and no broker stops them.
 
 So ownership is decided in the log itself. Every record carries an owner epoch and a sequence (its `hf` header). One rule
-(`records.fencing.step`) decides, record by record in log order, whether a record counts, and every reader applies the same rule. To
+(`records.log.fencing.step`) decides, record by record in log order, whether a record counts, and every reader applies the same rule. To
 claim a partition, a node appends a checkpoint with a random attempt id under the next epoch. It owns the partition when it has read
 that checkpoint back and the checkpoint counts; records of older epochs after it are void.
 
