@@ -50,6 +50,8 @@ ANSWERS: Final = 50
 PAUSE_MS: Final = int(os.environ.get("PAUSE_MS", "50"))
 #: Bounds that a test waits for, and no machine is too slow for.
 COME_BACK_S: Final = PATIENCE_S
+#: Within an outage, so that batches are given up.
+MESSAGE_TIMEOUT_MS: Final = 3_000
 SILENCE_MAX_MS: Final = 2_000
 SETTINGS: Final = {
     **DEFAULT_TIMES,
@@ -218,23 +220,28 @@ async def test_in_an_outage_the_node_says_so_in_few_lines_and_serves_when_it_is_
     sort: str, one_broker: EmbeddedKafka, topic: str, tmp_path: Path
 ) -> None:
     # Batches are given up within the outage, so log partitions fail and load again, and fail.
-    async with scene(one_broker, topic, tmp_path, message_timeout_ms=3_000) as playing:
+    async with scene(one_broker, topic, tmp_path, message_timeout_ms=MESSAGE_TIMEOUT_MS) as playing:
         playing.new_lines()
         seconds = OUTAGE_S if sort == "gone" else FREEZE_S
         began_s = time.monotonic()
         await asyncio.to_thread(playing.kafka.stop) if sort == "gone" else playing.kafka.freeze()
         await wait_not_ready(playing.node)
+        port = (await playing.node.status())["http_port"]
+        ready = await get(port, "/ready")
+        asked_s = time.monotonic() - began_s
+        assert (ready.status, ready.json()["is_ready"]) == (503, False)
+        states = {row["state"] for row in ready.json()["log_partitions"]}
+        # On a busy machine the batches may be given up by then.
+        given_up = {"failed", "loading"} if asked_s * 1_000 > MESSAGE_TIMEOUT_MS else set()
+        assert states
+        assert states <= {"cut off"} | given_up
+        assert ready.json()["why_not_ready"].startswith("no broker answers")
+        assert (await get(port, "/live")).status == 200
         status = await asyncio.to_thread(holdfast, "status", "--address", playing.node.address)
         assert status.returncode == 1
         assert "Error: The node is not ready: no broker answers" in status.stderr
         silence = (await playing.node.ask("metrics"))["holdfast_broker_silence_seconds{broker=1}"]
         assert silence * 1_000 > SILENCE_MAX_MS
-        port = (await playing.node.status())["http_port"]
-        ready = await get(port, "/ready")
-        assert (ready.status, ready.json()["is_ready"]) == (503, False)
-        assert {row["state"] for row in ready.json()["log_partitions"]} == {"cut off"}
-        assert ready.json()["why_not_ready"].startswith("no broker answers")
-        assert (await get(port, "/live")).status == 200
         await asyncio.sleep(max(0.0, began_s + seconds - time.monotonic()))  # how long the outage lasts, no more
         lasted_s = time.monotonic() - began_s
         during = playing.new_lines()
