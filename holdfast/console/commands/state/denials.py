@@ -7,8 +7,7 @@ from holdfast.client import AdminRefused, Client, ClientError, ShareStateError
 from holdfast.console.options import query_node, under_typed_name
 from holdfast.console.outcomes import Exit, Failure
 from holdfast.kafka.protocol.error_codes import ErrorCode
-from holdfast.kafka.topic_ids import format_topic_id, parse_topic_id
-from holdfast.records.errors import InvalidKey
+from holdfast.kafka.topic_ids import InvalidTopicId, format_topic_id, parse_topic_id
 
 T = TypeVar("T")
 
@@ -53,7 +52,7 @@ def query_about(address: str, group: str, topic: str, call: str, query: Callable
 def _is_id(topic: str) -> bool:
     try:
         parse_topic_id(topic)
-    except InvalidKey:
+    except InvalidTopicId:
         return False
     return True
 
