@@ -149,7 +149,7 @@ async def host_port(settings: Settings, tables: Tables, workers: Sequence[Worker
     """
     view = HostView(settings, tables, workers)
     files = FileWatch(view.registry, view.internal_errors)
-    server = await open_http_port(view, settings, files, tables.queries)
+    server = await open_http_port(view, settings, files, tables.queries, tables.pages)
     if server is None:
         yield
         return
