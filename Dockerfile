@@ -1,6 +1,6 @@
 # A node and nothing else: docker build --tag holdfast .
 # With Java and Spark, for the compaction job, and as the image of Spark's executors: docker build --target spark --tag holdfast-spark .
-# Settings come from the environment; docs/operations.md has the rest.
+# Settings come from the environment; docs/run.md has the rest.
 
 # The wheel that ships: its hot path is compiled.
 FROM python:3.11-slim AS wheel

@@ -38,7 +38,7 @@ _SAMPLES_BEFORE = 200
 _BEFORE_MAX_S = 20.0
 _ATTACK_MAX_S = 25.0
 _SAMPLE_S = 0.05
-#: The sum of the table in `docs/operations.md`, connections excepted.
+#: The sum of the table in `docs/secure.md`, connections excepted.
 _BOUND_MIB = 3 * 256 + 100 + 32
 _READY_MAX_S = 120.0
 

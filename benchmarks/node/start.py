@@ -1,6 +1,6 @@
 """How long an installed node takes from the start of its process until it is ready: `python -m benchmarks.node.start`.
 
-The wheel from `dist` (`make wheel`) is installed as operations.md says, in a fresh environment with what it needs and nothing else: a
+The wheel from `dist` (`make wheel`) is installed as docs/install.md says, in a fresh environment with what it needs and nothing else: a
 library for tests beside it would be imported by some that it needs. One broker, the default settings, a state topic of 50 log
 partitions without share partitions, and one node that is started and stopped. The first start makes topics, and is not counted.
 """

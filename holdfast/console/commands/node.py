@@ -268,7 +268,7 @@ def partitions(context: click.Context, why_not_pruned: bool, as_json: bool, addr
     for row in answer:
         failure = row["failure"]
         if row["is_alarmed"] and "`holdfast partitions" not in failure:  # most alarms name the command that ends them
-            failure += '; the page Operations, "Alarms", says what ends it'
+            failure += "; the page Alarms and alerts says what ends it"
         if failure:
             same.setdefault((row["state"], failure), []).append(row["partition"])
     for (state, failure), numbers in same.items():

@@ -64,7 +64,7 @@ def judge_node(address: str, status: Mapping[str, Any] | str, why_not_free: str)
         remedy = "start the node again with what is installed, or use the holdfast beside the node"
         found.append(warning(f"the node is version {status['version']}, and this is {VERSION}", remedy))
     if not status["is_ready"]:
-        remedy = 'holdfast partitions; the page Operations, "Alarms", has the rest'
+        remedy = "holdfast partitions; the page Alarms and alerts has the rest"
         found.append(wrong(f"the node is not ready: {status['why_not_ready']}", remedy))
     return found
 

@@ -26,7 +26,7 @@ from holdfast.kafka.librdkafka import KafkaClients
 
 T = TypeVar("T")
 
-_BY_HAND = 'see the page Operations, "The state topic is not fit"'
+_BY_HAND = 'see the page Alarms and alerts, "The state topic is not fit"'
 
 
 async def check_log(subject: Subject) -> Sequence[Finding]:

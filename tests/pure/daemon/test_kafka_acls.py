@@ -12,7 +12,7 @@ from holdfast.kafka.security import Sasl, parse_security
 from tests.kafka_acls import NEEDS, Role
 from tests.pure.docs.pages import ROOT, table
 
-PAGE = (ROOT / "docs" / "operations.md").read_text()
+PAGE = (ROOT / "docs" / "install.md").read_text()
 SPARK_PAGE = (ROOT / "docs" / "spark.md").read_text()
 CONNECTIONS = re.findall(r"<!-- a connection to Kafka -->\n```toml\n(.*?)```", PAGE, re.DOTALL)
 WAYS_IN = [("SSL", type(None)), ("SASL_SSL", Sasl), ("SASL_SSL", TokenEndpoint), ("SASL_SSL", TokenFile)]

@@ -24,7 +24,10 @@ PAGES = sorted(_pages())
 #: The pages that are written by hand for users.
 GUIDES = [
     ROOT / "README.md",
-    *(ROOT / "docs" / f"{name}.md" for name in ("protocol", "log-format", "operations", "spark")),
+    *(
+        ROOT / "docs" / f"{name}.md"
+        for name in ("install", "run", "secure", "watch", "alarms", "protocol", "log-format", "spark")
+    ),
 ]
 #: Columns that the names of the history's directories hold, outermost first.
 DIRECTORIES = ("state_topic_id", "day")

@@ -32,7 +32,7 @@ def test_each_page_and_section_that_a_text_names_is_there() -> None:
         headings = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
         pages[headings[0]] = headings[1:]
     named = [found for _, text in texts() for found in _NAMED.findall(text)]
-    assert {title for title, _ in named} == {"Compaction", "Configuration", "Log events", "Operations"}
+    assert {title for title, _ in named} == {"Alarms and alerts", "Compaction", "Configuration", "Log events"}
     for title, section in named:
         assert title in pages
         assert not section or section in pages[title]

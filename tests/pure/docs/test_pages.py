@@ -90,7 +90,7 @@ def test_a_command_that_does_not_exist_is_found() -> None:
 
 
 def test_the_commands_that_show_something_have_the_options_that_the_page_names() -> None:
-    page, lacking = (ROOT / "docs" / "operations.md").read_text(), []
+    page, lacking = (ROOT / "docs" / "watch.md").read_text(), []
     for cell, _ in table(page, "looks"):
         [words] = commands(cell, "holdfast")
         command: click.Command = main

@@ -16,7 +16,7 @@ from holdfast.console.outcomes import Exit
 from holdfast.daemon.settings.file_env_flags import load_settings
 from holdfast.jars.cache import SPARK_KAFKA_VERSION
 from tests.pure.docs.pages import ROOT, table
-from tests.pure.docs.test_operations import pins
+from tests.pure.docs.test_run import pins
 from tools.log_events import sites
 
 PAGE = (ROOT / "docs" / "spark.md").read_text()

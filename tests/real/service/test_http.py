@@ -21,7 +21,7 @@ from tests.world.http import get
 pytestmark = pytest.mark.real
 
 GROUP = "group"
-#: For the figures of docs/operations.md: `HOLDFAST_HTTP_WRITES=3000 HOLDFAST_HTTP_SERIES=5000`.
+#: For the figures of docs/watch.md: `HOLDFAST_HTTP_WRITES=3000 HOLDFAST_HTTP_SERIES=5000`.
 WRITES = int(os.environ.get("HOLDFAST_HTTP_WRITES", "50"))
 SERIES = int(os.environ.get("HOLDFAST_HTTP_SERIES", "100"))
 

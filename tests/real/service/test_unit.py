@@ -34,7 +34,9 @@ WHY_NOT: Final = why_no_copy() or ("" if which("systemd-analyze") else "there is
 
 pytestmark = [pytest.mark.real, pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT)]
 
-OPERATIONS, SPARK = ROOT / "docs" / "operations.md", ROOT / "docs" / "spark.md"
+INSTALL, RUN, SECURE, WATCH, ALARMS, SPARK = (
+    ROOT / "docs" / f"{name}.md" for name in ("install", "run", "secure", "watch", "alarms", "spark")
+)
 PASSWORD: Final = "open sesame"
 #: What the pages have the node read, and write.
 PLACES: Final = "/etc/holdfast", "/var/log/holdfast", "/var/lib/holdfast", "/var/cache/holdfast"
@@ -95,17 +97,17 @@ class Service:
 
 @pytest.fixture
 def service(kafka: str, topic: str, tmp_path: Path) -> Iterator[Service]:
-    """Give the service of the page on operations, installed and not started."""
+    """Give the service of the page about running, installed and not started."""
     authority = Authority(tmp_path)
     for own, named in zip(authority.sign("signed", "/CN=node"), ("node.pem", "node.key"), strict=True):
         own.rename(tmp_path / named)
     copy(authority.certificate, tmp_path / "ca.pem")
-    (properties,) = [each.code for each in blocks_of(OPERATIONS) if each.code.startswith("security.protocol=")]
+    (properties,) = [each.code for each in blocks_of(SECURE) if each.code.startswith("security.protocol=")]
     client = properties.replace("…", PASSWORD)
     (tmp_path / "client.properties").write_text(client)
     (tmp_path / "outside.properties").write_text(client.replace("/etc/holdfast", str(tmp_path)))
-    http = block(OPERATIONS, "tls.certificate.file").code
-    (tmp_path / "node.toml").write_text(block(OPERATIONS, "audit_file").code + "\n" + http[http.index("[http]") :])
+    http = block(WATCH, "tls.certificate.file").code
+    (tmp_path / "node.toml").write_text(block(RUN, "audit_file").code + "\n" + http[http.index("[http]") :])
     for name in ("http.pem", "http.key"):
         copy(tmp_path / name.replace("http", "node"), tmp_path / name)
     (tmp_path / "http.token").write_text("token\n")
@@ -130,7 +132,7 @@ def service(kafka: str, topic: str, tmp_path: Path) -> Iterator[Service]:
         # Where the Python under test lies, and the clone, their user lets others in.
         above = {str(each) for place in under_test() for each in (place, *place.parents)}
         machine.run(f"chmod a+x {' '.join(map(quote, sorted(above)))}")
-        typed = block(OPERATIONS, "systemctl enable --now holdfast")
+        typed = block(RUN, "systemctl enable --now holdfast")
         for step in steps_of(typed.code):
             if not step.command.startswith("journalctl"):
                 # Nothing is started in a machine that is not booted: the test does it, by the unit.
@@ -149,8 +151,9 @@ def variables(settings: Mapping[str, object]) -> Mapping[str, str]:
 
 
 def named_files() -> list[str]:
-    """Return the files that the page and the unit name in the place of settings."""
-    texts = OPERATIONS.read_text() + (ROOT / "deploy" / "systemd" / "holdfast.service").read_text()
+    """Return the files that the pages and the unit name in the place of settings."""
+    unit = ROOT / "deploy" / "systemd" / "holdfast.service"
+    texts = "".join(path.read_text() for path in (INSTALL, RUN, SECURE, WATCH, ALARMS, unit))
     return sorted({found.rstrip(".") for found in re.findall(r"/etc/holdfast/[\w.]+", texts)} - {"/etc/holdfast/"})
 
 
@@ -192,7 +195,7 @@ async def test_what_the_page_says_to_type_makes_a_service_that_alone_reads_its_f
 
 
 async def test_the_doctor_says_as_the_service_what_it_cannot_read(service: Service) -> None:
-    (command,) = re.findall(r"`(runuser .* doctor .*?)`", OPERATIONS.read_text())
+    (command,) = re.findall(r"`(runuser .* doctor .*?)`", RUN.read_text())
     machine = service.machine
     service.install("http.pem", "http.key", "http.token")
     machine.run("touch /etc/holdfast/acls.jsonl; chmod 600 /etc/holdfast/node.key")

@@ -292,7 +292,7 @@ def test_partitions_are_listed_and_an_alarm_names_its_way_out(run: Run) -> None:
     assert listed.stdout.splitlines()[1].split() == ["0", "active", "1", "n:1", "4", "6", "21", "20", "3", "2"]
     assert listed.stderr.splitlines() == [
         "1 of 4 log partitions serves; 1 is failed; 2, 3 are closed; an alarm is on for 1.",
-        'Partition 1 is failed: records are missing; the page Operations, "Alarms", says what ends it.',
+        "Partition 1 is failed: records are missing; the page Alarms and alerts says what ends it.",
         "Partitions 2, 3 are closed: node 2 serves it.",
     ]
     assert json.loads(run("partitions", "--json").stdout)[0] == PARTITION

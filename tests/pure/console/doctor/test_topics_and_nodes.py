@@ -29,7 +29,7 @@ def test_a_topic_is_right_or_weak_or_fatal_with_its_command() -> None:
     found = judge_fatal(str(weak))
     assert (found.level, found.text, found.remedy) == (Level.WRONG, weak.problem, weak.command)
     found = judge_fatal("topic x has 3 partitions and the state topic 4.")
-    assert (found.text, "the page Operations" in found.remedy) == (
+    assert (found.text, "the page Alarms and alerts" in found.remedy) == (
         "topic x has 3 partitions and the state topic 4",
         True,
     )

@@ -48,7 +48,7 @@ def test_every_alert_is_on_the_page_with_its_meaning_and_remedy() -> None:
 
 
 def page() -> list[list[str]]:
-    return [list(row) for row in table((ROOT / "docs" / "operations.md").read_text(), "alerts")]
+    return [list(row) for row in table((ROOT / "docs" / "alarms.md").read_text(), "alerts")]
 
 
 @pytest.mark.parametrize("path", [RULES, TESTS, DEPLOY / "grafana" / "holdfast.json"], ids=lambda path: path.name)
