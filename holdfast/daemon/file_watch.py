@@ -59,7 +59,7 @@ class FileWatch:
         self._followed.append(followed)
         self._registry.gauge(
             "file_refusal_age_ms",
-            "Time since a file that was to be read again is refused; what was read before holds. 0: it was taken over, which is healthy.",
+            "Time since a changed file is refused; its content from before holds. 0: it was taken over, which is healthy.",
             lambda: 0 if followed.refused_ms is None else self._clock_ms() - followed.refused_ms,
             setting=setting,
         )

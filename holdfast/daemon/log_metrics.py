@@ -14,7 +14,7 @@ class LogMetrics:
             "state_topic_warnings", "Settings of the state topic that put the log at risk; 0 is healthy."
         )
         self.state_topic_partitions = registry.gauge(
-            "state_topic_partitions", "Log partitions that there are; some node is to serve each."
+            "state_topic_partitions", "Log partitions that there are; a node should serve each."
         )
         self.snapshot_topic_problems = registry.gauge(
             "snapshot_topic_problems", "1 while the snapshot topic exists and is not fit to be used, else 0."

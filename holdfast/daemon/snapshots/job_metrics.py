@@ -46,9 +46,7 @@ class JobMetrics:
             "compaction_state_commit_time_ms",
             "Time that the state store took to commit a batch, all log partitions together.",
         )
-        self._source = gauge(
-            "compaction_source_time_ms", "Time that Spark's source took to look up what there is to read."
-        )
+        self._source = gauge("compaction_source_time_ms", "Time that Spark's source took to look up what it can read.")
         self._registry = registry
 
     def take(self, report: BatchReport, progress: RunProgress) -> None:

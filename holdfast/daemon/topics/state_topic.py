@@ -299,7 +299,7 @@ async def confirm_topic(metadata: MetadataClient, name: str, topic_id: bytes | N
         for found, addresses in meant.items()
     )
     raise TopicDisputed(
-        f"the brokers do not agree which topic {name} is: {said}; one that is behind has not heard that the topic was deleted or "
+        f"the brokers do not agree which topic {name} is: {said}; one that lags has not heard that the topic was deleted or "
         "made; see that it reaches the controllers, or stop it"
     )
 

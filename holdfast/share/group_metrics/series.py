@@ -35,7 +35,7 @@ class GroupSeries:
         self._shown: set[tuple[str, str]] = set()
         self.left_out = registry.gauge(
             "group_metrics_left_out",
-            "Share partitions of groups that are to have metrics, and that group_metrics_pairs_max or "
+            "Share partitions of groups with metrics that group_metrics_pairs_max or "
             "group_metrics_share_partitions_max leaves out.",
         )
         self.ages_unknown = registry.gauge(

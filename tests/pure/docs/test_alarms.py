@@ -29,7 +29,7 @@ from tests.pure.docs.pages import ROOT, as_pattern, table
 PAGE = (ROOT / "docs" / "alarms.md").read_text()
 
 
-def test_what_is_said_about_silent_brokers_is_described() -> None:
+def test_every_line_about_silent_brokers_is_described() -> None:
     silence, now_s = BrokerSilence(2_000, 1.0, 0.5, Registry(), lambda: 0.0), 0.0
     whole = {0: 1, 1: 2}
     with capture_logs() as lines:
@@ -140,7 +140,7 @@ def test_every_finding_about_the_topic_is_described(
             assert as_pattern(mending.split("`")[1]).fullmatch(finding.command)
 
 
-async def test_what_is_said_of_brokers_that_do_not_agree_about_the_topic_is_described() -> None:
+async def test_the_line_about_a_disputed_topic_is_described() -> None:
     async def topic_ids(_: str) -> dict[tuple[str, int], bytes | None]:
         return {("kafka-1", 9092): bytes(16), ("kafka-2", 9092): bytes(16), ("kafka-3", 9092): None}
 

@@ -47,7 +47,7 @@ def test_the_unit_never_restarts_what_must_not_start_by_itself() -> None:
     assert unit()["RestartPreventExitStatus"].split() == [str(int(NodeExit.WRONG_USAGE)), str(int(NodeExit.SUPERSEDED))]
 
 
-def test_the_unit_is_a_user_that_lasts_and_reads_its_settings_where_they_lie() -> None:
+def test_the_unit_has_a_lasting_user_and_reads_its_settings_in_place() -> None:
     assert unit()["Environment"] == "HOLDFAST_CONFIG=/etc/holdfast/node.toml"
     users = (ROOT / "deploy" / "systemd" / "holdfast.sysusers").read_text()
     assert f"\nu {unit()['User']} - " in users

@@ -1,4 +1,4 @@
-"""The unit of systemd: what the pages say to type makes a service that reads its files, writes where it may, and nobody else reads."""
+"""The unit of systemd: the commands of the pages make a service that reads its files, writes where it may, and nobody else reads."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ INSTALL, RUN, SECURE, WATCH, ALARMS, SPARK = (
     ROOT / "docs" / f"{name}.md" for name in ("install", "run", "secure", "watch", "alarms", "spark")
 )
 PASSWORD: Final = "open sesame"
-#: What the pages have the node read, and write.
+#: Directories in which the pages have the node read and write.
 PLACES: Final = "/etc/holdfast", "/var/log/holdfast", "/var/lib/holdfast", "/var/cache/holdfast"
 
 
@@ -129,7 +129,7 @@ def service(kafka: str, topic: str, tmp_path: Path) -> Iterator[Service]:
     }
     with copied_machine(tmp_path / "copy") as machine:
         machine.run(f"rm -rf {' '.join(PLACES)} /opt/holdfast; ln -s {quote(sys.prefix)} /opt/holdfast")
-        # Where the Python under test lies, and the clone, their user lets others in.
+        # The user of the Python under test, and of the clone, lets others in.
         above = {str(each) for place in under_test() for each in (place, *place.parents)}
         machine.run(f"chmod a+x {' '.join(map(quote, sorted(above)))}")
         typed = block(RUN, "systemctl enable --now holdfast")
@@ -157,7 +157,7 @@ def named_files() -> list[str]:
     return sorted({found.rstrip(".") for found in re.findall(r"/etc/holdfast/[\w.]+", texts)} - {"/etc/holdfast/"})
 
 
-async def test_what_the_page_says_to_type_makes_a_service_that_alone_reads_its_files(service: Service) -> None:
+async def test_the_commands_of_the_page_make_a_service_that_alone_reads_files(service: Service) -> None:
     machine = service.machine
     assert "holdfast:x:" in machine.read("/etc/passwd")
     service.install("http.pem", "http.key", "http.token")
@@ -177,7 +177,7 @@ async def test_what_the_page_says_to_type_makes_a_service_that_alone_reads_its_f
         assert machine.run(f"stat -c %U /proc/{service.process.pid}").strip() == "holdfast"
         assert (await service.ask("status"))["http_port"]
 
-        # What root changes is read again: a user more, a new certificate, other settings.
+        # Changes by root are read again: a user more, a new certificate, other settings.
         machine.run("/opt/holdfast/bin/holdfast users add orders --file /etc/holdfast/users", typed=f"{PASSWORD}\n" * 2)
         service.install("node.pem", "node.key", "node.toml")
         before = service.events("users_loaded")

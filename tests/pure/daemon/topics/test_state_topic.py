@@ -176,7 +176,7 @@ async def test_where_brokers_do_not_agree_in_time_the_start_ends_and_says_who_me
     with pytest.raises(TopicDisputed) as disputed:
         await cluster.found(timeout_ms=1)
     assert str(disputed.value) == (
-        f"the brokers do not agree which topic state is: {said}; one that is behind has not heard that the topic was deleted or made; "
+        f"the brokers do not agree which topic state is: {said}; one that lags has not heard that the topic was deleted or made; "
         "see that it reaches the controllers, or stop it"
     )
     assert cluster.made == 0
