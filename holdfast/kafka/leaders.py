@@ -2,10 +2,8 @@
 
 A broker that was frozen or cut off names leaders of the past, and such a leader answers with an end of its log of the past.
 So of one topic no leader epoch is taken that is lower than one seen before, and each request goes to another broker first.
-One that named a leader epoch which never was is not believed for ever: where all brokers name lower ones, they are right. Each of
-them learns of leaders in the same order, so one that named a higher epoch truly says so still, or the others know that it is gone.
-Nor does a broker of the past know that its topic was deleted and another one has the name now, whose leader epochs begin again:
-who knows by its id which topic is meant believes a broker that names another one only when all brokers do.
+Nor does it know that its topic was deleted and another one has the name now, whose leader epochs begin again: who knows by its
+id which topic is meant believes a broker that names another one only when all brokers do.
 Here it is learned that a leader has moved; in `runtime/kafka_log`, `fetcher.py` gives a log partition to the loop of its new
 leader, `sender.py` sends to it what the old one refused, and `list_offsets.py` asks it for the ends that are awaited.
 """
@@ -195,7 +193,7 @@ class Brokers:
             address, answer = await self._first_answer()
         finally:
             self._answered_s = loop.time()
-        if answer.topic_id not in (NO_TOPIC, self._topic_id) or self._is_outdated(answer):
+        if answer.topic_id not in (NO_TOPIC, self._topic_id):
             self._topic_id, self._leader_epochs = answer.topic_id, {}
         self._leader_epochs |= answer.leader_epochs
         # A broker that stops may name none at its end, not even itself; those known before are then asked on, and missed.
@@ -213,25 +211,25 @@ class Brokers:
         addresses = deque(dict.fromkeys((*self._addresses.values(), *self._options.bootstrap)))
         addresses.rotate(-self._requests)
         self._requests += 1
-        doubted: dict[Address, Leaders] = {}
-        query = partial(self._query, doubted)
+        about_another: dict[Address, Leaders] = {}
+        query = partial(self._query, about_another)
         try:
             return await first_answer(addresses, query)
         except ConnectionFailed:
-            if not doubted:
+            if not about_another:
                 raise
             # Those that are known under no bootstrap address were not queried yet.
-            named = {place for answer in doubted.values() for place in answer.brokers.values()}
+            named = {place for answer in about_another.values() for place in answer.brokers.values()}
             if unqueried := named.difference(addresses):
                 with suppress(ConnectionFailed):
                     return await first_answer(sorted(unqueried), query)
-            for address, answer in doubted.items():
-                if self._is_unanimous(answer, doubted):
+            for address, answer in about_another.items():
+                if self._is_unanimous(answer, about_another) and not self._is_outdated(answer):
                     return address, answer
             raise
 
-    async def _query(self, doubted: dict[Address, Leaders], address: Address) -> tuple[Address, Leaders]:
-        """Return the answer of one broker; one that is believed only if all brokers say the same is kept in `doubted`.
+    async def _query(self, about_another: dict[Address, Leaders], address: Address) -> tuple[Address, Leaders]:
+        """Return the answer of one broker; one about another topic than the wanted one is kept in `about_another`.
 
         Raises:
             ConnectionFailed: there is no answer that can be used.
@@ -239,29 +237,23 @@ class Brokers:
         request = make_request([topic_by_name(self.topic)])
         answer = read_leaders(await exchange_with(address, self._options, self._timeout_ms, request, MetadataResponse))
         if NO_TOPIC not in (self.wanted_id, answer.topic_id) and answer.topic_id != self.wanted_id:
-            doubted[address] = answer
+            about_another[address] = answer
             raise ConnectionFailed(f"{format_address(*address)} means another topic by the name {self.topic}")
         if self._is_outdated(answer):
-            doubted[address] = answer
             raise ConnectionFailed(f"{format_address(*address)} has not learned yet who leads now")
         return address, answer
 
     @staticmethod
-    def _is_unanimous(answer: Leaders, doubted: Mapping[Address, Leaders]) -> bool:
-        """Tell whether each broker that an answer names, one at least, has named the same topic, and no later leader epoch."""
-        found = [doubted.get(place) for place in answer.brokers.values()]
-        return bool(found) and all(
-            other is not None and other.topic_id == answer.topic_id and not _is_older(answer, other.leader_epochs)
-            for other in found
-        )
+    def _is_unanimous(answer: Leaders, about_another: Mapping[Address, Leaders]) -> bool:
+        """Tell whether each broker that an answer names has named the same topic; it names one at least."""
+        found = [about_another.get(place) for place in answer.brokers.values()]
+        return bool(found) and all(other is not None and other.topic_id == answer.topic_id for other in found)
 
     def _is_outdated(self, answer: Leaders) -> bool:
-        return answer.topic_id == self._topic_id and _is_older(answer, self._leader_epochs)
-
-
-def _is_older(answer: Leaders, known: Mapping[int, int]) -> bool:
-    """Tell whether an answer names a leader epoch below the known one of its partition."""
-    return any(epoch < known.get(partition, epoch) for partition, epoch in answer.leader_epochs.items())
+        known = self._leader_epochs
+        return answer.topic_id == self._topic_id and any(
+            epoch < known.get(partition, epoch) for partition, epoch in answer.leader_epochs.items()
+        )
 
 
 def read_leaders(response: MetadataResponse) -> Leaders:
