@@ -2,7 +2,7 @@
 
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from difflib import get_close_matches
 from functools import partial
 from typing import Any, Final
@@ -14,37 +14,12 @@ from holdfast.console.confirmation import Manner, change_options, confirm, say_l
 from holdfast.console.lazy_commands import LazyCommands
 from holdfast.console.options import INT32_MAX, PARTITION, address_option, admin, json_option
 from holdfast.console.outcomes import Exit, Failure
-from holdfast.console.show.output import counted, print_facts, print_json, print_rows, print_table, say
+from holdfast.console.show.division import how_many_are_ready, how_many_serve, print_members, print_partitions
+from holdfast.console.show.output import print_facts, print_json, print_rows, print_table, say
 from holdfast.console.show.tables import Column, rounded
 from holdfast.console.sources.group_nodes import merge_partitions, other_nodes, query_all
+from holdfast.console.sources.member_conditions import query_conditions
 
-_PARTITION_COLUMNS: Final = {
-    "partition": Column("partition", is_number=True),
-    "state": Column("state"),
-    "owner": Column("owner"),
-    "owner_address": Column("address", dropped_as=4),
-    "owner_epoch": Column("owner epoch", is_number=True, dropped_as=2),
-    "generation": Column("generation", is_number=True, dropped_as=3),
-    "written": Column("written", is_number=True),
-    "committed": Column("committed", is_number=True),
-    "log_start": Column("log start", is_number=True, dropped_as=1),
-    "keys": Column("keys", is_number=True),
-}
-_MEMBER_COLUMNS: Final = {
-    "node_id": Column("node id", is_number=True),
-    "address": Column("address"),
-    "state": Column("state"),
-    "is_leader": Column("leader"),
-    "is_ready": Column("ready"),
-    "version": Column("version", dropped_as=6),
-    "generation": Column("generation", is_number=True, dropped_as=5),
-    "heartbeat_age_ms": Column("last heartbeat", dropped_as=4),
-    "config_offset": Column("config offset", is_number=True, dropped_as=3),
-    "log_partitions": Column("log partitions", is_detail=True),
-    "duties": Column("duties"),
-    "member_id": Column("member id", dropped_as=2),
-    "group_instance_id": Column("instance id", dropped_as=1),
-}
 _PRUNING_COLUMNS: Final = {
     "partition": Column("partition", is_number=True),
     "log_start": Column("log start", is_number=True),
@@ -73,7 +48,6 @@ _READER_NOTES: Final = {
 _partition_argument = click.argument("partition", type=PARTITION)
 
 _LOOK_EVERY_S: Final = 0.2
-_NO_MEMBER: Final = "it is no member of a group"
 
 Facts = dict[str, Any]
 
@@ -84,6 +58,8 @@ def _check_reason(context: click.Context, parameter: click.Parameter, reason: st
         raise click.BadParameter(f"{problem}.")
     return reason
 
+
+_wide_option = click.option("--wide", "is_wide", is_flag=True, help="Show all columns, also those of numbers.")
 
 _wait_option = click.option(
     "--wait-ms",
@@ -162,88 +138,41 @@ def metrics(part: str, as_json: bool, address: str) -> None:
 
 
 @click.command()
+@_wide_option
 @json_option
 @address_option
-def members(as_json: bool, address: str) -> None:
-    """Show the nodes that divide the log: which log partitions and duties each has, under which ownership generation.
+def members(is_wide: bool, as_json: bool, address: str) -> None:
+    """Show whether the nodes that divide the log are ready, and which log partitions and duties each has.
 
     The state of the one that is queried is `stable`, or `rejoining` while the group divides again; a node that left and is waited for
-    is `absent`. Each member is queried whether it is ready, which version it is, how long ago its last heartbeat was answered, up to which
-    offset it has read the config topic, and its group.instance.id. Where one of these is not known, the reason takes its place; with --json
-    it is null, and the reason is in the field of the same name with `_unknown`.
+    is `absent`. Each member is queried whether it is ready and which version it is. With --wide it also says whether it leads the group,
+    its ownership generation, how long ago its last heartbeat was answered, up to which offset it has read the config topic, its member id
+    and its group.instance.id. Where one of these is not known, the reason takes its place; with --json it is null, and the reason is in
+    the field of the same name with `_unknown`.
 
-    Example: holdfast members --json
+    Example: holdfast members --wide
     """
-    rows = [row | _condition(row, address) for row in admin(address, "members")]
+    rows, problems = query_conditions(admin(address, "members"), address)
+    if not as_json:
+        say(how_many_are_ready(rows))
+    for problem in problems:
+        say(problem)
     if as_json:
         print_json(rows)
-        return
-    lists = ("log_partitions", "duties")
-    shown = [row | {name: ", ".join(map(str, row[name])) or None for name in lists} for row in rows]
-    print_rows(
-        _MEMBER_COLUMNS,
-        [
-            row
-            | {
-                "is_leader": "yes" if row["is_leader"] else None,
-                "is_ready": _or_why(row, "is_ready"),
-                "heartbeat_age_ms": _or_why(row, "heartbeat_age_ms", lambda age: f"{age / 1_000:.1f} s ago"),
-                "config_offset": _or_why(row, "config_offset"),
-            }
-            for row in shown
-        ],
-    )
-
-
-def _condition(member: Facts, queried: str) -> Facts:
-    """Return whether a member is ready, its version, and what it says of itself as a member; None with a reason where it does not say."""
-    if member["state"] == "absent":
-        return _unknown("it is absent")
-    try:
-        status = admin(member["address"] if member["state"] == "member" else queried, "status")
-    except Failure as failure:
-        say(f"Node {member['node_id']} at {member['address']} does not say how it is. {failure}")
-        return _unknown("it does not answer")
-    found = {"is_ready": status["is_ready"], "version": status["version"], "is_ready_unknown": None}
-    said = status.get("membership")
-    if said is None:
-        return _unknown("it does not say") | found  # it starts, or is of an earlier version
-    age_ms, offset = said["heartbeat_age_ms"], said["config_offset"]
-    is_alone = member["state"] == "static"
-    return found | {
-        "heartbeat_age_ms": age_ms,
-        "heartbeat_age_ms_unknown": _NO_MEMBER if is_alone else "it has not joined" if age_ms is None else None,
-        # It says -1, as a node of an earlier version does, before the first value.
-        "config_offset": offset if offset is not None and offset >= 0 else None,
-        "config_offset_unknown": _NO_MEMBER
-        if is_alone
-        else "it has read no value"
-        if offset is None or offset < 0
-        else None,
-        "group_instance_id": said["group_instance_id"],
-    }
-
-
-def _unknown(why: str) -> Facts:
-    measured = ("is_ready", "heartbeat_age_ms", "config_offset")
-    return dict.fromkeys((*measured, "version", "group_instance_id")) | {f"{name}_unknown": why for name in measured}
-
-
-def _or_why(row: Facts, name: str, form: Callable[[Any], object] = lambda value: value) -> object:
-    """Return a cell, or why it is not known."""
-    why = row[f"{name}_unknown"]
-    return form(row[name]) if why is None else f"unknown: {why}"
+    else:
+        print_members(rows, is_wide=is_wide)
 
 
 @click.group(invoke_without_command=True)
 @click.option(
     "--why-not-pruned", is_flag=True, help="What keeps each log from getting shorter: the key or reader in the way."
 )
+@_wide_option
 @json_option
 @address_option
 @click.pass_context
-def partitions(context: click.Context, why_not_pruned: bool, as_json: bool, address: str) -> None:
-    """Show the log partitions: who owns each, in which state, and how far it is.
+def partitions(context: click.Context, why_not_pruned: bool, is_wide: bool, as_json: bool, address: str) -> None:
+    """Show whether all log partitions serve, and who owns each; with --wide also how far each is.
 
     A node that is a member of a group names the others, and what they have is shown as they have it. Where one of them does not answer, the
     state is `elsewhere`, by the map of the group; `unassigned` is what no member has.
@@ -252,47 +181,23 @@ def partitions(context: click.Context, why_not_pruned: bool, as_json: bool, addr
     """
     if context.invoked_subcommand is not None:
         return
+    if why_not_pruned and is_wide:
+        raise click.UsageError("--why-not-pruned has columns of its own, and takes no --wide.")
     answers, problems = query_all(address, "partitions")
     answer = merge_partitions(answers)
+    if not (why_not_pruned or as_json):
+        say(how_many_serve(answer, query_all(address, "status").found))
     for problem in problems:
         say(problem)
     if why_not_pruned:
         _print_why_not_pruned(answer, as_json)
-        return
-    if as_json:
+    elif as_json:
         print_json(answer)
-        return
-    say(_how_many_serve(answer))
-    print_rows(_PARTITION_COLUMNS, answer)
-    same: dict[tuple[str, str], list[int]] = {}  # log partitions by what is printed of them
-    for row in answer:
-        failure = row["failure"]
-        if row["is_alarmed"] and "`holdfast partitions" not in failure:  # most alarms name the command that ends them
-            failure += "; the page Alarms and alerts says what ends it"
-        if failure:
-            same.setdefault((row["state"], failure), []).append(row["partition"])
-    for (state, failure), numbers in same.items():
-        which = f"Partition {numbers[0]} is" if len(numbers) == 1 else f"Partitions {', '.join(map(str, numbers))} are"
-        say(f"{which} {state}: {failure}.")
+    else:
+        print_partitions(answer, is_wide=is_wide)
 
 
-def _how_many_serve(partitions: Sequence[Mapping[str, Any]]) -> str:
-    """Return whether all is well, in one sentence; else which log partitions do not serve, by their states."""
-    others: dict[str, list[str]] = {}
-    for row in partitions:
-        if row["state"] != "active":
-            others.setdefault(row["state"], []).append(str(row["partition"]))
-    alarmed = [str(row["partition"]) for row in partitions if row["is_alarmed"]]
-    serving = len(partitions) - sum(map(len, others.values()))
-    problems = [
-        f"{', '.join(numbers)} {'is' if len(numbers) == 1 else 'are'} {state}" for state, numbers in others.items()
-    ]
-    problems += [f"an alarm is on for {', '.join(alarmed)}"] if alarmed else []
-    all_of_them = f"{serving} of {counted(len(partitions), 'log partition')} serve{'s' * (serving == 1)}"
-    return f"{all_of_them}; {'; '.join(problems)}." if problems else f"{all_of_them}, and no alarm is on."
-
-
-def _print_why_not_pruned(answer: Sequence[Mapping[str, Any]], as_json: bool) -> None:
+def _print_why_not_pruned(answer: Sequence[Facts], as_json: bool) -> None:
     if as_json:
         names = (*_PRUNING_COLUMNS, "oldest_key", "oldest_snapshot_offset")
         print_json([{name: row[name] for name in names} for row in answer])

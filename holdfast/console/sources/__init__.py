@@ -1,6 +1,7 @@
 """Where commands read from.
 
 - `node_states`: a running node; `group_nodes`: all nodes that divide a log;
+- `member_conditions`: how each of those nodes is;
 - `kafka_reader`: topics of a cluster; `log_reader`, `log_states`: a state topic, record by record and as states;
 - `state_topics`: which state topic a cluster has;
 - `brokers_or_nodes`: whether brokers are there at all;

@@ -48,7 +48,7 @@ class Node:
         self.partitions = partitions
         self.answers = {
             "members": lambda _: [],
-            "status": lambda _: {"version": "0.1.0", **self.readiness, "log_partitions": 3},
+            "status": lambda _: {"version": "0.1.0", "node_id": 1, **self.readiness, "log_partitions": 3},
             "settings": lambda _: {"load_timeout_ms": 600_000, "codec": "avro", "node_id": 1, "compaction.run": False},
             "metrics": lambda _: {
                 "holdfast_writes_total": 5_015,

@@ -15,6 +15,7 @@ from holdfast.api.results import (
 from holdfast.cli import main
 from holdfast.console.commands import node as node_commands
 from holdfast.console.outcomes import Exit
+from holdfast.console.sources.group_nodes import Answers
 from holdfast.daemon.server.admin import AdminError
 from holdfast.kafka.protocol.error_codes import ErrorCode
 from holdfast.kafka.topic_ids import format_topic_id
@@ -239,11 +240,19 @@ def test_members_are_listed_with_what_each_has(node: Node, run: Run, monkeypatch
     said = {"heartbeat_age_ms": 1_240, "config_offset": 7, "group_instance_id": "here"}
     node.answers["status"] = lambda _: {"version": "0.1.0", **node.readiness, "membership": said}
     monkeypatch.setenv("COLUMNS", "200")
-    assert [" ".join(line.split()) for line in run("members").stdout.splitlines()] == [
+    listed = run("members")
+    assert [" ".join(line.split()) for line in listed.stdout.splitlines()] == [
+        "node id address state ready version log partitions duties",
+        "1 a:9492 stable yes 0.1.0 0, 2 compaction",
+        "2 - absent unknown: it is absent - 1 -",
+    ]
+    assert listed.stderr == "1 of 2 nodes is ready; node 2 is absent.\n"
+    assert [" ".join(line.split()) for line in run("members", "--wide").stdout.splitlines()] == [
         "node id address state leader ready version generation last heartbeat config offset log partitions duties member id instance id",
         "1 a:9492 stable yes yes 0.1.0 6 1.2 s ago 7 0, 2 compaction m-1 here",
         "2 - absent - unknown: it is absent - 6 unknown: it is absent unknown: it is absent 1 - - -",
     ]
+    assert run("members", "--wide", "--json").stdout == run("members", "--json").stdout
     reasons = {f"{name}_unknown": None for name in ("is_ready", "heartbeat_age_ms", "config_offset")}
     nothing = dict.fromkeys(("is_ready", "version", *said))
     assert json.loads(run("members", "--json").stdout) == [
@@ -272,14 +281,14 @@ def test_what_is_not_known_of_a_member_is_no_number_and_has_a_reason(
     known = ((row["heartbeat_age_ms"] is None), row["config_offset"] is None)
     assert (row["heartbeat_age_ms_unknown"], row["config_offset_unknown"]) == (age_unknown, offset_unknown)
     assert known == (age_unknown is not None, offset_unknown is not None)
-    shown = run("members").stdout
+    shown = run("members", "--wide").stdout
     assert all(f"unknown: {why}" in shown for why in (age_unknown, offset_unknown) if why)
 
 
 def test_an_alarm_that_names_its_way_out_is_printed_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     failure = "the log lost its end; `holdfast partitions accept 0 --reason …` goes on with what is there"
     row = PARTITION | {"state": "failed", "failure": failure, "is_alarmed": True}
-    monkeypatch.setattr(node_commands, "query_all", lambda *_: ([], []))
+    monkeypatch.setattr(node_commands, "query_all", lambda *_: Answers([], []))
     monkeypatch.setattr(node_commands, "merge_partitions", lambda _: [row])
     assert CliRunner().invoke(main, ["partitions"]).stderr.splitlines() == [
         "0 of 1 log partition serve; 0 is failed; an alarm is on for 0.",
@@ -287,9 +296,72 @@ def test_an_alarm_that_names_its_way_out_is_printed_as_it_is(monkeypatch: pytest
     ]
 
 
+@pytest.mark.parametrize(
+    ("rows", "readiness", "first_line"),
+    [
+        ([PARTITION], {"is_ready": True}, "1 of 1 log partition serves, and no alarm is on."),
+        (
+            [PARTITION, PARTITION | {"partition": 1}],
+            {"is_ready": False, "why_not_ready": "broker 1 is silent"},
+            "2 of 2 log partitions are active; node 1 is not ready: broker 1 is silent.",
+        ),
+        (
+            [PARTITION, PARTITION | {"partition": 1, "state": "loading"}],
+            {"is_ready": False, "why_not_ready": "log partition 1 loads"},
+            "1 of 2 log partitions serves; 1 is loading.",
+        ),
+        (
+            [PARTITION | {"is_alarmed": True, "failure": "its end is lost"}],
+            {"is_ready": True},
+            "1 of 1 log partition serves; an alarm is on for 0.",
+        ),
+        (
+            [],
+            {"is_ready": False, "why_not_ready": "the node starts"},
+            "The node starts, and knows no log partitions yet.",
+        ),
+    ],
+)
+def test_partitions_say_first_whether_all_is_well(
+    node: Node, run: Run, rows: list[dict[str, Any]], readiness: dict[str, Any], first_line: str
+) -> None:
+    node.answers["partitions"] = lambda _: rows
+    node.readiness = readiness
+    assert run("partitions").stderr.splitlines()[0] == first_line
+    assert run("partitions", "--json").stderr == ""
+
+
+@pytest.mark.parametrize(
+    ("states", "first_line"),
+    [
+        (["stable", "member"], "2 of 2 nodes are ready."),
+        (["rejoining"], "1 of 1 node is ready; the group divides the log again."),
+        ([], "The node knows no members: it is not in its group, as at a start or while Kafka does not answer."),
+    ],
+)
+def test_members_say_first_whether_all_is_well(node: Node, run: Run, states: list[str], first_line: str) -> None:
+    member = {"member_id": "m", "is_leader": False, "generation": 6, "log_partitions": [], "duties": []}
+    node.answers["members"] = lambda _: [
+        member | {"node_id": number, "address": node.address, "state": state} for number, state in enumerate(states)
+    ]
+    assert run("members").stderr.splitlines() == [first_line]
+    assert run("members", "--json").stderr == ""
+
+
+def test_wide_partitions_have_every_number_and_why_not_pruned_has_its_own(run: Run) -> None:
+    assert run("partitions", "--wide").stdout.splitlines()[1].split() == [
+        *("0", "active", "1", "n:1", "4", "6", "21", "20", "3", "2")
+    ]
+    assert run("partitions", "--wide", "--json").stdout == run("partitions", "--json").stdout
+    assert run("partitions", "--wide", "--why-not-pruned").exit_code == Exit.WRONG_USAGE
+
+
 def test_partitions_are_listed_and_an_alarm_names_its_way_out(run: Run) -> None:
     listed = run("partitions")
-    assert listed.stdout.splitlines()[1].split() == ["0", "active", "1", "n:1", "4", "6", "21", "20", "3", "2"]
+    assert [line.split() for line in listed.stdout.splitlines()[:2]] == [
+        ["partition", "state", "owner", "address"],
+        ["0", "active", "1", "n:1"],
+    ]
     assert listed.stderr.splitlines() == [
         "1 of 4 log partitions serves; 1 is failed; 2, 3 are closed; an alarm is on for 1.",
         "Partition 1 is failed: records are missing; the page Alarms and alerts says what ends it.",

@@ -60,11 +60,13 @@ def test_of_a_member_that_does_not_answer_the_map_is_shown_and_it_is_named(node:
     name_each_other(node, NOWHERE)
     node.answers["partitions"] = lambda _: [partition(0, "active", node), partition(1, "elsewhere", NOWHERE)]
     found = run("partitions")
-    assert [line.split()[:4] for line in found.stdout.splitlines()[1:]] == [
+    assert [line.split() for line in found.stdout.splitlines()[1:]] == [
         ["0", "active", "1", node.address],
         ["1", "elsewhere", "-", NOWHERE],
     ]
-    assert found.stderr.startswith(f"What node 2 at {NOWHERE} knows is missing. ")
+    first, then = found.stderr.splitlines()
+    assert first == "1 of 2 log partitions serves; 1 is elsewhere."
+    assert then.startswith(f"What node 2 at {NOWHERE} knows is missing. ")
     assert found.exit_code == Exit.DONE
 
 
@@ -84,6 +86,7 @@ def test_members_say_themselves_whether_they_are_ready(node: Node, other: Node, 
     found = run("members", "--json")
     assert [row["version"] for row in json.loads(found.stdout)] == ["0.1.0", None]
     assert found.stderr.startswith(f"Node 2 at {NOWHERE} does not say how it is. ")
+    assert run("members").stderr.splitlines()[0] == "1 of 2 nodes is ready; node 2 does not answer."
 
 
 def pages(*keys: tuple[str, int], missing: tuple[int, ...] = ()) -> Any:
