@@ -150,7 +150,7 @@ class World:
         anything = Acl("User:*", Permission.ALLOW, Operation.ALL, ResourceType.GROUP, "*")
         needs = TABLES.needs
         authorizer = Authorizer(Rules([anything]), Audit(Counter(), needs, 10, 10), needs, is_open=not has_rules)
-        answers = ShareAnswers(gate, authorizer, LimitSettings())
+        answers = ShareAnswers(gate, authorizer)
         calls, keys = dict.fromkeys(CALLS, answers.answer), {SHARE: ShareKeys(gate)}
         self.handle = ApiHandler(calls, keys, TABLES.apis, self, Admin({}, needs, 1_000, bugs), authorizer)
 

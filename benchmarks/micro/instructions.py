@@ -30,7 +30,7 @@ import uvloop
 from benchmarks.generator import Workload
 from benchmarks.micro import node
 from benchmarks.share_state import MIXES
-from holdfast.daemon.settings.components.listener import LimitSettings
+from holdfast.daemon.server.wire.requests import WireBounds
 from holdfast.runtime.build import BUILD
 from holdfast.runtime.kafka_log.log import KafkaLogConfig
 
@@ -40,7 +40,7 @@ _TICK_MS: Final = 50 * _SLOWED
 _IDLE_FETCH_S: Final = node._IDLE_FETCH_S * _SLOWED
 #: Where many callers write while it answers; one alone waits for it, whatever it takes.
 _BROKER_S: Final = node.BROKER_S * _SLOWED
-_SLICE_MS: Final = LimitSettings().request_slice_ms * _SLOWED
+_SLICE_MS: Final = WireBounds().slice_ms * _SLOWED
 #: Functions that count for their callers: of Python but its interpreter, of mypyc's library, and of C.
 _SKIPPED: Final = (
     *(f"_Py{letter}*" for letter in "ABCDFGHILMNORSTUVW_"),
@@ -160,7 +160,7 @@ def _serve(workload: Workload, seconds: float) -> None:
     module.time, module.CoordinatorShell = _Switch(), make_slowed
     module.BROKER_S = _BROKER_S if workload.connections > 1 else node.BROKER_S
     module._IDLE_FETCH_S = _IDLE_FETCH_S
-    module.LimitSettings = partial(LimitSettings, request_slice_ms=_SLICE_MS)
+    module.WireBounds = partial(WireBounds, slice_ms=_SLICE_MS)
     node.make_log_reach_fake_brokers()
     uvloop.run(node.serve([workload], seconds))
 

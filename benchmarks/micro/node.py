@@ -31,6 +31,7 @@ from holdfast.daemon.components import partition_config, state_log_config
 from holdfast.daemon.internal_errors import InternalErrors
 from holdfast.daemon.server.listener import Server
 from holdfast.daemon.server.wire.connections import Connections
+from holdfast.daemon.server.wire.requests import WireBounds
 from holdfast.daemon.settings.components.listener import LimitSettings
 from holdfast.daemon.topics.state_topic import StateTopic
 from holdfast.kafka.brokers.broker_connection import BrokerConnection
@@ -227,7 +228,9 @@ async def serve(workloads: list[Workload], seconds: float) -> None:
         tick_ms=50,
         slice_ms=5,
     )
-    connections = Connections(_answer_nothing, TABLES.apis, LimitSettings(), lambda *_: None, InternalErrors(Counter()))
+    connections = Connections(
+        _answer_nothing, TABLES.apis, LimitSettings(), lambda *_: None, InternalErrors(Counter()), bounds=WireBounds()
+    )
     world = World(KEYS_PER_CONNECTION, shell.runtime, end_with=connections.batch.end_with)
     await shell.start()
     for index in range(LOG_PARTITIONS):

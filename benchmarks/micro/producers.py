@@ -25,11 +25,13 @@ from confluent_kafka.cimpl import NewTopic
 from benchmarks.client import BenchmarkError
 from benchmarks.cluster import leaders_of, running_kafka
 from holdfast.clock import make_wall_clock_ms
+from holdfast.daemon.settings.by_name import configure
 from holdfast.daemon.settings.components.log import LogSettings
 from holdfast.kafka.connection_options import ConnectionOptions
 from holdfast.kafka.leaders import Brokers
 from holdfast.metrics.registry import Registry
 from holdfast.records.log.header import HEADER_NAME, encode_header
+from holdfast.runtime.kafka_log.log import KafkaLogConfig
 from holdfast.runtime.kafka_log.sending.accumulator import AccumulatorConfig
 from holdfast.runtime.kafka_log.sending.pace import PaceConfig
 from holdfast.runtime.kafka_log.sending.sender import Sender, SenderConfig
@@ -119,7 +121,7 @@ class Ours:
         self._metrics = RuntimeMetrics(Registry())
         options = ConnectionOptions(bootstrap=tuple((host, int(port)) for host, port in addresses))
         self._brokers = Brokers(options, TOPIC, _TIMEOUT_MS)
-        log = LogSettings()
+        log = configure(KafkaLogConfig, LogSettings(), topic=TOPIC, connection=options, message_bytes_max=1_048_576)
         config = SenderConfig(
             accumulator=AccumulatorConfig(
                 batch_bytes_max=1_048_576,

@@ -30,6 +30,8 @@ from holdfast.daemon.settings.file_env_flags import load_settings
 from holdfast.daemon.settings.logging import configure_logging
 from holdfast.daemon.settings.models import Settings
 from holdfast.runtime.build import BUILD
+from holdfast.runtime.kafka_log.log import SLICE_RECORDS_MAX
+from holdfast.runtime.load_slices import SLICE_MS
 from holdfast.tenants import TABLES
 
 _LOOK_S: Final = 0.02
@@ -71,7 +73,7 @@ def main(arguments: Sequence[str]) -> int:
         records = write_history(history, shares, first.codec, appender, STATE_PARTITIONS)
         print(
             f"build {BUILD}; {records:,} records of {options.share_partitions:,} share partitions; "
-            f"slice_ms {settings.load.slice_ms}, slice_records_max {settings.log.slice_records_max}"
+            f"slice_ms {SLICE_MS}, slice_records_max {SLICE_RECORDS_MAX}"
         )
         print("| load | seconds | turns | 99 % below ms | 99.9 % below ms | longest ms |")
         print("| --- | --: | --: | --: | --: | --: |")

@@ -91,7 +91,7 @@ def compact_until_stopped(settings: Settings, *, once: bool, output: Output) -> 
         _check_environment(config)
         _ensure_topic(settings)
         with _with_py_files(config) as complete:
-            say = LibraryLines(settings.logging.library_lines_per_minute_max)
+            say = LibraryLines()
             _run_in_thread(lambda stop: _run(complete, topics_of(complete, say), progress, show, once=once, stop=stop))
     if once and progress.stopped:
         places = (

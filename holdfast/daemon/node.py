@@ -81,6 +81,8 @@ _WRONG_USAGE: Final = (PropertyRefused, AclFileError, GuardRefused, CannotAdmit)
 _REFUSALS: Final = (StateTopicError, ConnectionFailed, CannotListen, CannotListenHttp, KafkaException)
 
 #: Adds a step of the shutdown: its name, what it does, and optionally how long it may take.
+#: A connection waits so long at the address of all workers, before a worker accepts it that knows no owners yet.
+_ACCEPT_TIMEOUT_MS: Final = 500
 _AtExit = Callable[..., None]
 
 
@@ -234,7 +236,7 @@ class Node:
             http = await open_http_port(self, self.settings, self.files, self._tables.queries, self._tables.pages)
             if http is not None:
                 self.http_port = http.port
-                at_exit("HTTP server", partial(http.stop, self.settings.limits.unread_timeout_ms))
+                at_exit("HTTP server", http.stop)
 
             # By which settings: those of all nodes, too, which brokers have.
             first_look = make_first_look(self.settings, options)
@@ -247,7 +249,7 @@ class Node:
             await stack.enter_async_context(self.node_settings.followed(self._steps.unless_stopped, self._steps.do))
             settings = self.settings
             step_ms, drain_ms = settings.shutdown.shutdown_step_timeout_ms, settings.shutdown.drain_timeout_ms
-            server.connections.reconfigure(settings.limits, ClientLines(settings.logging.client_lines_per_minute_max))
+            server.connections.reconfigure(settings.limits, ClientLines())
 
             # What it serves: the topic that is the log, in the cluster that the brokers say they are.
             cluster = make_cluster_queries(settings, options, now_ms)
@@ -263,7 +265,7 @@ class Node:
             refreshing = asyncio.create_task(metadata.run(), name="holdfast-metadata")
             at_exit("metadata", lambda: cancelled(refreshing))
             image = await self._steps.unless_stopped(metadata.wait_for_first_image(settings.log.request_timeout_ms))
-            lines = LibraryLines(settings.logging.library_lines_per_minute_max, is_left_out=self.is_left_out)
+            lines = LibraryLines(is_left_out=self.is_left_out)
             kafka = KafkaClients(self.node_settings.kafka, lines)
             access = ClusterAccess(kafka, settings, self._metrics, cluster.client)
             topic = await self._steps.unless_stopped(patiently(lambda: self._find_topic(access)))
@@ -347,14 +349,14 @@ class Node:
             return NodeAddress(settings.node_id, host, advertised_port or server.port)
 
         needs = self._tables.needs
-        audit = make_audit(settings, self.registry, needs)
+        audit = make_audit(self.registry, needs)
         authorizer = make_authorizer(settings, audit, needs, self.files)
         answers = [each.starting(authorizer) for each in self._tenants]
         commands = starting_commands(self, look_ups, [each.commands for each in answers])
         admin = Admin(commands, needs, settings.log.request_timeout_ms, bugs)
         self._admins.append(admin)
         handler = self._handler(answers, StartingView(find_this_node), admin, authorizer)
-        report = ClientLines(settings.logging.client_lines_per_minute_max)
+        report = ClientLines()
         security = NodeSecurity(settings.security, self.files, self.registry, audit, bugs)
         at_exit("logins", security.stop)
         server = Server(
@@ -362,7 +364,7 @@ class Node:
         )
         await server.start(*settings.listener.listen_address)
         if self._sockets:  # of whoever accepts there, clients expect to hear who serves what, or soon that nobody knows
-            server.accept_shared_when(self._knows_work, settings.host.worker_accept_timeout_ms)
+            server.accept_shared_when(self._knows_work, _ACCEPT_TIMEOUT_MS)
         at_exit("server", lambda: server.drain(0))
         self._server_metrics = ServerMetrics(self.registry, server.connections)
         self.port = server.port
@@ -378,7 +380,6 @@ class Node:
             view,
             admin,
             authorizer,
-            self.settings.limits,
         )
 
     async def _find_topic(self, access: ClusterAccess) -> StateTopic:

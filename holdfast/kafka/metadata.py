@@ -25,6 +25,9 @@ from holdfast.kafka.protocol.error_codes import ErrorCode
 #: Ids that Kafka never gives to a topic that is created: none at all, and that of its own metadata log.
 RESERVED_IDS: Final = frozenset((bytes(16), bytes(15) + b"\x01"))
 
+#: Topics in one request: the answer is read in one go, which takes about a millisecond for these.
+TOPICS_PER_REQUEST_MAX: Final = 100
+
 _TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
 
@@ -55,7 +58,12 @@ class MetadataClient:
     """One connection to any broker of the cluster, opened when needed and opened elsewhere when it broke."""
 
     def __init__(
-        self, options: ConnectionOptions, *, timeout_ms: int, topics_per_request_max: int = 100, random: Random
+        self,
+        options: ConnectionOptions,
+        *,
+        timeout_ms: int,
+        topics_per_request_max: int = TOPICS_PER_REQUEST_MAX,
+        random: Random,
     ) -> None:
         """Describe the cluster; nothing is connected before the first request.
 

@@ -29,8 +29,6 @@ class PartitionConfig:
     parked_writes_max: int
     #: Time after which a load that has not read its own checkpoint fails; the error says how far it came.
     load_timeout_ms: int
-    #: Time without progress after which a load writes a line.
-    load_stall_ms: int
     #: Time after which an append that was neither read back nor reported as failed fails the partition.
     append_stall_ms: int
     #: Retried partitions that may load at the same time, not counting loads that stall; the others wait for a later tick.
@@ -41,6 +39,8 @@ class PartitionConfig:
     retry_backoff_max_ms: int
     #: The pause after an alarm; it is long because each load reads the whole log.
     alarm_backoff_ms: int
+    #: Time without progress after which a load writes a line; an election of leaders takes less.
+    load_stall_ms: int = 30_000
 
 
 class LogTrust:

@@ -26,7 +26,6 @@ from holdfast.api.results import (
 from holdfast.daemon.access.authorizer import Authorizer
 from holdfast.daemon.server.find_coordinator import KeyRefused
 from holdfast.daemon.server.wire.requests import SMALL_FRAME_BYTES, Body, Request, Respond, Steps
-from holdfast.daemon.settings.components.listener import LimitSettings
 from holdfast.kafka.protocol.error_codes import ErrorCode
 from holdfast.records.errors import InvalidKey
 from holdfast.records.share.keys import GROUP_ID_BYTES_MAX, SharePartitionKey, is_group_id_too_long, parse_key
@@ -51,6 +50,10 @@ _GROUP_ID_TOO_LONG: Final = f"the group id has more than {GROUP_ID_BYTES_MAX} by
 #: An answer with more state batches than this is encoded in steps, when it is the next to leave.
 _BATCHES_AT_ONCE_MAX: Final = 500
 
+#: Share partitions of one request, state batches of one share partition, and those of one request. A broker asks for the partitions
+#: of a few topics, and keeps 10,000 records of a share partition in flight at most; more would hold the loop for too long.
+REQUEST_BOUNDS: Final = state_requests.Bounds(20_000, 10_000, 100_000)
+
 
 class ShareCalls(Protocol):
     """The service behind the five share-state calls."""
@@ -74,14 +77,12 @@ class ShareCalls(Protocol):
 class ShareAnswers:
     """The answers to the five share-state calls."""
 
-    def __init__(self, service: ShareCalls, authorizer: Authorizer, limits: LimitSettings) -> None:
+    def __init__(
+        self, service: ShareCalls, authorizer: Authorizer, bounds: state_requests.Bounds = REQUEST_BOUNDS
+    ) -> None:
         self._service = service
         self._authorizer = authorizer
-        self._bounds = state_requests.Bounds(
-            limits.share_partitions_per_request_max,
-            limits.state_batches_per_write_max,
-            limits.state_batches_per_request_max,
-        )
+        self._bounds = bounds
 
     def answer(self, request: Request, respond: Respond) -> Steps | None:
         """Answer a call; returns the steps that are left of it, None when it is begun.

@@ -7,6 +7,7 @@ from holdfast.daemon.settings.models import Settings
 from holdfast.daemon.topics.state_topic import StateTopic
 from holdfast.records.share.codecs.codec import Codec
 from holdfast.runtime.kafka_log.sending.accumulator import RECORD_OVERHEAD_BYTES
+from holdfast.runtime.load_slices import SLICE_MS
 from holdfast.share.config import ShardConfig
 from holdfast.share.snapshots.follower import Bounds
 from holdfast.share.state_bounds import StateBounds, StateTotals
@@ -44,4 +45,4 @@ def shard_config(settings: Settings, topic: StateTopic, totals: StateTotals) -> 
 def snapshot_bounds(settings: Settings) -> Bounds:
     """Return how much of the snapshot topic is read, and for how long."""
     snapshots = settings.snapshots
-    return Bounds(snapshots.read_timeout_ms, snapshots.read_bytes_max, settings.load.slice_ms)
+    return Bounds(snapshots.read_timeout_ms, snapshots.read_bytes_max, SLICE_MS)

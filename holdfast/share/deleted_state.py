@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterator
-from typing import Protocol
+from typing import Final, Protocol
 
 import structlog
 
@@ -18,6 +18,9 @@ from holdfast.share.decisions import ShareShard
 from holdfast.share.shard_kind import serving
 
 _log = structlog.get_logger(__name__)
+
+#: Share partitions that a clean-up removes in one go: some milliseconds' worth, before others have their turn.
+RECORDS_PER_SLICE_MAX: Final = 500
 
 
 class TopicCleanUp(Operation):
@@ -70,13 +73,18 @@ class DeletedState:
     """The clean-up of the state of deleted topics, driven by what the cluster says of the topics in use (`TopicUser`)."""
 
     def __init__(
-        self, settings: DeletedTopicSettings, cluster_id: str, partitions: StateHolder, alarm_gauge: Gauge
+        self,
+        settings: DeletedTopicSettings,
+        cluster_id: str,
+        partitions: StateHolder,
+        alarm_gauge: Gauge,
+        records_max: int = RECORDS_PER_SLICE_MAX,
     ) -> None:
         """Remove nothing yet; the log is of the cluster `cluster_id`."""
         self.deleted = DeletedTopics(settings, cluster_id)
         #: A clean-up that waits for an admin.
         self.alarm: CleanUpStopped | None = None
-        self._records_max = settings.deleted_topic_keys_per_slice_max
+        self._records_max = records_max
         self._partitions = partitions
         self._alarm_gauge = alarm_gauge
 

@@ -58,6 +58,8 @@ _OPERATIONS: Final[dict[int, _OperationType]] = {
 #: Keys with longer group ids are not remembered, so that what is remembered has a bound in bytes.
 _CACHED_GROUP_ID_MAX: Final = 256
 
+#: Share partitions whose log partition is remembered, in 100 MiB at most: several times those of a busy cluster.
+CACHED_KEYS_MAX: Final = 100_000
 _NOT_ACTIVE: Final = "this node does not serve share state now"
 
 
@@ -83,7 +85,7 @@ class ShareService:
         metrics: Metrics,
         clock_ms: Callable[[], float],
         internal_errors: InternalErrors,
-        key_cache_size_max: int = 100_000,
+        key_cache_size_max: int = CACHED_KEYS_MAX,
         end_with: Callable[[Callable[[], None]], None] = _at_once,
     ) -> None:
         self._runtime = runtime

@@ -44,11 +44,19 @@ class _Wanted(NamedTuple):
     limit: int
 
 
+#: Share partitions in one page: some milliseconds' work, and further ones take another request.
+ROWS_PER_PAGE_MAX: Final = 1_000
+
+
 class StateListing:
     """The share partitions of the shards of a node, as the log has committed them."""
 
     def __init__(
-        self, partitions: Partitions, limits: LimitSettings, elsewhere: Sequence[Mapping[str, Any]] = ()
+        self,
+        partitions: Partitions,
+        limits: LimitSettings,
+        elsewhere: Sequence[Mapping[str, Any]] = (),
+        rows_max: int = ROWS_PER_PAGE_MAX,
     ) -> None:
         """Bound a page by the number of its rows, and by an upper estimate of its bytes.
 
@@ -56,7 +64,7 @@ class StateListing:
         """
         self._partitions = partitions
         self._elsewhere = elsewhere
-        self._rows_max = limits.share_partitions_per_page_max
+        self._rows_max = rows_max
         self._bytes_max = limits.answer_size_bytes_max
 
     def page(self, arguments: dict[str, Any]) -> Generator[None, None, dict[str, Any]]:

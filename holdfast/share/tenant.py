@@ -142,7 +142,7 @@ class NodeShare:
         return ServingShare(self._host, self._metrics, log, partial(self._answers, authorizer=authorizer))
 
     def _answers(self, calls: ShareCalls, authorizer: Authorizer, commands: Mapping[str, AdminCommand]) -> Answers:
-        answer = ShareAnswers(calls, authorizer, self._host.settings.limits).answer
+        answer = ShareAnswers(calls, authorizer).answer
         return Answers(dict.fromkeys(CALLS, answer), {SHARE: ShareKeys(calls)}, commands)
 
 
@@ -156,8 +156,7 @@ class ServingShare:
             metrics,
             exact_now_ms,
             host.internal_errors,
-            settings.share.cached_keys_max,
-            log.end_with,
+            end_with=log.end_with,
         )
         gate = TopicGate(self._service, log.metadata, settings.share.write_timeout_ms, now_ms)
         deleted_state = DeletedState(

@@ -24,6 +24,9 @@ _log = structlog.get_logger(__name__)
 _FINAL: Final = frozenset({NodeExit.WRONG_USAGE, NodeExit.SUPERSEDED})
 #: The end of a worker by our own signal, which came before it could heed it.
 _TERMINATED: Final = -SIGTERM
+#: Pauses before a worker that ended by itself is started again. One that ran longer than the longest begins with the first again.
+RESTART_BACKOFF_MS: Final = 200
+RESTART_BACKOFF_MAX_MS: Final = 30_000
 
 
 class Processes(Protocol):
@@ -54,9 +57,17 @@ class Fleet:
     """The workers of a host, from the first start to the last end."""
 
     def __init__(
-        self, node_ids: Iterable[int], settings: HostSettings, processes: Processes, jitter: Callable[[], float]
+        self,
+        node_ids: Iterable[int],
+        settings: HostSettings,
+        processes: Processes,
+        jitter: Callable[[], float],
+        *,
+        restart_backoff_ms: int = RESTART_BACKOFF_MS,
+        restart_backoff_max_ms: int = RESTART_BACKOFF_MAX_MS,
     ) -> None:
-        first_ms, longest_ms = settings.worker_restart_backoff_ms, settings.worker_restart_backoff_max_ms
+        first_ms, longest_ms = restart_backoff_ms, restart_backoff_max_ms
+        self._lasting_ms = longest_ms
         self._workers = {node_id: _Worker(Backoff(first_ms, longest_ms, jitter)) for node_id in node_ids}
         self._settings = settings
         self._processes = processes
@@ -162,7 +173,7 @@ class Fleet:
         return self._has_lasted or any(self._has_run_long(worker, now_ms) for worker in running)
 
     def _has_run_long(self, worker: _Worker, now_ms: int) -> bool:
-        return now_ms - worker.began_ms > self._settings.worker_restart_backoff_max_ms
+        return now_ms - worker.began_ms > self._lasting_ms
 
     def _end_what_is_hopeless(self, now_ms: int) -> None:
         """Stop where no worker is left, or where each was refused by Kafka or the machine from its first start on."""

@@ -13,6 +13,7 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any, Final, TypeAlias
 
+from holdfast.daemon.admin.host_metrics import ANSWER_TIMEOUT_MS
 from holdfast.daemon.file_watch import FileWatch
 from holdfast.daemon.http.port import open_http_port
 from holdfast.daemon.internal_errors import InternalErrors
@@ -51,7 +52,7 @@ class HostView:
             "workers_silent", "Workers whose metrics are missing, because they did not answer in time; 0 is healthy."
         )
         self._workers = workers
-        self._timeout_ms = settings.host.worker_answer_timeout_ms
+        self._timeout_ms = ANSWER_TIMEOUT_MS
         self._query = query or OtherNodes(settings.security.client_properties_file).query
         #: By node id, why a worker is not ready; empty: it is.
         self._problems = {worker.node_id: "the worker starts" for worker in workers}
@@ -159,5 +160,5 @@ async def host_port(settings: Settings, tables: Tables, workers: Sequence[Worker
             yield
     finally:
         looking.cancel()
-        await server.stop(settings.limits.unread_timeout_ms)
+        await server.stop()
         await view.admin.close()

@@ -9,7 +9,7 @@ from typing import IO, Any, Final, final
 
 import structlog
 
-from holdfast.daemon.settings.logging import LineForPeople
+from holdfast.daemon.settings.logging import LIBRARY_LINES_PER_MINUTE_MAX, LineForPeople
 from holdfast.metrics.line_limit import LineLimit
 
 _log = structlog.get_logger(__name__)
@@ -21,7 +21,12 @@ _TEXT_MAX: Final = 1_000
 class WorkerLines:
     """The forwarding of the lines of workers, which come as JSON."""
 
-    def __init__(self, stream: IO[str], people: LineForPeople | None, foreign_per_minute_max: int) -> None:
+    def __init__(
+        self,
+        stream: IO[str],
+        people: LineForPeople | None,
+        foreign_per_minute_max: int = LIBRARY_LINES_PER_MINUTE_MAX,
+    ) -> None:
         """Write to `stream`.
 
         Args:

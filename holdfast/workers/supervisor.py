@@ -24,7 +24,7 @@ from holdfast.service.condition import Condition
 from holdfast.service.notices import Bounds
 from holdfast.service.notifier import Watcher, notified
 from holdfast.service.notify_socket import ServiceManager
-from holdfast.workers.fleet import Fleet
+from holdfast.workers.fleet import RESTART_BACKOFF_MAX_MS, RESTART_BACKOFF_MS, Fleet
 from holdfast.workers.lines import WorkerLines
 from holdfast.workers.orders import RELOAD, Order
 from holdfast.workers.plan import Worker
@@ -54,6 +54,8 @@ class Supervisor:
         command: Sequence[str] = COMMAND,
         manager: ServiceManager | None = None,
         start_stall_ms: int = 0,
+        restart_backoff_ms: int = RESTART_BACKOFF_MS,
+        restart_backoff_max_ms: int = RESTART_BACKOFF_MAX_MS,
     ) -> None:
         """Start nothing yet.
 
@@ -67,6 +69,8 @@ class Supervisor:
             command: starts a worker.
             manager: the service manager of all, or None.
             start_stall_ms: see `service.notices.Bounds`.
+            restart_backoff_ms: first pause before a worker that ended by itself is started again.
+            restart_backoff_max_ms: the longest one.
         """
         self._workers = {worker.node_id: worker for worker in workers}
         self._sockets = sockets
@@ -78,7 +82,14 @@ class Supervisor:
         # A killed worker's pipes may outlast it.
         stop_ms = settings.worker_stop_timeout_ms + round(1_000 * (_KILL_TIMEOUT_S + _PIPES_TIMEOUT_S))
         self._bounds = Bounds(start_stall_ms, stop_ms, None if manager is None else manager.watchdog_ms)
-        self._fleet = Fleet(self._workers, settings, self, Random().random)
+        self._fleet = Fleet(
+            self._workers,
+            settings,
+            self,
+            Random().random,
+            restart_backoff_ms=restart_backoff_ms,
+            restart_backoff_max_ms=restart_backoff_max_ms,
+        )
         self._condition = HostCondition(self._workers, self._bounds.silence_max_ms)
         self._children: dict[int, Child] = {}
         #: Signals for workers that are being started, by node id.

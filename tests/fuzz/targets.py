@@ -43,12 +43,7 @@ from tests.world.serving import FakeCluster, FakeService
 from tests.world.tenants import APIS, NEEDS, make_handler
 
 #: As small as the bounds of a node may be set, so that inputs of a fuzzer reach them.
-LIMITS = LimitSettings(
-    frame_size_bytes_max=65_536,
-    share_partitions_per_request_max=100,
-    state_batches_per_write_max=100,
-    state_batches_per_request_max=200,
-)
+LIMITS = LimitSettings(frame_size_bytes_max=65_536)
 USERS = Users(KeptUsers({"alice": {SCRAM_SHA_256: Keys(bytes(16), bytes(32), bytes(32), 4_096)}}))
 BOUNDS = state_requests.Bounds(100, 100, 200)
 
@@ -99,7 +94,7 @@ def _run_connection(data: bytes) -> None:
     """Let a client send these bytes, in pieces whose size the first byte says, and answer all that comes of it."""
     size, data = (data[0] or 256, data[1:]) if data else (1, b"")
     handler = make_handler(
-        FakeService(), FakeCluster(), Admin({"status": _status}, NEEDS, 1_000, InternalErrors(Counter())), OPEN, LIMITS
+        FakeService(), FakeCluster(), Admin({"status": _status}, NEEDS, 1_000, InternalErrors(Counter())), OPEN, BOUNDS
     )
     connection = Connection(APIS, LIMITS, "10.0.0.1:5", 0.0)
     for start in range(0, len(data), size):

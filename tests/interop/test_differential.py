@@ -111,7 +111,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
     ):
         admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers, "log_level": 0})
         admin.create_topics([NewTopic(SHARE_TOPIC, PARTITIONS, 1)])[SHARE_TOPIC].result(PATIENCE_S)
-        node = make_node(codec="kafka", metadata_refresh_backoff_ms=1, **COMMON)
+        node = make_node(codec="kafka", **COMMON)
         runner.run(node.start())
         both = Pair(broker.bootstrap_servers, node, runner)
         for address in (broker.bootstrap_servers, node.address):

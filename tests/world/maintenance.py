@@ -22,7 +22,7 @@ from holdfast.metrics.instruments import Counter
 from holdfast.records.share.keys import SharePartitionKey
 from holdfast.runtime.partition.states import State
 from holdfast.share.commands import ShareCommands
-from holdfast.share.deleted_state import DeletedState
+from holdfast.share.deleted_state import RECORDS_PER_SLICE_MAX, DeletedState
 from holdfast.share.tenant import StartingShareCalls
 from tests.simulated.memory_log import MemoryTopic
 from tests.world.node import CLUSTER, PartitionsWorld, state_topic
@@ -63,9 +63,9 @@ def make_maintenance(
     )
 
 
-def make_deleted_state(world: PartitionsWorld) -> DeletedState:
+def make_deleted_state(world: PartitionsWorld, records_max: int = RECORDS_PER_SLICE_MAX) -> DeletedState:
     alarm = world.share_metrics.deleted_topics_alarm
-    return DeletedState(world.settings.deleted_topics, world.cluster_id, world.partitions, alarm)
+    return DeletedState(world.settings.deleted_topics, world.cluster_id, world.partitions, alarm, records_max)
 
 
 def make_share_commands(world: PartitionsWorld, deleted_state: DeletedState) -> ShareCommands:
@@ -78,7 +78,10 @@ def make_share_commands(world: PartitionsWorld, deleted_state: DeletedState) -> 
 class World(PartitionsWorld):
     """A node with its maintenance, and a cluster that has the topics it is said to have."""
 
-    def __init__(self, topic: MemoryTopic, node_id: int = 1, **flags: Any) -> None:
+    def __init__(
+        self, topic: MemoryTopic, node_id: int = 1, *, records_max: int = RECORDS_PER_SLICE_MAX, **flags: Any
+    ) -> None:
+        self._records_max = records_max
         flags = {"deleted_topic_grace_ms": GRACE_MS, "metadata.metadata_refresh_interval_ms": GRACE_MS} | flags
         super().__init__(topic, node_id, **flags)
         self.renewed: list[StateTopic] = []
@@ -88,7 +91,7 @@ class World(PartitionsWorld):
     def begin(self, image: Any = None) -> Partitions:
         partitions = super().begin(self.image() if image is None else image)
         self.maintenance = make_maintenance(self, self.renewed)
-        self.deleted_state = make_deleted_state(self)
+        self.deleted_state = make_deleted_state(self, self._records_max)
         return partitions
 
     def read_first_records(self, read: Callable[..., list[FirstRecords]]) -> None:

@@ -29,6 +29,7 @@ from holdfast.daemon.server.listener import Server
 from holdfast.daemon.server.sockets import has_waiting
 from holdfast.daemon.server.wire.connections import Connections, Handler
 from holdfast.daemon.server.wire.protocol import ClientProtocol
+from holdfast.daemon.server.wire.requests import WireBounds
 from holdfast.daemon.server.wire.security import ListenerSecurity
 from holdfast.daemon.settings.components.listener import LimitSettings
 from holdfast.kafka.protocol import frames
@@ -179,6 +180,7 @@ async def serve(
     clock: Callable[[], float] = monotonic,
     shared: Sequence[socket.socket] = (),
     security: ListenerSecurity | None = None,
+    bounds: WireBounds | None = None,
 ) -> AsyncIterator[Served]:
     """Run a server on loopback, and on sockets of others, whose only node is itself."""
     counted = Counter()
@@ -190,7 +192,9 @@ async def serve(
         Admin(commands or {}, NEEDS, 60_000, bugs),
     )
     handler = handler or make_handler(service, cluster, admin, OPEN)
-    server = Server(Connections(handler, APIS, limits or LimitSettings(), reports, bugs, clock, security), shared)
+    server = Server(
+        Connections(handler, APIS, limits or LimitSettings(), reports, bugs, clock, security, bounds), shared
+    )
     await server.start("127.0.0.1", 0)
     await server.accept_shared()
     cluster.nodes = [Node(1, "127.0.0.1", server.port)]

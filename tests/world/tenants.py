@@ -6,17 +6,17 @@ from collections.abc import Callable, Mapping
 from types import SimpleNamespace
 from typing import Any, Final, cast
 
+from holdfast.api.state_requests import Bounds
 from holdfast.daemon.access.authorizer import Authorizer
 from holdfast.daemon.server.admin import Admin
-from holdfast.daemon.server.api_table import ApiHandler
+from holdfast.daemon.server.api_table import ADMIN_ARGUMENTS_BYTES_MAX, ApiHandler
 from holdfast.daemon.server.cluster_view import ClusterView
 from holdfast.daemon.server.find_coordinator import SHARE, KeyType
-from holdfast.daemon.settings.components.listener import LimitSettings
 from holdfast.daemon.settings.models import KafkaSettings, Settings
 from holdfast.daemon.topics.state_topic import StateTopic
 from holdfast.metrics.registry import Registry
 from holdfast.records.share.keys import SharePartitionKey
-from holdfast.share.calls import ShareAnswers, ShareCalls, ShareKeys
+from holdfast.share.calls import REQUEST_BOUNDS, ShareAnswers, ShareCalls, ShareKeys
 from holdfast.share.metrics import ShareMetrics
 from holdfast.share.shard_kind import ShareShards
 from holdfast.share.tenant import CALLS
@@ -39,11 +39,15 @@ def make_handler(
     cluster: ClusterView,
     admin: Admin,
     authorizer: Authorizer,
-    limits: LimitSettings | None = None,
+    bounds: Bounds = REQUEST_BOUNDS,
+    admin_arguments_bytes_max: int = ADMIN_ARGUMENTS_BYTES_MAX,
 ) -> ApiHandler:
-    answers = ShareAnswers(service, authorizer, limits or LimitSettings())
+    answers = ShareAnswers(service, authorizer, bounds)
     calls = dict.fromkeys(CALLS, answers.answer)
-    return ApiHandler(calls, {SHARE: ShareKeys(service)}, APIS, cluster, admin, authorizer, limits)
+    key_types = {SHARE: ShareKeys(service)}
+    return ApiHandler(
+        calls, key_types, APIS, cluster, admin, authorizer, bounds.share_partitions, admin_arguments_bytes_max
+    )
 
 
 def share_keys(partition_for: Callable[[SharePartitionKey], int]) -> Mapping[int, KeyType]:

@@ -24,9 +24,9 @@ from holdfast.console.show.output import print_json, print_rows, say
 from holdfast.console.show.tables import Column
 from holdfast.console.sources.kafka_reader import READ_TIMEOUT_S, KafkaReader
 from holdfast.daemon.config_topic.store import ConfigTopicError, ensure_config_topic, write_values
-from holdfast.daemon.config_topic.values import PARTITION, ClusterValues, TooManyValues
+from holdfast.daemon.config_topic.values import PARTITION, VALUES_BYTES_MAX, ClusterValues, TooManyValues
 from holdfast.daemon.settings.cluster_wide import TAKEN_OVER_WHILE_RUNNING
-from holdfast.daemon.settings.components.config_topic import ConfigTopicSettings, config_topic_of
+from holdfast.daemon.settings.components.config_topic import config_topic_of
 from holdfast.daemon.settings.file_env_flags import ConfigError, check_cluster_change, cluster_wide_name
 from holdfast.kafka.errors import ConnectionFailed
 from holdfast.kafka.librdkafka import KafkaClients
@@ -59,7 +59,7 @@ class ConfigTopicPlace(NamedTuple):
         Raises:
             Failure: no broker answers, there is neither config topic nor state topic, or there is too much in it.
         """
-        values = ClusterValues(ConfigTopicSettings().values_bytes_max)
+        values = ClusterValues(VALUES_BYTES_MAX)
         with KafkaReader(self.properties) as kafka:
             if not _is_there(kafka, self.topic):
                 if not (is_ahead or _is_there(kafka, self.state_topic)):

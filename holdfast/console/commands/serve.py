@@ -173,7 +173,7 @@ def _supervise(settings: Settings, config: Path | None, flags: Mapping[str, obje
         _log.error("workers_start_failed", why=str(refusal))
         return NodeExit.WRONG_USAGE if isinstance(refusal, PlanRefused) else NodeExit.REFUSED
     people = form_for_people(settings.logging, sys.stderr, may_be_coloured=_may_be_coloured())
-    forward = WorkerLines(sys.stderr, people, settings.logging.library_lines_per_minute_max)
+    forward = WorkerLines(sys.stderr, people)
     supervisor = Supervisor(
         settings.host,
         workers,

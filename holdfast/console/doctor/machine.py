@@ -19,6 +19,7 @@ from holdfast.distribution import NAME, VERSION
 from holdfast.jars.errors import JarsUnavailable
 from holdfast.jars.java import find_java, find_spark_java
 from holdfast.runtime.build import BUILD
+from holdfast.share.service import CACHED_KEYS_MAX
 
 #: Libraries whose versions matter when something is reported.
 _LIBRARIES: Final = ("confluent-kafka", "aiokafka", "kio", "fastavro", "pydantic", "uvloop")
@@ -98,7 +99,7 @@ def judge_memory(settings: Settings, memory_bytes: int) -> Sequence[Finding]:
         + limits.requests_in_flight_bytes_max
         + limits.unsent_bytes_max
         + limits.connections_max * _BYTES_PER_CONNECTION
-        + settings.share.cached_keys_max * _BYTES_PER_CACHED_KEY
+        + CACHED_KEYS_MAX * _BYTES_PER_CACHED_KEY
         + 4 * max(limits.frame_size_bytes_max, limits.answer_size_bytes_max)
     )
     state = _MEMORY_PER_STATE_BYTE * settings.share.state_bytes_max

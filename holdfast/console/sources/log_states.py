@@ -183,9 +183,5 @@ class Fold:
 
 def _make_source(options: ConnectionOptions) -> TopicEndSource:
     """Return what queries ends of topics, within a node's usual bounds."""
-    bounds = MetadataSettings()
-    timeout_ms = bounds.metadata_timeout_ms
-    leaders = TopicLeaders(
-        options, timeout_ms=timeout_ms, topics_per_request_max=bounds.metadata_topics_per_request_max
-    )
-    return TopicEndSource(options, leaders, timeout_ms=timeout_ms, waiting_max=bounds.topic_ends_waiting_max)
+    timeout_ms = MetadataSettings().metadata_timeout_ms
+    return TopicEndSource(options, TopicLeaders(options, timeout_ms=timeout_ms), timeout_ms=timeout_ms)

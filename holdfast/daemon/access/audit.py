@@ -14,7 +14,7 @@ import structlog
 
 from holdfast.daemon.access.acl import Operation, ResourceType
 from holdfast.daemon.access.needs import Needs
-from holdfast.daemon.settings.logging import AUDIT_LOGGER
+from holdfast.daemon.settings.logging import AUDIT_LOGGER, CLIENT_LINES_PER_MINUTE_MAX
 from holdfast.kafka.addresses import find_host
 from holdfast.metrics.instruments import Counter
 from holdfast.metrics.line_limit import LineLimit
@@ -23,6 +23,8 @@ _log = structlog.get_logger(AUDIT_LOGGER)
 
 #: What a client has put into its request is cut to so many characters.
 _TEXT_MAX: Final = 300
+#: Lines per minute about logins that fail, and as many about others: no guessing from many addresses fills a disk.
+_LOGINS_PER_MINUTE_MAX: Final = 100
 #: Each argument of a command to so many, which is all of any that a node heeds: the reason of an admin has 1,000.
 _ARGUMENT_MAX: Final = 1_200
 
@@ -46,8 +48,8 @@ class Audit:
         self,
         denials: Counter,
         needs: Needs,
-        lines_per_minute_max: int,
-        logins_per_minute_max: int,
+        lines_per_minute_max: int = CLIENT_LINES_PER_MINUTE_MAX,
+        logins_per_minute_max: int = _LOGINS_PER_MINUTE_MAX,
         clock: Callable[[], float] = monotonic,
     ) -> None:
         """Count each denial in `denials`.

@@ -19,12 +19,21 @@ from holdfast.kafka.addresses import find_host
 #: Decisions about longer group ids are not remembered, so that what is remembered has a bound in bytes.
 _CACHED_GROUP_ID_MAX: Final = 256
 
+#: Permissions that are remembered until the rules change: some megabytes, and more than clients of one node have.
+_PERMISSIONS_CACHED_MAX: Final = 10_000
+
 
 class Authorizer:
     """The decision about each request, of which the audit log knows."""
 
     def __init__(
-        self, rules: Rules, audit: Audit, needs: Needs, *, is_open: bool = False, permissions_cached_max: int = 10_000
+        self,
+        rules: Rules,
+        audit: Audit,
+        needs: Needs,
+        *,
+        is_open: bool = False,
+        permissions_cached_max: int = _PERMISSIONS_CACHED_MAX,
     ) -> None:
         """Decide by `rules` about calls and commands with these needs; where `is_open`, everything is allowed."""
         self.needs = needs

@@ -32,11 +32,9 @@ def is_open(settings: Settings) -> bool:
     return not settings.access.acls_file and settings.listener.is_on_loopback and is_plain
 
 
-def make_audit(settings: Settings, registry: Registry, needs: Needs) -> Audit:
-    """Return the audit log, as the settings say."""
-    logging = settings.logging
-    denials = AccessMetrics(registry).denials
-    return Audit(denials, needs, logging.client_lines_per_minute_max, logging.login_lines_per_minute_max)
+def make_audit(registry: Registry, needs: Needs) -> Audit:
+    """Return the audit log."""
+    return Audit(AccessMetrics(registry).denials, needs)
 
 
 def make_authorizer(settings: Settings, audit: Audit, needs: Needs, files: FileWatch) -> Authorizer:
@@ -50,8 +48,8 @@ def make_authorizer(settings: Settings, audit: Audit, needs: Needs, files: FileW
     if settings.access.acls_file:
         files.follow("acls_file", lambda: [path], lambda: _reload(path, authorizer))
     rules = Rules(read_acls(path) if settings.access.acls_file else (), super_users)
-    opened, cached = is_open(settings), settings.access.permissions_cached_max
-    authorizer = Authorizer(rules, audit, needs, is_open=opened, permissions_cached_max=cached)
+    opened = is_open(settings)
+    authorizer = Authorizer(rules, audit, needs, is_open=opened)
     _log.info("access_rules_loaded", file=settings.access.acls_file, rules=len(rules.acls), is_open=opened)
     if not opened and not rules.acls and not super_users:
         _log.warning("access_closed", why="there are no access rules and no super users, so nobody may do anything")

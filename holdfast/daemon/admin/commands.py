@@ -21,7 +21,7 @@ from holdfast.distribution import VERSION
 from holdfast.kafka.errors import ConnectionFailed
 from holdfast.kafka.protocol.error_codes import ErrorCode
 from holdfast.kafka.topic_ids import format_topic_id
-from holdfast.kafka.topics.topic_ends import TooManyQueries, TopicEndSource
+from holdfast.kafka.topics.topic_ends import PARTITIONS_PER_QUERY_MAX, TooManyQueries, TopicEndSource
 from holdfast.runtime.build import BUILD
 from holdfast.runtime.partition.lifecycle import Partition
 from holdfast.runtime.partition.states import State
@@ -76,7 +76,7 @@ class NodeCommands:
             ) from None
         except TooManyNames:
             raise AdminError(
-                "Too many other names are being looked up (topic_names_waiting_max); try again.",
+                "Too many other names are being looked up; try again.",
                 ErrorCode.COORDINATOR_NOT_AVAILABLE,
             ) from None
         except ConnectionFailed as failure:
@@ -94,12 +94,12 @@ class NodeCommands:
         return found | {"warning": warning}
 
     async def _topic_ends(self, arguments: Arguments) -> dict[str, Any]:
-        wanted = _wanted_partitions(arguments.get("topics"), self._node.settings.metadata.topic_ends_partitions_max)
+        wanted = _wanted_partitions(arguments.get("topics"))
         try:
             found = await self._topic_ends_source.look_up(wanted)
         except TooManyQueries:
             raise AdminError(
-                "Too many others wait for the ends of topics (topic_ends_waiting_max); try again.",
+                "Too many others wait for the ends of topics; try again.",
                 ErrorCode.COORDINATOR_NOT_AVAILABLE,
             ) from None
         return {
@@ -275,7 +275,7 @@ class StartingCommands:
         raise NodeStarting
 
 
-def _wanted_partitions(topics: object, partitions_max: int) -> dict[bytes, list[int]]:
+def _wanted_partitions(topics: object) -> dict[bytes, list[int]]:
     if not isinstance(topics, dict) or not topics:
         raise AdminError("topic-ends needs `topics`: an object of topic ids, each with a list of partitions.")
     wanted: dict[bytes, list[int]] = {}
@@ -287,6 +287,6 @@ def _wanted_partitions(topics: object, partitions_max: int) -> dict[bytes, list[
             raise AdminError(f"The partitions of topic {text} are not a list of whole numbers from 0 on.")
         wanted[topic_id] = partitions
     count = sum(map(len, wanted.values()))
-    if count > partitions_max:
-        raise AdminError(f"{count} partitions are named; topic_ends_partitions_max allows {partitions_max}.")
+    if count > PARTITIONS_PER_QUERY_MAX:
+        raise AdminError(f"{count} partitions are named, and one command takes {PARTITIONS_PER_QUERY_MAX}; name fewer.")
     return wanted

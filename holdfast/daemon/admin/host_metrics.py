@@ -18,6 +18,8 @@ from holdfast.metrics.registry import Registry, exported_name
 _log = structlog.get_logger(__name__)
 
 #: A millisecond's worth.
+#: A worker that takes longer is frozen: Prometheus gives up a scrape after ten seconds.
+ANSWER_TIMEOUT_MS: Final = 1_000
 _NUMBERS_PER_STEP: Final = 200
 #: What a worker asks the others for: `metrics` of this one node.
 _OWN: Final = {"of": "node"}
@@ -46,15 +48,19 @@ class HostMetrics:
     """The metrics of a node, each under its name with its labels; those of workers have the label `node` in addition."""
 
     def __init__(
-        self, settings: Settings, registry: Registry, place: WorkerPlace, query: QueryMetrics | None = None
+        self,
+        settings: Settings,
+        registry: Registry,
+        place: WorkerPlace,
+        query: QueryMetrics | None = None,
+        *,
+        answer_timeout_ms: int = ANSWER_TIMEOUT_MS,
     ) -> None:
         """Show those of `registry`, and those of the other workers in `place`; `query` replaces the query by a connection."""
         self._registry = registry
         self._others = place.others
         self._labels = {"node": settings.node_id} if place.others else {}
-        self._query = query or _make_query(
-            OtherNodes(settings.security.client_properties_file), settings.host.worker_answer_timeout_ms
-        )
+        self._query = query or _make_query(OtherNodes(settings.security.client_properties_file), answer_timeout_ms)
         self._metrics = WorkerMetrics(registry) if place.others else None
         if self._metrics is not None:
             self._metrics.restarts.value = place.restarts

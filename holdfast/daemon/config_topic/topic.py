@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from typing import Final
 
 import structlog
 
 from holdfast.clock import now_ms
 from holdfast.daemon.components import config_log_config
 from holdfast.daemon.config_topic.follower import ConfigFollower
-from holdfast.daemon.config_topic.values import ClusterValue
+from holdfast.daemon.config_topic.values import VALUES_BYTES_MAX, ClusterValue
 from holdfast.daemon.settings.models import Settings
 from holdfast.kafka.connection_options import LiveProperties
 from holdfast.kafka.errors import ConnectionFailed
@@ -19,6 +20,9 @@ from holdfast.runtime.kafka_log.log import KafkaLog
 from holdfast.runtime.metrics import RuntimeMetrics
 
 _log = structlog.get_logger(__name__)
+
+#: Pause before the config topic is looked for again, where there is none or it cannot be read: it is rarely made, and not urgent.
+_RETRY_PAUSE_MS: Final = 2_000
 
 
 class ConfigTopic:
@@ -39,7 +43,7 @@ class ConfigTopic:
         log_config = config_log_config(settings, kafka.connection_options())
         # Only the log of the state topic has metrics.
         self._log = KafkaLog(log_config, now_ms, RuntimeMetrics(Registry()))
-        self._follower = ConfigFollower(self._log, self, self._settings.values_bytes_max)
+        self._follower = ConfigFollower(self._log, self, VALUES_BYTES_MAX)
         self.values_changed = values_changed
         self._loop = asyncio.get_running_loop()
         self._is_connected = False
@@ -95,7 +99,7 @@ class ConfigTopic:
         """See `FollowerHost.read_again_later`."""
         if self._retry is not None:
             self._retry.cancel()
-        self._retry = self._loop.call_later(self._settings.retry_backoff_ms / 1_000, self._begin)
+        self._retry = self._loop.call_later(_RETRY_PAUSE_MS / 1_000, self._begin)
 
     def note(self, level: str, event: str, fields: dict[str, object]) -> None:
         """See `FollowerHost.note`."""

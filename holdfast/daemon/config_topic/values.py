@@ -12,6 +12,9 @@ from typing import Final, NamedTuple
 #: The only one of the config topic.
 PARTITION: Final = 0
 
+#: Bytes of names and values that a node keeps: a hundred times what all settings take.
+VALUES_BYTES_MAX: Final = 1 << 20
+
 
 class ClusterValue(NamedTuple):
     """The value of one setting."""
@@ -72,9 +75,7 @@ class ClusterValues:
             if text is not None:
                 size_bytes += _size(name, text)
             if size_bytes > self._bytes_max:
-                raise TooManyValues(
-                    f"the settings in it take more than {self._bytes_max} bytes (config.values.bytes.max)"
-                )
+                raise TooManyValues(f"the settings in it take more than {self._bytes_max} bytes")
             self._size_bytes = size_bytes
             if text is None:
                 self._values.pop(name, None)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from functools import partial
-from typing import Final, cast
+from typing import Final, NamedTuple, cast
 
 from starlette.types import ASGIApp
 from uvicorn import Config
@@ -27,6 +27,19 @@ from holdfast.kafka.addresses import format_address
 #: Of the file descriptors that clients of the listener leave, those of this port leave so many.
 _PART_KEPT: Final = 0.5
 
+#: A client that has its answer takes it within a round trip to another continent.
+UNREAD_TIMEOUT_MS: Final = 500
+
+
+class HttpBounds(NamedTuple):
+    """The bounds of one HTTP connection."""
+
+    #: A connection is closed when no request has begun on it for so long, the TLS handshake included, or one takes longer: three times
+    #: the patience of Prometheus.
+    request_timeout_ms: int = 30_000
+    #: Line and headers of one request: twice those of a browser with cookies, and as large as h11 takes by itself.
+    head_bytes_max: int = 16 * 1024
+
 
 class CannotListenHttp(Exception):
     """The address of the HTTP port cannot be used."""
@@ -41,10 +54,16 @@ class HttpServer:
     """A server of one application at one address."""
 
     def __init__(
-        self, app: ASGIApp, settings: HttpSettings, internal_errors: InternalErrors, tls: FollowedTls | None = None
+        self,
+        app: ASGIApp,
+        settings: HttpSettings,
+        internal_errors: InternalErrors,
+        tls: FollowedTls | None = None,
+        bounds: HttpBounds | None = None,
     ) -> None:
         """Prepare a server; its connections are encrypted where there is `tls`, which ends with it."""
         self._settings = settings
+        self._bounds = bounds = bounds or HttpBounds()
         self._internal_errors = internal_errors
         self._tls = tls
         self._admission = Admission(settings, part_kept=_PART_KEPT)
@@ -61,8 +80,8 @@ class HttpServer:
             proxy_headers=False,
             server_header=False,
             date_header=False,
-            timeout_keep_alive=max(1, settings.request_timeout_ms // 1_000),
-            h11_max_incomplete_event_size=settings.head_bytes_max,
+            timeout_keep_alive=max(1, bounds.request_timeout_ms // 1_000),
+            h11_max_incomplete_event_size=bounds.head_bytes_max,
         )
         self._state = ServerState()
         self._connections: set[_Connection] = set()
@@ -103,7 +122,7 @@ class HttpServer:
             accepting = keep_accepting(accept, self._internal_errors)
             self._listeners.append(asyncio.create_task(accepting, name="holdfast-http-accept"))
 
-    async def stop(self, unread_timeout_ms: int) -> None:
+    async def stop(self, unread_timeout_ms: int = UNREAD_TIMEOUT_MS) -> None:
         """Stop listening, let requests finish and clients take their answers for so long, and close all connections."""
         for listener in self._listeners:
             listener.cancel()
@@ -142,7 +161,7 @@ class HttpServer:
 
     def _make_connection(self) -> _Connection:
         inner = BoundedHeads(self._config, self._state, {})
-        return _Connection(self, inner, self._settings.request_timeout_ms, self._tls)
+        return _Connection(self, inner, self._bounds.request_timeout_ms, self._tls)
 
 
 class _Connection(asyncio.Protocol):

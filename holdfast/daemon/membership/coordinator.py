@@ -78,7 +78,8 @@ class NodeProtocolConfig:
     rebalance_protocol: str
     rebalance_delay_ms: int
     handover_timeout_ms: int
-    config_timeout_ms: int
+    #: How long a node may take to read the config topic as far as its group has; then it goes on with what it read.
+    config_timeout_ms: int = 10_000
     #: Whenever it stops, its place and its work wait for it within its session.
     keeps_place: bool
 

@@ -30,7 +30,7 @@ from holdfast.daemon.membership.rebalance_watch import RebalanceWatch
 from holdfast.daemon.membership.rejoins import Rejoins
 from holdfast.daemon.node_exit import Refused
 from holdfast.daemon.partitions.own_view import find_owner_epoch
-from holdfast.daemon.partitions.owners import query_status_at
+from holdfast.daemon.partitions.owners import ANSWER_TIMEOUT_MS, query_status_at
 from holdfast.daemon.partitions.partitions import LogPlace, Partitions
 from holdfast.daemon.server.cluster_view import Node
 from holdfast.daemon.server.other_nodes import OtherNodes
@@ -46,6 +46,14 @@ from holdfast.runtime.deadlines import rest_tick_ms
 from holdfast.runtime.partition.states import State
 
 _log = structlog.get_logger(__name__)
+
+#: Pauses before a node joins its group again: brokers of many nodes that come back at once are not flooded.
+_REJOIN_BACKOFF_MS: Final = 100
+_REJOIN_BACKOFF_MAX_MS: Final = 30_000
+#: How often a former owner is queried: its clients learn so soon that it has given up.
+_POLL_INTERVAL_MS: Final = 200
+#: A node that takes longer to answer is frozen or gone, and clients should not be sent to it.
+_POLL_TIMEOUT_MS: Final = 1_000
 
 #: Longest pause before a request to the group coordinator is sent again.
 _RETRY_BACKOFF_MAX_MS: Final = 1_000
@@ -110,17 +118,17 @@ class GroupMember:
         former = FormerOwners(
             this_node,
             self.serves,
-            word_age_max_ms=members.handover_poll_interval_ms + 2 * members.handover_poll_timeout_ms,
+            word_age_max_ms=_POLL_INTERVAL_MS + 2 * _POLL_TIMEOUT_MS,
             now_ms=now_ms,
             changed=partitions.note_served_elsewhere,
         )
         self._polls = Polls(
             former,
-            NodeQueries(log.topic.name, settings.security.client_properties_file, members.handover_poll_timeout_ms),
+            NodeQueries(log.topic.name, settings.security.client_properties_file, _POLL_TIMEOUT_MS),
             self._run_poll,
             lambda pause_ms: asyncio.sleep(pause_ms / 1_000),
             now_ms,
-            interval_ms=members.handover_poll_interval_ms,
+            interval_ms=_POLL_INTERVAL_MS,
         )
         self._polling: set[asyncio.Task[None]] = set()
         self._other_nodes = OtherNodes(settings.security.client_properties_file)
@@ -143,7 +151,6 @@ class GroupMember:
             is_alarmed=self._is_alarmed,
             owner_epoch=lambda index: find_owner_epoch(partitions.find(index)),
             handover_timeout_ms=members.handover_timeout_ms,
-            stale_map_max_ms=members.stale_map_max_ms,
             now_ms=now_ms,
         )
         self._coordinator = NodeCoordinator(
@@ -160,10 +167,10 @@ class GroupMember:
             self.view,
             config,
             Rejoins(
-                Backoff(members.rejoin_backoff_ms, members.rejoin_backoff_max_ms, random.random),
-                2 * members.rejoin_backoff_max_ms,
+                Backoff(_REJOIN_BACKOFF_MS, _REJOIN_BACKOFF_MAX_MS, random.random),
+                2 * _REJOIN_BACKOFF_MAX_MS,
             ),
-            RebalanceWatch(members.rebalances_max),
+            RebalanceWatch(),
             known_members,
             metrics.rebalance_alarms,
             now_ms=now_ms,
@@ -177,8 +184,8 @@ class GroupMember:
                 members,
                 group_id=group,
                 group_instance_id=members.group_instance_id or None,
-                retry_backoff_ms=members.rejoin_backoff_ms,
-                retry_backoff_max_ms=max(members.rejoin_backoff_ms, _RETRY_BACKOFF_MAX_MS),
+                retry_backoff_ms=_REJOIN_BACKOFF_MS,
+                retry_backoff_max_ms=_RETRY_BACKOFF_MAX_MS,
                 request_timeout_ms=settings.log.request_timeout_ms,
             ),
             random=random,
@@ -211,7 +218,7 @@ class GroupMember:
         members = self._settings.members
         wait_ms = min(members.handover_timeout_ms, self._settings.shutdown.drain_timeout_ms)
         with self._group_calls() as groups:
-            await self._takers.wait(partial(self._has_members, groups), wait_ms, members.rejoin_backoff_ms)
+            await self._takers.wait(partial(self._has_members, groups), wait_ms, _REJOIN_BACKOFF_MS)
 
     @contextmanager
     def _group_calls(self) -> Iterator[Groups]:
@@ -304,7 +311,7 @@ class GroupMember:
     async def _run(self) -> None:
         """Be a member in the place of the one that this node was before it was killed."""
         members = self._settings.members
-        times = {"session_timeout_ms": members.session_timeout_ms, "pause_ms": members.rejoin_backoff_ms}
+        times = {"session_timeout_ms": members.session_timeout_ms, "pause_ms": _REJOIN_BACKOFF_MS}
         with self._group_calls() as groups:
             former = FormerMember(groups, self._group, lambda: self._member.member_id, self._internal_errors, **times)
             dismissal = asyncio.create_task(former.dismiss(), name="holdfast-former-member")
@@ -353,7 +360,7 @@ class GroupMember:
             self._run_poll(self._end_if_twin(why, format_address(place.host, place.port), place.node_id))
 
     async def _end_if_twin(self, why: str, address: str, node_id: int) -> None:
-        timeout_ms = self._settings.load.owner_answer_timeout_ms
+        timeout_ms = ANSWER_TIMEOUT_MS
         status = await query_status_at(self._other_nodes, address, timeout_ms=timeout_ms)
         is_twin = (
             status is not None and status.get("node_id") == node_id and status.get("run_id") not in (None, self._run_id)

@@ -1,10 +1,14 @@
 """The cluster as a member of the group sees it: the leader's map while it holds, and what this node serves itself."""
 
 from collections.abc import Callable, Collection
+from typing import Final
 
 from holdfast.daemon.membership.division.ownership_map import FormerOwner, OwnershipMap
 from holdfast.daemon.membership.handover.former_owners import FormerOwners
 from holdfast.daemon.server.cluster_view import Node, StateTopicView
+
+#: A node that could not join again for so long knows nothing of the others any more.
+_STALE_MAP_MAX_MS: Final = 30_000
 
 
 class MapView:
@@ -27,8 +31,8 @@ class MapView:
         is_alarmed: Callable[[int], bool],
         owner_epoch: Callable[[int], int],
         handover_timeout_ms: int,
-        stale_map_max_ms: int,
         now_ms: Callable[[], int],
+        stale_map_max_ms: int = _STALE_MAP_MAX_MS,
     ) -> None:
         """Begin without a map.
 
@@ -41,8 +45,8 @@ class MapView:
             is_alarmed: tells whether a log partition of this node waits for an admin to end an alarm, or is out of reach.
             owner_epoch: gives the owner epoch of a log partition, as far as this node knows it; otherwise -1.
             handover_timeout_ms: for so long a node may serve what was divided again.
-            stale_map_max_ms: for so long a stale map is answered from.
             now_ms: the clock.
+            stale_map_max_ms: for so long a stale map is answered from.
         """
         self.cluster_id = cluster_id
         self.state_topic: StateTopicView | None = state_topic

@@ -26,5 +26,5 @@ class AssignmentMetrics:
         )
         self.rebalance_alarms = registry.counter(
             "rebalance_alarms",
-            "Times that the group has rebalanced more often than `rebalances_max` in ten minutes.",
+            "Times that the group has rebalanced more than 20 times in ten minutes.",
         )

@@ -7,10 +7,14 @@ from typing import Final
 WINDOW_MS: Final = 600_000
 
 
+#: Rebalances in that time that are no alarm: a rolling restart of ten nodes.
+REBALANCES_MAX: Final = 20
+
+
 class RebalanceWatch:
     """The rebalances of the last ten minutes."""
 
-    def __init__(self, rebalances_max: int) -> None:
+    def __init__(self, rebalances_max: int = REBALANCES_MAX) -> None:
         """Know none; more than `rebalances_max` in ten minutes are too many."""
         self._rebalances_max = rebalances_max
         #: (time in ms, reason), the oldest first; bounded by what an alarm needs.

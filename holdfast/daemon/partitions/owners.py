@@ -26,6 +26,10 @@ _log = structlog.get_logger(__name__)
 QueryStatus: TypeAlias = Callable[[str], Awaitable[Mapping[str, Any] | None]]
 
 
+#: How long an owner may take to answer a query whether it still serves: it is a node of the same cluster.
+ANSWER_TIMEOUT_MS: Final = 2_000
+#: How long an owner may be silent before a node that waits for it takes over; as long as a session of a group.
+_SILENCE_MAX_MS: Final = 10_000
 _IN_THE_CLEAR: Final = OtherNodes()
 
 
@@ -83,11 +87,13 @@ class Owners:
         group: str | None = None,
         is_member: Callable[[Owner], bool] = nobody_known,
         other_nodes: OtherNodes = _IN_THE_CLEAR,
+        answer_timeout_ms: int = ANSWER_TIMEOUT_MS,
+        silence_max_ms: int = _SILENCE_MAX_MS,
     ) -> None:
         """Know no owner yet.
 
         Args:
-            settings: whether to wait, to take over, and how long an owner may be silent.
+            settings: whether to wait, and to take over.
             run_id: of this process; a node that answers with it is this one, under an address that it had before.
             refused: called with why this node must not serve, and whether a setting is wrong.
             host: gets the answers.
@@ -95,14 +101,16 @@ class Owners:
             query_status: replaces the query by a connection.
             group: of which this node is a member; None: it is a static node.
             other_nodes: how they are reached.
+            answer_timeout_ms: how long an owner may take to answer, and how often it is queried.
+            silence_max_ms: how long an owner may be silent before its log partitions are loaded.
             is_member: tells whether an owner is known as a member of our group, and so not to be queried.
         """
         self._settings = settings
+        self._answer_timeout_ms = answer_timeout_ms
+        self._silence_max_ms = silence_max_ms
         self._run_id = run_id
         self._refused = refused
-        self._query_status = query_status or partial(
-            query_status_at, other_nodes, timeout_ms=settings.owner_answer_timeout_ms
-        )
+        self._query_status = query_status or partial(query_status_at, other_nodes, timeout_ms=answer_timeout_ms)
         self._host = host
         self._internal_errors = internal_errors
         self._group = group
@@ -205,16 +213,16 @@ class Owners:
                 "owner_awaited",
                 node=who.node_id,
                 address=who.address,
-                next_step=f"it takes over when that one is silent for {self._settings.owner_silence_max_ms} ms, "
+                next_step=f"it takes over when that one is silent for {self._silence_max_ms} ms, "
                 "or when it is started with --take-over",
             )
             self._run(self._wait(who))
 
     async def _wait(self, who: Owner) -> None:
         """Load what was left to an owner, once that one is silent or serves no more."""
-        loop, interval_s = asyncio.get_running_loop(), self._settings.owner_answer_timeout_ms / 1_000
+        loop, interval_s = asyncio.get_running_loop(), self._answer_timeout_ms / 1_000
         answered_s = loop.time()
-        while loop.time() - answered_s < self._settings.owner_silence_max_ms / 1_000:
+        while loop.time() - answered_s < self._silence_max_ms / 1_000:
             await asyncio.sleep(interval_s)
             if await self._find_serving(who) is not None:
                 answered_s = loop.time()

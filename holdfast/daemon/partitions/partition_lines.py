@@ -18,21 +18,22 @@ _log = structlog.get_logger(__name__)
 _SUMMED: Final = {"load_accepted": "log_partitions_load_started", "unload_accepted": "log_partitions_unloaded"}
 
 
+#: Lines of one event in a minute of all log partitions together: what befalls one befalls many at once.
+LINES_PER_MINUTE_MAX: Final = 10
+
+
 class PartitionLines:
     """The writer of the lines of all log partitions of a node."""
 
-    def __init__(
-        self, per_minute_max: int, internal_errors: Counter, now_ms: Callable[[], int], is_left_out: IsLeftOut
-    ) -> None:
+    def __init__(self, internal_errors: Counter, now_ms: Callable[[], int], is_left_out: IsLeftOut) -> None:
         """Begin with none.
 
         Args:
-            per_minute_max: lines of one event that log partitions may write in a minute, all of them together.
             internal_errors: counts lines that carry an exception: bugs of ours.
             now_ms: the clock of the sums; it is not called before there is a line.
             is_left_out: see `IsLeftOut`.
         """
-        self._limit = LineLimit(per_minute_max)
+        self._limit = LineLimit(LINES_PER_MINUTE_MAX)
         self._internal_errors = internal_errors
         self._is_left_out = is_left_out
         self._sums = PartitionSums(now_ms)

@@ -29,6 +29,7 @@ from holdfast.records.log.checkpoint import Checkpoint
 from holdfast.runtime.coordinator import CoordinatorRuntime
 from holdfast.runtime.deadlines import Interval
 from holdfast.runtime.kafka_log.shell import CoordinatorShell
+from holdfast.runtime.load_slices import SLICE_MS
 from holdfast.runtime.metrics import RuntimeMetrics
 from holdfast.runtime.partition.lifecycle import Partition
 from holdfast.runtime.partition.states import State
@@ -120,7 +121,6 @@ class Partitions:
         self._clock = LoopClock(runtime_metrics)
         self._looks = Interval(min(LOOK_INTERVAL_MS, settings.pruning.pruning_check_interval_ms))
         self._lines = PartitionLines(
-            settings.logging.partition_lines_per_minute_max,
             runtime_metrics.internal_errors,
             lambda: self.runtime.now_ms(),
             is_left_out,
@@ -142,7 +142,7 @@ class Partitions:
             self,
             write_timeout_ms=kind.write_timeout_ms,
             tick_ms=settings.load.tick_ms,
-            slice_ms=settings.load.slice_ms,
+            slice_ms=SLICE_MS,
             metrics=runtime_metrics,
             restore_points=None if self._snapshots is None else self._snapshots.follower,
             owners=self._owners,

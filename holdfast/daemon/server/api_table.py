@@ -24,7 +24,6 @@ from holdfast.daemon.server import api_versions, find_coordinator, metadata
 from holdfast.daemon.server.admin import Admin
 from holdfast.daemon.server.cluster_view import ClusterView
 from holdfast.daemon.server.wire.requests import SMALL_FRAME_BYTES, Api, Request, Respond, Steps
-from holdfast.daemon.settings.components.listener import LimitSettings
 from holdfast.kafka.protocol import api_keys, sasl_calls
 
 #: Topics of a Metadata request that is answered in one step.
@@ -33,6 +32,11 @@ _METADATA_TOPICS_AT_ONCE: Final = 20
 _METADATA_TOPICS_MAX: Final = 1_000
 #: A refusal names the principal and a group, which may be long.
 _REFUSAL_CHARACTERS_MAX: Final = 1_000
+
+#: Keys of one FindCoordinator request: as many as one share-state call may name.
+_KEYS_MAX: Final = 20_000
+#: Arguments of one admin command: the longest name some thousand partitions.
+ADMIN_ARGUMENTS_BYTES_MAX: Final = 64 * 1024
 
 
 #: Answers a request; its argument takes the body, once, maybe before it returns. It returns the steps that are left of a large request.
@@ -50,7 +54,8 @@ class ApiHandler:
         cluster: ClusterView,
         admin: Admin,
         authorizer: Authorizer,
-        limits: LimitSettings | None = None,
+        keys_max: int = _KEYS_MAX,
+        admin_arguments_bytes_max: int = ADMIN_ARGUMENTS_BYTES_MAX,
     ) -> None:
         """Make a handler.
 
@@ -61,15 +66,15 @@ class ApiHandler:
             cluster: what Metadata and FindCoordinator show.
             admin: runs the commands of an admin.
             authorizer: says who may do what.
-            limits: a request that names more than these allow is malformed, look-ups included.
+            keys_max: a FindCoordinator request that names more keys is malformed.
+            admin_arguments_bytes_max: bytes of a command and its arguments.
         """
-        limits = limits or LimitSettings()
         self._key_types = key_types
         self._authorizer = authorizer
         self._cluster = cluster
         self._admin = admin
-        self._keys_max = limits.share_partitions_per_request_max
-        self._admin_arguments_bytes_max = limits.admin_arguments_bytes_max
+        self._keys_max = keys_max
+        self._admin_arguments_bytes_max = admin_arguments_bytes_max
         self._metadata = metadata.MetadataAnswers(cluster)
         self._api_versions = api_versions.ApiVersionsAnswers(apis)
         self._answers: dict[int, Answer] = {
@@ -139,7 +144,7 @@ class ApiHandler:
         if size > bytes_max:
             text = (
                 f"The command has {size} bytes with its arguments, and this node takes {bytes_max}; "
-                f"make the arguments shorter, or raise admin_arguments_bytes_max on the node."
+                f"make the arguments shorter."
             )
             respond(encode_admin_response(AdminResponse(ErrorCode.invalid_request.value, text, None)))
             return None

@@ -93,7 +93,7 @@ class Server:
     async def drain(self, deadline_ms: int) -> int:
         """Stop listening, let requests in flight finish until the deadline, close all connections.
 
-        A client whose requests are all answered has `unread_timeout_ms` to take the answers, and no more than that.
+        A client whose requests are all answered has `WireBounds.unread_timeout_ms` to take the answers, and no more than that.
 
         Returns:
             The number of connections that were cut off with requests in flight.
@@ -112,7 +112,7 @@ class Server:
         if not await _is_set(connections.is_answered, deadline_ms):
             cut_off = connections.count_unanswered()
             _log.warning("connections_cut_off", connections=cut_off)
-        elif not await _is_set(connections.is_empty, connections.limits.unread_timeout_ms):
+        elif not await _is_set(connections.is_empty, connections.bounds.unread_timeout_ms):
             _log.info("unread_connections_closed", connections=len(connections))
         connections.abort()
         await connections.is_empty.wait()
@@ -130,8 +130,8 @@ class Server:
         return cast("asyncio.Protocol", self._make_client())
 
     def _schedule_sweep(self) -> None:
-        limits = self.connections.limits
-        interval_ms = min(limits.frame_timeout_ms, limits.connections_max_idle_ms, _SWEEP_INTERVAL_MS_MAX)
+        idle_ms, frame_ms = self.connections.limits.connections_max_idle_ms, self.connections.bounds.frame_timeout_ms
+        interval_ms = min(frame_ms, idle_ms, _SWEEP_INTERVAL_MS_MAX)
         self._sweep = asyncio.get_running_loop().call_later(interval_ms / 1_000, self._close_overdue)
 
     def _close_overdue(self) -> None:

@@ -36,6 +36,13 @@ _USER: Final = "User:"
 _BY_CERTIFICATE: Final = "SSL"
 _CLIENT_AUTH: Final = {"none": CERT_NONE, "requested": CERT_OPTIONAL, "required": CERT_REQUIRED}
 
+#: Largest message of PLAIN or SCRAM; the longest password that `holdfast users` takes has a quarter of it.
+_SASL_MESSAGE_BYTES_MAX: Final = 4_096
+#: Logins by PLAIN that may wait for the check of their password, which takes milliseconds each: the last waits for some seconds, well
+#: within the time of a login. Addresses take turns, and one address has a fifth of the places at most.
+_PLAIN_LOGINS_WAITING_MAX: Final = 500
+_PLAIN_LOGINS_WAITING_PER_ADDRESS_MAX: Final = 100
+
 
 class CannotAdmit(Exception):
     """The files behind the listener's security cannot be used; the text names the setting."""
@@ -57,7 +64,7 @@ class LoginMetrics:
         """Show how many passwords wait for their check."""
         self._registry.gauge(
             "plain_logins_waiting",
-            "Logins by PLAIN that wait for the check of their password (listener.plain.logins.waiting.max).",
+            "Logins by PLAIN that wait for the check of their password.",
             count,
         )
 
@@ -72,6 +79,7 @@ class NodeSecurity:
         registry: Registry,
         audit: Audit,
         internal_errors: InternalErrors,
+        plain_logins_waiting_per_address_max: int = _PLAIN_LOGINS_WAITING_PER_ADDRESS_MAX,
     ) -> None:
         """Read the files that the settings name, and read them again when `files` says so; logins are noted in `audit`.
 
@@ -87,13 +95,13 @@ class NodeSecurity:
         self._users = Users(KeptUsers({}))
         self._login_rules = LoginRules(
             settings.sasl_enabled_mechanisms,
-            settings.sasl_message_bytes_max,
+            _SASL_MESSAGE_BYTES_MAX,
             settings.connections_max_reauth_ms,
             lambda: self._users,
         )
         self._checker = ThreadPoolExecutor(1, thread_name_prefix="holdfast-login")
         self._checks = checks = PasswordChecks(
-            self._begin_check, settings.plain_logins_waiting_max, settings.plain_logins_waiting_per_address_max
+            self._begin_check, _PLAIN_LOGINS_WAITING_MAX, plain_logins_waiting_per_address_max
         )
         self._metrics = LoginMetrics(registry)
         self._metrics.show_waiting(lambda: checks.waiting)

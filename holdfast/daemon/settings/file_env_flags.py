@@ -53,7 +53,7 @@ _PRUNING = "pruning has no clock; see pruning_dead_share"
 #: Settings of Kafka's that mean nothing here, and why.
 MEANINGLESS: Final = {
     "share.coordinator.threads": "one event loop owns all log partitions of a node",
-    "share.coordinator.load.buffer.size": "a load reads with fetches of fetch_partition_bytes_max",
+    "share.coordinator.load.buffer.size": "a load reads with fetches of 4 MiB",
     "share.coordinator.cached.buffer.max.bytes": "batches are built as large as the state topic takes them",
     "share.coordinator.state.topic.prune.interval.ms": _PRUNING,
     "share.coordinator.cold.partition.snapshot.interval.ms": _PRUNING,

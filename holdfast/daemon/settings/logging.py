@@ -39,6 +39,12 @@ _CLIENT_TEXT_SEEN_MAX: Final = 10_000
 
 #: Of a kept line that is longer, the beginning says what it is about.
 _KEPT_CHARACTERS_MAX: Final = 1_000
+#: Lines kept for `holdfast debug bundle`: the last minutes of a node in trouble, in half a megabyte at most.
+LINES_KEPT: Final = 500
+#: Lines per minute of one kind that clients can cause: enough to find out who causes them, and no guessing fills a disk.
+CLIENT_LINES_PER_MINUTE_MAX: Final = 10
+#: Lines per minute of one kind that librdkafka may write: it repeats what it said.
+LIBRARY_LINES_PER_MINUTE_MAX: Final = 2
 
 #: Of the lines of libraries, the least important that are written.
 _LIBRARIES_LEVEL: Final = logging.WARNING
@@ -86,6 +92,7 @@ def configure_logging(
     may_be_coloured: bool = True,
     fields: Mapping[str, object] = MappingProxyType({}),
     secrets: Sequence[str] = (),
+    lines_kept: int = LINES_KEPT,
 ) -> None:
     """Send all lines of this process to `stream` (by default stderr), in the form that the settings name.
 
@@ -123,14 +130,14 @@ def configure_logging(
     handler = logging.StreamHandler(stream)
     # Some libraries set the levels of their loggers themselves.
     handler.addFilter(_is_to_be_written)
-    handler.addFilter(TracebackLimit(settings.client_lines_per_minute_max))
+    handler.addFilter(TracebackLimit(CLIENT_LINES_PER_MINUTE_MAX))
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
             processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, _put_first, LAST_LINES, form],
             foreign_pre_chain=shared,
         )
     )
-    LAST_LINES.keep(settings.log_lines_kept)
+    LAST_LINES.keep(lines_kept)
     root = logging.getLogger()
     for earlier in root.handlers[:]:
         root.removeHandler(earlier)
@@ -252,7 +259,9 @@ def _put_first(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMappi
 class ClientLines:
     """Lines that clients can cause: each names its client, and only so many a minute of one kind are written."""
 
-    def __init__(self, per_minute_max: int, clock: Callable[[], float] = monotonic) -> None:
+    def __init__(
+        self, per_minute_max: int = CLIENT_LINES_PER_MINUTE_MAX, clock: Callable[[], float] = monotonic
+    ) -> None:
         """See `LineLimit`."""
         self._limit = LineLimit(per_minute_max, clock)
 
@@ -270,7 +279,7 @@ class LibraryLines:
 
     def __init__(
         self,
-        per_minute_max: int,
+        per_minute_max: int = LIBRARY_LINES_PER_MINUTE_MAX,
         clock: Callable[[], float] = monotonic,
         is_left_out: IsLeftOut = none_left_out,
     ) -> None:

@@ -97,11 +97,6 @@ class ShareSettings(Component):
         ge=1,
         le=32_767,
     )
-    cached_keys_max: int = count(
-        100_000,
-        "Share partitions whose log partition is remembered, because Kafka's hash is slow to compute.",
-        most=10_000_000,
-    )
 
 
 class LoadSettings(Component):
@@ -109,15 +104,6 @@ class LoadSettings(Component):
 
     load_timeout_ms: int = time_ms(10 * MINUTE_MS, "How long one load may take in all.", minimum=1_000)
     loads_max: int = count(64, "Log partitions that load at the same time; the others wait their turn.", most=10_000)
-    load_stall_ms: int = time_ms(
-        30_000, "A load that has read nothing new for so long says where it is and why. At most load_timeout_ms."
-    )
-    slice_ms: int = time_ms(
-        5,
-        "How long all loads together, or the reader of the snapshot topic, may hold the event loop before others get their turn; "
-        "folding, and freeing what was given up, stop at about four fifths of it. Reading is bounded by slice_records_max, pruning by "
-        "pruning_records_per_slice_max, clean-ups by deleted_topic_keys_per_slice_max.",
-    )
     tick_ms: int = time_ms(
         50, "How often deadlines and pauses are looked at; while none is due soon, every 250 ms if that is longer."
     )
@@ -140,20 +126,9 @@ class LoadSettings(Component):
     take_over: bool = setting(
         False, "Take log partitions although their owner still serves them; `holdfast serve --take-over` sets it."
     )
-    owner_answer_timeout_ms: int = time_ms(
-        2_000,
-        "How long a node that starts waits for the owner of a log partition to say that it still serves; a node that waits "
-        "for an owner queries it so often.",
-    )
-    owner_silence_max_ms: int = time_ms(
-        10_000,
-        "How long an owner may be silent before a node that waits for it loads its log partitions, with when_superseded=wait.",
-    )
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        if self.load_stall_ms > self.load_timeout_ms:
-            raise ValueError("load_stall_ms must be at most load_timeout_ms, or it would never be met")
         if self.retry_backoff_ms > self.retry_backoff_max_ms:
             raise ValueError("retry_backoff_ms must be at most retry_backoff_max_ms")
         return self
@@ -212,59 +187,27 @@ class DeletedTopicSettings(Component):
         ge=0,
         le=1,
     )
-    deleted_topic_keys_per_slice_max: int = count(500, "Keys that a clean-up removes in one go.", most=100_000)
 
 
 class MetadataSettings(Component):
     """How the node queries Kafka for the topics that there are."""
 
     metadata_refresh_interval_ms: int = time_ms(
-        MINUTE_MS, "How often all known topic ids are queried again.", minimum=100
+        MINUTE_MS,
+        "How often all known topic ids are queried again. Lower it to notice deleted topics sooner; raise it where brokers are busy "
+        "with metadata.",
+        minimum=100,
     )
-    metadata_refresh_backoff_ms: int = time_ms(
-        100,
-        "Shortest time between two queries for unknown topic ids, however many wait; each names at most "
-        "metadata_topics_per_request_max of them.",
-    )
-    metadata_timeout_ms: int = time_ms(10_000, "How long a broker may take to answer one request for metadata.")
-    metadata_topics_per_request_max: int = count(
-        100, "Topic ids that one request for metadata names; its answer is read in one go.", most=10_000
+    metadata_timeout_ms: int = time_ms(
+        10_000,
+        "How long a broker may take to answer one request for metadata. Raise it where brokers are slow or far away.",
     )
     metadata_topics_max: int = count(
         100_000,
         "Topics without state that are remembered until the next full refresh; and unknown topic ids that may wait for an "
-        "answer of Kafka. Beyond, the address that waits for the most of them is refused.",
+        "answer of Kafka. Beyond, the address that waits for the most of them is refused. Raise it in a cluster of more topics; each "
+        "takes some hundred bytes.",
         most=10_000_000,
-    )
-    unknown_topics_per_request_max: int = count(
-        1_000,
-        "Unknown topic ids of one request that Kafka is queried for; share partitions of further ones are answered "
-        "COORDINATOR_NOT_AVAILABLE.",
-        most=1_000_000,
-    )
-    metadata_reconnect_backoff_max_ms: int = time_ms(
-        10_000, "Longest pause between attempts to reach a broker for metadata."
-    )
-    topic_names_waiting_max: int = count(
-        1_000, "Topic names of admin commands that may wait for Kafka's answer; further ones are refused.", most=100_000
-    )
-    topic_ends_waiting_max: int = count(
-        100,
-        "Admin commands that may wait for the first and end offsets of topics; further ones are refused.",
-        most=10_000,
-    )
-    topic_ends_partitions_max: int = count(
-        10_000, "Partitions whose first and end offsets one admin command may name.", most=1_000_000
-    )
-    topic_names_bytes_max: int = setting(
-        MIB,
-        "Bytes for topic names that Kafka has resolved before; they serve while Kafka cannot be reached.",
-        ge=0,
-        le=1024 * MIB,
-    )
-    topic_name_max_age_ms: int = time_ms(
-        24 * 60 * MINUTE_MS,
-        "How long ago Kafka must have resolved a topic name to be used while Kafka cannot be reached.",
     )
 
 
@@ -287,34 +230,6 @@ class LoggingSettings(Component):
         "info",
         "The least important lines that are written; a running node takes it over at SIGHUP, and at once from the config topic. Of "
         "libraries, only warnings and errors are.",
-    )
-    client_lines_per_minute_max: int = count(
-        10,
-        "Lines per minute of one kind that clients can cause; what was left out is counted in the next one.",
-        most=100_000,
-    )
-    partition_lines_per_minute_max: int = count(
-        10,
-        "Warnings and errors of one event per minute that log partitions may write, all of them together; alarms and bugs are "
-        "always written. What was left out is counted in the next one.",
-        most=100_000,
-    )
-    log_lines_kept: int = setting(
-        500,
-        "Log lines that the node keeps in memory for `holdfast debug bundle`, cut to 1000 characters each.",
-        ge=0,
-        le=10_000,
-    )
-    library_lines_per_minute_max: int = count(
-        2,
-        "Lines per minute of one kind that the library librdkafka may write; what was left out is counted in the next one.",
-        most=100_000,
-    )
-    login_lines_per_minute_max: int = count(
-        100,
-        "Lines per minute in the audit log about logins that fail, and as many about others; of one address "
-        "`client_lines_per_minute_max`. What was left out is counted in the next one.",
-        most=100_000,
     )
     audit_file: str = setting(
         "",

@@ -42,6 +42,9 @@ _PIPES_TIMEOUT_S: Final = 10.0
 #: How long a killed child may take to be gone.
 _KILL_TIMEOUT_S: Final = 5.0
 
+#: The first and the longest pause before a job that ended by itself is started again: Spark takes seconds to start.
+RESTART_BACKOFF_MS: Final = (1_000, 60_000)
+
 
 class Supervisor:
     """The keeper of the job's process, from `start` to `stop`; which node runs one is decided elsewhere."""
@@ -54,6 +57,7 @@ class Supervisor:
         internal_errors: InternalErrors,
         jitter: Callable[[], float],
         command: Sequence[str] = COMMAND,
+        restart_backoff_ms: tuple[int, int] = RESTART_BACKOFF_MS,
     ) -> None:
         """Run nothing yet; each process gets the settings, with how Kafka is reached by then from `read_kafka`."""
         self._settings = settings
@@ -61,6 +65,7 @@ class Supervisor:
         self._metrics = metrics
         self._internal_errors = internal_errors
         self._command = command
+        self._restart_backoff_ms = restart_backoff_ms
         self._jitter = jitter
         self._child: Child | None = None
         self._task: asyncio.Task[None] | None = None
@@ -88,8 +93,7 @@ class Supervisor:
         await asyncio.wait([task])
 
     async def _run(self) -> None:
-        compaction = self._settings.compaction
-        backoff = Backoff(compaction.restart_backoff_ms, compaction.restart_backoff_max_ms, self._jitter)
+        backoff = Backoff(*self._restart_backoff_ms, self._jitter)
         while True:
             progress, last_lines = RunProgress(), _LastLines()
             try:

@@ -35,7 +35,6 @@ def make_first_look(settings: Settings, options: ConnectionOptions) -> MetadataC
     return MetadataClient(
         options,
         timeout_ms=settings.log.request_timeout_ms,
-        topics_per_request_max=settings.metadata.metadata_topics_per_request_max,
         random=Random(),
     )
 
@@ -54,22 +53,18 @@ def make_cluster_queries(settings: Settings, options: ConnectionOptions, now_ms:
         return MetadataClient(
             options,
             timeout_ms=metadata.metadata_timeout_ms,
-            topics_per_request_max=metadata.metadata_topics_per_request_max,
             random=Random(),
         )
 
     client = make_client()
     # Half the time of an admin command, which then has an answer although a broker is silent.
     timeout_ms = max(1, settings.log.request_timeout_ms // 2)
-    names = TopicNames(make_client(), metadata, now_ms, timeout_ms=timeout_ms)
+    names = TopicNames(make_client(), now_ms, timeout_ms=timeout_ms)
     leaders = TopicLeaders(
         options,
         timeout_ms=metadata.metadata_timeout_ms,
-        topics_per_request_max=metadata.metadata_topics_per_request_max,
         known_brokers=lambda: client.brokers,
     )
-    ends = TopicEndSource(
-        options, leaders, timeout_ms=metadata.metadata_timeout_ms, waiting_max=metadata.topic_ends_waiting_max
-    )
+    ends = TopicEndSource(options, leaders, timeout_ms=metadata.metadata_timeout_ms)
     times = RecordTimes(options, leaders, timeout_ms=metadata.metadata_timeout_ms)
     return ClusterQueries(client, TopicLookUps(names, ends), times)

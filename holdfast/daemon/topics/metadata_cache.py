@@ -21,13 +21,26 @@ from holdfast.daemon.settings.models import MetadataSettings
 from holdfast.daemon.topics.look_ups import LookUp, LookUps, Then
 from holdfast.daemon.topics.metadata_image import MetadataImage, keep_only, merge
 from holdfast.kafka.errors import ConnectionFailed
-from holdfast.kafka.metadata import RequestRefused, Topic, TopicAnswers
+from holdfast.kafka.metadata import TOPICS_PER_REQUEST_MAX, RequestRefused, Topic, TopicAnswers
 from holdfast.metrics.line_limit import LineLimit
 
 _log = structlog.get_logger(__name__)
 
 _BACKOFF_FIRST_MS: Final = 100
 _PROBLEMS_PER_MINUTE_MAX: Final = 1
+
+
+class QueryBounds(NamedTuple):
+    """Bounds of the cache's queries."""
+
+    #: Topic ids in one query.
+    topics_per_query_max: int = TOPICS_PER_REQUEST_MAX
+    #: Ids of one request that Kafka is queried for: ten queries, a second with the pause between them.
+    unknown_per_request_max: int = 1_000
+    #: Shortest time between two queries for unknown ids; clients can cause them, so brokers get ten in a second at most.
+    pause_ms: int = 100
+    #: Longest pause after queries that failed; clients wait for unknown topics meanwhile.
+    backoff_max_ms: int = 10_000
 
 
 class Refresh(NamedTuple):
@@ -78,6 +91,7 @@ class ClusterMetadata:
         internal_errors: InternalErrors,
         *,
         random: Random,
+        bounds: QueryBounds = QueryBounds(),  # noqa: B008 - immutable
         report_after_ms: int = 0,
         is_left_out: IsLeftOut = none_left_out,
     ) -> None:
@@ -85,9 +99,10 @@ class ClusterMetadata:
 
         Args:
             source: of the answers.
-            settings: intervals and bounds.
+            settings: how often topics are queried again, and how many are remembered.
             internal_errors: where its bugs go.
             random: jitter of the back-off.
+            bounds: of its queries.
             report_after_ms: a problem is logged when it has lasted for so long.
             is_left_out: see `IsLeftOut`.
         """
@@ -96,9 +111,10 @@ class ClusterMetadata:
         self._source = source
         self._internal_errors = internal_errors
         self._settings = settings
+        self._bounds = bounds
         self._users: list[TopicUser] = []
         self._random = random
-        self._look_ups = LookUps(settings.metadata_topics_max, settings.unknown_topics_per_request_max)
+        self._look_ups = LookUps(settings.metadata_topics_max, bounds.unknown_per_request_max)
         self._timers: dict[LookUp, asyncio.TimerHandle] = {}
         self._is_wanted = asyncio.Event()
         #: Ids that were wanted since the last full refresh began, and exist; the next one queries them again.
@@ -108,7 +124,7 @@ class ClusterMetadata:
         #: When the next one begins, on the loop's clock.
         self._full_refresh_s = 0.0
         #: Ids in one query: halved when there is no answer, so that an id that spoils a query soon spoils only its own.
-        self._query_size = settings.metadata_topics_per_request_max
+        self._query_size = bounds.topics_per_query_max
         self._has_image = asyncio.Event()
         #: None before the first answer
         self.image: MetadataImage | None = None
@@ -164,7 +180,7 @@ class ClusterMetadata:
     async def run(self) -> None:
         """Send queries for ever; ends by being cancelled, and then closes the connection."""
         settings, loop = self._settings, asyncio.get_running_loop()
-        backoff = Backoff(_BACKOFF_FIRST_MS, settings.metadata_reconnect_backoff_max_ms, self._random.random)
+        backoff = Backoff(_BACKOFF_FIRST_MS, self._bounds.backoff_max_ms, self._random.random)
         try:
             while True:
                 if self._round is None and loop.time() >= self._full_refresh_s:
@@ -190,7 +206,7 @@ class ClusterMetadata:
                 self._report_problem("")
                 backoff.reset()
                 if self._round is None:
-                    await asyncio.sleep(settings.metadata_refresh_backoff_ms / 1_000)
+                    await asyncio.sleep(self._bounds.pause_ms / 1_000)
         finally:
             self._source.close()
 
@@ -208,7 +224,7 @@ class ClusterMetadata:
             if isinstance(failure, RequestRefused) and whole is not None and len(part) == 1 and not query:
                 whole.pass_over(part)  # refused for its own sake: no answer is no evidence, and the others go on
             raise
-        self._query_size = min(2 * size, self._settings.metadata_topics_per_request_max)
+        self._query_size = min(2 * size, self._bounds.topics_per_query_max)
         image = merge(self.image, answers)
         self._show(image)
         if len(self._recent) + len(query) <= self._settings.metadata_topics_max:

@@ -9,12 +9,25 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import Final, NamedTuple, Protocol
 
-from holdfast.daemon.settings.models import MetadataSettings
+from holdfast.daemon.settings.declarations import MIB, MINUTE_MS
 from holdfast.kafka.errors import ConnectionFailed
-from holdfast.kafka.metadata import Topic, is_topic_name
+from holdfast.kafka.metadata import TOPICS_PER_REQUEST_MAX, Topic, is_topic_name
 
 #: What an entry takes beside its name: the id, the topic and its place in the table.
 _ENTRY_BYTES: Final = 400
+
+
+class NameBounds(NamedTuple):
+    """Bounds of look-ups by name, and of what is remembered of them."""
+
+    #: Names that wait for Kafka's answer; few admins look up names at once, and each name holds a request.
+    waiting_max: int = 1_000
+    #: Names in one query to Kafka.
+    per_request_max: int = TOPICS_PER_REQUEST_MAX
+    #: Memory of resolved names, which serve while Kafka cannot be reached: some 2,000 names.
+    bytes_max: int = MIB
+    #: A name may stand for another topic after a day without Kafka, and people should not rely on it.
+    age_max_ms: int = 24 * 60 * MINUTE_MS
 
 
 class NotATopicName(Exception):
@@ -56,19 +69,24 @@ class TopicNames:
     """Look-ups by name: one query at a time, shared by all callers that wait for it."""
 
     def __init__(
-        self, source: NameSource, settings: MetadataSettings, now_ms: Callable[[], int], *, timeout_ms: int
+        self,
+        source: NameSource,
+        now_ms: Callable[[], int],
+        *,
+        timeout_ms: int,
+        bounds: NameBounds = NameBounds(),  # noqa: B008 - immutable
     ) -> None:
         """Prepare; nothing is queried before the first look-up.
 
         Args:
             source: of the answers; has a connection of its own, so that no look-up of an admin delays another query.
-            settings: bounds.
             now_ms: monotonic.
             timeout_ms: how long a look-up waits for Kafka's answer, before what Kafka said earlier serves.
+            bounds: how many names may wait and be remembered.
         """
         self._source = source
         self._timeout_ms = timeout_ms
-        self._settings = settings
+        self._bounds = bounds
         self._now_ms = now_ms
         #: By name: the topic and when Kafka said so, the longest ago first.
         self._known: dict[str, tuple[Topic, int]] = {}
@@ -82,14 +100,14 @@ class TopicNames:
 
         Raises:
             NotATopicName: there can be none.
-            TooManyNames: `topic_names_waiting_max` others are being looked up.
+            TooManyNames: too many others are being looked up.
             ConnectionFailed: Kafka gives no answer within the timeout, and has not spoken of this name before.
         """
         if not is_topic_name(name):
             raise NotATopicName
         answer = self._waiting.get(name)
         if answer is None:
-            if len(self._waiting) >= self._settings.topic_names_waiting_max:
+            if len(self._waiting) >= self._bounds.waiting_max:
                 raise TooManyNames
             answer = self._waiting[name] = asyncio.get_running_loop().create_future()
             if self._querying is None:
@@ -120,7 +138,7 @@ class TopicNames:
         problem = "the look-up was given up"  # by the end of the node, or by a bug
         try:
             while self._waiting:
-                queried = list(self._waiting)[: self._settings.metadata_topics_per_request_max]
+                queried = list(self._waiting)[: self._bounds.per_request_max]
                 found = await self._source.query_names(queried)
                 for name in queried:
                     self._answer(name, found.get(name))
@@ -141,7 +159,7 @@ class TopicNames:
     def _remember(self, name: str, topic: Topic) -> None:
         self._known[name] = topic, self._now_ms()
         self._known_bytes += _ENTRY_BYTES + len(name)
-        while self._known_bytes > self._settings.topic_names_bytes_max:
+        while self._known_bytes > self._bounds.bytes_max:
             self._forget(next(iter(self._known)))
 
     def _forget(self, name: str) -> None:
@@ -150,7 +168,7 @@ class TopicNames:
 
     def _recall(self, name: str) -> tuple[Topic, int] | None:
         known = self._known.get(name)
-        if known is not None and self._now_ms() - known[1] > self._settings.topic_name_max_age_ms:
+        if known is not None and self._now_ms() - known[1] > self._bounds.age_max_ms:
             self._forget(name)
             return None
         return known

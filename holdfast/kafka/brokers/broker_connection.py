@@ -36,7 +36,7 @@ Answered = Callable[[bytes | ConnectionFailed], None]
 class _Request:
     """A request in flight."""
 
-    __slots__ = ("correlation_id", "expires_s", "head_bytes", "on_answer", "polled_from_s")
+    __slots__ = ("correlation_id", "expires_s", "head_bytes", "is_polled_for", "on_answer")
 
     def __init__(self, correlation_id: int, head_bytes: int, expires_s: float, on_answer: Answered) -> None:
         self.correlation_id = correlation_id
@@ -45,8 +45,8 @@ class _Request:
         #: By the loop's clock.
         self.expires_s = expires_s
         self.on_answer = on_answer
-        #: See `BusyPolling.on_sent`; 0: its answer is not polled for.
-        self.polled_from_s = 0.0
+        #: Whether the loop polls for its answer, and for the request that may follow.
+        self.is_polled_for = False
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -165,7 +165,8 @@ class BrokerConnection:
         try:
             self._write(frame)
             if api_key in _POLLED_FOR:
-                request.polled_from_s = self._busy_polling.on_sent(self._loop)
+                request.is_polled_for = True
+                self._busy_polling.on_sent(self._loop)
         except RuntimeError as closed:  # uvloop's, between the end of a connection and its notification
             self._fail(str(closed))
 
@@ -219,7 +220,8 @@ class BrokerConnection:
                 break
             request = self._waiting.pop(0)
             self._heard[self._place] = self._now_s()
-            self._busy_polling.on_answered(request.polled_from_s)
+            if request.is_polled_for:
+                self._busy_polling.on_answered(self._loop)
             request.on_answer(data[start + request.head_bytes : stop])
             start = stop
         else:
@@ -262,7 +264,6 @@ class BrokerConnection:
         self._close_transport()
         waiting, self._waiting = self._waiting, []
         for request in waiting:
-            self._busy_polling.on_answered(request.polled_from_s)
             try:
                 request.on_answer(ConnectionFailed(f"{self._address} did not answer: {why}"))
             except Exception as bug:  # the others learn of it all the same

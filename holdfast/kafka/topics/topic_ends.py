@@ -29,6 +29,10 @@ _TRIES: Final = 3
 _PAUSE_S: Final = 0.1
 #: kio takes a millisecond for as many, in which the loop does nothing else.
 _PARTITIONS_PER_REQUEST: Final = 500
+#: Each query that waits holds a connection to a broker; admins and the metrics of groups send few.
+QUERIES_WAITING_MAX: Final = 100
+#: Partitions in one query: about a second of a busy broker's time, and 20 requests.
+PARTITIONS_PER_QUERY_MAX: Final = 10_000
 
 
 class TooManyQueries(Exception):
@@ -58,7 +62,14 @@ class TopicEnds(NamedTuple):
 class TopicEndSource:
     """Queries to brokers over connections that last for one query; one that waits for a silent broker keeps no other waiting."""
 
-    def __init__(self, options: ConnectionOptions, leaders: TopicLeaders, *, timeout_ms: int, waiting_max: int) -> None:
+    def __init__(
+        self,
+        options: ConnectionOptions,
+        leaders: TopicLeaders,
+        *,
+        timeout_ms: int,
+        waiting_max: int = QUERIES_WAITING_MAX,
+    ) -> None:
         """Connect nowhere before the first query.
 
         Args:

@@ -10,7 +10,7 @@ from kio.schema.metadata.v12.response import MetadataResponse
 
 from holdfast.kafka.connection_options import Address, ConnectionOptions
 from holdfast.kafka.exchange import exchange_with_any
-from holdfast.kafka.metadata import RESERVED_IDS, make_request, topic_by_id
+from holdfast.kafka.metadata import RESERVED_IDS, TOPICS_PER_REQUEST_MAX, make_request, topic_by_id
 from holdfast.kafka.protocol.error_codes import ErrorCode, error_name
 
 #: A topic id and a partition.
@@ -45,7 +45,7 @@ class TopicLeaders:
         options: ConnectionOptions,
         *,
         timeout_ms: int,
-        topics_per_request_max: int,
+        topics_per_request_max: int = TOPICS_PER_REQUEST_MAX,
         known_brokers: Callable[[], Iterable[Address]] = tuple,
     ) -> None:
         """Describe the cluster; nothing is connected before the first query.

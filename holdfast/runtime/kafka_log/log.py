@@ -7,7 +7,7 @@ of a broker, while librdkafka sends one Produce for each partition. docs/decisio
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Final
 
 from holdfast.kafka.brokers.busy_poll import BusyPolling
 from holdfast.kafka.connection_options import ConnectionOptions
@@ -26,6 +26,9 @@ from holdfast.runtime.kafka_log.sending.sender import Sender, SenderConfig
 from holdfast.runtime.kafka_log.sent_batches import SentBatch, SentBatches
 from holdfast.runtime.log_protocol import LogListener, ReadError
 from holdfast.runtime.metrics import RuntimeMetrics
+
+#: See `KafkaLogConfig.slice_records_max`.
+SLICE_RECORDS_MAX: Final = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,31 +49,31 @@ class KafkaLogConfig:
     #: Time for which a record waits for others; 0 or -1: while each turn of the loop brings some, until there are enough. With -1 it also
     #: waits after a slow answer, until a request is as large as those before it.
     append_linger_ms: float
-    #: Longest wait of a record for others while a broker has not answered.
-    append_linger_max_ms: float
-    #: Records handed over and not yet sent.
-    producer_queue_records_max: int
+    #: Longest wait of a record for others while a broker has not answered, for brokers that fall silent after quick answers.
+    append_linger_max_ms: float = 100
+    #: Records handed over and not yet sent: those of ten log partitions whose writes are all parked.
+    producer_queue_records_max: int = 100_000
     #: The same in bytes.
     producer_queue_bytes_max: int
-    #: Requests in flight to each broker.
-    produce_requests_in_flight_max: int
+    #: Requests in flight to each broker; more gained nothing.
+    produce_requests_in_flight_max: int = 4
     #: Time for which a broker may hold an empty fetch.
     fetch_wait_ms: int
-    #: Size of one fetch.
-    fetch_bytes_max: int
-    fetch_partition_bytes_max: int
+    #: Size of one fetch, and of one log partition in it: some round trips' worth, and as large as a batch of the topic.
+    fetch_bytes_max: int = 4 << 20
+    fetch_partition_bytes_max: int = 1 << 20
     #: Size of one record batch without its compression; `message_bytes_max` if that is larger.
     fetch_batch_bytes_max: int
-    #: Records of a load that are reported before others have their turn.
-    slice_records_max: int
+    #: Records of a load that are reported before others have their turn: about a millisecond's worth.
+    slice_records_max: int = SLICE_RECORDS_MAX
     #: Timeout of any request to a broker.
     request_timeout_ms: int
     #: Time for which the event loop polls after a request to a broker and after its answer before it sleeps; 0: it sleeps at once.
     busy_poll_us: int
     #: Silence of a broker after which another broker must confirm it as leader before its end offsets are used.
     leader_silence_max_ms: int
-    #: Longest time for which a broker is sent nothing because of a quota.
-    throttle_max_ms: int
+    #: Longest time for which a broker is sent nothing because of a quota; longer pauses that it requests are cut to this.
+    throttle_max_ms: int = 300_000
 
 
 class KafkaLog:

@@ -18,7 +18,7 @@ from holdfast.daemon.settings.components.group_metrics import GroupMetricSetting
 from holdfast.daemon.settings.models import Settings
 from holdfast.daemon.topics.cluster_queries import ClusterQueries
 from holdfast.kafka.topic_ids import format_topic_id
-from holdfast.kafka.topics.topic_ends import Ends, TooManyQueries, TopicEnds
+from holdfast.kafka.topics.topic_ends import PARTITIONS_PER_QUERY_MAX, Ends, TooManyQueries, TopicEnds
 from holdfast.kafka.topics.topic_leaders import Place
 from holdfast.metrics.registry import Registry
 from holdfast.records.share.deliveries import sum_up_deliveries
@@ -65,7 +65,7 @@ class GroupMetrics:
         times: TimeSource,
         series: GroupSeries,
         *,
-        places_per_query_max: int,
+        places_per_query_max: int = PARTITIONS_PER_QUERY_MAX,
     ) -> None:
         """Show nothing yet.
 
@@ -217,5 +217,4 @@ def make_group_metrics(
         cluster.look_ups.ends,
         cluster.record_times,
         GroupSeries(registry, lambda: time.time_ns() // 1_000_000),
-        places_per_query_max=settings.metadata.topic_ends_partitions_max,
     )

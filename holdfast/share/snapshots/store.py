@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Mapping
-from typing import Protocol
+from typing import Final, Protocol
 
 import structlog
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
@@ -19,6 +19,7 @@ from holdfast.kafka.topic_ids import format_topic_id
 from holdfast.metrics.registry import Registry
 from holdfast.runtime.coordinator import CoordinatorRuntime
 from holdfast.runtime.kafka_log.log import KafkaLog, KafkaLogConfig
+from holdfast.runtime.load_slices import SLICE_MS
 from holdfast.runtime.metrics import RuntimeMetrics
 from holdfast.runtime.partition.lifecycle import Partition
 from holdfast.runtime.partition.restore_point import RestorePoint
@@ -30,6 +31,9 @@ from holdfast.share.snapshots.other_topics import OtherTopics
 from holdfast.share.snapshots.verifier import RemovalRefused, SnapshotVerifier
 
 _log = structlog.get_logger(__name__)
+
+#: Messages of the snapshot topic that a node removes in a second: brokers have other work, and nothing waits for it.
+_REMOVALS_PER_SECOND_MAX: Final = 1_000
 
 
 class RuntimeHolder(Protocol):
@@ -82,9 +86,9 @@ class Snapshots:
         # Only the log of the state topic has metrics.
         self._log = KafkaLog(log_config, now_ms, RuntimeMetrics(Registry()))
         metrics = SnapshotMetrics(registry)
-        verifier = SnapshotVerifier(self, metrics, snapshots.removals_per_second_max, settings.load.slice_ms)
+        verifier = SnapshotVerifier(self, metrics, _REMOVALS_PER_SECOND_MAX, SLICE_MS)
         self._topic = snapshots.topic
-        lines = LibraryLines(settings.logging.library_lines_per_minute_max, is_left_out=is_left_out)
+        lines = LibraryLines(is_left_out=is_left_out)
         self._clients = KafkaClients(kafka, lines)
         #: None before the first removal.
         self._producer: Producer | None = None

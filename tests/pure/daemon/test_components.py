@@ -57,28 +57,20 @@ def parts() -> dict[str, type[Component]]:
 def own_values() -> Settings:
     """Return settings of which none that a component here has is at its default."""
     log = {
-        "append_linger_max_ms": 8,
         "append_linger_ms": 7,
         "busy_poll_us": 501,
         "codec": "kafka",
-        "fetch_bytes_max": 2_000_001,
-        "fetch_partition_bytes_max": 200_001,
         "fetch_batch_bytes_max": 3_000_001,
         "fetch_wait_ms": 101,
         "leader_silence_max_ms": 3_001,
         "message_timeout_ms": 31_000,
         "parked_writes_max": 14,
-        "produce_requests_in_flight_max": 5,
         "producer_queue_bytes_max": 3_000_001,
-        "producer_queue_records_max": 15,
         "request_timeout_ms": 10_001,
-        "slice_records_max": 16,
         "state_topic_compression_codec": 3,
-        "throttle_max_ms": 17,
     }
     load = {
         "alarm_backoff_ms": 18,
-        "load_stall_ms": 1_001,
         "load_timeout_ms": 1_002,
         "loads_max": 65,
         "retry_backoff_max_ms": 202,

@@ -32,7 +32,7 @@ from holdfast.runtime.kafka_log import shell
 from holdfast.tenants import TABLES
 from tests.pure.daemon.config_topic.test_node_settings import Topic as ConfigTopic
 from tests.simulated.memory_log import MemoryTopic
-from tests.waiting import PATIENCE_MS, PATIENCE_S, in_patience, wait_until
+from tests.waiting import PATIENCE_S, in_patience, wait_until
 from tests.world.node import CLUSTER, state_topic
 from tests.world.samples import TOPIC
 
@@ -208,7 +208,7 @@ async def test_a_node_that_starts_answers_at_once_that_it_serves_nothing_yet(sta
 async def test_a_worker_that_starts_answers_at_the_address_of_all_where_no_other_does(stages: Stages) -> None:
     (shared,) = listen("127.0.0.1", 0, 10)
     port = shared.getsockname()[1]
-    async with listening(place=WorkerPlace((shared,)), worker_accept_timeout_ms=50) as (node, _):
+    async with listening(place=WorkerPlace((shared,))) as (node, _):
         async with connect(f"127.0.0.1:{port}", ONE_TRY) as client:
             assert (await in_patience(client.admin("status")))["why_not_ready"] == "the node starts"
             with pytest.raises(ShareStateError, match="COORDINATOR_NOT_AVAILABLE"):
@@ -253,8 +253,7 @@ async def test_it_listens_before_it_has_read_what_holds_for_all_nodes_and_obeys_
 ) -> None:
     config = ConfigTopic()
     config.is_answering = False
-    for name, text in (("max.connections", "1"), ("connections_silent_ms", f"{PATIENCE_MS}")):
-        config.write(name, text, is_read=False)
+    config.write("max.connections", "1", is_read=False)
     monkeypatch.setattr(topic_module, "KafkaLog", config)
     monkeypatch.setattr(reloading, "set_level", lambda level: None)
     async with listening(config) as (node, client):
@@ -263,6 +262,7 @@ async def test_it_listens_before_it_has_read_what_holds_for_all_nodes_and_obeys_
         await wait_until(lambda: config.readings, "the topic is read")
         config.answer()
         await wait_until(lambda: node.settings.limits.connections_max == 1, "it was read")
+        await client.admin("status")  # it is not silent
         reader, writer = await asyncio.open_connection("127.0.0.1", node.port)
         assert await reader.read() == b"", "the client has the one place"
         writer.close()

@@ -57,7 +57,7 @@ def test_tables_hold_the_rows_of_the_host_and_of_each_tenant() -> None:
         ({"pages": (Page(Query("groups", "", "object"), _answer),)}, "path groups has two rows"),
         ({"pages": (Page(Query("ticks", "", "object"), _answer),)}, "path ticks has two rows"),
     ],
-    ids=str,
+    ids=lambda value: value if isinstance(value, str) else next(iter(value)),
 )
 def test_tables_refuse_two_rows_of_one_key(rows: dict[str, Any], text: str) -> None:
     with pytest.raises(ValueError, match=f"^{text}$"):

@@ -15,7 +15,7 @@ from tests.world.node import CLUSTER
 
 
 async def test_the_state_of_a_deleted_topic_goes_after_the_grace_and_leaves_tombstones() -> None:
-    world = await filled({A: 7, B: 20}, deleted_topic_keys_per_slice_max=2)
+    world = await filled({A: 7, B: 20}, records_max=2)
     world.existing = frozenset([B, C])
     world.refresh()
     world.refresh(GRACE_MS - 1)
@@ -108,7 +108,7 @@ async def test_too_large_a_share_stops_with_an_alarm_that_an_admin_ends() -> Non
 
 
 async def test_a_clean_up_that_fails_goes_on_after_the_next_refresh() -> None:
-    world = await filled({A: 8, B: 20}, deleted_topic_keys_per_slice_max=2)
+    world = await filled({A: 8, B: 20}, records_max=2)
     world.existing = frozenset([B])
     world.refresh()
     world.process.log.queue_records_max = 0
@@ -124,7 +124,7 @@ async def test_a_clean_up_that_fails_goes_on_after_the_next_refresh() -> None:
 async def test_a_clean_up_ends_where_its_topic_is_seen_again_between_two_slices(
     is_full: bool, is_elsewhere: bool
 ) -> None:
-    world = await filled({A: 8, B: 20}, deleted_topic_keys_per_slice_max=2)
+    world = await filled({A: 8, B: 20}, records_max=2)
     world.existing = frozenset([B, C])
     world.refresh()
     world.refresh(GRACE_MS, is_log_slow=True)

@@ -88,7 +88,7 @@ async def test_another_client_has_its_turn_between_requests_that_waited(world: W
         await asyncio.sleep(0)  # they may go on
         polite.data_received(write_frame(99))
         await wait_until(lambda: len(world.handled) == 41)
-        slice_ms = served.server.connections.limits.request_slice_ms
+        slice_ms = served.server.connections.bounds.slice_ms
         assert world.handled.index("10.0.0.2") <= 2 * slice_ms / STEP_MS
         assert served.bugs.value == 0
 

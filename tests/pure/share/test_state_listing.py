@@ -14,7 +14,7 @@ from holdfast.kafka.protocol.error_codes import ErrorCode
 from holdfast.kafka.topic_ids import format_topic_id
 from holdfast.metrics.instruments import Counter
 from holdfast.records.share.keys import SharePartitionKey
-from holdfast.share.state_listing import StateListing
+from holdfast.share.state_listing import ROWS_PER_PAGE_MAX, StateListing
 from tests.simulated.memory_log import MemoryTopic
 from tests.world.node import PartitionsWorld
 from tests.world.process import Call
@@ -29,9 +29,9 @@ KEYS = sorted(
 )
 
 
-def steps_of(world: PartitionsWorld, **arguments: Any) -> tuple[int, dict[str, Any]]:
+def steps_of(world: PartitionsWorld, rows_max: int = ROWS_PER_PAGE_MAX, **arguments: Any) -> tuple[int, dict[str, Any]]:
     """Return how many steps a page took, and the page."""
-    page, count = StateListing(world.partitions, world.settings.limits).page(arguments), 0
+    page, count = StateListing(world.partitions, world.settings.limits, rows_max=rows_max).page(arguments), 0
     while True:
         try:
             next(page)
@@ -78,8 +78,9 @@ async def test_pages_hold_each_share_partition_once_and_in_order(limit: int) -> 
 
 
 async def test_a_page_has_as_many_rows_and_bytes_as_the_settings_allow() -> None:
-    world = await filled(share_partitions_per_page_max=4)
-    assert len(page_of(world)["share_partitions"]) == len(page_of(world, limit=1_000)["share_partitions"]) == 4
+    world = await filled()
+    for arguments in ({}, {"limit": 1_000}):
+        assert len(page_of(world, rows_max=4, **arguments)["share_partitions"]) == 4
     world = await filled(answer_size_bytes_max=1_024)
     pages = list(pages_of(world))
     assert listed(*pages) == ALL

@@ -14,9 +14,7 @@ from holdfast.daemon.settings.components.host import HostSettings
 from holdfast.workers.fleet import Fleet
 
 A, B = 1, 2
-SETTINGS = HostSettings(
-    workers=2, worker_restart_backoff_ms=100, worker_restart_backoff_max_ms=400, worker_stop_timeout_ms=1_000
-)
+SETTINGS = HostSettings(workers=2, worker_stop_timeout_ms=1_000)
 
 
 #: Of a worker by its node id: it was started, after so many restarts, or was sent a signal.
@@ -29,7 +27,7 @@ class World:
     def __init__(self) -> None:
         self.now_ms = 0
         self.done: list[Done] = []
-        self.fleet = Fleet((A, B), SETTINGS, self, lambda: 1.0)
+        self.fleet = Fleet((A, B), SETTINGS, self, lambda: 1.0, restart_backoff_ms=100, restart_backoff_max_ms=400)
         self.fleet.begin(0)
         assert self.take() == [(A, 0), (B, 0)]
 

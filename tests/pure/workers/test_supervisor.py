@@ -62,8 +62,6 @@ class World:
         host = HostSettings(
             **{
                 "workers": 2,
-                "worker_restart_backoff_ms": 1,
-                "worker_restart_backoff_max_ms": 4,
                 "worker_stop_timeout_ms": PATIENCE_MS,
             }
             | settings
@@ -79,6 +77,8 @@ class World:
             (sys.executable, "-S", str(directory / "worker.py")),
             manager,
             start_stall_ms=PATIENCE_MS,
+            restart_backoff_ms=1,
+            restart_backoff_max_ms=4,
         )
         self.running = asyncio.create_task(self.supervisor.run())
 

@@ -15,11 +15,11 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from holdfast.client import connect
-from holdfast.daemon.settings.components.log import LogSettings
 from holdfast.daemon.topics.state_topic import FIXED_CONFIG
 from holdfast.records.log.checkpoint import Checkpoint
 from holdfast.records.share.batches import ACKNOWLEDGED, StateBatch
 from holdfast.records.share.keys import SharePartitionKey, log_partition
+from holdfast.runtime.kafka_log.log import SLICE_RECORDS_MAX
 from holdfast.runtime.partition.lifecycle import Partition
 from holdfast.runtime.partition.states import State
 from tests.real.log.long_log import LogPartitionWriter
@@ -33,7 +33,7 @@ pytestmark = pytest.mark.real
 RECORDS = int(os.environ.get("RECORDS", "100000"))
 KEYS = 1_000
 #: A slice ends with the first records that make it whole, and they are as many as a slice at most.
-TURN_RECORDS_MAX = 2 * LogSettings().slice_records_max
+TURN_RECORDS_MAX = 2 * SLICE_RECORDS_MAX
 TURNS_MIN = WRITES_MIN = 10
 
 

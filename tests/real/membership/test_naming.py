@@ -12,6 +12,7 @@ from typing import Final
 import pytest
 
 from holdfast.client import connect
+from holdfast.daemon.membership import group_member
 from holdfast.daemon.node_exit import NodeExit
 from holdfast.kafka.addresses import parse_address
 from holdfast.records.share.keys import SharePartitionKey, log_partition
@@ -33,8 +34,14 @@ PARTITIONS: Final = 64
 ROUNDS: Final = 3
 PAUSE_S: Final = 0.1
 #: No busy machine decides who gives up when.
-BOUNDS: Final = ("drain_timeout_ms", "handover_timeout_ms", "handover_poll_timeout_ms")
+BOUNDS: Final = ("drain_timeout_ms", "handover_timeout_ms")
 _values = count(1)
+
+
+@pytest.fixture(autouse=True)
+def _patient_polls(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let no busy machine make a former owner look frozen."""
+    monkeypatch.setattr(group_member, "_POLL_TIMEOUT_MS", PATIENCE_MS)
 
 
 @pytest.fixture

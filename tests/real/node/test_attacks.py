@@ -27,12 +27,11 @@ pytestmark = pytest.mark.real
 MIB = 1 << 20
 #: Buffered, in flight, unsent; what is remembered of keys; one request decoded and one answer encoded; and as much
 #: again as the allocator may keep beside it.
-ABOVE_IDLE_MAX_MIB = 2 * (3 * 32 + 10 + 32)
+ABOVE_IDLE_MAX_MIB = 2 * (3 * 32 + 100 + 32)
 SETTINGS = {
     "buffered_bytes_max": 32 * MIB,
     "requests_in_flight_bytes_max": 32 * MIB,
     "unsent_bytes_max": 32 * MIB,
-    "cached_keys_max": 10_000,
 }
 KINDS: tuple[Attack, ...] = (
     attacks.long_group,

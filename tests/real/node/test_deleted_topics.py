@@ -23,7 +23,6 @@ SETTINGS: dict[str, Any] = {
     "share.coordinator.state.topic.num.partitions": 1,
     "metadata_refresh_interval_ms": 200,
     "deleted_topic_grace_ms": 1_000,
-    "deleted_topic_keys_per_slice_max": 2,
 }
 
 

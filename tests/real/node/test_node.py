@@ -303,7 +303,7 @@ async def test_a_static_node_takes_back_what_a_second_one_took_over(kafka: str, 
 
 
 async def test_a_node_queries_who_serves_before_it_takes_a_log(kafka: str, topic: str, orders: bytes) -> None:
-    asking = {"take_over": False, "when_superseded": "exit", "owner_silence_max_ms": 1}
+    asking = {"take_over": False, "when_superseded": "exit"}
     with capture_logs() as lines:
         async with running(make_settings(kafka, topic, **asking)) as first:
             await fill(first, orders)

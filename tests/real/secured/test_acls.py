@@ -52,7 +52,6 @@ def settings_of(properties: dict[str, str], topic: str, **more: object) -> Setti
     }
     pruning = {"pruning_dead_bytes_min": 1, "pruning_check_interval_ms": 20}
     short = {
-        "config.retry.backoff.ms": 100,
         "config.read.timeout.ms": TIMEOUT_MS,
         "share.coordinator.write.timeout.ms": 1_000,
         "share.coordinator.state.topic.num.partitions": 1,

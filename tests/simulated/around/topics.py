@@ -90,10 +90,9 @@ class NodeTopics:
         settings = DeletedTopicSettings(
             deleted_topic_grace_ms=GRACE_MS,
             deleted_topic_max_share=MAX_SHARE,
-            deleted_topic_keys_per_slice_max=1,
         )
         own: Any = self
-        self.deleted_state = DeletedState(settings, CLUSTER_ID, own, Gauge())
+        self.deleted_state = DeletedState(settings, CLUSTER_ID, own, Gauge(), records_max=1)
         self.runtime = self
         self._next_ms = 0
         self._missing_since_ms: dict[bytes, int] = {}

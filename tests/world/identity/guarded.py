@@ -17,7 +17,7 @@ from holdfast.daemon.internal_errors import InternalErrors
 from holdfast.daemon.login.credentials import SECRET_BYTES, KeptUsers, derive
 from holdfast.daemon.login.users_file import write_kept
 from holdfast.daemon.server.security import NodeSecurity
-from holdfast.daemon.server.wire.requests import Body, Request
+from holdfast.daemon.server.wire.requests import Body, Request, WireBounds
 from holdfast.daemon.settings.components.listener import LimitSettings, SecuritySettings
 from holdfast.kafka.protocol.api_keys import API_VERSIONS
 from holdfast.kafka.security import Sasl
@@ -69,6 +69,8 @@ async def guarded(
     protocol: Literal["SSL", "SASL_PLAINTEXT", "SASL_SSL"],
     tmp_path: Path,
     limits: LimitSettings | None = None,
+    bounds: WireBounds | None = None,
+    plain_logins_waiting_per_address_max: int = 100,
     **given: Any,
 ) -> AsyncIterator[Guarded]:
     users = tmp_path / "users"
@@ -92,9 +94,11 @@ async def guarded(
             principals.append(request.principal)
             respond(b"done")
 
-    security = NodeSecurity(settings, files, registry, AUDIT, InternalErrors(bugs))
+    security = NodeSecurity(
+        settings, files, registry, AUDIT, InternalErrors(bugs), plain_logins_waiting_per_address_max
+    )
     try:
-        async with serve(limits, handler=handler, security=security) as served:
+        async with serve(limits, handler=handler, security=security, bounds=bounds) as served:
             yield Guarded(served, security, files, registry, bugs, principals)
     finally:
         await security.stop()

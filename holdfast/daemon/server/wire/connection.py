@@ -25,6 +25,7 @@ from holdfast.daemon.server.wire.requests import (
     Request,
     RequestMemory,
     Violation,
+    WireBounds,
 )
 from holdfast.daemon.settings.components.listener import LimitSettings
 from holdfast.kafka.protocol.frames import read_request_header
@@ -66,14 +67,17 @@ class Connection:
         client_address: str,
         now_ms: float,
         node_memory: RequestMemory | None = None,
+        bounds: WireBounds | None = None,
     ) -> None:
         """Begin a connection that shares `node_memory` with all others of the node."""
         self._apis = apis
         self._limits = limits
+        bounds = bounds or WireBounds()
+        self._frame_timeout_ms = bounds.frame_timeout_ms
         # Looked up for every request; pydantic's attributes take their time.
         self._frame_size_bytes_max = limits.frame_size_bytes_max
-        self._in_flight_max = limits.requests_in_flight_max
-        self._answer_bytes_max = limits.write_buffer_bytes_max
+        self._in_flight_max = bounds.requests_in_flight_max
+        self._answer_bytes_max = bounds.write_buffer_bytes_max
         self._node_work_bytes_max = limits.requests_in_flight_bytes_max
         self._work_bytes_share = limits.requests_in_flight_bytes_max // limits.connections_max
         self._client_address = client_address
@@ -225,12 +229,14 @@ class Connection:
 
     def overdue(self, now_ms: float) -> Violation | None:
         """Return that a login or a request took too long to arrive whole, or None."""
-        limits, frames, due_ms = self._limits, self._frames, self._login_due_ms
+        frames, due_ms = self._frames, self._login_due_ms
         if due_ms is not None and now_ms > due_ms:
             return Violation("login_timed_out", "it has not come in within its time (listener.login.timeout.ms)")
         began_ms = frames.incomplete_since_ms
-        if began_ms is not None and now_ms - began_ms > limits.frame_timeout_ms:
-            text = f"it began a request and did not complete it in {limits.frame_timeout_ms} ms ({frames.progress} arrived)"
+        if began_ms is not None and now_ms - began_ms > self._frame_timeout_ms:
+            text = (
+                f"it began a request and did not complete it in {self._frame_timeout_ms} ms ({frames.progress} arrived)"
+            )
             return Violation("request_timed_out", text)
         return None
 

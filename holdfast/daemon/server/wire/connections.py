@@ -17,7 +17,7 @@ from holdfast.daemon.server.wire.admission import Admission
 from holdfast.daemon.server.wire.buffers import Buffers
 from holdfast.daemon.server.wire.open_connection import OpenConnection
 from holdfast.daemon.server.wire.request_batch import RequestBatch
-from holdfast.daemon.server.wire.requests import Api, Request, RequestMemory, Respond, Steps, Violation
+from holdfast.daemon.server.wire.requests import Api, Request, RequestMemory, Respond, Steps, Violation, WireBounds
 from holdfast.daemon.server.wire.security import ListenerSecurity, PlaintextSecurity
 from holdfast.daemon.server.wire.turns import Turns
 from holdfast.daemon.settings.components.listener import LimitSettings
@@ -46,6 +46,7 @@ class Connections:
         internal_errors: InternalErrors,
         clock: Callable[[], float] = monotonic,
         security: ListenerSecurity | None = None,
+        bounds: WireBounds | None = None,
     ) -> None:
         """Begin without a connection.
 
@@ -57,15 +58,17 @@ class Connections:
             internal_errors: where bugs go.
             clock: gives seconds and never goes back.
             security: TLS and logins of the listener; None: neither.
+            bounds: of each connection; None: the usual ones.
         """
         self.handler = handler
         self.apis = apis
         self.limits = limits
+        self.bounds = bounds or WireBounds()
         self.report = report
         self.internal_errors = internal_errors
         self.clock = clock
         self.security = security or PlaintextSecurity()
-        self.turns = Turns(limits.request_slice_ms, clock)
+        self.turns = Turns(self.bounds.slice_ms, clock)
         self.batch = RequestBatch(self.turns, internal_errors)
         self.is_draining = False
         #: Set when the last connection is gone while the server drains.
@@ -94,7 +97,6 @@ class Connections:
         self.limits = self._admission.limits = limits
         self.buffers.reconfigure(limits)
         self.accounts.reconfigure(limits)
-        self.turns.set_slice(limits.request_slice_ms)
 
     def __len__(self) -> int:
         return len(self._open)
@@ -145,7 +147,7 @@ class Connections:
 
     def _find_silent(self, host: str | None) -> OpenConnection | None:
         """Return the connection of an address (None: of any) that is silent for longest, if it is so long enough."""
-        now_ms, longest_ms, found = self.now_ms(), float(self.limits.connections_silent_ms), None
+        now_ms, longest_ms, found = self.now_ms(), float(self.bounds.silent_ms), None
         for connection in self._open:
             if host is None or connection.host == host:
                 silent_ms = connection.silent_ms(now_ms)

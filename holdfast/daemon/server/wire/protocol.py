@@ -65,11 +65,13 @@ class ClientProtocol(OpenConnection):
         elif self._is_gone or not self._enter(transport.get_extra_info("peername")):
             transport.abort()
             return
-        limits = connections.limits
-        transport.set_write_buffer_limits(high=limits.write_buffer_bytes_max)
+        bounds = connections.bounds
+        transport.set_write_buffer_limits(high=bounds.write_buffer_bytes_max)
         self._transport = transport
         now_ms = connections.now_ms()
-        self._connection = connection = Connection(connections.apis, limits, self.address, now_ms, connections.memory)
+        self._connection = connection = Connection(
+            connections.apis, connections.limits, self.address, now_ms, connections.memory, bounds
+        )
         security = connections.security
         try:
             connection.principal = security.principal_of(certificate, self.address)
@@ -123,7 +125,7 @@ class ClientProtocol(OpenConnection):
         if context is None or not self._enter(peer_name):
             accepted.close()
             return
-        timeouts_ms = security.login_timeout_ms, connections.limits.unread_timeout_ms
+        timeouts_ms = security.login_timeout_ms, connections.bounds.unread_timeout_ms
         self._handshake = asyncio.ensure_future(encrypt(self, accepted, context, *timeouts_ms))
 
     def not_encrypted(self, why: str) -> None:

@@ -52,6 +52,23 @@ class Api:
     is_batched: bool = False
 
 
+class WireBounds(NamedTuple):
+    """The bounds of one connection, and of its turn, that no operator has a reason to choose."""
+
+    #: A request that has begun to arrive must be complete by then: 8 MiB over a slow line.
+    frame_timeout_ms: int = 30_000
+    #: Requests that may wait for an answer; then nothing more is read. Brokers have one in flight, pipelining tools tens.
+    requests_in_flight_max: int = 64
+    #: Bytes of answers that may wait for the client or be on their way; then none of its requests is begun.
+    write_buffer_bytes_max: int = 1 << 20
+    #: At a stop, a client whose requests are answered has so long to take the answers: a round trip to another continent.
+    unread_timeout_ms: int = 500
+    #: Where no connection is free, a new one takes the place of one that was silent for so long: clients that work are not silent.
+    silent_ms: int = 1_000
+    #: Requests are worked on for so long, then the loop turns to sockets and the log.
+    slice_ms: int = 5
+
+
 class Violation(NamedTuple):
     """What a client did that ends its connection."""
 

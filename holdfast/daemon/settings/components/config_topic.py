@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from holdfast.daemon.settings.declarations import MIB, Component, setting, time_ms
+from holdfast.daemon.settings.declarations import Component, setting, time_ms
 
 _ENDING: Final = "_config"
 
@@ -29,17 +29,6 @@ class ConfigTopicSettings(Component):
         "How long a node that starts waits for the end of the config topic; then it goes on with the "
         "settings of its own, and says so.",
         minimum=100,
-    )
-    retry_backoff_ms: int = time_ms(
-        2_000,
-        "Pause before the config topic is looked for again, where there is none or it cannot be read.",
-        minimum=100,
-    )
-    values_bytes_max: int = setting(
-        MIB,
-        "Bytes of names and values that a node keeps of the config topic; where there are more, it goes on with what it had.",
-        ge=1_024,
-        le=64 * MIB,
     )
     fetch_wait_ms: int = time_ms(
         500,

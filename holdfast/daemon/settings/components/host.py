@@ -1,9 +1,5 @@
 """The settings of one host: how many nodes `holdfast serve` runs on it, and how it looks after them."""
 
-from typing import Self
-
-from pydantic import model_validator
-
 from holdfast.daemon.settings.declarations import MINUTE_MS, Component, count, time_ms
 
 
@@ -17,28 +13,8 @@ class HostSettings(Component):
         "has a node id of its own, from `node_id` on. `holdfast serve --workers` sets it.",
         most=256,
     )
-    worker_restart_backoff_ms: int = time_ms(
-        200, "First pause before a worker that ended by itself is started again; it doubles."
-    )
-    worker_restart_backoff_max_ms: int = time_ms(
-        30_000,
-        "Longest such pause. At least worker_restart_backoff_ms. A worker that ran for longer than that begins with the first "
-        "pause again.",
-    )
     worker_stop_timeout_ms: int = time_ms(
-        MINUTE_MS, "How long the workers may take to stop, which they all do at once; then they are killed."
+        MINUTE_MS,
+        "How long the workers may take to stop, which they all do at once; then they are killed. Keep it below the time that "
+        "systemd or Kubernetes gives the whole service.",
     )
-    worker_accept_timeout_ms: int = time_ms(
-        500,
-        "How long a connection may wait at the address of all workers before one that does not know yet who serves what accepts it; "
-        "clients are told to try again.",
-    )
-    worker_answer_timeout_ms: int = time_ms(
-        1_000, "How long a worker that is asked for metrics waits for those of the others."
-    )
-
-    @model_validator(mode="after")
-    def _check(self) -> Self:
-        if self.worker_restart_backoff_ms > self.worker_restart_backoff_max_ms:
-            raise ValueError("worker_restart_backoff_ms must be at most worker_restart_backoff_max_ms")
-        return self

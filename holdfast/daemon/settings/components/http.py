@@ -5,7 +5,7 @@ from typing import Final, Self
 from pydantic import model_validator
 
 from holdfast.daemon.settings.components.listener import is_loopback
-from holdfast.daemon.settings.declarations import Address, Component, Names, count, setting, time_ms
+from holdfast.daemon.settings.declarations import Address, Component, Names, count, setting
 from holdfast.kafka.addresses import parse_address
 
 _DEFAULT: Final = "127.0.0.1:9592"
@@ -42,17 +42,6 @@ class HttpSettings(Component):
         "Of these, connections kept for loopback addresses, from which a probe of this machine comes.",
         ge=0,
         le=1_000,
-    )
-    request_timeout_ms: int = time_ms(
-        30_000,
-        "An HTTP connection is closed when no request has begun on it for so long from its beginning on, the TLS handshake "
-        "included, and so is one whose request or answer takes longer.",
-    )
-    head_bytes_max: int = setting(
-        16 * 1024,
-        "Line and headers of one HTTP request, in bytes; a request with more is refused.",
-        ge=1024,
-        le=1024 * 1024,
     )
     token_file: str = setting(
         "",

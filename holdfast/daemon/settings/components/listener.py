@@ -90,11 +90,6 @@ class AccessSettings(Component):
         "File of access rules, one a line as `holdfast acls add` writes them. A change of it is taken over without a restart. "
         "Empty: on a loopback address without TLS and login everything is allowed, anywhere else nothing but to `super.users`.",
     )
-    permissions_cached_max: int = count(
-        10_000,
-        "Permissions that are remembered until the rules change, so that a request costs no look at them.",
-        most=1_000_000,
-    )
 
 
 class FileSettings(Component):
@@ -117,7 +112,6 @@ class LimitSettings(Component):
         ge=1024,
         le=100 * MIB,
     )
-    frame_timeout_ms: int = time_ms(30_000, "A request that has begun to arrive must be complete within this time.")
     buffered_bytes_max: int = setting(
         256 * MIB,
         "Bytes of requests that are not complete or wait for their turn, on all connections; the connection that "
@@ -132,21 +126,10 @@ class LimitSettings(Component):
     connections_reserved: int = setting(
         20, "Of these, connections kept for loopback addresses, from which the admin tool comes.", ge=0, le=1_000
     )
-    connections_silent_ms: int = time_ms(
-        1_000,
-        "Where no connection is free, a new one takes the place of the one that was silent for longest, and for so "
-        "long at least; with none so silent, the new one is closed.",
-    )
     connections_max_idle_ms: int = time_ms(
         10 * MINUTE_MS,
         "A connection without a request for so long is closed, and so is one whose client does not take its answers.",
         kafka="connections.max.idle.ms",
-    )
-    request_slice_ms: int = time_ms(
-        5, "Requests are worked on for so long, then the loop turns to sockets and the log before it goes on with them."
-    )
-    requests_in_flight_max: int = count(
-        64, "Requests of one connection that may wait for an answer; then no more are read from it.", most=100_000
     )
     requests_in_flight_bytes_max: int = setting(
         256 * MIB,
@@ -168,37 +151,10 @@ class LimitSettings(Component):
         ge=1024,
         le=1024 * 1024 * MIB,
     )
-    share_partitions_per_request_max: int = count(
-        20_000, "Share partitions that one request may name; a request with more is refused.", most=1_000_000
-    )
-    state_batches_per_write_max: int = count(
-        10_000,
-        "State batches that a request may write to one share partition; a request with more is refused. "
-        "Kafka's brokers keep that many records of a share partition in flight at most.",
-        most=1_000_000,
-    )
-    state_batches_per_request_max: int = count(
-        100_000, "State batches that one request may write in all; a request with more is refused.", most=10_000_000
-    )
-    admin_arguments_bytes_max: int = setting(
-        64 * 1024, "Arguments of one admin command, in bytes; a request with more is refused.", ge=1024, le=8 * MIB
-    )
-    share_partitions_per_page_max: int = count(
-        1_000,
-        "Share partitions in one answer to an admin who lists them; further ones take another request.",
-        most=100_000,
-    )
     answer_size_bytes_max: int = setting(
         8 * MIB,
         "Largest answer to a Read, one share partition excepted: those that have no room in it are answered "
         "COORDINATOR_NOT_AVAILABLE, and are to be requested again. It ends a page of listed share partitions, too.",
-        ge=1024,
-        le=1024 * MIB,
-    )
-    write_buffer_bytes_max: int = setting(
-        MIB,
-        "Answers of one connection that may wait for their client or be on their way, in bytes; then none of its "
-        "requests is begun.",
         ge=1024,
         le=1024 * MIB,
     )
@@ -208,9 +164,6 @@ class LimitSettings(Component):
         "them is closed to go on.",
         ge=1024,
         le=1024 * 1024 * MIB,
-    )
-    unread_timeout_ms: int = time_ms(
-        500, "When the node stops, a client whose requests are answered has so long to take the answers."
     )
 
 
@@ -281,21 +234,6 @@ class SecuritySettings(Component):
         kafka="sasl.server.max.receive.size",
         ge=1024,
         le=MIB,
-    )
-    sasl_message_bytes_max: int = setting(
-        4_096,
-        "Largest message of PLAIN or SCRAM that a client may send while it logs in; a larger one fails the login.",
-        ge=256,
-        le=64 * 1024,
-    )
-    plain_logins_waiting_max: int = count(
-        500,
-        "How many logins by PLAIN may wait for the check of their password, which takes milliseconds each. When there are more, "
-        "a login of the address with most of them is told to try again.",
-        most=100_000,
-    )
-    plain_logins_waiting_per_address_max: int = count(
-        100, "How many of these may come from one address; addresses take turns.", most=100_000
     )
     certificate_days_left_min: int = setting(
         14,

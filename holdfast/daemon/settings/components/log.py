@@ -57,17 +57,10 @@ class LogSettings(Component):
         -1,
         "How long a record waits for others before it is sent. -1 sends it to an idle broker as soon as no more come, after 5 ms at "
         "most, or, where answers take 2 ms and more, when most of those that are usually outstanding wait, for it or for others; after "
-        "15 ms at most. 0 does not wait for the latter. append_linger_max_ms bounds both, and how long it waits for a broker that is "
+        "15 ms at most. 0 does not wait for the latter. 100 ms bound both, and how long it waits for a broker that is "
         "not idle.",
         kafka="share.coordinator.append.linger.ms",
         ge=-1,
-        le=1_000,
-    )
-    append_linger_max_ms: int = setting(
-        100,
-        "Longest time that a record waits for others because its broker has not answered the request before; as a rule "
-        "it waits for that answer. 0 sends it as soon as one of produce_requests_in_flight_max connections is free.",
-        ge=0,
         le=1_000,
     )
     codec: Literal["avro", "kafka"] = setting(
@@ -84,18 +77,6 @@ class LogSettings(Component):
         "Writes of one log partition that may wait for the log; further ones answer COORDINATOR_NOT_AVAILABLE.",
         most=1_000_000,
     )
-    slice_records_max: int = count(
-        200,
-        "Records of a batch that a load takes apart and takes in at a time, before other log partitions have their turn: "
-        "about a millisecond's worth.",
-        most=100_000,
-    )
-    fetch_bytes_max: int = setting(
-        4 * MIB, "Largest answer to one fetch of the log, for loads and for tails each.", ge=64 * 1024, le=1024 * MIB
-    )
-    fetch_partition_bytes_max: int = setting(
-        MIB, "What one fetch brings of one log partition. At most fetch_bytes_max.", ge=16 * 1024, le=1024 * MIB
-    )
     fetch_batch_bytes_max: int = setting(
         16 * MIB,
         "Largest record batch of the log without its compression, where the topic's max.message.bytes is not larger; one that "
@@ -107,33 +88,17 @@ class LogSettings(Component):
         100,
         "How long a broker may hold a fetch of the log that finds nothing new; the longest time between two fetches.",
     )
-    produce_requests_in_flight_max: int = count(
-        4, "Produce requests in flight to one broker, each on a connection of its own.", most=100
-    )
-    producer_queue_records_max: int = count(
-        100_000,
-        "Records of all log partitions that may wait to be sent. Beyond, a log partition's writes answer "
-        "COORDINATOR_NOT_AVAILABLE while it has an equal part of them; so all of them together may have twice as many. "
-        "Several times parked_writes_max.",
-        most=10_000_000,
-    )
     producer_queue_bytes_max: int = setting(
         64 * MIB, "The same in bytes of records, with what each takes beside key and value.", ge=MIB, le=1024 * MIB
     )
     busy_poll_us: int = setting(
-        1_000,
-        "How long at most, in microseconds, the event loop polls before it sleeps: after a request to a broker, until its answer comes, "
-        "and after the answer, until the next request does; twice as long as answers usually take. Waking a thread takes long on many "
-        "machines. It lets other threads run first, and stops for a while where most come later, where the loop would hardly sleep, and "
-        "where trials show that answers come no sooner with it, as where CPU-bound processes have all processors. Steady requests cost "
-        "up to a whole processor. Set 0 where a container has a quota of less than two: polling uses it up.",
+        0,
+        "How long, in microseconds, the event loop polls before it sleeps: after a request to a broker, and again after its answer. 0: it "
+        "sleeps at once. Set it, to 1000 as a rule, on a machine that has a processor to spare for each node, where clients wait for one "
+        "answer at a time: their p50 falls where waking a thread is slow. It costs up to a whole processor. Never set it next to "
+        "CPU-bound processes, nor in a container with a quota of less than two processors.",
         ge=0,
         le=10_000,
-    )
-    throttle_max_ms: int = time_ms(
-        5 * MINUTE_MS,
-        "Longest time for which a broker is sent nothing because it says that a quota was exceeded; a pause that it "
-        "requests and that is longer is cut to this.",
     )
     leader_silence_max_ms: int = time_ms(
         3_000,

@@ -4,7 +4,7 @@ from typing import Final, Literal, Self
 
 from pydantic import model_validator
 
-from holdfast.daemon.settings.declarations import MINUTE_MS, Component, count, setting, time_ms
+from holdfast.daemon.settings.declarations import MINUTE_MS, Component, setting, time_ms
 from holdfast.membership.settings import HEARTBEATS_PER_SESSION
 
 #: What a group is called by the state topic of its nodes.
@@ -60,30 +60,9 @@ class MemberSettings(Component):
         ge=0,
         le=60 * MINUTE_MS,
     )
-    rejoin_backoff_ms: int = time_ms(
-        100, "First pause before a node joins its group again, or sends it a request again; it doubles."
-    )
-    rejoin_backoff_max_ms: int = time_ms(30_000, "Longest such pause. At least rejoin_backoff_ms.")
-    stale_map_max_ms: int = time_ms(
-        30_000,
-        "For how long a node that is to join its group again names the owners of log partitions that it knew last; "
-        "then it knows only its own.",
-    )
     handover_timeout_ms: int = time_ms(
         60_000,
         "How long a node serves a log partition that another one is to take over, and a node that stops waits for that.",
-    )
-    handover_poll_interval_ms: int = time_ms(
-        200,
-        "How often a node queries who had a log partition whether it still serves it, until its new owner has loaded it; "
-        "look-ups name it meanwhile.",
-    )
-    handover_poll_timeout_ms: int = time_ms(1_000, "How long such a query may take.")
-    config_timeout_ms: int = time_ms(
-        10_000, "How long a node may take to read the config topic as far as its group wants it."
-    )
-    rebalances_max: int = count(
-        20, "Rebalances in ten minutes above which an error line says why they were made.", most=10_000
     )
 
     @model_validator(mode="after")
@@ -98,8 +77,6 @@ class MemberSettings(Component):
                 f"session.timeout.ms is {self.session_timeout_ms} and rebalance.timeout.ms {self.rebalance_timeout_ms}; "
                 f"rebalance.timeout.ms must be at least session.timeout.ms"
             )
-        if self.rejoin_backoff_ms > self.rejoin_backoff_max_ms:
-            raise ValueError("rejoin_backoff_ms must be at most rejoin_backoff_max_ms")
         return self
 
     def group_of(self, state_topic: str) -> str | None:

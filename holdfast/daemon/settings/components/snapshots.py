@@ -58,11 +58,6 @@ class SnapshotSettings(Component):
         ge=MIB,
         le=1024 * 1024 * MIB,
     )
-    removals_per_second_max: int = count(
-        1_000,
-        "Messages of the snapshot topic that are not needed any more and that a node removes in a second.",
-        most=1_000_000,
-    )
     fetch_wait_ms: int = time_ms(
         500,
         "How long a broker may hold a fetch of the snapshot topic that finds nothing new. At most a quarter of leader_silence_max_ms, "
@@ -118,10 +113,6 @@ class CompactionSettings(Component):
         "Tries of a query that Spark gives up because Python took more than ten seconds to start, as on a busy machine.",
         most=1_000,
     )
-    restart_backoff_ms: int = time_ms(
-        1_000, "First pause before a job that ended by itself is started again; it doubles."
-    )
-    restart_backoff_max_ms: int = time_ms(MINUTE_MS, "Longest such pause. At least compaction.restart.backoff.ms.")
     stop_timeout_ms: int = time_ms(
         10_000,
         "How long a job may take to finish its batch when the node stops; then it is killed, which loses nothing.",
@@ -129,8 +120,6 @@ class CompactionSettings(Component):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        if self.restart_backoff_ms > self.restart_backoff_max_ms:
-            raise ValueError("compaction.restart.backoff.ms must be at most compaction.restart.backoff.max.ms")
         if self.run and not self.checkpoint_dir:
             raise ValueError(
                 "compaction.run is true and compaction.checkpoint.dir is not set; name a directory for the job's state"

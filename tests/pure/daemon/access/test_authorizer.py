@@ -154,7 +154,7 @@ def test_each_command_of_a_node_has_its_row() -> None:
 def made_of(files: FileWatch, **flags: str) -> Authorizer:
     given = {"kafka.bootstrap.servers": "b:1"} | {name.replace("__", "."): value for name, value in flags.items()}
     settings = load_settings(flags=given).settings
-    return make_authorizer(settings, make_audit(settings, Registry(), NEEDS), NEEDS, files)
+    return make_authorizer(settings, make_audit(Registry(), NEEDS), NEEDS, files)
 
 
 ELSEWHERE = {"listen": "10.1.2.3:9492", "listener__insecure": "true"}

@@ -18,7 +18,6 @@ from holdfast.daemon.partitions.description import describe_elsewhere
 from holdfast.daemon.partitions.partitions import Partitions
 from holdfast.daemon.server.admin import AdminCommand, AdminError
 from holdfast.daemon.server.cluster_view import Node
-from holdfast.daemon.settings.models import MetadataSettings
 from holdfast.daemon.topics.topic_names import TopicNames
 from holdfast.daemon.worker_place import ALONE
 from holdfast.kafka.connection_options import ConnectionOptions
@@ -80,7 +79,7 @@ class World(PartitionsWorld):
         options = ConnectionOptions(bootstrap=(("a", 9092),))
         leaders = TopicLeaders(options, timeout_ms=1_000, topics_per_request_max=100)
         self.topic_ends = TopicEndSource(options, leaders, timeout_ms=1_000, waiting_max=10)
-        names = names or TopicNames(Kafka(), MetadataSettings(), lambda: 0, timeout_ms=60_000)
+        names = names or TopicNames(Kafka(), lambda: 0, timeout_ms=60_000)
         self.elsewhere: list[dict[str, Any]] = []
         self._of_node = NodeCommands(self, names, self.topic_ends).table()
         calls = StartingShareCalls(self.share_metrics, lambda: 0.0, InternalErrors(Counter()))
@@ -302,7 +301,7 @@ async def resolve(world: World, name: object) -> Any:
 
 
 async def test_a_topics_name_is_resolved_by_the_cluster() -> None:
-    world = World(MemoryTopic(1), names=TopicNames(Kafka(), MetadataSettings(), lambda: 0, timeout_ms=60_000))
+    world = World(MemoryTopic(1), names=TopicNames(Kafka(), lambda: 0, timeout_ms=60_000))
     answer = await resolve(world, "orders")
     assert answer == {"name": "orders", "topic_id": "AAECAwQFBgcICQoLDA0ODw", "partitions": 8}
     with pytest.raises(AdminError, match="The cluster knows no topic 'other'"):
@@ -311,7 +310,7 @@ async def test_a_topics_name_is_resolved_by_the_cluster() -> None:
 
 @pytest.mark.parametrize("name", ["\ud800", "x" * 40_000, "", "a\nb"])
 async def test_what_is_no_topics_name_is_one_clear_sentence(name: str) -> None:
-    world = World(MemoryTopic(1), names=TopicNames(Kafka(), MetadataSettings(), lambda: 0, timeout_ms=60_000))
+    world = World(MemoryTopic(1), names=TopicNames(Kafka(), lambda: 0, timeout_ms=60_000))
     with pytest.raises(AdminError, match="That is no topic's name: Kafka takes 1 to 249 letters") as refused:
         await resolve(world, name)
     assert len(str(refused.value)) < 200
@@ -319,7 +318,7 @@ async def test_what_is_no_topics_name_is_one_clear_sentence(name: str) -> None:
 
 async def test_in_an_outage_a_name_known_from_before_serves_and_another_says_that_kafka_cannot_be_reached() -> None:
     kafka = Kafka()
-    world = World(MemoryTopic(1), names=TopicNames(kafka, MetadataSettings(), lambda: 7_000, timeout_ms=60_000))
+    world = World(MemoryTopic(1), names=TopicNames(kafka, lambda: 7_000, timeout_ms=60_000))
     await resolve(world, "orders")
     kafka.is_down = True
     answer = await resolve(world, "orders")
@@ -375,7 +374,7 @@ async def test_where_topics_begin_and_end_is_reported_by_topic_id(monkeypatch: p
         ({format_topic_id(TOPIC): 0}, "are not a list of whole numbers"),
         ({format_topic_id(TOPIC): [True]}, "are not a list of whole numbers"),
         ({format_topic_id(TOPIC): [1 << 31]}, "are not a list of whole numbers"),
-        ({format_topic_id(TOPIC): list(range(10_001))}, "topic_ends_partitions_max allows 10000"),
+        ({format_topic_id(TOPIC): list(range(10_001))}, "one command takes 10000"),
     ],
 )
 async def test_a_query_for_the_ends_of_topics_that_says_nothing_is_refused(topics: object, why: str) -> None:

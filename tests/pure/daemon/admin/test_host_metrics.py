@@ -24,7 +24,7 @@ class World:
         registry.counter("writes", "…", topic="orders").value = 5
         self.answers: dict[str, Any] = {}
         self.asked: list[str] = []
-        settings = load_settings(flags={"kafka.bootstrap.servers": "a:1", "worker_answer_timeout_ms": 50}).settings
+        settings = load_settings(flags={"kafka.bootstrap.servers": "a:1"}).settings
         self.metrics = HostMetrics(settings, registry, place, self.query)
 
     async def query(self, address: str) -> Any:
@@ -110,10 +110,10 @@ async def test_a_query_over_a_connection_asks_for_the_one_node() -> None:
         asked.append(arguments)
         return {"holdfast_writes_total{node=2}": 1}
 
-    settings = load_settings(flags={"kafka.bootstrap.servers": "a:1", "worker_answer_timeout_ms": PATIENCE_MS}).settings
+    settings = load_settings(flags={"kafka.bootstrap.servers": "a:1"}).settings
     async with serve(commands={"metrics": answer}) as served:
         place = WorkerPlace(others={2: served.address, 3: "127.0.0.1:1"})
-        found = HostMetrics(settings, Registry(), place).read({})
+        found = HostMetrics(settings, Registry(), place, answer_timeout_ms=PATIENCE_MS).read({})
         assert not isinstance(found, Generator)
         assert await found == {
             "holdfast_writes_total{node=2}": 1,

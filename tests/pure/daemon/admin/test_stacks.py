@@ -67,7 +67,7 @@ async def test_many_tasks_are_taken_in_steps_and_bounded() -> None:
 
 
 def test_the_last_lines_are_kept_as_json_without_secrets_and_bounded() -> None:
-    configure_logging(LoggingSettings(log_lines_kept=2, log_format="console"), io.StringIO())
+    configure_logging(LoggingSettings(log_format="console"), io.StringIO(), lines_kept=2)
     log = structlog.get_logger("holdfast.daemon.test")
     log.info("node_starting")
     log.info("login_tried", sasl_password="open sesame", user="me")
@@ -76,6 +76,6 @@ def test_the_last_lines_are_kept_as_json_without_secrets_and_bounded() -> None:
     assert first.startswith('{"event": "login_tried", "level": "info", "timestamp": ')
     assert ('"user": "me"' in first, "sesame" in first) == (True, False)
     assert len(second) == 1_000
-    configure_logging(LoggingSettings(log_lines_kept=0), io.StringIO())
+    configure_logging(LoggingSettings(), io.StringIO(), lines_kept=0)
     log.info("node_starting")
     assert LAST_LINES.lines() == []

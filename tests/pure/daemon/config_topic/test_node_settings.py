@@ -143,7 +143,7 @@ async def test_a_node_takes_the_values_before_it_starts_and_what_it_can_afterwar
 
 async def test_a_topic_that_is_not_there_keeps_no_node_from_its_start_and_is_found_later(topic: Topic) -> None:
     topic.is_there = False
-    async with followed(**{"config.retry.backoff.ms": 100}) as settings:
+    async with followed() as settings:
         assert (settings.offset, settings.describe()) == (-1, {"offset": -1, "settings": []})
         assert topic.readings == 0, "no start waits for another look at what was looked at just now"
         topic.write("log_level", "error", is_read=False)
@@ -156,7 +156,7 @@ async def test_a_node_tries_again_where_no_broker_answers(topic: Topic) -> None:
     topic.connection_failures = 2
     topic.write("loads_max", "7", is_read=False)
     with capture_logs() as lines:
-        async with followed(**{"config.retry.backoff.ms": 100}) as settings:
+        async with followed() as settings:
             assert settings.current.load.loads_max == 7
     assert [line["event"] for line in lines] == ["config_topic_unread", "config_topic_read"]
 

@@ -52,6 +52,6 @@ def test_the_bound_counts_what_is_held_and_not_what_was_replaced() -> None:
     values = ClusterValues(bytes_max=5)
     values.add([(offset, b"a", b"1234") for offset in range(9)])
     values.add([(9, b"a", None), (10, b"b", b"\xc3\xa91")])
-    with pytest.raises(TooManyValues, match=r"more than 5 bytes \(config.values.bytes.max\)"):
+    with pytest.raises(TooManyValues, match="more than 5 bytes"):
         values.add([(11, b"c", b"1")])
     assert values.texts() == {"b": "é1"}

@@ -22,7 +22,7 @@ from holdfast.daemon.http.guard import (
     own_names,
     tls_files,
 )
-from holdfast.daemon.http.server import CannotListenHttp, HttpServer
+from holdfast.daemon.http.server import CannotListenHttp, HttpBounds, HttpServer
 from holdfast.daemon.internal_errors import InternalErrors
 from holdfast.daemon.login.tls import FollowedTls
 from holdfast.daemon.server.wire import security
@@ -47,8 +47,8 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
 @asynccontextmanager
-async def serving(app: App = answer_ok, **settings: Any) -> AsyncIterator[HttpServer]:
-    server = HttpServer(app, HttpSettings(**settings), InternalErrors(Counter()))
+async def serving(app: App = answer_ok, bounds: HttpBounds | None = None, **settings: Any) -> AsyncIterator[HttpServer]:
+    server = HttpServer(app, HttpSettings(**settings), InternalErrors(Counter()), bounds=bounds)
     await server.start(HOST, 0)
     try:
         yield server
@@ -113,7 +113,7 @@ async def test_a_connection_too_many_is_closed_and_a_place_that_is_free_again_is
 
 @pytest.mark.parametrize("sent", [b"", b"GET / HTTP/1.1\r\nHost: a\r\nX: ", REQUEST])
 async def test_who_sends_no_request_is_cut_off(sent: bytes) -> None:
-    async with serving(request_timeout_ms=50) as server:
+    async with serving(bounds=HttpBounds(request_timeout_ms=50)) as server:
         reader, writer = await asyncio.open_connection(sock=connect_and_send(server, sent))
         assert (await read_to_end(reader)).count(b"ok") == (sent == REQUEST)
         writer.close()
@@ -132,13 +132,13 @@ async def test_who_takes_no_answer_is_cut_off() -> None:
         assert (await disconnect)["type"] == "http.disconnect"
         ended.set()
 
-    async with serving(answer_much, request_timeout_ms=100) as server:
+    async with serving(answer_much, bounds=HttpBounds(request_timeout_ms=100)) as server:
         with connect_and_send(server, REQUEST):
             await wait_until(ended.is_set, "the answer is given up")
 
 
 async def test_a_large_head_is_refused() -> None:
-    async with serving(head_bytes_max=1_024) as server:
+    async with serving(bounds=HttpBounds(head_bytes_max=1_024)) as server:
         reader, writer = await connect(server)
         writer.write(b"GET / HTTP/1.1\r\nX: " + b"a" * 10_000)
         assert b" 4" in (await read_to_end(reader)).partition(b"\r\n")[0]
@@ -180,7 +180,7 @@ LIMIT = 1_024
     ],
 )
 async def test_a_head_has_a_bound_however_it_comes(sent: bytes, statuses: list[int], pieces: int) -> None:
-    async with serving(head_bytes_max=LIMIT) as server:
+    async with serving(bounds=HttpBounds(head_bytes_max=LIMIT)) as server:
         reader, writer = await connect(server)
         size = len(sent) // pieces + 1
         for start in range(0, len(sent), size):
@@ -209,7 +209,7 @@ async def test_what_comes_while_a_request_is_answered_is_not_read_on() -> None:
         await go_on.wait()
         await answer_ok(scope, receive, send)
 
-    async with serving(answer_late, head_bytes_max=LIMIT) as server:
+    async with serving(answer_late, bounds=HttpBounds(head_bytes_max=LIMIT)) as server:
         reader, writer = await connect(server)
         writer.write(REQUEST)
         await begun.wait()
@@ -335,7 +335,9 @@ class Encrypted:
 
 
 @asynccontextmanager
-async def encrypted(pair: Pair, directory: Path, **given: Any) -> AsyncIterator[Encrypted]:
+async def encrypted(
+    pair: Pair, directory: Path, bounds: HttpBounds | None = None, **given: Any
+) -> AsyncIterator[Encrypted]:
     registry, shown = Registry(), directory / "http.pem"
     at = Encrypted(None, FileWatch(registry, InternalErrors(Counter())), registry, shown)  # type: ignore[arg-type]
     at.show(pair)
@@ -343,7 +345,7 @@ async def encrypted(pair: Pair, directory: Path, **given: Any) -> AsyncIterator[
     named = tls_files(settings)
     assert named is not None
     tls = FollowedTls("http", named, at.files, registry, 14)
-    at.server = HttpServer(answer_ok, settings, InternalErrors(at.bugs), tls)
+    at.server = HttpServer(answer_ok, settings, InternalErrors(at.bugs), tls, bounds)
     await at.server.start(HOST, 0)
     try:
         yield at
@@ -430,14 +432,14 @@ def test_handshakes_take_places_from_the_first_moment_and_for_a_time_only(
 
     async def besiege() -> None:
         bounds = {"connections_max": 20, "connections_per_address_max": 10}
-        async with encrypted(pair, tmp_path, request_timeout_ms=PATIENCE_MS, **bounds) as at:
+        async with encrypted(pair, tmp_path, HttpBounds(request_timeout_ms=PATIENCE_MS), **bounds) as at:
             silent = await connect_silently(at.server, 30)
             assert all(await asyncio.gather(*map(is_closed, silent[10:]))), "what is over the bound is closed at once"
             assert len(at.server._connections) == 10
             for each in silent[:10]:
                 each.close()
             await wait_until(lambda: not at.server._connections)
-        async with encrypted(pair, tmp_path, request_timeout_ms=500, **bounds) as at:
+        async with encrypted(pair, tmp_path, HttpBounds(request_timeout_ms=500), **bounds) as at:
             silent = await connect_silently(at.server, 10)
             assert all(await asyncio.gather(*map(is_closed, silent))), "the rest is closed when its time is up"
             await wait_until(lambda: not at.server._connections)

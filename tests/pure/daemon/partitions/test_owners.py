@@ -25,7 +25,7 @@ class World(PartitionsWorld):
     """A node that starts, and what it is told by those it asks: one `status` by address."""
 
     def __init__(self, topic: MemoryTopic, node_id: int, told: Mapping[str, Mapping[str, Any]], **flags: Any) -> None:
-        super().__init__(topic, node_id, owner_answer_timeout_ms=1, owner_silence_max_ms=200, **flags)
+        super().__init__(topic, node_id, **flags)
         self.told = dict(told)
         self.asked: list[str] = []
         self.refused: list[tuple[str, bool]] = []
@@ -43,6 +43,8 @@ class World(PartitionsWorld):
             self._ask,
             group=self.group,
             is_member=lambda who: who.address in self.members,
+            answer_timeout_ms=1,
+            silence_max_ms=200,
         )
 
     async def _ask(self, address: str) -> Mapping[str, Any] | None:

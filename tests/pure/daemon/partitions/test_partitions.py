@@ -7,6 +7,7 @@ from collections import Counter
 import pytest
 from structlog.testing import capture_logs
 
+from holdfast.daemon.partitions.partition_lines import LINES_PER_MINUTE_MAX
 from holdfast.records.log.header import encode_header
 from holdfast.records.share.batches import StateBatch
 from holdfast.records.share.codecs.codec import Codec
@@ -343,7 +344,7 @@ def test_the_largest_state_fits_into_a_message(codec: Codec, message_bytes_max: 
 
 
 async def test_settings_reach_the_shards_and_the_log() -> None:
-    world = PartitionsWorld(MemoryTopic(1), codec="kafka", message_timeout_ms=7_000, append_linger_max_ms=9)
+    world = PartitionsWorld(MemoryTopic(1), codec="kafka", message_timeout_ms=7_000)
     world.message_bytes_max = 54_000
     await world.begin().start()
     world.partitions.load_all()
@@ -351,7 +352,6 @@ async def test_settings_reach_the_shards_and_the_log() -> None:
     [(_, shard)] = serving(world.partitions.active())
     assert (shard.config.codec, shard.config.state_batches_max) == (Codec.KAFKA, 1_000)
     assert (world.shell.log_config.topic, world.shell.log_config.message_timeout_ms) == ("state", 7_000)
-    assert world.shell.log_config.append_linger_max_ms == 9
 
 
 async def test_what_the_log_takes_and_shows_is_counted() -> None:
@@ -408,7 +408,7 @@ async def test_what_a_silent_broker_causes_is_left_out_and_alarms_and_bugs_are_n
 
 
 async def test_failures_of_many_partitions_are_reported_of_some_and_alarms_and_bugs_of_all() -> None:
-    world = await PartitionsWorld(MemoryTopic(1), partition_lines_per_minute_max=3).serve()
+    world = await PartitionsWorld(MemoryTopic(1)).serve()
     with capture_logs() as lines:
         for index in range(50):
             world.partitions.note("error", "log_partition_failed", {"partition": index, "is_alarm": False})
@@ -417,7 +417,7 @@ async def test_failures_of_many_partitions_are_reported_of_some_and_alarms_and_b
             world.partitions.note("info", "log_partition_loaded", {"partition": index})
     reports = Counter((line["event"], line.get("is_alarm")) for line in lines)
     assert reports == {
-        ("log_partition_failed", False): 3,
+        ("log_partition_failed", False): LINES_PER_MINUTE_MAX,
         ("log_partition_failed", True): 50,
         ("tick_failed", None): 50,
         ("log_partition_loaded", None): 50,

@@ -10,12 +10,12 @@ from typing import Any
 
 from kio.serial import entity_reader, entity_writer
 
+from holdfast.api.state_requests import Bounds
 from holdfast.daemon.access.authorizer import Authorizer
 from holdfast.daemon.internal_errors import InternalErrors
 from holdfast.daemon.server.admin import Admin, AdminCommand, AdminError
 from holdfast.daemon.server.cluster_view import Node
 from holdfast.daemon.server.wire.requests import Body, Request, RequestMemory
-from holdfast.daemon.settings.components.listener import LimitSettings
 from holdfast.metrics.instruments import Counter
 from holdfast.records.share.keys import SharePartitionKey, format_key
 from tests.world.identity.access import OPEN
@@ -31,9 +31,8 @@ class ApiWorld:
     def __init__(self, commands: dict[str, AdminCommand] | None = None, authorizer: Authorizer | None = None) -> None:
         self.service = FakeService()
         self.cluster = FakeCluster(nodes=list(NODES))
-        limits = LimitSettings(share_partitions_per_request_max=50, admin_arguments_bytes_max=1_024)
         admin = Admin(commands or {}, NEEDS, 20, InternalErrors(Counter()))
-        self.handler = make_handler(self.service, self.cluster, admin, authorizer or OPEN, limits)
+        self.handler = make_handler(self.service, self.cluster, admin, authorizer or OPEN, Bounds(50), 1_024)
 
     def ask_raw(self, api_key: int, version: int, body: bytes) -> bytes:
         answers: list[Body] = []

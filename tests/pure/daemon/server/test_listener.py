@@ -17,7 +17,7 @@ from holdfast.daemon.server.metrics import ServerMetrics
 from holdfast.daemon.server.sockets import CannotListen
 from holdfast.daemon.server.wire.connections import Connections
 from holdfast.daemon.server.wire.protocol import ClientProtocol
-from holdfast.daemon.server.wire.requests import Body, Request
+from holdfast.daemon.server.wire.requests import Body, Request, WireBounds
 from holdfast.daemon.settings.components.listener import LimitSettings
 from holdfast.kafka.protocol import frames
 from holdfast.metrics.instruments import Counter
@@ -85,7 +85,7 @@ def test_the_longest_turn_of_the_loop_is_that_of_a_request_or_of_whatever_made_a
 
 
 async def test_too_many_requests_in_flight_pause_reading_until_half_are_answered() -> None:
-    async with serve(LimitSettings(requests_in_flight_max=4)) as served:
+    async with serve(bounds=WireBounds(requests_in_flight_max=4)) as served:
         transport = CountingTransport()
         client = await open_connection(served, transport)
         served.service.is_holding = True
@@ -106,7 +106,7 @@ async def test_too_many_requests_in_flight_pause_reading_until_half_are_answered
 
 
 async def test_a_client_that_does_not_read_is_not_read_from() -> None:
-    async with serve(LimitSettings(write_buffer_bytes_max=5_000)) as served:
+    async with serve(bounds=WireBounds(write_buffer_bytes_max=5_000)) as served:
         transport = CountingTransport()
         client = await open_connection(served, transport)
         assert transport.high == 5_000
@@ -121,8 +121,8 @@ async def test_a_client_that_never_reads_costs_a_bounded_buffer() -> None:
     def handler(request: Request, respond: Callable[[Body], None]) -> None:
         respond(bytes(10_000))
 
-    limits = LimitSettings(write_buffer_bytes_max=20_000)
-    async with serve(limits, handler=handler) as served, connected(served) as (slow_reader, writer):
+    bounds = WireBounds(write_buffer_bytes_max=20_000)
+    async with serve(bounds=bounds, handler=handler) as served, connected(served) as (slow_reader, writer):
         writer.write(write_frame(1) * 5_000)
         await wait_until(lambda: len(served.server.connections) == 1)
         (client,) = clients_of(served.server.connections)
@@ -199,8 +199,8 @@ async def test_connections_are_bounded() -> None:
 
 async def test_frames_that_only_begin_are_bounded_in_time() -> None:
     now_s = [0.0]
-    limits = LimitSettings(frame_timeout_ms=20, connections_max_idle_ms=5_000)
-    async with serve(limits, clock=lambda: now_s[0]) as served:
+    limits = LimitSettings(connections_max_idle_ms=5_000)
+    async with serve(limits, clock=lambda: now_s[0], bounds=WireBounds(frame_timeout_ms=20)) as served:
         async with connected(served) as (slow_reader, slow_writer), connected(served) as (reader, writer):
             slow_writer.write(write_frame(1)[:9])
             await wait_until(lambda: served.server.connections.buffers.buffered_bytes == 9)
@@ -305,7 +305,10 @@ async def test_a_stop_does_not_wait_for_clients_that_do_not_read() -> None:
     def handler(request: Request, respond: Callable[[Body], None]) -> None:
         respond(bytes(2_000_000))
 
-    async with serve(LimitSettings(unread_timeout_ms=20), handler=handler) as served, connected(served) as (_, writer):
+    async with (
+        serve(bounds=WireBounds(unread_timeout_ms=20), handler=handler) as served,
+        connected(served) as (_, writer),
+    ):
         writer.transport.pause_reading()  # type: ignore[attr-defined]  # it can be read, too
         writer.write(write_frame(1) * 20)
         await wait_until(lambda: any(client._is_writing_paused for client in clients_of(served.server.connections)))
@@ -347,7 +350,7 @@ async def test_an_address_in_use_is_one_clear_error() -> None:
 
 def test_it_runs_on_uvloop() -> None:
     async def scenario() -> None:
-        async with serve(LimitSettings(requests_in_flight_max=3)) as served, connected(served) as (reader, writer):
+        async with serve(bounds=WireBounds(requests_in_flight_max=3)) as served, connected(served) as (reader, writer):
             writer.write(b"".join(write_frame(number) for number in range(100)))
             assert [(await read_answer(reader))[0] for _ in range(100)] == list(range(100))
             writer.write(b"GET / HTTP/1.1\r\n\r\n")

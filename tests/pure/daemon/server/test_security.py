@@ -16,6 +16,7 @@ from holdfast.client.errors import Disconnected
 from holdfast.client.login import log_in
 from holdfast.daemon.login.credentials import KeptUsers
 from holdfast.daemon.login.users_file import write_kept
+from holdfast.daemon.server.wire.requests import WireBounds
 from holdfast.daemon.settings.components.listener import LimitSettings
 from holdfast.kafka.protocol import frames, sasl_calls
 from holdfast.kafka.protocol.error_codes import ErrorCode
@@ -205,9 +206,11 @@ async def attack(at: Guarded, data: bytes) -> tuple[asyncio.StreamReader, asynci
 
 
 async def test_hundreds_who_do_not_log_in_lose_their_places_and_others_come_in(tmp_path: Path) -> None:
-    limits = LimitSettings(connections_max=250, connections_per_address_max=250, connections_silent_ms=PATIENCE_MS)
+    limits = LimitSettings(connections_max=250, connections_per_address_max=250)
     now_s = [0.0]
-    async with guarded("SASL_PLAINTEXT", tmp_path, limits, login_timeout_ms=5_000) as at:
+    async with guarded(
+        "SASL_PLAINTEXT", tmp_path, limits, WireBounds(silent_ms=PATIENCE_MS), login_timeout_ms=5_000
+    ) as at:
         at.served.server.connections.clock = lambda: now_s[0]
         half = frames.encode_request(17, 1, 1, b"", b"\x00\x05PLAIN", False)[:-2]
         with crowd(at, half):

@@ -25,12 +25,18 @@ def refused(cluster: dict[str, str]) -> dict[str, str]:
 
 def test_the_config_topic_wins_over_file_and_environment_and_loses_against_a_flag(tmp_path: Path) -> None:
     path = tmp_path / "node.toml"
-    path.write_text("loads_max = 2\nparked_writes_max = 2\nslice_records_max = 2\n")
+    path.write_text("loads_max = 2\nparked_writes_max = 2\nrequest_timeout_ms = 2\n")
     environment = {"HOLDFAST_PARKED_WRITES_MAX": "3", "HOLDFAST_TICK_MS": "3"}
-    cluster = {"loads_max": "4", "parked_writes_max": "4", "slice_records_max": "2", "tick_ms": "4", "slice_ms": "4"}
+    cluster = {
+        "loads_max": "4",
+        "parked_writes_max": "4",
+        "request_timeout_ms": "2",
+        "tick_ms": "4",
+        "alarm_backoff_ms": "4",
+    }
     loaded = load_settings(path, environment, BROKERS | {"tick_ms": 5}, cluster)
     load, log = loaded.settings.load, loaded.settings.log
-    assert (load.loads_max, log.parked_writes_max, log.slice_records_max, load.tick_ms, load.slice_ms) == (
+    assert (load.loads_max, log.parked_writes_max, log.request_timeout_ms, load.tick_ms, load.alarm_backoff_ms) == (
         4,
         4,
         2,

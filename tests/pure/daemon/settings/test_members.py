@@ -12,7 +12,6 @@ from holdfast.daemon.settings.file_env_flags import ConfigError, load_settings
         ({"heartbeat.interval.ms": 4_000}, ("heartbeat.interval.ms is 4000", "session.timeout.ms 10000", "a third")),
         ({"session.timeout.ms": 3_000}, ("heartbeat.interval.ms is 1000", "session.timeout.ms 3000", "a third")),
         ({"rebalance.timeout.ms": 9_999}, ("session.timeout.ms is 10000", "rebalance.timeout.ms 9999")),
-        ({"rejoin_backoff_ms": 30_001}, ("rejoin_backoff_ms", "rejoin_backoff_max_ms")),
         ({"membership": "alone"}, ("membership", "static", "group")),
     ],
     ids=str,

@@ -49,8 +49,6 @@ class World:
             "kafka.bootstrap.servers": "127.0.0.1:1",
             "kafka.sasl.password": "moon sesame",
             "compaction.checkpoint.dir": "/checkpoint",
-            "compaction.restart.backoff.ms": 1,
-            "compaction.restart.backoff.max.ms": 4,
         } | {name.replace("__", "."): value for name, value in flags.items()}
         (directory / "child.py").write_text(HEAD + script)
         command = (sys.executable, str(directory / "child.py"), str(self.lives))
@@ -59,7 +57,13 @@ class World:
         self.kafka = settings.kafka
         self.bugs = Counter()
         self.supervisor = Supervisor(
-            settings, lambda: self.kafka, JobMetrics(self.registry), InternalErrors(self.bugs), lambda: 1.0, command
+            settings,
+            lambda: self.kafka,
+            JobMetrics(self.registry),
+            InternalErrors(self.bugs),
+            lambda: 1.0,
+            command,
+            (1, 4),
         )
 
     def metric(self, name: str) -> float:

@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 
 from holdfast.daemon.internal_errors import InternalErrors
 from holdfast.daemon.settings.models import MetadataSettings
-from holdfast.daemon.topics.metadata_cache import ClusterMetadata, Refresh
+from holdfast.daemon.topics.metadata_cache import ClusterMetadata, QueryBounds, Refresh
 from holdfast.daemon.topics.metadata_image import MetadataImage
 from holdfast.kafka.errors import ConnectionFailed
 from holdfast.kafka.metadata import RequestRefused, Topic, TopicAnswers
@@ -61,8 +61,8 @@ class FakeCluster:
 class Node:
     """A `ClusterMetadata` that runs, and what it told."""
 
-    def __init__(self, cluster: FakeCluster, **settings: int) -> None:
-        wanted = {"metadata_refresh_interval_ms": NEVER_MS, "metadata_refresh_backoff_ms": 1, **settings}
+    def __init__(self, cluster: FakeCluster, bounds: QueryBounds = QueryBounds(pause_ms=1), **settings: int) -> None:  # noqa: B008
+        wanted = {"metadata_refresh_interval_ms": NEVER_MS, **settings}
         self.in_use: set[bytes] = set()
         self.refreshes: list[tuple[MetadataImage, Refresh]] = []
         self._news = asyncio.Event()
@@ -72,6 +72,7 @@ class Node:
             MetadataSettings.model_validate(wanted),
             InternalErrors(self.bugs),
             random=Random(1),
+            bounds=bounds,
         )
         self.metadata.add_user(self)
 
@@ -260,7 +261,7 @@ async def test_it_goes_on_after_a_failure(cluster: FakeCluster) -> None:
 
 async def test_brokers_that_fail_in_different_words_are_one_line(cluster: FakeCluster) -> None:
     with capture_logs() as lines:
-        async with running(Node(cluster, metadata_reconnect_backoff_max_ms=1)) as node:
+        async with running(Node(cluster, QueryBounds(pause_ms=1, backoff_max_ms=1))) as node:
             for number in range(6):
                 cluster.failure = f"broker {number % 3} cannot be reached"
                 node.metadata.look_up([A], "10.0.0.1:1", lambda _: None, NEVER_MS)
@@ -276,7 +277,7 @@ async def test_brokers_that_fail_in_different_words_are_one_line(cluster: FakeCl
 async def test_it_reports_a_bug_and_goes_on(cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     cluster.partition_counts = {A: 3}
     with capture_logs() as lines:
-        async with running(Node(cluster, metadata_reconnect_backoff_max_ms=100)) as node:
+        async with running(Node(cluster, QueryBounds(pause_ms=1, backoff_max_ms=100))) as node:
             failures = iter([ZeroDivisionError("a bug")])
 
             def raise_once(image: MetadataImage, refresh: Refresh) -> None:
@@ -324,7 +325,7 @@ def many(count: int, first: int = 0) -> list[bytes]:
 
 async def test_a_flood_of_unknown_ids_keeps_nobody_from_the_next_query(cluster: FakeCluster) -> None:
     cluster.partition_counts = {A: 3}
-    async with running(Node(cluster, metadata_topics_per_request_max=100)) as node:
+    async with running(Node(cluster, QueryBounds(pause_ms=1, topics_per_query_max=100))) as node:
         cluster.asked.clear()
         cluster.may_answer.clear()
         flood = [
@@ -344,7 +345,7 @@ async def test_a_flood_of_unknown_ids_keeps_nobody_from_the_next_query(cluster: 
 
 
 async def test_ids_that_no_broker_was_queried_for_are_reported(cluster: FakeCluster) -> None:
-    async with running(Node(cluster, unknown_topics_per_request_max=2)) as node:
+    async with running(Node(cluster, QueryBounds(pause_ms=1, unknown_per_request_max=2))) as node:
         assert await node.look_up([A]) == ()
         assert await node.look_up([A, B, C]) == (C,)
         cluster.may_answer.clear()
@@ -358,7 +359,7 @@ async def test_an_id_that_spoils_each_query_soon_spoils_only_its_own(cluster: Fa
     (cluster.poison,) = many(1)
     others = many(10, 1)
     cluster.partition_counts = dict.fromkeys(others, 3)
-    async with running(Node(cluster, metadata_topics_per_request_max=16)) as node:
+    async with running(Node(cluster, QueryBounds(pause_ms=1, topics_per_query_max=16))) as node:
         poisoned = asyncio.create_task(node.look_up([cluster.poison], "10.0.0.1:1"))
         await asyncio.sleep(0)
         assert (
@@ -386,7 +387,7 @@ async def test_a_full_refresh_is_queried_in_parts_and_reported_as_one_and_caller
 ) -> None:
     in_use = many(10, 1)
     cluster.partition_counts = dict.fromkeys(in_use, 3) | {A: 5}
-    async with running(Node(cluster, metadata_topics_per_request_max=4)) as node:
+    async with running(Node(cluster, QueryBounds(pause_ms=1, topics_per_query_max=4))) as node:
         node.in_use = set(in_use)
         node.refreshes.clear()
         cluster.asked.clear()
@@ -403,7 +404,7 @@ async def test_a_full_refresh_is_queried_in_parts_and_reported_as_one_and_caller
 
 
 async def test_unknown_ids_are_not_remembered_and_not_queried_again(cluster: FakeCluster) -> None:
-    async with running(Node(cluster, metadata_topics_per_request_max=1_000)) as node:
+    async with running(Node(cluster, QueryBounds(pause_ms=1, topics_per_query_max=1_000))) as node:
         await node.look_up(many(500))
         cluster.asked.clear()
         node.metadata.refresh_soon()

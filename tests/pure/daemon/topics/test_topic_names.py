@@ -5,8 +5,7 @@ from collections.abc import Iterable, Mapping
 
 import pytest
 
-from holdfast.daemon.settings.models import MetadataSettings
-from holdfast.daemon.topics.topic_names import NotATopicName, Resolved, TooManyNames, TopicNames
+from holdfast.daemon.topics.topic_names import NameBounds, NotATopicName, Resolved, TooManyNames, TopicNames
 from holdfast.kafka.errors import ConnectionFailed
 from holdfast.kafka.metadata import Topic
 
@@ -40,10 +39,9 @@ class Kafka:
 
 
 class World:
-    def __init__(self, timeout_ms: int = 60_000, **settings: int) -> None:
+    def __init__(self, timeout_ms: int = 60_000, **bounds: int) -> None:
         self.kafka, self.now_ms = Kafka(), 1_000_000
-        metadata = MetadataSettings.model_validate(settings)
-        self.names = TopicNames(self.kafka, metadata, lambda: self.now_ms, timeout_ms=timeout_ms)
+        self.names = TopicNames(self.kafka, lambda: self.now_ms, timeout_ms=timeout_ms, bounds=NameBounds(**bounds))
 
 
 async def test_kafka_is_queried_each_time_so_a_recreated_topic_is_seen() -> None:
@@ -89,7 +87,7 @@ async def test_what_kafka_knows_no_more_is_forgotten() -> None:
 
 
 async def test_names_are_remembered_for_a_bounded_time() -> None:
-    world = World(topic_name_max_age_ms=10_000)
+    world = World(age_max_ms=10_000)
     await world.names.resolve("orders")
     world.kafka.is_down = True
     world.now_ms += 10_000
@@ -100,7 +98,7 @@ async def test_names_are_remembered_for_a_bounded_time() -> None:
 
 
 async def test_names_are_remembered_in_a_bounded_number_of_bytes_the_newest_longest() -> None:
-    world = World(topic_names_bytes_max=2_000)
+    world = World(bytes_max=2_000)
     for number in range(50):
         await world.names.resolve(f"topic-{number}-{'x' * 200}")
         assert world.names._known_bytes <= 2_000
@@ -112,7 +110,7 @@ async def test_names_are_remembered_in_a_bounded_number_of_bytes_the_newest_long
 
 
 async def test_all_who_wait_share_queries_of_a_bounded_size_and_one_is_queried_at_a_time() -> None:
-    world = World(metadata_topics_per_request_max=2)
+    world = World(per_request_max=2)
     world.kafka.may_answer.clear()
     first = asyncio.create_task(world.names.resolve("a"))
     await asyncio.sleep(0)
@@ -126,7 +124,7 @@ async def test_all_who_wait_share_queries_of_a_bounded_size_and_one_is_queried_a
 
 
 async def test_too_many_names_at_once_are_refused_and_the_others_served() -> None:
-    world = World(topic_names_waiting_max=3)
+    world = World(waiting_max=3)
     world.kafka.may_answer.clear()
     waiting = [asyncio.create_task(world.names.resolve(name)) for name in ("a", "b", "c")]
     await asyncio.sleep(0)

@@ -5,27 +5,23 @@ from collections.abc import Callable
 from holdfast.kafka.brokers.busy_poll import BusyPolling
 from holdfast.metrics.instruments import Counter
 
-MAX_US = 1_000
+WINDOW_US = 1_000
 TURN_S = 0.000_02
 
 
 class Loop:
-    """Stands in for the event loop and its clock; a turn takes 20 µs, and longer where others want the processor."""
+    """Stands in for the event loop and its clock; a turn takes 20 µs."""
 
     def __init__(self) -> None:
         self.now_s = 100.0
         self.turn_s = TURN_S  #: of one in which it has nothing to do
-        self.taken_s = 0.0  #: what others have of each turn
-        self.wake_s = 0.0  #: what an answer takes longer where it sleeps
-        self.stalled_s = 0.0  #: what one in 61 takes longer where it polls, beside a busy process that is not preempted
-        self.answers = 0
         self.turns = 0
         self.polled_ms = Counter()
         self.due: list[tuple[Callable[..., None], tuple[object, ...]]] = []
-        self.polling = self.make_polling(MAX_US)
+        self.polling = self.make_polling(WINDOW_US)
 
-    def make_polling(self, max_us: int) -> BusyPolling:
-        return BusyPolling(max_us, self.polled_ms, lambda: self.now_s)
+    def make_polling(self, window_us: int) -> BusyPolling:
+        return BusyPolling(window_us, self.polled_ms, lambda: self.now_s)
 
     def call_soon(self, call: Callable[..., None], *arguments: object) -> None:
         self.due.append((call, arguments))
@@ -41,26 +37,24 @@ class Loop:
             due, self.due = self.due, []
             for call, arguments in due:
                 call(*arguments)
-            self.now_s += self.turn_s + self.taken_s
+            self.now_s += self.turn_s
             turns += 1
         self.turns += turns
         self.now_s = max(self.now_s, until_s)
         return turns
 
-    def send(self) -> float:
-        return self.polling.on_sent(self)  # type: ignore[arg-type]
+    def send(self) -> None:
+        self.polling.on_sent(self)  # type: ignore[arg-type]
+
+    def answer(self) -> None:
+        self.polling.on_answered(self)  # type: ignore[arg-type]
 
     def exchange(self, answered_s: float, followed_s: float, work_s: float = 0.0) -> tuple[bool, bool]:
         """Send a request that is answered after a time, and wait for the next one; returns whether it is awake at either end."""
-        sent_s = self.send()
+        self.send()
         self.take_turns(answered_s)
         is_awake = bool(self.due)
-        self.answers += 1
-        if not is_awake:
-            self.work(self.wake_s)
-        elif self.answers % 61 == 0:
-            self.work(self.stalled_s)
-        self.polling.on_answered(sent_s)
+        self.answer()
         self.work(work_s)
         self.take_turns(followed_s)
         return is_awake, bool(self.due)

@@ -296,18 +296,6 @@ async def test_the_loop_polls_behind_a_request_if_it_is_told_to(socket: Socket, 
     assert reports == [b"fetched", b"first", b"second", b"third"]
 
 
-async def test_behind_a_connection_that_failed_nothing_is_in_flight_for_those_that_poll(socket: Socket) -> None:
-    polling = BusyPolling(1_000)
-    connection = BrokerConnection(socket, socket.close, ("host", 9092), "me", {}, 10_000, None, polling)  # type: ignore[arg-type]
-    reports: list[Outcome] = []
-    connection.send(*FETCH, b"body", reports.append)
-    ask(connection, reports)
-    ask(connection, reports)
-    assert polling._in_flight == 2
-    connection.close()
-    assert (polling._in_flight, len(reports)) == (0, 3)
-
-
 async def is_asleep(loop: asyncio.AbstractEventLoop) -> bool:
     """Tell whether nothing but this test is due in the next turns of asyncio's loop."""
     for _ in range(3):

@@ -441,4 +441,4 @@ async def test_a_close_leaves_nothing_that_goes_on(cluster: FakeCluster, reports
 
 async def test_its_connections_poll_for_answers_for_as_long_as_the_setting_says(cluster: FakeCluster) -> None:
     log = make_log(cluster, busy_poll_us=700)
-    assert log._brokers._options.busy_polling._max_s == 700 / 1e6
+    assert log._brokers._options.busy_polling._window_s == 700 / 1e6

@@ -8,7 +8,7 @@ from time import monotonic
 from holdfast.api import share_state
 from holdfast.daemon.server.wire.accounts import Account, Accounts
 from holdfast.daemon.server.wire.connection import NEED_DATA, NEED_QUOTA, Connection
-from holdfast.daemon.server.wire.requests import ANONYMOUS, Request, RequestMemory
+from holdfast.daemon.server.wire.requests import ANONYMOUS, Request, RequestMemory, WireBounds
 from holdfast.daemon.server.wire.turns import Payer, Turns, Worker
 from holdfast.daemon.settings.components.listener import LimitSettings
 from holdfast.kafka.protocol import frames
@@ -16,13 +16,13 @@ from tests.waiting import wait_until
 from tests.world.serving import CountingTransport, open_connection, serve, write_body, write_frame
 from tests.world.tenants import APIS
 
-#: A slice of time that never ends: how busy the machine is must not decide who goes on in which turn.
 LIMITS = LimitSettings(
     requests_in_flight_per_principal_max=4,
     requests_in_flight_bytes_per_principal_max=100_000,
     connections_max=50,
-    request_slice_ms=60_000,
 )
+#: A slice of time that never ends: how busy the machine is must not decide who goes on in which turn.
+BOUNDS = WireBounds(slice_ms=60_000)
 
 
 class Idler(Worker):
@@ -122,7 +122,7 @@ def test_a_connection_says_that_its_client_has_all_it_may_have_and_goes_on_when_
 
 
 async def test_what_is_over_the_quota_is_not_begun_and_another_client_does_not_notice() -> None:
-    async with serve(LIMITS) as served:
+    async with serve(LIMITS, bounds=BOUNDS) as served:
         served.service.is_holding = True
         greedy = [await open_connection(served, CountingTransport("10.0.0.1")) for _ in range(3)]
         for number, client in enumerate(greedy):
@@ -144,7 +144,7 @@ async def test_what_is_over_the_quota_is_not_begun_and_another_client_does_not_n
 
 
 async def test_a_client_that_logs_in_is_counted_as_its_principal_from_then_on() -> None:
-    async with serve(LIMITS) as served:
+    async with serve(LIMITS, bounds=BOUNDS) as served:
         served.service.is_holding = True
         one, two = [await open_connection(served, CountingTransport("10.0.0.1")) for _ in range(2)]
         one.data_received(write_frame(1))
@@ -167,7 +167,7 @@ async def test_a_client_that_logs_in_is_counted_as_its_principal_from_then_on() 
 
 
 async def test_large_requests_wait_for_the_bytes_of_their_client_and_small_ones_do_not() -> None:
-    async with serve(LIMITS) as served:
+    async with serve(LIMITS, bounds=BOUNDS) as served:
         served.service.is_holding = True
         one, two = [await open_connection(served, CountingTransport("10.0.0.1")) for _ in range(2)]
         large = frames.encode_request(share_state.WRITE, 1, 3, b"test", write_body(batches=400))
@@ -184,7 +184,7 @@ async def test_large_requests_wait_for_the_bytes_of_their_client_and_small_ones_
 
 
 async def test_a_greedy_client_gets_all_its_answers_whatever_its_quota() -> None:
-    async with serve(LIMITS) as served:
+    async with serve(LIMITS, bounds=BOUNDS) as served:
         served.service.is_holding = True
         clients = [await open_connection(served, CountingTransport("10.0.0.1")) for _ in range(20)]
         for client in clients:

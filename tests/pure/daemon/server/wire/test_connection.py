@@ -8,7 +8,7 @@ from itertools import pairwise
 import pytest
 
 from holdfast.daemon.server.wire.connection import NEED_DATA, NEED_MEMORY, PAUSED, Connection
-from holdfast.daemon.server.wire.requests import Api, Request, RequestMemory, Violation
+from holdfast.daemon.server.wire.requests import Api, Request, RequestMemory, Violation, WireBounds
 from holdfast.daemon.settings.components.listener import LimitSettings
 from holdfast.kafka.protocol import frames
 from holdfast.kafka.protocol.primitives import encode_string
@@ -18,13 +18,12 @@ APIS = {
     18: Api("ApiVersions", 0, 4, 3, has_answer_tags=False, takes_any_version=True),
     85: Api("WriteShareGroupState", 0, 1),
 }
-LIMITS = LimitSettings(
-    frame_size_bytes_max=2_000, requests_in_flight_max=4, frame_timeout_ms=1_000, connections_max_idle_ms=5_000
-)
+LIMITS = LimitSettings(frame_size_bytes_max=2_000, connections_max_idle_ms=5_000)
+BOUNDS = WireBounds(requests_in_flight_max=4, frame_timeout_ms=1_000)
 
 
 def connect(limits: LimitSettings = LIMITS) -> Connection:
-    return Connection(APIS, limits, "10.0.0.1:5555", now_ms=0)
+    return Connection(APIS, limits, "10.0.0.1:5555", 0, bounds=BOUNDS)
 
 
 def receive(connection: Connection, data: bytes, now_ms: float) -> list[Request]:
@@ -182,7 +181,7 @@ def test_requests_in_flight_are_bounded_in_bytes() -> None:
 
 def test_an_event_says_what_the_next_request_waits_for() -> None:
     node = RequestMemory()
-    connection = Connection(APIS, LIMITS, "10.0.0.1:5555", 0, node)
+    connection = Connection(APIS, LIMITS, "10.0.0.1:5555", 0, node, BOUNDS)
     assert connection.next_event(1) is NEED_DATA
     requests = receive(connection, b"".join(write_frame(number) for number in range(5)), 1)
     assert connection.next_event(2) is PAUSED
@@ -203,7 +202,7 @@ def test_an_event_says_what_the_next_request_waits_for() -> None:
 
 def test_an_answer_that_waits_for_others_takes_no_room_for_work() -> None:
     node = RequestMemory()
-    connection = Connection(APIS, LIMITS, "10.0.0.1:5555", 0, node)
+    connection = Connection(APIS, LIMITS, "10.0.0.1:5555", 0, node, BOUNDS)
     (first,) = receive(connection, write_frame(1), 1)
     alone = node.work_bytes
     (second,) = receive(connection, write_frame(2, bytes(500)), 1)

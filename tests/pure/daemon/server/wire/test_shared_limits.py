@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator
 
-from holdfast.daemon.server.wire.requests import Body, Request
+from holdfast.daemon.server.wire.requests import Body, Request, WireBounds
 from holdfast.daemon.settings.components.listener import LimitSettings
 from holdfast.kafka.protocol import frames
 from tests.waiting import wait_until
@@ -86,8 +86,8 @@ async def test_a_large_answer_is_encoded_only_when_the_client_takes_the_one_befo
         request.reserve(1_000_000)
         respond(pieces(request.correlation_id))
 
-    limits = LimitSettings(write_buffer_bytes_max=100_000)
-    async with serve(limits, handler=handler) as served, connected(served) as (reader, writer):
+    bounds = WireBounds(write_buffer_bytes_max=100_000)
+    async with serve(bounds=bounds, handler=handler) as served, connected(served) as (reader, writer):
         writer.transport.pause_reading()  # type: ignore[attr-defined]  # it can be read, too
         writer.write(b"".join(write_frame(number) for number in range(200)))
         connections = served.server.connections
@@ -235,7 +235,7 @@ async def test_a_connection_that_cannot_write_its_answer_costs_the_others_nothin
 
 
 async def test_a_connection_that_fails_in_its_turn_costs_the_others_of_its_client_nothing() -> None:
-    async with serve(LimitSettings(requests_in_flight_max=4)) as served:
+    async with serve(bounds=WireBounds(requests_in_flight_max=4)) as served:
         served.service.is_holding = True
         transports = [FailingTransport(), CountingTransport()]
         failing, other = [await open_connection(served, transport) for transport in transports]
