@@ -3,12 +3,13 @@
 A broker that was frozen or cut off names leaders of the past, or does not know that a topic was deleted and made again. So what it says
 about a topic is doubted where it names
 
-- a leader epoch below one that is known of the same topic,
+- a leader epoch below the highest that was seen of the same topic,
 - another id than the one that is known, or
 - no topic at all.
 
-A doubted word counts where every broker that the answers name says the same, and none says more. Other brokers are asked until then.
-Where a cluster has no ids, a topic that was made again shows by its leader epochs, which begin again: it counts as another topic.
+Other brokers are asked then. A lower leader epoch never counts, however many brokers name it: where a leader was lost, all brokers that
+are left may not have heard of the next one yet. Another id, or no topic, counts where every broker that the answers name says the same.
+Where a cluster has no ids, a topic that was made again is told from the same one only if all brokers missed it in between.
 """
 
 import asyncio
@@ -66,7 +67,7 @@ class _Answer(NamedTuple):
 
     brokers: dict[int, Address]
     topics: dict[TopicRef, TopicView]
-    #: Those whose word counts only where all brokers give it.
+    #: Those about which it does not count alone.
     doubted: frozenset[TopicRef]
 
 
@@ -84,6 +85,8 @@ class Cluster:
         self.brokers: Mapping[int, Address] = {}
         #: Of the topics that were looked up and are kept.
         self.topics: dict[TopicRef, TopicView] = {}
+        #: The id of each topic that was seen, and the highest leader epochs under this id; a topic that is missing keeps them.
+        self._seen: dict[TopicRef, tuple[bytes, Mapping[int, int]]] = {}
         self._options = options
         self._timeout_ms = timeout_ms
         self._answered_s = -inf
@@ -92,6 +95,7 @@ class Cluster:
     def forget(self, topic: TopicRef) -> None:
         """Drop what is known of a topic."""
         self.topics.pop(topic, None)
+        self._seen.pop(topic, None)
 
     async def refresh(self, topics: Collection[TopicRef]) -> None:
         """Look up topics; a topic about which nothing certain was said stays as it was known.
@@ -162,12 +166,17 @@ class Cluster:
             return await exchange_with(address, self._options, self._timeout_ms, request, NamesResponse)
 
     def _is_doubted(self, topic: TopicRef, view: TopicView) -> bool:
-        if view.is_missing:
+        if view.is_missing or self._is_outdated(topic, view):
             return True
         known = self.topics.get(topic)
         if view.error_code or known is None or known.is_missing:
             return False
-        return view.topic_id != known.topic_id or _is_older(view, known)
+        return view.topic_id != known.topic_id
+
+    def _is_outdated(self, topic: TopicRef, view: TopicView) -> bool:
+        """Tell whether a view is one of the past."""
+        topic_id, epochs = self._seen.get(topic, (NO_TOPIC, {}))
+        return view.topic_id == topic_id and _is_older(view, epochs)
 
     def _believe(self, answer: _Answer, contradicted: Collection[TopicRef]) -> None:
         """Keep what an answer says, but for some topics."""
@@ -182,15 +191,23 @@ class Cluster:
             if topic not in answer.doubted and self._is_doubted(topic, view):
                 continue
             self.topics[topic] = view
+            topic_id, epochs = self._seen.get(topic, (NO_TOPIC, {}))
+            if not view.error_code:
+                # A broker may know of some partitions only.
+                before = epochs if topic_id == view.topic_id else {}
+                self._seen[topic] = view.topic_id, {**before, **view.leader_epochs}
+            elif view.is_missing and topic_id == NO_TOPIC:
+                self._seen.pop(topic, None)
 
-    @staticmethod
-    def _contradicted(answer: _Answer, heard: Mapping[Address, _Answer]) -> set[TopicRef]:
-        """Return the topics whose doubted word is not that of every broker that the answers name."""
+    def _contradicted(self, answer: _Answer, heard: Mapping[Address, _Answer]) -> set[TopicRef]:
+        """Return the topics whose doubted word is of the past, or not that of every broker that the answers name."""
         others = [heard.get(place) for place in dict.fromkeys(answer.brokers.values())]
         return {
             topic
             for topic in answer.doubted
-            if not others or any(other is None or not _is_confirmed(topic, answer, other) for other in others)
+            if self._is_outdated(topic, answer.topics[topic])
+            or not others
+            or any(other is None or not _is_confirmed(topic, answer, other) for other in others)
         }
 
 
@@ -201,13 +218,12 @@ def _is_confirmed(topic: TopicRef, answer: _Answer, other: _Answer) -> bool:
         same is not None
         and same.is_missing == view.is_missing
         and same.topic_id == view.topic_id
-        and not _is_older(view, same)
+        and not _is_older(view, same.leader_epochs)
     )
 
 
-def _is_older(view: TopicView, known: TopicView) -> bool:
+def _is_older(view: TopicView, epochs: Mapping[int, int]) -> bool:
     """Tell whether a view has a leader epoch below the known one of its partition."""
-    epochs = known.leader_epochs
     return any(epoch < epochs.get(partition, epoch) for partition, epoch in view.leader_epochs.items())
 
 

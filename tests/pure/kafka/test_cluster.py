@@ -54,19 +54,45 @@ async def test_many_topics_go_into_bounded_requests() -> None:
         assert (set(cluster.topics), kafka.brokers[1].accepted) == (set(names), 2)
 
 
-async def test_lower_leader_epoch_counts_where_all_brokers_name_it() -> None:
+async def test_lower_leader_epoch_counts_where_no_number_of_brokers_name_it() -> None:
     async with fake_kafka(3) as kafka:
         topic = kafka.make_topic()
         log, cluster = topic.partitions[0], cluster_of(kafka)
         log.epoch = 5
         await cluster.refresh(["topic"])
         log.epoch = 4
-        kafka.brokers[1].cut_off()
-        kafka.brokers[2].cut_off()
-        log.epoch = 5
         assert leaders_of((await views_of(kafka, cluster, "topic"))["topic"]) == {0: (1, 5)}
-        log.epoch = 4
-        assert leaders_of((await views_of(kafka, cluster, "topic"))["topic"]) == {0: (1, 4)}
+        log.epoch = 6
+        assert leaders_of((await views_of(kafka, cluster, "topic"))["topic"]) == {0: (1, 6)}
+
+
+@pytest.mark.parametrize("partial", [None, (None, 29, []), (None, 3, [])], ids=["fewer", "hidden", "missing"])
+async def test_leader_of_the_past_is_known_after_an_answer_without_it(partial: Any) -> None:
+    async with fake_kafka() as kafka:
+        topic = kafka.make_topic("topic", [1, 1])
+        log, broker, cluster = topic.partitions[1], kafka.brokers[1], cluster_of(kafka)
+        log.epoch = 5
+        await cluster.refresh(["topic"])
+        whole = kafka.describe()["topic"]
+        broker.view = {"topic": (*whole[:2], whole[2][:1]) if partial is None else partial}
+        await cluster.refresh(["topic"])
+        broker.view, log.epoch = None, 4
+        await cluster.refresh(["topic"])
+        assert leaders_of(cluster.topics["topic"]).get(1) in (None, (1, 5))
+        log.epoch = 5
+        await cluster.refresh(["topic"])
+        assert leaders_of(cluster.topics["topic"])[1] == (1, 5)
+
+
+async def test_topic_without_id_may_begin_again_once_all_brokers_missed_it() -> None:
+    async with fake_kafka(2, has_ids=False) as kafka:
+        kafka.make_topic().partitions[0].epoch = 5
+        cluster = cluster_of(kafka)
+        await cluster.refresh(["topic"])
+        del kafka.topics["topic"]
+        assert (await views_of(kafka, cluster, "topic"))["topic"].is_missing
+        kafka.make_topic()
+        assert leaders_of((await views_of(kafka, cluster, "topic"))["topic"]) == {0: (1, 0)}
 
 
 @pytest.mark.parametrize("outdated", [1, 2])

@@ -271,15 +271,11 @@ async def test_topic_that_never_was_is_told() -> None:
     assert not kafka.fetches
 
 
-@pytest.mark.parametrize("has_ids", [True, False])
-async def test_topic_that_is_made_again_is_another_one(has_ids: bool) -> None:
-    async with fake_kafka(has_ids=has_ids) as kafka, reader_of(kafka) as reader:
+async def test_topic_that_is_made_again_is_another_one() -> None:
+    async with fake_kafka() as kafka, reader_of(kafka) as reader:
         topic = kafka.make_topic()
         topic.partitions[0].append()
-        kafka.move(topic.partitions[0], 1)
-        readings = [reader.open("topic", 0, 0)]
-        if has_ids:
-            readings.append(reader.open(topic.topic_id.bytes, 0, 0))
+        readings = [reader.open("topic", 0, 0), reader.open(topic.topic_id.bytes, 0, 0)]
         for reading in readings:
             await take_to(reading, 1)
         again = kafka.make_topic()
@@ -287,9 +283,25 @@ async def test_topic_that_is_made_again_is_another_one(has_ids: bool) -> None:
         topic.partitions[0].wake()
         with pytest.raises(TopicRecreated):
             await readings[0].take()
-        if has_ids:
-            with pytest.raises(TopicGone):
-                await readings[1].take()
+        with pytest.raises(TopicGone):
+            await readings[1].take()
+
+
+async def test_topic_without_id_is_another_one_after_all_brokers_missed_it() -> None:
+    async with fake_kafka(has_ids=False) as kafka, reader_of(kafka) as reader:
+        topic = kafka.make_topic()
+        topic.partitions[0].append()
+        kafka.move(topic.partitions[0], 1)
+        reading = reader.open("topic", 0, 0)
+        await take_to(reading, 1)
+        del kafka.topics["topic"]
+        topic.partitions[0].wake()
+        with pytest.raises(TopicGone):
+            await reading.take()
+        kafka.make_topic().partitions[0].append(b"of the other topic")
+        reading.seek(1)
+        with pytest.raises(TopicRecreated):
+            await reading.take()
 
 
 @pytest.mark.parametrize(("offset", "start"), [(0, 3), (9, 0)])
