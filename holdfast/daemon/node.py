@@ -299,12 +299,6 @@ class Node:
             parts = LogParts(log, partitions, metadata, cluster, end_with, allotment.describe_elsewhere)
             tenants = [each.serve(parts, authorizer) for each in self._tenants]
             decisions = {name: decide for each in tenants for name, decide in each.decisions.items()}
-            commands = {
-                **NodeCommands(self, *cluster.look_ups).table(),
-                **LogCommands(self, partitions, maintenance, allotment, decisions).table(),
-                **{name: command for each in tenants for name, command in each.answers.commands.items()},
-            }
-            admin = Admin(commands, self._tables.needs, settings.log.request_timeout_ms, bugs)
             watch = BrokerWatch(
                 options,
                 topic,
@@ -315,6 +309,12 @@ class Node:
                 internal_errors=bugs,
                 answered_again=partitions.load_again_soon,
             )
+            commands = {
+                **NodeCommands(self, *cluster.look_ups).table(),
+                **LogCommands(self, partitions, maintenance, allotment, watch, decisions).table(),
+                **{name: command for each in tenants for name, command in each.answers.commands.items()},
+            }
+            admin = Admin(commands, self._tables.needs, settings.log.request_timeout_ms, bugs)
 
             # They work, and it answers for them.
             await self._steps.unless_stopped(patiently(partitions.start))

@@ -71,6 +71,13 @@ class Shell:
         return True
 
 
+class Brokers:
+    """The brokers that a node reaches (`ReachedBrokers`): those that have its log, until a test says otherwise."""
+
+    def __init__(self) -> None:
+        self.another_cluster = ""
+
+
 class PartitionsWorld:
     """One node process: its log partitions, and what they reported to the node (`PartitionsHost`)."""
 
@@ -86,6 +93,7 @@ class PartitionsWorld:
         self.runtime_metrics = RuntimeMetrics(self.registry)
         self.readers = log_readers(self.settings, self.clock, ReaderReport(self.metrics))
         self.is_ready: list[bool] = []
+        self.brokers = Brokers()
         #: Of each tick.
         self.late_ms: list[float] = []
         #: The winner of each log partition that was lost.

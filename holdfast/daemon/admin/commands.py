@@ -44,6 +44,14 @@ class NodeView(Protocol):
         """Return whether it is ready, and what it serves."""
 
 
+class ReachedBrokers(Protocol):
+    """The brokers at the addresses of the settings; `brokers.watch.BrokerWatch`."""
+
+    @property
+    def another_cluster(self) -> str:
+        """See `BrokerWatch.another_cluster`."""
+
+
 class NodeCommands:
     """The commands of a node that need no log partition, from its first moment on."""
 
@@ -123,9 +131,11 @@ class LogCommands:
         partitions: Partitions,
         maintenance: Maintenance,
         allotment: Allotment,
+        brokers: ReachedBrokers,
         decisions: Mapping[str, Decide] = {},
     ) -> None:
         """Offer the commands; `decisions` are those of tenants, by the name of their command."""
+        self._brokers = brokers
         self._node = node
         self._partitions = partitions
         self._allotment = allotment
@@ -155,6 +165,7 @@ class LogCommands:
 
     def _take(self, arguments: Arguments) -> Plan:
         partition = self._partition(arguments)
+        self._refuse_another_cluster()
         refusal = self._allotment.refuse_take()
         if refusal:
             raise AdminError(refusal)
@@ -169,6 +180,7 @@ class LogCommands:
 
     def _accept(self, arguments: Arguments) -> Plan:
         reason, partition = reason_of(arguments), self._partition(arguments)
+        self._refuse_another_cluster()
         if partition.index not in self._partitions.wanted:
             whose = self._whose(partition.index) or "`holdfast members` shows whose it is"
             raise AdminError(f"Log partition {partition.index} is not this node's to serve: {whose}.")
@@ -187,6 +199,14 @@ class LogCommands:
 
         loss = f"what the log of partition {partition.index} has lost stays lost"
         return Plan(carry_out, *self._taking(partition), (loss,) if partition.is_alarmed else ())
+
+    def _refuse_another_cluster(self) -> None:
+        """Refuse what writes a claim while the log is not at the brokers that would get it."""
+        if problem := self._brokers.another_cluster:
+            raise AdminError(
+                f"Nothing is taken or accepted, because {problem}. Bring back the brokers that have the log; "
+                "if it was restored at these, start the node again, and accept it then."
+            )
 
     def _whose(self, index: object) -> str:
         """Return which member has a log partition, as a clause; empty where none of the others does."""

@@ -85,6 +85,14 @@ class BrokerWatch:
         return self._silence.problem
 
     @property
+    def another_cluster(self) -> str:
+        """That the brokers are another cluster than the one that has the log; empty while they are not."""
+        found = self._brokers.cluster_id
+        if found in ("", self._cluster_id):
+            return ""
+        return f"the brokers are another cluster ({found}) than the one that has the log ({self._cluster_id})"
+
+    @property
     def cut_off(self) -> frozenset[int]:
         """See `BrokerSilence.cut_off`."""
         return self._silence.cut_off
@@ -121,7 +129,7 @@ class BrokerWatch:
 
     def _look(self) -> None:
         # Another cluster's topic of the same name is not the one that has the log, and none of its brokers leads that.
-        named = {} if self._is_another_cluster() else self._brokers.leaders
+        named = {} if self.another_cluster else self._brokers.leaders
         leaders = {partition: broker for partition, (broker, _) in named.items()}
         now_s, known, problem = asyncio.get_running_loop().time(), self._brokers.addresses, self.problem
         of_topic = leaders, self._topic.partition_count
@@ -129,17 +137,11 @@ class BrokerWatch:
         if problem and not self.problem:
             self._answered_again()
 
-    def _is_another_cluster(self) -> bool:
-        return self._brokers.cluster_id not in ("", self._cluster_id)
-
     def _why_leaderless(self) -> str:
         """Return why no broker can lead the log, by the newest answer of one; empty: nothing is known against it."""
-        found, topic = self._brokers, self._topic
-        if self._is_another_cluster():
-            return f"the brokers are another cluster ({found.cluster_id}) than the one that has the log ({self._cluster_id})"
-        if found.is_missing:
-            return f"there is no topic {topic.name} any more: it was deleted"
-        return ""
+        if self.another_cluster:
+            return self.another_cluster
+        return f"there is no topic {self._topic.name} any more: it was deleted" if self._brokers.is_missing else ""
 
     async def _query_for_ever(self) -> None:
         while True:

@@ -89,7 +89,7 @@ async def test_in_a_log_that_an_admin_accepted_a_topic_must_be_seen_before_its_a
 async def test_too_large_a_share_stops_with_an_alarm_that_an_admin_ends() -> None:
     world = await filled({A: 3, B: 2})
     decisions = make_share_commands(world, world.deleted_state).decisions()
-    commands = LogCommands(None, world.partitions, world.maintenance, world.allotment, decisions).table()  # type: ignore[arg-type]
+    commands = LogCommands(None, world.partitions, world.maintenance, world.allotment, world.brokers, decisions).table()  # type: ignore[arg-type]
     world.existing = frozenset([B])
     with capture_logs() as lines:
         for after_ms in (0, GRACE_MS, GRACE_MS, GRACE_MS):

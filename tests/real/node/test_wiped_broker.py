@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from confluent_kafka.admin import AdminClient
 
 from holdfast.broker import EmbeddedKafka
 from holdfast.broker.properties import choose_ports
-from holdfast.client import ClientError, connect
+from holdfast.client import AdminRefused, ClientError, connect
 from holdfast.kafka.librdkafka import create_topic
 from holdfast.kafka.librdkafka_types import NewTopic
 from tests.real.nodes import DEFAULT_TIMES, ONE_TRY, NodeProcess, node_processes, topic_id_of
@@ -81,3 +82,12 @@ async def test_a_node_serves_nothing_of_a_cluster_that_has_taken_the_place_of_it
             while time.monotonic() < ends_s:
                 assert (await why_not_ready(node)).startswith(wanted)
                 await asyncio.sleep(0.1)
+            # No admin makes it the log of this node by a decision whose preview says nothing of another cluster.
+            for index in range(LOG_PARTITIONS):
+                accepted = {"partition": index, "reason": "it should do"}
+                for command in (
+                    {"command": "partitions-accept"},
+                    {"command": "decision-preview", "decision": "partitions-accept"},
+                ):
+                    with pytest.raises(AdminRefused, match=re.escape(wanted)):
+                        await node.ask(**command, **accepted)

@@ -136,7 +136,7 @@ def test_no_argument_pushes_out_of_the_audit_log_what_is_changed(command: str) -
 def test_each_command_of_a_node_has_its_row() -> None:
     parts: Any = None
     of_node = NodeCommands(parts, parts, parts).table().keys()
-    of_log = LogCommands(parts, parts, parts, parts).table().keys()
+    of_log = LogCommands(parts, parts, parts, parts, parts).table().keys()
     assert of_node | of_log == of_node | StartingCommands().table().keys() == HOST_COMMANDS.keys()
     assert {name: command.arguments for name, command in NEEDS.commands.items()} == COMMANDS
     assert {name: command.need for name, command in NEEDS.commands.items()} == (

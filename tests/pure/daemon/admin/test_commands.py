@@ -94,7 +94,9 @@ class World(PartitionsWorld):
     def begin(self, image: Any = None) -> Partitions:
         partitions = super().begin(image)
         share = make_share_commands(self, make_deleted_state(self))
-        of_log = LogCommands(self, partitions, make_maintenance(self), self.allotment, share.decisions()).table()
+        of_log = LogCommands(
+            self, partitions, make_maintenance(self), self.allotment, self.brokers, share.decisions()
+        ).table()
         self.table = {**self._of_node, **of_log, **share.table()}
         return partitions
 
@@ -229,13 +231,19 @@ async def test_a_partition_that_is_not_held_is_named_with_those_that_are(partiti
 # ---- accept ----------------------------------------------------------------------------------------------------------
 
 
-async def test_a_log_that_was_cut_by_hand_serves_again_when_it_is_accepted_and_the_reason_is_in_it() -> None:
+async def alarmed() -> World:
+    """Return a node whose only log partition was cut by hand before its start."""
     before = await serving()
     before.initialize(0, KEY)
     await before.partitions.stop(1_000)
     before.topic.cut(0, 1)
     world = World(before.topic, node_id=2)
     await world.serve()
+    return world
+
+
+async def test_a_log_that_was_cut_by_hand_serves_again_when_it_is_accepted_and_the_reason_is_in_it() -> None:
+    world = await alarmed()
     [row] = world.ask("partitions")
     assert (row["state"], row["is_alarmed"]) == ("failed", True)
     assert "`holdfast partitions accept 0 --reason …`" in row["failure"]
@@ -250,6 +258,22 @@ async def test_a_log_that_was_cut_by_hand_serves_again_when_it_is_accepted_and_t
     successor = World(world.topic, node_id=3)
     await successor.serve()
     assert successor.partition(0).state is State.ACTIVE, "the reason counts for every later load"
+
+
+@pytest.mark.parametrize("command", ["partitions-accept", "partitions-take"])
+async def test_no_claim_is_written_to_another_cluster_than_the_one_that_has_the_log(command: str) -> None:
+    world = await alarmed()
+    asked: dict[str, Any] = {"partition": 0} | ({"reason": "so"} if command == "partitions-accept" else {})
+    assert world.ask("decision-preview", decision=command, **asked)["after"]["state"] == "active"
+    world.brokers.another_cluster = "the brokers are another cluster (b) than the one that has the log (a)"
+    refusal = world.refusal(command, **asked)
+    assert refusal.startswith(f"Nothing is taken or accepted, because {world.brokers.another_cluster}. ")
+    assert world.refusal("decision-preview", decision=command, **asked) == refusal
+    assert world.partition(0).state is State.FAILED
+    world.brokers.another_cluster = ""
+    world.ask(command, **asked)
+    world.brokers.another_cluster = "the brokers are another cluster (b) than the one that has the log (a)"
+    assert world.refusal(command, **asked) == refusal, "the state of the log partition is not looked at before"
 
 
 async def test_nothing_is_accepted_where_nothing_is_wrong() -> None:

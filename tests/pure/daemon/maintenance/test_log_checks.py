@@ -287,7 +287,7 @@ async def test_no_log_partition_serves_where_partitions_were_added_before_the_st
     assert {row["failure"] for row in world.partitions.describe()} == {
         world.maintenance.log_checks.problem and world.maintenance.log_checks.problem.text
     }
-    commands = LogCommands(world, world.partitions, world.maintenance, world.allotment)  # type: ignore[arg-type]
+    commands = LogCommands(world, world.partitions, world.maintenance, world.allotment, world.brokers)  # type: ignore[arg-type]
     for index in range(3):
         with pytest.raises(AdminError, match="was written for 2 partitions, and the topic has 3"):
             commands.table()["partitions-accept"]({"partition": index, "reason": "it should do"})
@@ -323,7 +323,7 @@ async def test_a_log_restored_in_part_serves_nothing_until_an_admin_accepts_each
     await world.maintenance.log_checks.look_at_beginnings()
     load_all(world)
     assert states(world) == [State.FAILED] * 2
-    commands = LogCommands(world, world.partitions, world.maintenance, world.allotment)  # type: ignore[arg-type]
+    commands = LogCommands(world, world.partitions, world.maintenance, world.allotment, world.brokers)  # type: ignore[arg-type]
     commands.table()["partitions-accept"]({"partition": 0, "reason": "restored"})
     world.settle()
     assert states(world) == [State.ACTIVE, State.FAILED]

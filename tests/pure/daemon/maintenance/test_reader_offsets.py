@@ -73,7 +73,7 @@ async def test_a_reader_that_cannot_be_looked_up_keeps_no_other_from_being_looke
 
 
 async def test_an_admin_drops_a_reader(world: World) -> None:
-    commands = LogCommands(None, world.partitions, world.maintenance, world.allotment).table()  # type: ignore[arg-type]
+    commands = LogCommands(None, world.partitions, world.maintenance, world.allotment, world.brokers).table()  # type: ignore[arg-type]
     with pytest.raises(AdminError, match="No group 'audit' is registered; registered are holdfast-comp") as refused:
         commands["readers-drop"]({"group": "audit", "reason": "gone"})
     assert refused.value.code == ErrorCode.GROUP_ID_NOT_FOUND

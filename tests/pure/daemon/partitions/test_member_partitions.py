@@ -142,7 +142,7 @@ async def test_an_admin_accepts_only_what_is_this_members_and_takes_nothing_from
         def describe_elsewhere(self) -> list[dict[str, object]]:
             return [{"partition": 1, "state": "elsewhere", "owner": 2, "owner_address": "b:9492"}]
 
-    commands = LogCommands(None, world.partitions, None, Group()).table()  # type: ignore[arg-type]
+    commands = LogCommands(None, world.partitions, None, Group(), world.brokers).table()  # type: ignore[arg-type]
     with pytest.raises(AdminError, match=r"^The group divides\.$"):
         commands["partitions-take"]({"partition": 1})
     with pytest.raises(
