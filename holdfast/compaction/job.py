@@ -187,6 +187,11 @@ class _Job:
             files.remove()
         for path in files.remove_empty():
             _log.warning("empty_file_removed", path=path)
+        if lost := files.lost_path():
+            raise CompactionError(
+                f"The checkpoint in {files.directory.path} was moved: it names {lost}, where nothing is. Move it back, leave a symbolic "
+                "link where it was, or remove it; without it the job reads the log again, and the history is not written twice."
+            )
         kept = files.state_partitions()
         if kept not in (None, self._config.state_partitions):
             _log.warning("state_partitions_kept", kept=kept, asked=self._config.state_partitions)

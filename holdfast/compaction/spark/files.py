@@ -8,6 +8,7 @@ from typing import Any
 from uuid import uuid4
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from pyspark.errors import IllegalArgumentException
 from pyspark.sql import SparkSession
 
 
@@ -41,6 +42,13 @@ class Directory:
     def exists(self, name: str = "") -> bool:
         """Tell whether there is a file or directory of that name below this one."""
         return bool(self._files.exists(self._path(name)))
+
+    def reaches(self, path: str) -> bool:
+        """Tell whether there is something at a whole path; not where it names another file system."""
+        try:
+            return bool(self._files.exists(self._jvm.org.apache.hadoop.fs.Path(path)))
+        except IllegalArgumentException:
+            return False
 
     def directories(self, name: str = "") -> list[str]:
         """Return the names of the directories in one below this one, sorted; none when there is no such directory."""

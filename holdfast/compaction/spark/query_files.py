@@ -89,6 +89,26 @@ class QueryFiles:
         except (ValueError, TypeError, LookupError):
             return None
 
+    def lost_path(self) -> str:
+        """Return a path that Spark keeps in its checkpoint and at which nothing is, as after a move; empty if there is none.
+
+        Spark writes down the whole path of the schema of its state, and reads it there.
+        Source: `StateSchemaCompatibilityChecker` and `OperatorStateMetadataV2` of Spark's structured streaming.
+        """
+        for operator in self.directory.directories(f"{_CHECKPOINT}/state"):
+            place = f"{_CHECKPOINT}/state/{operator}/_metadata/v2"
+            numbers = [int(name) for name in self.directory.files(place) if name.isdecimal()]
+            try:
+                text = self.directory.read_text(f"{place}/{max(numbers)}") or ""
+                stores = json.loads(text.split("\n", 1)[1])["stateStoreInfo"]
+                paths = [str(path) for store in stores for path in store["stateSchemaFilePaths"]]
+            except (ValueError, TypeError, LookupError):  # there is none, or Spark says itself that it cannot be read
+                continue
+            for path in paths:
+                if not self.directory.reaches(path):
+                    return path
+        return ""
+
     def next_offsets(self, topic: str) -> dict[int, int]:
         """Return the offset that comes next of each partition of a topic, after the newest batch that Spark has finished.
 
