@@ -91,6 +91,7 @@ class Supervisor:
                 _log.warning("compaction_killed", pid=child.pid)
         task.cancel()
         await asyncio.wait([task])
+        self._metrics.forget()
 
     async def _run(self) -> None:
         backoff = Backoff(*self._restart_backoff_ms, self._jitter)

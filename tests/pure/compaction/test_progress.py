@@ -93,3 +93,18 @@ def test_metrics_follow_the_reports_and_survive_a_partition_that_is_given_up() -
     )
     assert numbers["holdfast_compaction_lag_records{partition=1}"] == 2
     assert "holdfast_compaction_lag_records{partition=0}" not in numbers
+
+
+def test_gauges_of_a_job_that_another_node_runs_now_are_as_before_its_first_batch() -> None:
+    registry = Registry()
+    metrics, progress = JobMetrics(registry), RunProgress()
+    unused = dict(registry.numbers())
+    report = batch(partition(1, stopped_reason="version 9", stopped_offset=3), lag={1: 2}, **progress_fields(OF_SPARK))
+    progress.take(report)
+    metrics.take(report, progress)
+    counted = dict(registry.numbers())
+    metrics.forget()
+    for name, value in registry.numbers():
+        is_counter = name.endswith(("_total", "_count", "_sum", "_p50", "_p99"))
+        assert value == (counted if is_counter else unused)[name], name
+    assert "holdfast_compaction_lag_records{partition=1}" not in dict(registry.numbers())

@@ -98,8 +98,10 @@ async def test_a_child_gets_the_settings_and_its_reports_are_counted(tmp_path: P
             await wait_until(lambda: world.metric("records_total") == 200)
         assert [line["line"] for line in lines if line["event"] == "compaction_report_rejected"] == ["nonsense"]
         assert world.metric("running") == 1
+        assert world.metric("ratio") > 0
         assert world.lives.read_text().endswith(" /checkpoint\n")
     assert world.metric("running") == 0
+    assert world.metric("ratio") == 0, "another node may run the job now"
     assert world.metric("restarts_total") == 0
 
 
