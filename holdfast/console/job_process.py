@@ -27,6 +27,7 @@ from holdfast.compaction.spark.py_files import write_py_files
 from holdfast.compaction.topics import Topics
 from holdfast.console.job_output import Output, Show
 from holdfast.console.outcomes import Exit, Failure, exit_unanswered, wrong_settings
+from holdfast.console.sources.brokers_or_nodes import find_denied_login
 from holdfast.daemon.settings.by_name import configure
 from holdfast.daemon.settings.file_env_flags import ConfigError, load_settings
 from holdfast.daemon.settings.logging import LibraryLines
@@ -89,10 +90,18 @@ def compact_until_stopped(settings: Settings, *, once: bool, output: Output) -> 
     _choose_python(config)
     with output(settings, progress) as show:
         _check_environment(config)
+        if refused := _find_refused_login(settings):
+            raise refused
         _ensure_topic(settings)
         with _with_py_files(config) as complete:
             say = LibraryLines()
-            _run_in_thread(lambda stop: _run(complete, topics_of(complete, say), progress, show, once=once, stop=stop))
+            try:
+                _run_in_thread(
+                    lambda stop: _run(complete, topics_of(complete, say), progress, show, once=once, stop=stop)
+                )
+            except Failure as failure:
+                # A login that is refused from some moment on is a topic that cannot be described, or a failure of Spark's.
+                raise _find_refused_login(settings, failure.message) or failure from None
     if once and progress.stopped:
         places = (
             f"log partition {each.log_partition} is stopped at offset {each.stopped_offset} ({each.stopped_reason})"
@@ -158,6 +167,16 @@ def _is_installed(module: str) -> bool:
         return find_spec(module) is not None
     except ModuleNotFoundError:
         return False
+
+
+def _find_refused_login(settings: Settings, *more_lines: str) -> Failure | None:
+    """Return the failure of a login that the brokers refuse, None where they do not; the clients of librdkafka and Java wait and guess."""
+    denied = find_denied_login(settings.kafka.properties)
+    if denied is None:
+        return None
+    return Failure(
+        f"Kafka refuses the login: {denied}; see the settings that begin with kafka.sasl.", Exit.DENIED, more_lines
+    )
 
 
 def _ensure_topic(settings: Settings) -> None:

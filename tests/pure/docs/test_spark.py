@@ -34,7 +34,15 @@ def test_the_connector_is_of_the_locked_version_of_spark() -> None:
 
 def test_the_exit_codes_are_those_of_the_tool() -> None:
     codes = {int(code) for code, _ in table(PAGE, "exit codes")}
-    assert codes == {0, Exit.FAILED, Exit.WRONG_USAGE, Exit.REFUSED_TO_START, Exit.UNREACHABLE, Exit.NOT_FOUND}
+    assert codes == {
+        0,
+        Exit.FAILED,
+        Exit.WRONG_USAGE,
+        Exit.REFUSED_TO_START,
+        Exit.UNREACHABLE,
+        Exit.NOT_FOUND,
+        Exit.DENIED,
+    }
 
 
 def test_the_log_events_are_those_of_the_job() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import subprocess
 import sys
@@ -32,7 +33,7 @@ from tests.real.secured.certificates import Authority
 from tests.real.secured.secured_kafka import PASSWORD, UNCLOSED, SecuredKafka
 from tests.real.secured.test_acls import make_topics, settings_of
 from tests.real.secured.tokens import sign_token
-from tests.waiting import PATIENCE_MS, SPARK_PATIENCE_S
+from tests.waiting import PATIENCE_MS, PATIENCE_S, SPARK_PATIENCE_S
 
 pytestmark = [pytest.mark.real, *UNCLOSED]
 
@@ -243,3 +244,24 @@ async def test_a_password_that_changes_leaves_connections_alone_and_closes_the_w
         finally:
             secured.set_password(PASSWORD)
         await come_in()
+
+
+@pytest.mark.parametrize("login", ["a password", "a mechanism", "a secret"])
+def test_the_job_with_a_refused_login_ends_with_8(secured: SecuredKafka, login: str, tmp_path: Path) -> None:
+    refused = {
+        "a password": secured.by_bare_password() | {"sasl.password": "not-the-password"},
+        "a mechanism": secured.by_bare_password("PLAIN") | {"bootstrap.servers": secured.bare},
+        "a secret": secured.by_token("not-the-secret"),
+    }[login]
+    settings = {f"kafka.{name}": value for name, value in refused.items()} | {
+        "compaction.checkpoint.dir": tmp_path / "checkpoint"
+    }
+    command = [sys.executable, "-m", "holdfast", "compact", "--once"]
+    command += [part for name, value in settings.items() for part in ("--set", f"{name}={value}")]
+    ended = subprocess.run(command, stderr=subprocess.PIPE, text=True, timeout=PATIENCE_S, check=False)
+    # Before it stands the warning of a password that is sent in the clear, where one is.
+    *others, line = ended.stderr.splitlines()
+    assert [json.loads(other)["level"] for other in others] == ["warning"] * (login == "a mechanism"), others
+    assert ended.returncode == Exit.DENIED, line
+    assert line.startswith("Error: Kafka refuses the login: ")
+    assert "not-the-" not in line

@@ -30,6 +30,7 @@ from holdfast.console import job_output, job_process
 from holdfast.console.outcomes import Exit
 from holdfast.console.show.job_progress import bytes_text, view_of
 from holdfast.distribution import how_to_install
+from holdfast.kafka.errors import LoginDenied
 from tests.pure.compaction.reports import batch, partition
 
 SETTINGS = {"kafka.bootstrap.servers": "127.0.0.1:1", "compaction.checkpoint.dir": "/checkpoint"}
@@ -68,6 +69,7 @@ def spark(monkeypatch: pytest.MonkeyPatch) -> Callable[[Job], list[Any]]:
     monkeypatch.setenv("PYSPARK_PYTHON", "")  # to be put back in the end
     monkeypatch.delenv("PYSPARK_PYTHON")
     monkeypatch.setenv("PYTHONPATH", "/elsewhere")
+    monkeypatch.setattr(job_process, "find_denied_login", lambda _: None)
     return put
 
 
@@ -236,6 +238,37 @@ def test_a_single_run_fails_where_a_log_partition_makes_no_progress(spark: Calla
     assert compact().exit_code == Exit.DONE, "it was told to stop"
     spark(lambda on_progress, _: on_progress(batch(partition(0))))
     assert compact("--once").exit_code == Exit.DONE
+
+
+@pytest.mark.parametrize("is_refused_at_once", [True, False])
+def test_a_login_that_is_refused_ends_with_8_before_the_job_or_in_it(
+    spark: Callable[[Job], list[Any]], monkeypatch: pytest.MonkeyPatch, is_refused_at_once: bool
+) -> None:
+    looks = [None] * (not is_refused_at_once) + [LoginDenied("b:9092 says: Invalid username or password")]
+
+    def job(*_: object) -> None:
+        raise CompactionError("Topic state cannot be described: Local: Timed out.")
+
+    monkeypatch.setattr(job_process, "find_denied_login", lambda _: looks.pop(0))
+    called = spark(job)
+    result = compact("--once")
+    assert (result.exit_code, len(called)) == (Exit.DENIED, 0 if is_refused_at_once else 1)
+    first, *more = result.stderr.splitlines()
+    assert first == (
+        "Error: Kafka refuses the login: b:9092 says: Invalid username or password; see the settings that begin with kafka.sasl."
+    )
+    assert more == ([] if is_refused_at_once else ["Topic state cannot be described: Local: Timed out."])
+
+
+def test_a_job_that_fails_while_its_login_is_taken_ends_with_1_and_its_own_line(
+    spark: Callable[[Job], list[Any]],
+) -> None:
+    def job(*_: object) -> None:
+        raise CompactionError("The disk is full.")
+
+    spark(job)
+    result = compact("--once")
+    assert (result.exit_code, result.stderr) == (Exit.FAILED, "Error: The disk is full.\n")
 
 
 def test_on_a_terminal_a_table_follows_the_run_and_lines_stand_above_it(
