@@ -15,6 +15,10 @@ from holdfast.kafka.connection_options import ConnectionOptions
 from holdfast.runtime.kafka_log.log import KafkaLogConfig
 from holdfast.runtime.settings import LogIdentity, PartitionConfig
 
+#: Time for which a broker may hold a fetch of the config topic or of the snapshot topic: nobody waits for their records.
+_QUIET_FETCH_WAIT_MS: Final = 500
+#: A broker that only holds such fetches answers so often before it counts as silent.
+_QUIET_FETCHES_PER_SILENCE: Final = 4
 #: An append that is neither read back nor reported as failed is given up after so many times its own timeout.
 _MESSAGE_TIMEOUTS_PER_STALL: Final = 2
 
@@ -44,6 +48,11 @@ def state_log_config(settings: Settings, topic: StateTopic, connection: Connecti
     )
 
 
+def _quiet_fetch_wait_ms(settings: Settings) -> int:
+    """Return how long a broker may hold an empty fetch of a topic that seldom changes, in ms; it must not pass for silent."""
+    return min(_QUIET_FETCH_WAIT_MS, settings.log.leader_silence_max_ms // _QUIET_FETCHES_PER_SILENCE)
+
+
 def snapshot_log_config(settings: Settings, connection: ConnectionOptions) -> KafkaLogConfig:
     """Return how the snapshot topic is read; nothing is appended to it by this way."""
     snapshots = settings.snapshots
@@ -53,7 +62,7 @@ def snapshot_log_config(settings: Settings, connection: ConnectionOptions) -> Ka
         topic=snapshots.topic,
         connection=connection,
         message_bytes_max=0,
-        fetch_wait_ms=snapshots.fetch_wait_ms,
+        fetch_wait_ms=_quiet_fetch_wait_ms(settings),
         busy_poll_us=0,  # nobody waits for it
     )
 
@@ -66,7 +75,7 @@ def config_log_config(settings: Settings, connection: ConnectionOptions) -> Kafk
         topic=settings.config_topic_name,
         connection=connection,
         message_bytes_max=0,
-        fetch_wait_ms=settings.config_topic.fetch_wait_ms,
+        fetch_wait_ms=_quiet_fetch_wait_ms(settings),
         busy_poll_us=0,
     )
 

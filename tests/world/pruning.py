@@ -28,15 +28,22 @@ SETTINGS: dict[str, Any] = {
     "pruning_dead_share": 0.5,
     "pruning_dead_bytes_min": 1,
     "pruning_check_interval_ms": 1_000,
-    "pruning_records_per_slice_max": 3,
-    "pruning_timeout_ms": 10_000,
 }
+PRUNING_TIMEOUT_MS = 10_000
 
 
 class PrunedNode:
     """One process over `topic`: log partition 0, loaded, and its pruner."""
 
-    def __init__(self, topic: MemoryTopic, generation: int = 1, readers: tuple[str, ...] = (), **settings: Any) -> None:
+    def __init__(
+        self,
+        topic: MemoryTopic,
+        generation: int = 1,
+        readers: tuple[str, ...] = (),
+        *,
+        records_max: int = 3,
+        **settings: Any,
+    ) -> None:
         config = {
             name: settings.pop(name) for name in ("codec", "snapshot_update_records_per_snapshot") if name in settings
         }
@@ -52,7 +59,13 @@ class PrunedNode:
         self.process.start()
         self.process.load(generation)
         self.pruner = Pruner(
-            self.partition, self.runtime, PruningSettings(**(SETTINGS | settings)), self.readers, SHARDS
+            self.partition,
+            self.runtime,
+            PruningSettings(**(SETTINGS | settings)),
+            self.readers,
+            SHARDS,
+            records_per_slice_max=records_max,
+            timeout_ms=PRUNING_TIMEOUT_MS,
         )
         self.process.at_tick.append(lambda: self.pruner.tick(self.process.clock()))
         self.settle, self.tick, self.tick_only = self.process.settle, self.process.tick, self.process.tick_only

@@ -39,7 +39,7 @@ async def open_http_port(
         server = HttpServer(HostCheck(app, own_names(host, http.allowed_hosts)), http, node.internal_errors)
     else:
         try:
-            tls = FollowedTls("http", named, files, node.registry, settings.security.certificate_days_left_min)
+            tls = FollowedTls("http", named, files, node.registry)
         except TlsFilesWrong as error:
             raise GuardRefused(str(error)) from None
         server = HttpServer(app, http, node.internal_errors, tls)

@@ -21,6 +21,8 @@ from holdfast.metrics.registry import Registry
 _log = structlog.get_logger(__name__)
 
 _DAY_S: Final = 86_400
+#: With fewer days left to a certificate there is a warning a day; an alert may begin earlier by the metric.
+_DAYS_LEFT_MIN: Final = 14
 
 
 class TlsFilesWrong(Exception):
@@ -61,7 +63,7 @@ class Tls(NamedTuple):
 class FollowedTls:
     """The TLS of one port, whose files are read again when they change, and whose certificate is not to end unseen."""
 
-    def __init__(self, port: str, files: TlsFiles, watch: FileWatch, registry: Registry, days_left_min: int) -> None:
+    def __init__(self, port: str, files: TlsFiles, watch: FileWatch, registry: Registry) -> None:
         """Read the files, and read them again when `watch` says so.
 
         Args:
@@ -69,13 +71,11 @@ class FollowedTls:
             files: what the settings name.
             watch: says when they are read again.
             registry: of the metric.
-            days_left_min: with fewer days left to the certificate there is a warning a day.
 
         Raises:
             TlsFilesWrong: one cannot be read, or they do not fit together.
         """
         self._files = files
-        self._days_left_min = days_left_min
         #: Until the certificate is looked at again.
         self._warning: asyncio.TimerHandle | None = None
         named = [Path(each.path) for each in (files.certificate, files.key, files.authority) if each.path]
@@ -111,7 +111,7 @@ class FollowedTls:
         """Write that the certificate ends soon, if it does, and look again in a day."""
         self.stop()
         self._warning = asyncio.get_running_loop().call_later(_DAY_S, self._warn_of_end, ends)
-        if (days_left := _days_until(ends)) < self._days_left_min:
+        if (days_left := _days_until(ends)) < _DAYS_LEFT_MIN:
             _log.warning("certificate_expiring", file=self._files.certificate.path, days_left=round(days_left, 1))
 
 

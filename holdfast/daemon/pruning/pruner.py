@@ -13,7 +13,7 @@ Source: docs/decisions/pruning.md, "Pruning is the only policy"; `covered` and `
 
 from collections.abc import Callable, Container, Hashable
 from enum import Enum
-from typing import Protocol
+from typing import Final, Protocol
 
 from holdfast.daemon.pruning.log_readers import LogReaders, Progress
 from holdfast.daemon.settings.models import PruningSettings
@@ -27,6 +27,11 @@ from holdfast.runtime.state_machine import Decision, Operation
 SLICE_INTERVAL_MS = 100
 #: Between two rounds that write again what another program deletes.
 REWRITE_PAUSE_MS = 500
+
+#: Snapshots that are written in one go: some milliseconds of work, before others have their turn.
+RECORDS_PER_SLICE_MAX: Final = 200
+#: A round that has written nothing for this long is given up; the next one waits until as much has changed again.
+TIMEOUT_MS: Final = 3_600_000
 
 
 class Phase(Enum):
@@ -66,11 +71,12 @@ class PruningSlice(Operation):
         settings: PruningSettings,
         done: Callable[[object, int], None],
         left_out: Container[Hashable] = frozenset(),
+        records_max: int = RECORDS_PER_SLICE_MAX,
     ) -> None:
         self.deadline_ms = 0
         self.is_done = False
         self._below_offset = below_offset
-        self._records_max = settings.pruning_records_per_slice_max
+        self._records_max = records_max
         self._bytes_max = max(1, settings.pruning_bytes_per_second_max * SLICE_INTERVAL_MS // 1_000)
         self._left_out = left_out
         self._done = done
@@ -97,8 +103,13 @@ class Pruner:
         settings: PruningSettings,
         readers: LogReaders,
         kind: ShardKind,
+        *,
+        records_per_slice_max: int = RECORDS_PER_SLICE_MAX,
+        timeout_ms: int = TIMEOUT_MS,
     ) -> None:
         self.phase = Phase.IDLE
+        self._records_max = records_per_slice_max
+        self._timeout_ms = timeout_ms
         #: By all rounds of this process.
         self.snapshots_written = 0
         self._partition = partition
@@ -140,7 +151,7 @@ class Pruner:
         elif self.phase is Phase.DELETING:
             # It is never given up: it costs nothing more, and a new round would write all snapshots again.
             self._delete_records(now_ms)
-        elif now_ms - self._progress_ms >= self._settings.pruning_timeout_ms:
+        elif now_ms - self._progress_ms >= self._timeout_ms:
             self._give_up(now_ms)
         elif self.phase is Phase.REFRESHING:
             if partition.reading.checkpoint_offset > self._cut_offset:
@@ -235,7 +246,10 @@ class Pruner:
                 self._enter(Phase.DELETING, now_ms)
                 self._name_cut_offset()
 
-        self._runtime.write(self._partition.index, PruningSlice(self._cut_offset, self._settings, done, self._left_out))
+        self._runtime.write(
+            self._partition.index,
+            PruningSlice(self._cut_offset, self._settings, done, self._left_out, self._records_max),
+        )
 
     def _delete_records(self, now_ms: int) -> None:
         partition = self._partition

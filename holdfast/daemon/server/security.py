@@ -108,8 +108,7 @@ class NodeSecurity:
         try:
             self._rules = PrincipalRules(settings.ssl_principal_mapping_rules)
             if settings.has_tls:
-                days_left_min = settings.certificate_days_left_min
-                self._tls = FollowedTls("listener", tls_files(settings), files, registry, days_left_min)
+                self._tls = FollowedTls("listener", tls_files(settings), files, registry)
             if settings.has_login:
                 files.follow("listener.users.file", lambda: [Path(settings.users_file)], self._reload_users)
                 self._load_users()

@@ -39,8 +39,6 @@ from holdfast.daemon.settings.declarations import (
 
 NODE_ID_MAX = 2**31 - 1
 
-#: Two answers of a broker that holds fetches lie two waits apart, and that must fit twice into what counts as silence.
-_FETCHES_PER_SILENCE = 4
 
 #: Properties of the client that the log protocol fixes, and what to say instead.
 OWNED_PROPERTIES = {
@@ -93,7 +91,8 @@ class ShareSettings(Component):
     )
     group_id_bytes_max: int = setting(
         1_024,
-        "Largest group id, in bytes of UTF-8, of which state is begun; what has state already is served whatever its length.",
+        "Largest group id, in bytes of UTF-8, of which state is begun; what has state already is served whatever its length. Raise it "
+        "only where groups have longer names already.",
         ge=1,
         le=32_767,
     )
@@ -150,13 +149,7 @@ class PruningSettings(Component):
     pruning_bytes_per_second_max: int = setting(
         8 * MIB, "Snapshot bytes per second that pruning writes for one log partition.", ge=1024, le=1024 * MIB
     )
-    pruning_records_per_slice_max: int = count(200, "Snapshots that pruning writes in one go.", most=10_000)
     pruning_check_interval_ms: int = time_ms(5_000, "How often each log partition is looked at, whether to prune it.")
-    pruning_timeout_ms: int = time_ms(
-        60 * MINUTE_MS,
-        "A round of pruning that has written nothing for so long is given up; the next one waits until as much has changed again.",
-        minimum=1_000,
-    )
     log_readers: Names = setting(
         (), "Consumer groups that read the state topic; the log is not pruned past the offsets they have committed."
     )
@@ -297,16 +290,6 @@ class Settings(Component):
             raise ValueError("snapshots.topic is the state topic; the job needs a topic of its own to write to")
         if self.compaction.run and not self.snapshots.topic:
             raise ValueError("compaction.run is true and snapshots.topic is empty; the job needs a topic to write to")
-        silence_max_ms, waits_ms = self.log.leader_silence_max_ms, {"config": self.config_topic.fetch_wait_ms}
-        if self.snapshots.topic:
-            waits_ms["snapshots"] = self.snapshots.fetch_wait_ms
-        for prefix, wait_ms in waits_ms.items():
-            if silence_max_ms < _FETCHES_PER_SILENCE * wait_ms:
-                raise ValueError(
-                    f"{prefix}.fetch.wait.ms is {wait_ms} and leader_silence_max_ms {silence_max_ms}; {prefix}.fetch.wait.ms must be "
-                    f"at most {silence_max_ms // _FETCHES_PER_SILENCE}, a quarter of it, or brokers that only hold a fetch "
-                    f"would pass for silent"
-                )
         if self.config_topic_name in (self.log.state_topic, self.snapshots.topic):
             raise ValueError(
                 f"config.topic is {self.config_topic_name}, which holds the state or its snapshots; name a topic of its own"

@@ -26,6 +26,8 @@ from holdfast.kafka.librdkafka_types import NewTopic
 
 #: What an entry may take beside the record of the log that it was made of: the topic's id, offsets, counts.
 _ENTRY_ROOM_BYTES: Final = 4_096
+#: Time for which the topic keeps entries that were replaced or removed; a reader of a partition needs less.
+_MIN_COMPACTION_LAG_MS: Final = 600_000
 
 
 class SnapshotTopicError(Exception):
@@ -113,7 +115,7 @@ def _make(admin: AdminClient, state: StateTopic, snapshots: SnapshotSettings, lo
         config={
             "cleanup.policy": "compact",
             "compression.type": "producer",
-            "min.compaction.lag.ms": str(snapshots.min_compaction_lag_ms),
+            "min.compaction.lag.ms": str(_MIN_COMPACTION_LAG_MS),
             "max.message.bytes": str(state.max_message_bytes + _ENTRY_ROOM_BYTES),
         },
     )

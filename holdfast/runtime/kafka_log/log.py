@@ -62,8 +62,9 @@ class KafkaLogConfig:
     #: Size of one fetch, and of one log partition in it: some round trips' worth, and as large as a batch of the topic.
     fetch_bytes_max: int = 4 << 20
     fetch_partition_bytes_max: int = 1 << 20
-    #: Size of one record batch without its compression; `message_bytes_max` if that is larger.
-    fetch_batch_bytes_max: int
+    #: Size of one record batch without its compression, or `message_bytes_max` if that is larger. A batch that exceeds it counts as
+    #: damaged, because a few bytes may stand for gigabytes.
+    fetch_batch_bytes_max: int = 16 << 20
     #: Records of a load that are reported before others have their turn: about a millisecond's worth.
     slice_records_max: int = SLICE_RECORDS_MAX
     #: Timeout of any request to a broker.

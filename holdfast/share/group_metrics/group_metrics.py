@@ -33,6 +33,8 @@ from holdfast.share.shard_kind import serving
 
 #: Of each turn, so that none takes more than a millisecond.
 _KEYS_PER_TURN: Final = 500
+#: Share partitions of all pairs that are shown: some tens of milliseconds of work in a round.
+_SHARE_PARTITIONS_MAX: Final = 20_000
 _BATCHES_PER_TURN: Final = 1_000
 _STANDINGS_PER_TURN: Final = 200
 _PAIRS_PER_TURN: Final = 5
@@ -66,6 +68,7 @@ class GroupMetrics:
         series: GroupSeries,
         *,
         places_per_query_max: int = PARTITIONS_PER_QUERY_MAX,
+        share_partitions_max: int = _SHARE_PARTITIONS_MAX,
     ) -> None:
         """Show nothing yet.
 
@@ -76,6 +79,7 @@ class GroupMetrics:
             times: of users' records.
             series: where they are shown.
             places_per_query_max: partitions that one query to `ends` may name.
+            share_partitions_max: share partitions that all pairs may have; a pair that exceeds it is left out as a whole.
         """
         self._settings = settings
         self._partitions = partitions
@@ -83,6 +87,7 @@ class GroupMetrics:
         self._times = times
         self._series = series
         self._places_per_query_max = places_per_query_max
+        self._share_partitions_max = share_partitions_max
 
     @property
     def is_wanted(self) -> bool:
@@ -128,7 +133,7 @@ class GroupMetrics:
         chooser = PairChooser(settings.group_metrics_groups, settings.group_metrics_pairs_max)
         async for _, _, keys in self._keys_in_turns():
             chooser.count(keys)
-        return chooser.choose(settings.group_metrics_share_partitions_max)
+        return chooser.choose(self._share_partitions_max)
 
     async def _sum_up(self, pairs: frozenset[Pair]) -> tuple[list[Standing], list[Place]]:
         """Return the states of some pairs as the log has committed them, and where in their topics they are, each place once."""
@@ -147,7 +152,7 @@ class GroupMetrics:
                         break
                 state = shard.state.at(partition.committed_sequence, key)
                 # What has come since the choice is shown from the next round on.
-                if state is not None and len(standings) < self._settings.group_metrics_share_partitions_max:
+                if state is not None and len(standings) < self._share_partitions_max:
                     work += _BATCHES_PER_STATE + len(state.state_batches)
                     deliveries = sum_up_deliveries(state.start_offset, state.state_batches)
                     standings.append(Standing(pair, key.partition, state.start_offset, deliveries))

@@ -35,8 +35,7 @@ class GroupSeries:
         self._shown: set[tuple[str, str]] = set()
         self.left_out = registry.gauge(
             "group_metrics_left_out",
-            "Share partitions of groups with metrics that group_metrics_pairs_max or "
-            "group_metrics_share_partitions_max leaves out.",
+            "Share partitions of groups with metrics that group_metrics_pairs_max or the bound of 20,000 share partitions leaves out.",
         )
         self.ages_unknown = registry.gauge(
             "group_metrics_ages_unknown",

@@ -60,7 +60,6 @@ def own_values() -> Settings:
         "append_linger_ms": 7,
         "busy_poll_us": 501,
         "codec": "kafka",
-        "fetch_batch_bytes_max": 3_000_001,
         "fetch_wait_ms": 101,
         "leader_silence_max_ms": 3_001,
         "message_timeout_ms": 31_000,
@@ -120,19 +119,30 @@ def test_each_component_gets_the_settings_of_its_names() -> None:
                 assert getattr(config, name) == getattr(part, name) != getattr(defaults, name), name
 
 
-def test_the_snapshot_topic_is_read_like_the_log_but_with_its_own_wait() -> None:
+def test_topics_that_seldom_change_are_read_like_the_log_with_a_longer_wait() -> None:
     settings = own_values()
     log, snapshot_log = state_log_config(settings, TOPIC, OPTIONS), snapshot_log_config(settings, OPTIONS)
     assert snapshot_log.topic == settings.snapshots.topic
-    assert snapshot_log.fetch_wait_ms == settings.snapshots.fetch_wait_ms
+    assert log.fetch_wait_ms < snapshot_log.fetch_wait_ms == config_log_config(settings, OPTIONS).fetch_wait_ms == 500
     differing = {name for name in field_names(KafkaLogConfig) if getattr(log, name) != getattr(snapshot_log, name)}
     assert differing == {"topic", "topic_id", "message_bytes_max", "fetch_wait_ms", "busy_poll_us"}
     assert snapshot_log.busy_poll_us == config_log_config(settings, OPTIONS).busy_poll_us == 0  # nobody waits for these
 
 
+def test_broker_that_only_holds_fetches_of_the_snapshot_topic_never_passes_for_silent() -> None:
+    settings = own_values()
+    hasty = settings.model_copy(update={"log": settings.log.model_copy(update={"leader_silence_max_ms": 1_000})})
+    assert snapshot_log_config(hasty, OPTIONS).fetch_wait_ms == config_log_config(hasty, OPTIONS).fetch_wait_ms == 250
+
+
+@dataclasses.dataclass
+class _Places:
+    connections_max: int
+
+
 def test_a_name_of_two_settings_is_given_by_hand() -> None:
     settings = Settings(kafka=KafkaSettings(properties={"bootstrap.servers": "127.0.0.1:1"}))
-    with pytest.raises(ValueError, match="fetch_wait_ms is the name of 2 settings"):
-        configure(KafkaLogConfig, settings.log, settings.snapshots)
+    with pytest.raises(ValueError, match="connections_max is the name of 2 settings"):
+        configure(_Places, settings.limits, settings.http)
     with pytest.raises(TypeError, match="bootstrap_servers"):
         configure(CompactionConfig, CompactionSettings())

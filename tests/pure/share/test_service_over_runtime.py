@@ -146,10 +146,10 @@ def test_pruning_goes_on_until_a_log_can_be_cut_and_loads_to_the_same_state() ->
     node.runtime.refresh(0)
     node.settle()
     partition = node.runtime.partitions[0]
-    below, settings = partition.reading.checkpoint_offset, PruningSettings(pruning_records_per_slice_max=2)
+    below, settings = partition.reading.checkpoint_offset, PruningSettings()
     counts: list[int] = []
     while not counts or counts[-1]:
-        node.runtime.write(0, PruningSlice(below, settings, lambda _, count: counts.append(count)))
+        node.runtime.write(0, PruningSlice(below, settings, lambda _, count: counts.append(count), records_max=2))
         node.settle()
     assert counts == [2, 2, 0]
     assert isinstance(partition.machine, ShareShard)

@@ -26,7 +26,6 @@ SETTINGS: dict[str, Any] = {
     "share.coordinator.state.topic.num.partitions": 1,
     "pruning_dead_bytes_min": 1,
     "pruning_check_interval_ms": 100,
-    "pruning_records_per_slice_max": 7,
     "reader_timeout_ms": 1_000,
 }
 

@@ -115,9 +115,7 @@ async def loads(node: RunningNode) -> dict[str, float]:
 
 
 def with_snapshots(kafka: str, topic: str, job: Job, **flags: Any) -> Settings:
-    return make_settings(
-        kafka, topic, **{"snapshots.topic": job.snapshot_topic, "snapshots.fetch.wait.ms": 50}, **flags
-    )
+    return make_settings(kafka, topic, **{"snapshots.topic": job.snapshot_topic}, **flags)
 
 
 async def test_a_node_begins_with_the_snapshot_topic_and_reads_on_from_there(

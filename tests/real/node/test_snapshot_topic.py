@@ -28,14 +28,14 @@ def admin(kafka: str) -> AdminClient:
 def test_a_missing_topic_is_made_like_the_state_topic_and_found_again(
     admin: AdminClient, topic: str, kafka: str
 ) -> None:
-    snapshots = SnapshotSettings(topic=topic, min_compaction_lag_ms=5_000)
+    snapshots = SnapshotSettings(topic=topic)
     with pytest.raises(TopicMissing):
         check_snapshot_topic(admin, STATE, snapshots, LOG, kafka)
     assert ensure_snapshot_topic(admin, STATE, snapshots, LOG, kafka) == ()
     made, config = describe_topic(admin, topic, 10_000)
     assert (made.partition_count, made.replication_factor) == (3, 1)
     assert config["cleanup.policy"] == "compact"
-    assert config["min.compaction.lag.ms"] == "5000"
+    assert config["min.compaction.lag.ms"] == "600000"
     assert made.max_message_bytes > STATE.max_message_bytes
     assert ensure_snapshot_topic(admin, STATE, snapshots, LOG, kafka) == ()
     admin.delete_topics([topic])[topic].result(PATIENCE_S)

@@ -246,7 +246,9 @@ class Node:
     def _prune(self, index: int, partition: Partition) -> None:
         pruner = self.pruners.get(index)
         if pruner is None:
-            pruner = self.pruners[index] = EagerPruner(partition, self, PRUNING, self.readers.readers, SHARDS)
+            pruner = self.pruners[index] = EagerPruner(
+                partition, self, PRUNING, self.readers.readers, SHARDS, records_per_slice_max=2, timeout_ms=20_000
+            )
         pruner.tick(self.world.clock_ms())
         if pruner.phase is not Phase.IDLE:
             self.world.count(f"pruning {pruner.phase.value}")

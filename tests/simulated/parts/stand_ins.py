@@ -23,9 +23,7 @@ if TYPE_CHECKING:
 PRUNING = PruningSettings(
     pruning_dead_share=0.05,
     pruning_dead_bytes_min=0,
-    pruning_records_per_slice_max=2,
     pruning_check_interval_ms=100,
-    pruning_timeout_ms=20_000,
 )
 
 

@@ -18,6 +18,10 @@ from holdfast.daemon.settings.components.listener import is_loopback
 _DESCRIPTORS_KEPT: Final = 64
 #: And no more than this part of all, where there are few.
 _PART_KEPT: Final = 1 / 4
+#: The last places of a port are kept for loopback addresses, from which the admin tool and the probes of this machine come: one of
+#: so many, and no more than a command needs that queries several times at once.
+_PLACES_PER_RESERVED: Final = 16
+_RESERVED: Final = 20
 
 
 def descriptors_left() -> int:
@@ -57,10 +61,6 @@ class Places(Protocol):
     @property
     def connections_per_address_max(self) -> int:
         """Of these, from one address."""
-
-    @property
-    def connections_reserved(self) -> int:
-        """Of these, kept for loopback addresses."""
 
 
 class Admission:
@@ -106,9 +106,9 @@ class Admission:
         if self._counts.get(host, 0) >= limits.connections_per_address_max:
             most = limits.connections_per_address_max
             return f"{most} connections from its address are open (connections_per_address_max)"
-        reserved = min(limits.connections_reserved, limits.connections_max // 2)
+        reserved = min(_RESERVED, limits.connections_max // _PLACES_PER_RESERVED)
         if self._total >= limits.connections_max - reserved and not is_loopback(host):
-            return f"the last {reserved} connections are kept for loopback addresses (connections_reserved)"
+            return f"the last {reserved} connections are kept for loopback addresses"
         return ""
 
     def where_to_make_room(self, host: str) -> str | None:

@@ -30,8 +30,3 @@ class ConfigTopicSettings(Component):
         "settings of its own, and says so.",
         minimum=100,
     )
-    fetch_wait_ms: int = time_ms(
-        500,
-        "How long a broker may hold a fetch of the config topic that finds nothing new. At most a quarter of leader_silence_max_ms, "
-        "or a broker that only holds fetches would pass for silent.",
-    )

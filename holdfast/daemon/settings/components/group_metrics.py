@@ -18,11 +18,6 @@ class GroupMetricSettings(Component):
         "What is left out is counted in `holdfast_group_metrics_left_out`.",
         most=10_000,
     )
-    group_metrics_share_partitions_max: int = count(
-        20_000,
-        "Share partitions that these pairs may have in all; a pair that exceeds it is left out as a whole, and counted, too.",
-        most=10_000_000,
-    )
     group_metrics_ages_max: int = setting(
         1_000,
         "Share partitions whose oldest unfinished record is fetched to see its age, which needs READ on its topic; 0: none.",

@@ -37,12 +37,6 @@ class HttpSettings(Component):
     connections_per_address_max: int = count(
         32, "Of these, connections from one address; so that others get in.", most=10_000
     )
-    connections_reserved: int = setting(
-        4,
-        "Of these, connections kept for loopback addresses, from which a probe of this machine comes.",
-        ge=0,
-        le=1_000,
-    )
     token_file: str = setting(
         "",
         "File whose first line is the token that a client of the HTTP port sends as `Authorization: Bearer`; it is read again when "

@@ -123,9 +123,6 @@ class LimitSettings(Component):
     connections_per_address_max: int = count(
         500, "Of these, connections from one address; so that others get in.", kafka="max.connections.per.ip"
     )
-    connections_reserved: int = setting(
-        20, "Of these, connections kept for loopback addresses, from which the admin tool comes.", ge=0, le=1_000
-    )
     connections_max_idle_ms: int = time_ms(
         10 * MINUTE_MS,
         "A connection without a request for so long is closed, and so is one whose client does not take its answers.",
@@ -234,12 +231,6 @@ class SecuritySettings(Component):
         kafka="sasl.server.max.receive.size",
         ge=1024,
         le=MIB,
-    )
-    certificate_days_left_min: int = setting(
-        14,
-        "With fewer days left to its certificate, or to that of the HTTP port, the node writes a warning a day.",
-        ge=0,
-        le=3_650,
     )
     client_properties_file: str = setting(
         "", "Properties by which this node reaches other nodes and workers, as `holdfast --command-config` takes them."

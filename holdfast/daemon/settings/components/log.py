@@ -77,13 +77,6 @@ class LogSettings(Component):
         "Writes of one log partition that may wait for the log; further ones answer COORDINATOR_NOT_AVAILABLE.",
         most=1_000_000,
     )
-    fetch_batch_bytes_max: int = setting(
-        16 * MIB,
-        "Largest record batch of the log without its compression, where the topic's max.message.bytes is not larger; one that "
-        "exceeds it counts as damaged, for a few bytes may stand for gigabytes.",
-        ge=64 * 1024,
-        le=1024 * MIB,
-    )
     fetch_wait_ms: int = time_ms(
         100,
         "How long a broker may hold a fetch of the log that finds nothing new; the longest time between two fetches.",

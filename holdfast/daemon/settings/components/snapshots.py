@@ -5,7 +5,7 @@ from typing import Annotated, Final, Self
 
 from pydantic import AfterValidator, model_validator
 
-from holdfast.daemon.settings.declarations import MIB, MINUTE_MS, Component, Properties, count, setting, time_ms
+from holdfast.daemon.settings.declarations import MIB, Component, Properties, count, setting, time_ms
 
 #: Properties of Spark that the job fixes, and what to say instead.
 OWNED_SPARK_PROPERTIES: Final = {
@@ -42,11 +42,6 @@ class SnapshotSettings(Component):
         max_length=249,
         pattern=r"^[a-zA-Z0-9._-]*$",
     )
-    min_compaction_lag_ms: int = time_ms(
-        10 * MINUTE_MS,
-        "How long the snapshot topic keeps what was replaced or removed, when it is made: "
-        "whoever reads a partition of it must need less.",
-    )
     read_timeout_ms: int = time_ms(
         30_000, "How long a load waits for the snapshot topic; then it reads the whole log.", minimum=100
     )
@@ -57,11 +52,6 @@ class SnapshotSettings(Component):
         "until it is loaded again or there is room for a quarter more than it took.",
         ge=MIB,
         le=1024 * 1024 * MIB,
-    )
-    fetch_wait_ms: int = time_ms(
-        500,
-        "How long a broker may hold a fetch of the snapshot topic that finds nothing new. At most a quarter of leader_silence_max_ms, "
-        "or a broker that only holds fetches would pass for silent.",
     )
 
 
@@ -110,7 +100,7 @@ class CompactionSettings(Component):
     )
     worker_start_attempts_max: int = count(
         5,
-        "Tries of a query that Spark gives up because Python took more than ten seconds to start, as on a busy machine.",
+        "Tries of a query that Spark gives up because Python took more than ten seconds to start, as on a busy machine; raise it there.",
         most=1_000,
     )
     stop_timeout_ms: int = time_ms(

@@ -344,7 +344,7 @@ async def encrypted(
     settings = HttpSettings(tls_certificate_file=str(shown), **given)
     named = tls_files(settings)
     assert named is not None
-    tls = FollowedTls("http", named, at.files, registry, 14)
+    tls = FollowedTls("http", named, at.files, registry)
     at.server = HttpServer(answer_ok, settings, InternalErrors(at.bugs), tls, bounds)
     await at.server.start(HOST, 0)
     try:
@@ -452,7 +452,7 @@ def test_handshakes_take_places_from_the_first_moment_and_for_a_time_only(
 
 
 async def test_one_address_leaves_places_to_others() -> None:
-    async with serving(connections_max=8, connections_per_address_max=2, connections_reserved=1) as server:
+    async with serving(connections_max=8, connections_per_address_max=2) as server:
         clients = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(3)]
         assert await is_closed(clients[2])
         other = socket.create_connection(("127.0.0.1", server.port), source_address=("127.0.0.2", 0))

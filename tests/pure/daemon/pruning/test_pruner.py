@@ -15,6 +15,7 @@ from tests.world.process import TICK_MS
 from tests.world.pruning import (
     DELETING,
     IDLE,
+    PRUNING_TIMEOUT_MS,
     REFRESHING,
     SETTINGS,
     WRITING,
@@ -24,7 +25,7 @@ from tests.world.pruning import (
 from tests.world.samples import key_of
 
 CHECK_TICKS = SETTINGS["pruning_check_interval_ms"] // TICK_MS
-TIMEOUT_TICKS = SETTINGS["pruning_timeout_ms"] // TICK_MS
+TIMEOUT_TICKS = PRUNING_TIMEOUT_MS // TICK_MS
 
 
 @pytest.fixture
@@ -334,7 +335,7 @@ def test_after_a_restart_the_bytes_in_the_log_count_again(node: PrunedNode) -> N
 @pytest.mark.parametrize("dead_share", [0.2, 0.5, 0.8])
 def test_snapshot_bytes_stay_below_the_bound_with_ninety_percent_cold_keys(codec: Codec, dead_share: float) -> None:
     """In encoded bytes: what pruning writes over what calls write, over many rounds."""
-    node = PrunedNode(MemoryTopic(), codec=codec, pruning_dead_share=dead_share, pruning_records_per_slice_max=50)
+    node = PrunedNode(MemoryTopic(), codec=codec, pruning_dead_share=dead_share, records_max=50)
     random = Random(1)
     keys, hot = 100, 10
     starts = [0] * keys

@@ -255,10 +255,6 @@ def test_every_problem_is_reported_at_once(tmp_path: Path) -> None:
         ({"listen": "0.0.0.0:9492"}, "set advertised_listener as well"),
         ({"advertised_listener": "0.0.0.0:9492"}, "advertised_listener must be an address that clients can connect to"),
         ({"fetch_wait_ms": 301}, "leader_silence_max_ms must be at least 10 times fetch_wait_ms, which is 3010"),
-        (
-            {"snapshots.fetch.wait.ms": 751},
-            "snapshots.fetch.wait.ms must be at most 750, a quarter of it, or brokers that only hold a fetch would pass for silent",
-        ),
         ({"retry_backoff_ms": 40_000}, "retry_backoff_ms must be at most retry_backoff_max_ms"),
         ({"deleted_topic_grace_ms": 1_000}, "deleted_topic_grace_ms must be at least metadata_refresh_interval_ms"),
         ({"state_topic": "__share_group_state"}, "which a broker writes itself"),
@@ -281,15 +277,6 @@ def test_relations_are_checked(flags: dict[str, object], problem: str) -> None:
 def test_a_leader_may_be_silent_for_as_long_as_ten_fetches_are_held() -> None:
     log = load_settings(flags=BROKERS | {"fetch_wait_ms": 300}).settings.log
     assert log.leader_silence_max_ms == 10 * log.fetch_wait_ms
-
-
-def test_fetches_of_the_snapshot_topic_may_be_held_for_a_quarter_of_the_silence_and_where_there_is_none_for_ever() -> (
-    None
-):
-    longest = load_settings(flags=BROKERS | {"snapshots.fetch.wait.ms": 750}).settings
-    assert 4 * longest.snapshots.fetch_wait_ms == longest.log.leader_silence_max_ms
-    without = load_settings(flags=BROKERS | {"snapshots.fetch.wait.ms": 5_000, "snapshots.topic": ""}).settings
-    assert without.snapshots.fetch_wait_ms > without.log.leader_silence_max_ms
 
 
 @pytest.mark.parametrize(

@@ -67,7 +67,9 @@ class Times:
 class World:
     """A node with three share partitions, and its metrics of them."""
 
-    def __init__(self, node: PartitionsWorld, places_per_query_max: int = 100) -> None:
+    def __init__(
+        self, node: PartitionsWorld, places_per_query_max: int = 100, share_partitions_max: int = 20_000
+    ) -> None:
         self.node = node
         self.topics = Topics()
         self.registry = Registry()
@@ -78,6 +80,7 @@ class World:
             Times(self.topics),
             GroupSeries(self.registry, lambda: NOW_MS),
             places_per_query_max=places_per_query_max,
+            share_partitions_max=share_partitions_max,
         )
 
     def write(self, key: SharePartitionKey, start_offset: int, *batches: Any) -> None:
@@ -94,12 +97,12 @@ class World:
         }
 
 
-async def world_of(places_per_query_max: int = 100, **flags: Any) -> World:
+async def world_of(places_per_query_max: int = 100, share_partitions_max: int = 20_000, **flags: Any) -> World:
     node = PartitionsWorld(MemoryTopic(4), **flags)
     await node.serve(Image({TOPIC: 3, OTHER_TOPIC: 3}))
     for index, key in enumerate((ORDERS, OTHERS, PAYMENTS)):
         node.initialize(index, key)
-    return World(node, places_per_query_max)
+    return World(node, places_per_query_max, share_partitions_max)
 
 
 def labels(group: str, **more: object) -> str:
@@ -170,7 +173,7 @@ async def test_each_bound_says_what_it_leaves_out() -> None:
     world = await world_of(group_metrics_pairs_max=1)
     assert (await world.shown())["metrics_left_out"] == 1
     assert "lag_records" + labels("payments") not in dict(world.registry.numbers())
-    world = await world_of(group_metrics_share_partitions_max=1)
+    world = await world_of(share_partitions_max=1)
     assert (await world.shown())["metrics_left_out"] == 2
     world = await world_of(group_metrics_ages_max=1)
     assert (await world.shown())["metrics_ages_unknown"] == 1

@@ -18,7 +18,7 @@ from holdfast.metrics.instruments import Counter
 from tests.world.serving import CountingTransport, Reports, write_frame
 from tests.world.tenants import APIS
 
-LIMITS = LimitSettings(connections_max=10, connections_per_address_max=6, connections_reserved=2)
+LIMITS = LimitSettings(connections_max=32, connections_per_address_max=20)
 
 
 def fill(admission: Admission, host: str, count: int) -> None:
@@ -29,7 +29,7 @@ def fill(admission: Admission, host: str, count: int) -> None:
 
 def test_one_address_has_only_its_share() -> None:
     admission = Admission(LIMITS)
-    fill(admission, "10.0.0.1", 6)
+    fill(admission, "10.0.0.1", 20)
     assert "connections_per_address_max" in str(admission.refusal("10.0.0.1"))
     assert admission.where_to_make_room("10.0.0.1") == "10.0.0.1"
     assert admission.refusal("10.0.0.2") is None
@@ -39,9 +39,9 @@ def test_one_address_has_only_its_share() -> None:
 
 def test_the_last_places_are_for_loopback() -> None:
     admission = Admission(LIMITS)
-    fill(admission, "10.0.0.1", 5)
-    fill(admission, "10.0.0.2", 3)
-    assert "connections_reserved" in str(admission.refusal("10.0.0.3"))
+    fill(admission, "10.0.0.1", 16)
+    fill(admission, "10.0.0.2", 14)
+    assert "the last 2 connections" in str(admission.refusal("10.0.0.3"))
     assert admission.where_to_make_room("10.0.0.3") == "10.0.0.1"
     fill(admission, "127.0.0.1", 2)
     assert "connections_max" in str(admission.refusal("127.0.0.1"))
@@ -74,8 +74,9 @@ def connect(connections: Connections, host: str) -> tuple[ClientProtocol, Counti
 async def test_a_new_connection_takes_the_place_of_the_one_that_is_silent_for_longest() -> None:
     now_s = [0.0]
     reports = Reports()
+    limits = LimitSettings(connections_max=10, connections_per_address_max=6)
     connections = Connections(
-        lambda request, respond: respond(b""), {}, LIMITS, reports, InternalErrors(Counter()), lambda: now_s[0]
+        lambda request, respond: respond(b""), {}, limits, reports, InternalErrors(Counter()), lambda: now_s[0]
     )
     opened = []
     for number in range(6):
@@ -94,7 +95,7 @@ async def test_a_new_connection_takes_the_place_of_the_one_that_is_silent_for_lo
 
 async def test_a_client_that_waits_for_an_answer_gives_no_place() -> None:
     now_s = [0.0]
-    limits = LimitSettings(connections_max=1, connections_per_address_max=1, connections_reserved=0)
+    limits = LimitSettings(connections_max=1, connections_per_address_max=1)
     connections = Connections(
         lambda request, respond: None, APIS, limits, Reports(), InternalErrors(Counter()), lambda: now_s[0]
     )
