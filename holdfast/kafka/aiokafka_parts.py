@@ -125,9 +125,10 @@ class _BoundedConnection(AIOKafkaConnection):  # type: ignore[misc]  # it ships 
 class _LoopOfSocket:
     """What aiokafka takes for the event loop, whose connections are all made of one socket that is connected already."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, connected: socket.socket) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, connected: socket.socket, tls_name: str) -> None:
         self._loop = loop
         self._connected = connected
+        self._tls_name = tls_name
         self._transport: asyncio.Transport | None = None
         self._is_taken = False
 
@@ -148,9 +149,9 @@ class _LoopOfSocket:
     async def create_connection(
         self, make_protocol: Callable[[], asyncio.Protocol], host: str, port: int, ssl: ssl.SSLContext | None
     ) -> tuple[asyncio.Transport, asyncio.Protocol]:
-        """Return a connection over the socket; its certificate must be of the host."""
+        """Return a connection over the socket; its certificate must be of the name that was given."""
         self._is_taken = True
-        server_hostname = None if ssl is None else host
+        server_hostname = None if ssl is None else self._tls_name
         self._transport, protocol = await self._loop.create_connection(
             make_protocol, sock=self._connected, ssl=ssl, server_hostname=server_hostname
         )
@@ -167,6 +168,7 @@ async def open_transport(
     ssl_context: ssl.SSLContext | None,
     sasl: Mapping[str, str],
     tokens: TokenKeeper | None = None,
+    tls_name: str = "",
 ) -> Opened:
     """Connect, and authenticate if the security protocol says so; `timeout_ms` bounds each step.
 
@@ -181,6 +183,7 @@ async def open_transport(
         ssl_context: for those with TLS.
         sasl: aiokafka's arguments, for a password.
         tokens: gives what we authenticate by in place of a password.
+        tls_name: of which the certificate must be; empty: of the host.
 
     Raises:
         ConnectionFailed: it did not come about.
@@ -199,7 +202,7 @@ async def open_transport(
             **sasl,
             **by_token,
         )
-        loop = inner._loop = _LoopOfSocket(inner._loop, connected)
+        loop = inner._loop = _LoopOfSocket(inner._loop, connected, tls_name or host)
         if login is not None:
             inner.authenticator_oauth = lambda: login
         try:

@@ -42,6 +42,8 @@ class ConnectionOptions:
     #: Gives the tokens of SASL OAUTHBEARER; None: another mechanism, or none.
     tokens: TokenKeeper | None = field(default=None, repr=False, compare=False)
     ssl_context: ssl.SSLContext | None = None
+    #: Of which the certificate of the other side must be; empty: of the host that is connected to.
+    tls_name: str = ""
     client_id: str = "holdfast"
     #: Who brokers take us for, see `security.principal_of`.
     principal: str = "User:ANONYMOUS"

@@ -18,7 +18,7 @@ from holdfast.daemon.file_watch import FileWatch
 from holdfast.daemon.http.port import open_http_port
 from holdfast.daemon.internal_errors import InternalErrors
 from holdfast.daemon.server.admin import Admin, NodeStarting
-from holdfast.daemon.server.other_nodes import NodeSilent, OtherNodes
+from holdfast.daemon.server.other_nodes import NodeSilent, workers_of
 from holdfast.daemon.settings.models import Settings
 from holdfast.daemon.tenant import Tables
 from holdfast.metrics.exposition import Exposition, expose
@@ -53,7 +53,7 @@ class HostView:
         )
         self._workers = workers
         self._timeout_ms = ANSWER_TIMEOUT_MS
-        self._query = query or OtherNodes(settings.security.client_properties_file).query
+        self._query = query or workers_of(settings).query
         #: By node id, why a worker is not ready; empty: it is.
         self._problems = {worker.node_id: "the worker starts" for worker in workers}
         commands = {name: partial(self._forward, name) for name in tables.queries} | {_STATES: self._list_states}
@@ -100,9 +100,13 @@ class HostView:
         """Query all workers whether they are ready."""
 
         async def look_at(worker: Worker) -> None:
-            status = await self._ask(worker, "status")
+            try:
+                status = await self._query(worker.address, "status", self._timeout_ms)
+            except NodeSilent as silence:
+                self._problems[worker.node_id] = f"it does not answer at {worker.address} ({silence})"
+                return
             if not isinstance(status, dict):
-                self._problems[worker.node_id] = f"it does not answer at {worker.address}"
+                self._problems[worker.node_id] = f"it does not say at {worker.address} how it is"
             else:
                 self._problems[worker.node_id] = "" if status.get("is_ready") else str(status.get("why_not_ready"))
 

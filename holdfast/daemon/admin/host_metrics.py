@@ -8,7 +8,7 @@ from typing import Any, Final, TypeAlias
 
 import structlog
 
-from holdfast.daemon.server.other_nodes import NodeSilent, OtherNodes
+from holdfast.daemon.server.other_nodes import NodeSilent, OtherNodes, workers_of
 from holdfast.daemon.settings.models import Settings
 from holdfast.daemon.worker_place import WorkerPlace
 from holdfast.metrics.exposition import Exposition, expose
@@ -60,7 +60,7 @@ class HostMetrics:
         self._registry = registry
         self._others = place.others
         self._labels = {"node": settings.node_id} if place.others else {}
-        self._query = query or _make_query(OtherNodes(settings.security.client_properties_file), answer_timeout_ms)
+        self._query = query or _make_query(workers_of(settings), answer_timeout_ms)
         self._metrics = WorkerMetrics(registry) if place.others else None
         if self._metrics is not None:
             self._metrics.restarts.value = place.restarts

@@ -9,6 +9,7 @@ import structlog
 
 from holdfast.api.admin import ADMIN, ADMIN_VERSION, AdminRequest, decode_admin_response, encode_admin_request
 from holdfast.daemon.file_watch import Look, look_at
+from holdfast.daemon.settings.models import Settings
 from holdfast.kafka.addresses import parse_address
 from holdfast.kafka.brokers.broker_connection import BrokerConnection
 from holdfast.kafka.connection_options import Address, AnswerTimes, ConnectionOptions, secured_options
@@ -63,6 +64,13 @@ class NodeOptions:
         return made
 
 
+def workers_of(settings: Settings) -> "OtherNodes":
+    """Return the workers of this host: reached at an address of this machine, they show the certificate of the advertised host."""
+    listener = settings.listener
+    name = listener.advertised_address[0] if listener.advertised_listener else ""
+    return OtherNodes(settings.security.client_properties_file, name)
+
+
 class NodeSilent(Exception):
     """Another node gave no answer that can be read, or not in time; the text says why."""
 
@@ -70,9 +78,10 @@ class NodeSilent(Exception):
 class OtherNodes:
     """The other nodes, as this one reaches them."""
 
-    def __init__(self, client_properties_file: str = "") -> None:
-        """Reach nodes by the properties in this file (`NodeOptions`)."""
+    def __init__(self, client_properties_file: str = "", tls_name: str = "") -> None:
+        """Reach nodes by the properties in this file (`NodeOptions`); their certificates are of `tls_name`, or of their hosts."""
         self._options = NodeOptions(client_properties_file)
+        self._tls_name = tls_name
         self._limit = LineLimit(_LINES_PER_MINUTE_MAX)
 
     async def query(self, address: str, command: str, timeout_ms: int, **arguments: object) -> Any:  # noqa: ANN401
@@ -84,7 +93,8 @@ class OtherNodes:
         try:
             async with asyncio.timeout(timeout_ms / 1_000):
                 place = parse_address(address)
-                connection = await BrokerConnection.open(place, self._options.to(place), timeout_ms)
+                options = replace(self._options.to(place), tls_name=self._tls_name)
+                connection = await BrokerConnection.open(place, options, timeout_ms)
                 try:
                     request = encode_admin_request(AdminRequest(command, arguments))
                     body = await connection.exchange(ADMIN, ADMIN_VERSION, request, is_flexible=True)

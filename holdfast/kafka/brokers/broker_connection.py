@@ -123,6 +123,7 @@ class BrokerConnection:
             ssl_context=secured.ssl_context,
             sasl=secured.sasl,
             tokens=secured.tokens,
+            tls_name=secured.tls_name,
         )
         connection = BrokerConnection(
             transport,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import ssl
 from pathlib import Path
 
 import pytest
@@ -9,7 +11,8 @@ from structlog.testing import capture_logs
 
 from holdfast.daemon.internal_errors import InternalErrors
 from holdfast.daemon.server.admin import Admin
-from holdfast.daemon.server.other_nodes import NodeOptions, NodeSilent, OtherNodes
+from holdfast.daemon.server.other_nodes import NodeOptions, NodeSilent, OtherNodes, workers_of
+from holdfast.daemon.settings.file_env_flags import load_settings
 from holdfast.kafka.errors import PropertyRefused
 from holdfast.metrics.instruments import Counter
 from tests.waiting import PATIENCE_MS
@@ -81,3 +84,28 @@ async def test_a_query_that_is_denied_is_a_line_with_the_rule_that_is_missing() 
         assert (line["address"], line["command"]) == (served.address, "metrics")
         assert "`holdfast acls add --allow-principal User:ANONYMOUS --operation DESCRIBE --cluster`" in line["why"]
     await admin.close()
+
+
+@pytest.mark.parametrize("advertised", ["node.example:9492", "other.example:9492", ""])
+async def test_a_worker_shows_the_certificate_of_the_advertised_host(tmp_path: Path, advertised: str) -> None:
+    authority, path = Authority(tmp_path), tmp_path / "client.properties"
+    path.write_text(f"security.protocol=SSL\nssl.ca.location={authority.certificate}")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(*authority.sign("node", "/CN=node", host="DNS:node.example"))
+    let_in = 0
+
+    async def hang_up(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal let_in
+        let_in += 1
+        writer.close()
+
+    flags = {"kafka.bootstrap.servers": "a:1", "listener.client.properties.file": str(path)}
+    workers = workers_of(
+        load_settings(flags=flags | ({"advertised_listener": advertised} if advertised else {})).settings
+    )
+    async with await asyncio.start_server(hang_up, "127.0.0.1", 0, ssl=context) as server:
+        port = server.sockets[0].getsockname()[1]
+        with pytest.raises(NodeSilent) as silence:
+            await workers.query(f"127.0.0.1:{port}", "metrics", PATIENCE_MS)
+    is_of_the_host = advertised.startswith("node.example:")
+    assert ("verify failed" in str(silence.value), let_in) == (not is_of_the_host, int(is_of_the_host)), silence.value
