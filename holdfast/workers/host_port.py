@@ -145,8 +145,10 @@ class HostView:
 
 
 @asynccontextmanager
-async def host_port(settings: Settings, tables: Tables, workers: Sequence[Worker]) -> AsyncIterator[None]:
+async def host_port(settings: Settings, tables: Tables, workers: Sequence[Worker]) -> AsyncIterator[Callable[[], None]]:
     """Show the workers at the HTTP port that is set while the context lasts; without one, do nothing.
+
+    It gives what has the files that guard the port read again.
 
     Raises:
         CannotListenHttp: the address that was set is in use or not ours.
@@ -156,12 +158,12 @@ async def host_port(settings: Settings, tables: Tables, workers: Sequence[Worker
     files = FileWatch(view.registry, view.internal_errors)
     server = await open_http_port(view, settings, files, tables.queries, tables.pages)
     if server is None:
-        yield
+        yield files.reload
         return
     looking = asyncio.create_task(view.look_for_ever(), name="holdfast-workers-look")
     try:
         with files.watched(settings.files.reload_interval_ms):
-            yield
+            yield files.reload
     finally:
         looking.cancel()
         await server.stop()

@@ -6,7 +6,7 @@ import asyncio
 import signal
 import socket
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from random import Random
@@ -96,9 +96,14 @@ class Supervisor:
         self._early_signals: dict[int, signal.Signals] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._changed = asyncio.Event()
+        self._reload_own: Callable[[], object] = lambda: None
 
-    async def run(self) -> NodeExit:
-        """Run the workers until a signal stops them or none is left to run; returns how it ended."""
+    async def run(self, reload: Callable[[], object] = lambda: None) -> NodeExit:
+        """Run the workers until a signal stops them or none is left to run; returns how it ended.
+
+        SIGHUP has them read their settings again, and is handed on to `reload` for what this process reads itself.
+        """
+        self._reload_own = reload
         async with notified(self._manager, self._bounds, self._read_condition) as watcher:
             return await self._run_fleet(watcher)
 
@@ -153,6 +158,7 @@ class Supervisor:
     # ---- inside ----------------------------------------------------------------------------------------------------
 
     def _reload(self) -> None:
+        self._reload_own()
         for node_id, child in self._children.items():
             child.stdin.write(RELOAD)
             self._condition.reload_sent(node_id)

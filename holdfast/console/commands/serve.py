@@ -186,8 +186,8 @@ def _supervise(settings: Settings, config: Path | None, flags: Mapping[str, obje
     )
 
     async def run() -> NodeExit:
-        async with host_port(settings, TABLES, workers):
-            return await supervisor.run()
+        async with host_port(settings, TABLES, workers) as reload:
+            return await supervisor.run(reload)
 
     try:
         return asyncio.run(run())

@@ -80,7 +80,12 @@ class World:
             restart_backoff_ms=1,
             restart_backoff_max_ms=4,
         )
-        self.running = asyncio.create_task(self.supervisor.run())
+        #: Of the supervisor's own files.
+        self.reloads = 0
+        self.running = asyncio.create_task(self.supervisor.run(self._reload))
+
+    def _reload(self) -> None:
+        self.reloads += 1
 
     def lines_of(self, event: str) -> list[dict[str, Any]]:
         """Return the whole lines of an event; a line that is no JSON is a failure."""
@@ -164,6 +169,7 @@ async def test_a_reload_reaches_every_worker(tmp_path: Path) -> None:
         await world.began(2)
         os.kill(os.getpid(), signal.SIGHUP)
         await wait_until(lambda: {line["node_id"] for line in world.lines_of("reload")} == {1, 2})
+        assert world.reloads == 1, "what the supervisor reads itself is read again, too"
 
 
 async def test_the_service_manager_hears_of_all_workers_together(tmp_path: Path) -> None:

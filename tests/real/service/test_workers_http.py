@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import ssl
 import time
 from collections.abc import Mapping
@@ -64,6 +65,7 @@ async def test_workers_are_shown_at_one_guarded_port(kafka: str, topic: str, tmp
         "membership": "group",
         "listen": "127.0.0.1:0",
         "http.tls.certificate.file": files.certificate,
+        "files.reload.interval.ms": 3_600_000,
     }
     context, headers = client_of(files), {}
     if guard == "a token":
@@ -92,6 +94,12 @@ async def test_workers_are_shown_at_one_guarded_port(kafka: str, topic: str, tmp
             ]
             assert (live.status, ready.status, ready.json()) == (200, 200, {"is_ready": True})
             assert (metrics.status, query.status) == (401, 401)
+            (tmp_path / "token").write_text("another\n")
+            host.signal(signal.SIGHUP)  # the files are not looked at by themselves in the time of this test
+            deadline_s = time.monotonic() + PATIENCE_S
+            while (await port.get("/metrics")).status != 401:
+                assert time.monotonic() < deadline_s, host.last_words()
+                await asyncio.sleep(0.1)
         else:
             with pytest.raises((OSError, IndexError)):  # the connection ends without an answer
                 await HostHttp(host, client_of(files), {}).get("/live")
