@@ -48,7 +48,7 @@ FORWARDERS: Final = frozenset(
         "internal_errors.note_bug",
         "partition_lines.note",
         "partitions.note",
-        "logging.__call__",
+        "logging.warn_of_client",
         "coordinator._carry_out",
         "lifecycle._follow",
         "member._carry_out",

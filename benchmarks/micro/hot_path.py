@@ -39,6 +39,7 @@ from holdfast.daemon.topics.metadata_image import MetadataImage
 from holdfast.daemon.topics.state_topic import StateTopic
 from holdfast.kafka.protocol import frames
 from holdfast.metrics.instruments import Counter
+from holdfast.metrics.line_limit import LineLimiter
 from holdfast.metrics.registry import Registry
 from holdfast.records.log.checkpoint import Checkpoint
 from holdfast.records.share.batches import ACKNOWLEDGED, StateBatch
@@ -149,7 +150,9 @@ class World:
         gate = TopicGate(service, self, 5_000, make_wall_clock_ms())
         anything = Acl("User:*", Permission.ALLOW, Operation.ALL, ResourceType.GROUP, "*")
         needs = TABLES.needs
-        authorizer = Authorizer(Rules([anything]), Audit(Counter(), needs, 10, 10), needs, is_open=not has_rules)
+        authorizer = Authorizer(
+            Rules([anything]), Audit(Counter(), needs, LineLimiter(), 10, 10), needs, is_open=not has_rules
+        )
         answers = ShareAnswers(gate, authorizer)
         calls, keys = dict.fromkeys(CALLS, answers.answer), {SHARE: ShareKeys(gate)}
         self.handle = ApiHandler(calls, keys, TABLES.apis, self, Admin({}, needs, 1_000, bugs), authorizer)

@@ -7,14 +7,14 @@ debugging, unless it continues one of Spark's, as a stack trace does. The number
 import json
 import re
 from collections.abc import Callable
-from time import monotonic
 from typing import Any, Final
 
-from holdfast.metrics.line_limit import LineLimit
+from holdfast.clock import now_ms
+from holdfast.metrics.line_limit import LineLimiter
 
 LINES_PER_MINUTE_MAX: Final = 60
-#: All lines of the job are of one kind: what the processes of Spark write has no names to be counted by.
-_ANY_KIND: Final = ""
+#: All lines of the job are counted as one event: what the processes of Spark write has no names to be counted by.
+_ANY: Final = ""
 _TEXT_MAX: Final = 1_000
 
 #: As Spark's log4j writes them: `26/11/21 11:30:00 WARN TaskSetManager: Lost task 0.0 in stage 1.0`.
@@ -29,11 +29,11 @@ _DROPPED_FIELDS: Final = ("level", "event", "timestamp", "logger")
 class ChildLines:
     """The forwarding of the lines of one stream to a log."""
 
-    def __init__(self, log: Any, hide: Callable[[Any], Any], clock_s: Callable[[], float] = monotonic) -> None:  # noqa: ANN401
+    def __init__(self, log: Any, hide: Callable[[Any], Any], clock_ms: Callable[[], int] = now_ms) -> None:  # noqa: ANN401
         """Log the lines through `log`, a logger of structlog, without the secrets that `hide` hides in texts."""
         self._log = log
         self._hide = hide
-        self._limit = LineLimit(LINES_PER_MINUTE_MAX, clock_s)
+        self._limiter = LineLimiter(clock_ms)
         #: Level of the last line of Spark's.
         self._level = "debug"
 
@@ -42,7 +42,7 @@ class ChildLines:
         level, event, fields = self._parse(line.rstrip())
         if not event:
             return
-        left_out = {} if level == "debug" else self._limit.admit(_ANY_KIND)
+        left_out = {} if level == "debug" else self._limiter.admit(_ANY, LINES_PER_MINUTE_MAX)
         if left_out is not None:
             getattr(self._log, level)(event, **fields | left_out)
 

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import IO, Final
@@ -30,7 +31,7 @@ from holdfast.console.outcomes import Exit, Failure, exit_unanswered, wrong_sett
 from holdfast.console.sources.brokers_or_nodes import find_denied_login
 from holdfast.daemon.settings.by_name import configure
 from holdfast.daemon.settings.file_env_flags import ConfigError, load_settings
-from holdfast.daemon.settings.logging import LibraryLines
+from holdfast.daemon.settings.logging import warn_of_library
 from holdfast.daemon.settings.models import Settings
 from holdfast.daemon.topics.snapshot_topic import SnapshotTopicError, ensure_snapshot_topic
 from holdfast.daemon.topics.state_topic import TopicMissing, describe_topic
@@ -39,6 +40,7 @@ from holdfast.jars.errors import JarsUnavailable
 from holdfast.jars.java import find_spark_java
 from holdfast.kafka.errors import ConnectionFailed, PropertyRefused
 from holdfast.kafka.librdkafka import KafkaClients
+from holdfast.metrics.line_limit import LineLimiter
 
 __all__ = ["compact_until_stopped", "settings_of", "settings_of_the_node", "write_py_files"]
 
@@ -94,7 +96,7 @@ def compact_until_stopped(settings: Settings, *, once: bool, output: Output) -> 
             raise refused
         _ensure_topic(settings)
         with _with_py_files(config) as complete:
-            say = LibraryLines()
+            say = partial(warn_of_library, LineLimiter())
             try:
                 _run_in_thread(
                     lambda stop: _run(complete, topics_of(complete, say), progress, show, once=once, stop=stop)

@@ -38,7 +38,7 @@ from holdfast.daemon.membership.allotments import make_allotment
 from holdfast.daemon.membership.known_members import KnownMembers
 from holdfast.daemon.node_exit import NodeExit, explain
 from holdfast.daemon.node_parts import NodeParts
-from holdfast.daemon.partitions.owners import Owners
+from holdfast.daemon.partitions.owners import ANSWER_TIMEOUT_MS, Owners, query_status_at
 from holdfast.daemon.partitions.partitions import LogPlace, Partitions
 from holdfast.daemon.server.admin import Admin
 from holdfast.daemon.server.api_table import ApiHandler
@@ -50,7 +50,7 @@ from holdfast.daemon.server.other_nodes import OtherNodes
 from holdfast.daemon.server.security import CannotAdmit, NodeSecurity
 from holdfast.daemon.server.sockets import CannotListen
 from holdfast.daemon.server.wire.connections import Connections
-from holdfast.daemon.settings.logging import ClientLines, LibraryLines
+from holdfast.daemon.settings.logging import warn_of_client, warn_of_library
 from holdfast.daemon.settings.models import Settings
 from holdfast.daemon.shards import Snapshots
 from holdfast.daemon.starting import BrokerWait, StartingView, starting_commands
@@ -68,6 +68,7 @@ from holdfast.kafka.errors import ConnectionFailed, PropertyRefused
 from holdfast.kafka.group_offsets import GroupOffsets
 from holdfast.kafka.librdkafka import KafkaClients, check_properties
 from holdfast.kafka.topic_ids import format_topic_id
+from holdfast.metrics.line_limit import LineLimiter
 from holdfast.metrics.registry import Registry
 from holdfast.records.log.checkpoint import Checkpoint
 from holdfast.runtime.build import BUILD
@@ -95,7 +96,7 @@ class Node:
         """Prepare a node that serves what its `tables` hold."""
         self._tables = tables
         self.node_settings = NodeSettings(settings, load)
-        self.registry = Registry()
+        self.registry, self.limiter = Registry(), LineLimiter(now_ms)
         self.host_metrics, self._sockets = HostMetrics(settings, self.registry, place), place.sockets
         #: The port it listens on, once it does.
         self.port = 0
@@ -249,7 +250,7 @@ class Node:
             await stack.enter_async_context(self.node_settings.followed(self._steps.unless_stopped, self._steps.do))
             settings = self.settings
             step_ms, drain_ms = settings.shutdown.shutdown_step_timeout_ms, settings.shutdown.drain_timeout_ms
-            server.connections.reconfigure(settings.limits, ClientLines())
+            server.connections.reconfigure(settings.limits)
 
             # What it serves: the topic that is the log, in the cluster that the brokers say they are.
             cluster = make_cluster_queries(settings, options, now_ms)
@@ -257,16 +258,15 @@ class Node:
                 cluster.client,
                 settings.metadata,
                 self.internal_errors,
+                self.limiter,
                 random=Random(),
                 report_after_ms=settings.log.broker_silence_max_ms,
-                is_left_out=self.is_left_out,
             )
             at_exit("topic names", cluster.look_ups.names.close)
             refreshing = asyncio.create_task(metadata.run(), name="holdfast-metadata")
             at_exit("metadata", lambda: cancelled(refreshing))
             image = await self._steps.unless_stopped(metadata.wait_for_first_image(settings.log.request_timeout_ms))
-            lines = LibraryLines(is_left_out=self.is_left_out)
-            kafka = KafkaClients(self.node_settings.kafka, lines)
+            kafka = KafkaClients(self.node_settings.kafka, partial(warn_of_library, self.limiter))
             access = ClusterAccess(kafka, settings, self._metrics, cluster.client)
             topic = await self._steps.unless_stopped(patiently(lambda: self._find_topic(access)))
             await self._steps.unless_stopped(check_snapshots(access, topic))
@@ -276,10 +276,9 @@ class Node:
             log = LogPlace(topic, image.cluster_id, options, address)
             partitions = self._make_partitions(log, metadata, at_exit)
             config, known = self.node_settings, self._known_members
-            refused, left_out, bugs = self._refused, self.is_left_out, self.internal_errors
-            counted = self.registry, bugs, self.run_id
+            bugs, counted = self.internal_errors, (self.registry, self.internal_errors, self.limiter, self.run_id)
             allotment = make_allotment(
-                settings, this_node, log, partitions, known, config, *counted, refused=refused, is_left_out=left_out
+                settings, this_node, log, partitions, known, config, *counted, refused=self._refused
             )
             view = allotment.view
             brokers, throttle_time_ms = (lambda: cluster.client.brokers), self._runtime_metrics.throttle_time_ms
@@ -292,8 +291,8 @@ class Node:
                 partitions,
                 offsets,
                 bugs,
+                self.limiter,
                 log_renewed=view.log_renewed,
-                is_left_out=left_out,
             )
             end_with = server.connections.batch.end_with
             parts = LogParts(log, partitions, metadata, cluster, end_with, allotment.describe_elsewhere)
@@ -318,6 +317,7 @@ class Node:
 
             # They work, and it answers for them.
             await self._steps.unless_stopped(patiently(partitions.start))
+            self.limiter.leave_effects_to(watch.leave_out)
             self.parts = NodeParts(view, allotment, partitions, watch, metadata)
             self._admins.append(admin)
             server.hand_over(self._handler([each.answers for each in tenants], view, admin, authorizer))
@@ -349,14 +349,14 @@ class Node:
             return NodeAddress(settings.node_id, host, advertised_port or server.port)
 
         needs = self._tables.needs
-        audit = make_audit(self.registry, needs)
+        audit = make_audit(self.registry, self.limiter, needs)
         authorizer = make_authorizer(settings, audit, needs, self.files)
         answers = [each.starting(authorizer) for each in self._tenants]
         commands = starting_commands(self, look_ups, [each.commands for each in answers])
         admin = Admin(commands, needs, settings.log.request_timeout_ms, bugs)
         self._admins.append(admin)
         handler = self._handler(answers, StartingView(find_this_node), admin, authorizer)
-        report = ClientLines()
+        report = partial(warn_of_client, self.limiter)
         security = NodeSecurity(settings.security, self.files, self.registry, audit, bugs)
         at_exit("logins", security.stop)
         server = Server(
@@ -399,6 +399,8 @@ class Node:
         # A log holds one kind of shard.
         state_tenant = self._tenants[0]
 
+        others = OtherNodes(self.limiter, settings.security.client_properties_file)
+
         def make_owners(partitions: Partitions) -> Owners:
             return Owners(
                 settings.load,
@@ -406,9 +408,9 @@ class Node:
                 self._refused,
                 partitions,
                 self.internal_errors,
+                partial(query_status_at, others, timeout_ms=ANSWER_TIMEOUT_MS),
                 group=self._group,
                 is_member=lambda owner: self._known_members.knows(*owner),
-                other_nodes=OtherNodes(settings.security.client_properties_file),
             )
 
         def make_snapshots(partitions: Partitions) -> Snapshots:
@@ -422,19 +424,15 @@ class Node:
             state_tenant.shard_kind(log),
             self._metrics,
             self._runtime_metrics,
+            self.limiter,
             image=metadata.image,
             make_owners=make_owners,
             make_snapshots=make_snapshots if settings.snapshots.topic else None,
-            is_left_out=self.is_left_out,
         )
         at_exit("partitions", lambda: partitions.stop(step_ms), 3 * step_ms)
         return partitions
 
     # ---- what its parts report -------------------------------------------------------------------------------------
-
-    def is_left_out(self, partition: int | None) -> bool:
-        """Leave what a silent broker causes to the watch, once it watches."""
-        return self.parts is not None and self.parts.watch.leave_out(partition)
 
     def all_loaded(self, is_all_loaded: bool) -> None:
         """See `PartitionsHost.all_loaded`."""

@@ -27,6 +27,7 @@ from holdfast.daemon.shards import ShardKind, Snapshots
 from holdfast.daemon.topics.cluster_queries import ClusterQueries
 from holdfast.daemon.topics.metadata_cache import ClusterMetadata
 from holdfast.kafka.connection_options import LiveProperties
+from holdfast.metrics.line_limit import LineLimiter
 from holdfast.metrics.registry import Registry
 
 
@@ -54,13 +55,11 @@ class Host(Protocol):
 
     registry: Registry
     internal_errors: InternalErrors
+    limiter: LineLimiter
 
     @property
     def settings(self) -> Settings:
         """The settings that hold now; those of all nodes come after the first calls."""
-
-    def is_left_out(self, partition: int | None) -> bool:
-        """Tell whether a silent broker causes a line about a log partition, so that the line about the broker is enough."""
 
 
 class LogParts(NamedTuple):

@@ -131,7 +131,7 @@ class NodeShare:
             snapshot_log_config(host.settings, place.connection),
             snapshot_bounds(host.settings),
             host.registry,
-            host.is_left_out,
+            host.limiter,
             partitions,
             metadata,
             cluster_id=place.cluster_id,

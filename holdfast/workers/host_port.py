@@ -22,6 +22,7 @@ from holdfast.daemon.server.other_nodes import NodeSilent, workers_of
 from holdfast.daemon.settings.models import Settings
 from holdfast.daemon.tenant import Tables
 from holdfast.metrics.exposition import Exposition, expose
+from holdfast.metrics.line_limit import LineLimiter
 from holdfast.metrics.merging import merge_texts
 from holdfast.metrics.registry import Registry
 from holdfast.workers.plan import Worker
@@ -53,7 +54,7 @@ class HostView:
         )
         self._workers = workers
         self._timeout_ms = ANSWER_TIMEOUT_MS
-        self._query = query or workers_of(settings).query
+        self._query = query or workers_of(settings, LineLimiter()).query
         #: By node id, why a worker is not ready; empty: it is.
         self._problems = {worker.node_id: "the worker starts" for worker in workers}
         commands = {name: partial(self._forward, name) for name in tables.queries} | {_STATES: self._list_states}

@@ -10,7 +10,7 @@ from typing import IO, Any, Final, final
 import structlog
 
 from holdfast.daemon.settings.logging import LIBRARY_LINES_PER_MINUTE_MAX, LineForPeople
-from holdfast.metrics.line_limit import LineLimit
+from holdfast.metrics.line_limit import LineLimiter
 
 _log = structlog.get_logger(__name__)
 
@@ -36,7 +36,8 @@ class WorkerLines:
         """
         self._stream = stream
         self._people = people
-        self._limit = LineLimit(foreign_per_minute_max)
+        self._foreign_per_minute_max = foreign_per_minute_max
+        self._limiter = LineLimiter()
 
     def __call__(self, node_id: int, line: str) -> None:
         """Forward a line of the worker with this node id."""
@@ -44,7 +45,7 @@ class WorkerLines:
         if fields is not None:
             self._write(line if self._people is None else self._people(None, "", dict(fields)))
         elif line.strip():
-            left_out = self._limit.admit(str(node_id))
+            left_out = self._limiter.admit("worker_line_foreign", self._foreign_per_minute_max, str(node_id))
             if left_out is not None:
                 _log.warning("worker_line_foreign", node_id=node_id, text=line[:_TEXT_MAX], **left_out)
 

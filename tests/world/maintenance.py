@@ -19,6 +19,7 @@ from holdfast.daemon.topics.state_topic import StateTopic
 from holdfast.kafka.connection_options import connection_options
 from holdfast.kafka.librdkafka import KafkaClients
 from holdfast.metrics.instruments import Counter
+from holdfast.metrics.line_limit import LineLimiter
 from holdfast.records.share.keys import SharePartitionKey
 from holdfast.runtime.partition.states import State
 from holdfast.share.commands import ShareCommands
@@ -54,12 +55,13 @@ def make_maintenance(
             access,
             state_topic(world.topic),
             partitions,
+            LineLimiter(),
             log_renewed=topics.append,
             read_first_records=read_first_records,
         ),
         world.readers,
-        ReaderOffsets(world.readers, no_offsets, partitions.committed_offsets, metrics),
-        Schedule(world.settings.load.retry_backoff_max_ms, InternalErrors(Counter())),
+        ReaderOffsets(world.readers, no_offsets, partitions.committed_offsets, metrics, LineLimiter()),
+        Schedule(world.settings.load.retry_backoff_max_ms, InternalErrors(Counter()), LineLimiter()),
     )
 
 

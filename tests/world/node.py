@@ -22,6 +22,7 @@ from holdfast.daemon.topics.state_topic import StateTopic
 from holdfast.kafka.addresses import format_address
 from holdfast.kafka.connection_options import ConnectionOptions
 from holdfast.metrics.instruments import Counter
+from holdfast.metrics.line_limit import LineLimiter
 from holdfast.metrics.registry import Registry
 from holdfast.records.log.checkpoint import Checkpoint
 from holdfast.records.share.keys import SharePartitionKey
@@ -134,6 +135,8 @@ class PartitionsWorld:
             ConnectionOptions(bootstrap=(("127.0.0.1", 1),)),
         )
         self.kind = ShareShards(self.settings, topic, self.share_metrics)
+        limiter = LineLimiter()
+        limiter.leave_effects_to(lambda partition: partition in self.silent_partitions)
         self.partitions = Partitions(
             self.settings,
             LogPlace(topic, self.cluster_id, options, self.advertised_address),
@@ -142,10 +145,10 @@ class PartitionsWorld:
             self.kind,
             self.metrics,
             self.runtime_metrics,
+            limiter,
             image=Image({TOPIC: 1_000}) if image is None else image,
             make_owners=self.make_owners,
             make_shell=self._make_shell,  # type: ignore[arg-type]
-            is_left_out=lambda partition: partition in self.silent_partitions,
         )
         self.is_begun = True
         return self.partitions

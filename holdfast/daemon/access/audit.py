@@ -6,9 +6,8 @@ for each address, and logins in all, so that nobody fills a disk.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from time import monotonic
-from typing import Any, Final, NamedTuple, Protocol
+from collections.abc import Mapping
+from typing import Any, Final, Protocol
 
 import structlog
 
@@ -17,7 +16,7 @@ from holdfast.daemon.access.needs import Needs
 from holdfast.daemon.settings.logging import AUDIT_LOGGER, CLIENT_LINES_PER_MINUTE_MAX
 from holdfast.kafka.addresses import find_host
 from holdfast.metrics.instruments import Counter
-from holdfast.metrics.line_limit import LineLimit
+from holdfast.metrics.line_limit import LineLimiter
 
 _log = structlog.get_logger(AUDIT_LOGGER)
 
@@ -48,32 +47,29 @@ class Audit:
         self,
         denials: Counter,
         needs: Needs,
+        limiter: LineLimiter,
         lines_per_minute_max: int = CLIENT_LINES_PER_MINUTE_MAX,
         logins_per_minute_max: int = _LOGINS_PER_MINUTE_MAX,
-        clock: Callable[[], float] = monotonic,
     ) -> None:
         """Count each denial in `denials`.
 
         Args:
             denials: see above.
             needs: of admin commands.
+            limiter: of the lines that a client can cause.
             lines_per_minute_max: of the denials of a principal, of the failed logins of an address, of the logins of a user there.
             logins_per_minute_max: of all logins that fail, and of all others.
-            clock: gives seconds.
         """
         self._denials = denials
         self._needs = needs
-        self._limit = LineLimit(lines_per_minute_max, clock)
-        #: Apart from each other, so that nobody's guesses push out who came in.
-        self._accepted, self._refused = (
-            _LoginLimit(LineLimit(lines_per_minute_max, clock), LineLimit(logins_per_minute_max, clock))
-            for _ in range(2)
-        )
+        self._limiter = limiter
+        self._lines_per_minute_max = lines_per_minute_max
+        self._logins_per_minute_max = logins_per_minute_max
 
     def denied(self, client: Client, call: str, operation: Operation, resource: ResourceType, name: str) -> None:
         """Take note that a client was not allowed what it requested."""
         self._denials.value += 1
-        left_out = self._limit.admit(client.principal)
+        left_out = self._limiter.admit("access_denied", self._lines_per_minute_max, client.principal)
         if left_out is not None:
             _log.warning(
                 "access_denied",
@@ -88,13 +84,13 @@ class Audit:
 
     def logged_in(self, client_address: str, principal: str, mechanism: str) -> None:
         """Take note that a client has proved who it is; `mechanism` is that of SASL, or SSL for a certificate."""
-        left_out = self._accepted.admit(f"{find_host(client_address)} {principal}")
+        left_out = self._admit_login("login_accepted", f"{find_host(client_address)} {principal}")
         if left_out is not None:
             _log.info("login_accepted", principal=principal, client=client_address, mechanism=mechanism, **left_out)
 
     def login_refused(self, client_address: str, claimed_name: str, mechanism: str, why: str) -> None:
         """Take note that a client has not proved who it is; the name is the one that it gives, empty if it gives none."""
-        left_out = self._refused.admit(find_host(client_address))
+        left_out = self._admit_login("login_refused", find_host(client_address))
         if left_out is not None:
             _log.warning(
                 "login_refused",
@@ -122,19 +118,14 @@ class Audit:
             **({"refused_arguments": repr(unknown)[:_TEXT_MAX]} if unknown else {}),
         )
 
+    def _admit_login(self, event: str, kind: str) -> dict[str, int] | None:
+        """See `LineLimiter.admit`: a line counts for its kind, and for all of its event; nobody's guesses push out who came in."""
+        own = self._limiter.admit(event, self._lines_per_minute_max, kind)
+        if own is None:
+            return None
+        # What its own kind has left out goes with the line: if that is left out, it is told by the next one of all.
+        return self._limiter.admit(f"{event} of all", self._logins_per_minute_max, untold=own.get("left_out", 0))
+
 
 def _cut(text: str) -> str:
     return text if len(text) <= _ARGUMENT_MAX else f"{text[:_ARGUMENT_MAX]}… ({len(text)} characters)"
-
-
-class _LoginLimit(NamedTuple):
-    """How many lines there may be of one kind, and of all of them."""
-
-    of_each: LineLimit
-    in_all: LineLimit
-
-    def admit(self, kind: str) -> dict[str, int] | None:
-        """See `LineLimit.admit`; what all have too many of is counted for all."""
-        own = self.of_each.admit(kind)
-        # What its own kind has left out goes with the line: if that is left out, it is told by the next one of all.
-        return None if own is None else self.in_all.admit("", own.get("left_out", 0))

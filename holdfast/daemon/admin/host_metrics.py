@@ -13,6 +13,7 @@ from holdfast.daemon.settings.models import Settings
 from holdfast.daemon.worker_place import WorkerPlace
 from holdfast.metrics.exposition import Exposition, expose
 from holdfast.metrics.instruments import Gauge
+from holdfast.metrics.line_limit import LineLimiter
 from holdfast.metrics.registry import Registry, exported_name
 
 _log = structlog.get_logger(__name__)
@@ -60,7 +61,7 @@ class HostMetrics:
         self._registry = registry
         self._others = place.others
         self._labels = {"node": settings.node_id} if place.others else {}
-        self._query = query or _make_query(workers_of(settings), answer_timeout_ms)
+        self._query = query or _make_query(workers_of(settings, LineLimiter()), answer_timeout_ms)
         self._metrics = WorkerMetrics(registry) if place.others else None
         if self._metrics is not None:
             self._metrics.restarts.value = place.restarts

@@ -7,7 +7,7 @@ frozen and takes connections. Time in which this process itself did not run says
 from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import UTC, datetime
 from functools import partial
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple
 
 import structlog
 
@@ -21,14 +21,6 @@ _REPORT_INTERVAL_S: Final = 60.0
 _NAMED_MAX: Final = 5
 
 _GAUGE: Final = "broker_silence_ms"
-
-#: Returns whether to leave a line about the effects of a silent broker, on one log partition or (None) any, to the lines about the silence.
-IsLeftOut: TypeAlias = Callable[[int | None], bool]
-
-
-def none_left_out(_: int | None) -> bool:
-    """Leave no line out, where silences are not logged."""
-    return False
 
 
 class _Quiet(NamedTuple):
@@ -155,10 +147,10 @@ class BrokerSilence:
         return self.quiet_s(self._leaders.get(partition, -1))
 
     def leave_out(self, partition: int | None) -> bool:
-        """Return whether a line about what a silent broker causes is left out, and count it if so; see `IsLeftOut`."""
-        is_left_out = self._is_doubted(partition)
-        self._left_out += is_left_out
-        return is_left_out
+        """Return whether a line about the effects of a silent broker is left out, and count it if so; see `LineLimiter.leave_out`."""
+        is_effect = self._is_doubted(partition)
+        self._left_out += is_effect
+        return is_effect
 
     def _is_doubted(self, partition: int | None) -> bool:
         if partition is None:

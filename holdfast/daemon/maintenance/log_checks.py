@@ -10,7 +10,6 @@ from typing import Final, NamedTuple, Protocol
 
 import structlog
 
-from holdfast.daemon.brokers.silence import IsLeftOut, none_left_out
 from holdfast.daemon.log_metrics import LogMetrics
 from holdfast.daemon.settings.models import Settings
 from holdfast.daemon.topics.log_identity import (
@@ -33,6 +32,7 @@ from holdfast.daemon.topics.state_topic import (
 from holdfast.kafka.errors import ConnectionFailed
 from holdfast.kafka.librdkafka import KafkaClients
 from holdfast.kafka.metadata import MetadataClient
+from holdfast.metrics.line_limit import LineLimiter
 from holdfast.runtime.coordinator import CoordinatorRuntime
 from holdfast.runtime.errors import Alarm
 
@@ -99,9 +99,9 @@ class LogChecks:
         access: ClusterAccess,
         topic: StateTopic,
         partitions: LogHolder,
+        limiter: LineLimiter,
         *,
         log_renewed: Callable[[StateTopic], None],
-        is_left_out: IsLeftOut = none_left_out,
         read_first_records: Callable[..., list[FirstRecords]] = read_first_records,
     ) -> None:
         """Begin with a state topic just checked.
@@ -110,8 +110,8 @@ class LogChecks:
             access: to Kafka.
             topic: the state topic.
             partitions: are stopped when the log is not to be trusted.
+            limiter: of the lines of the node.
             log_renewed: called with the topic that has taken the name of the one before.
-            is_left_out: see `IsLeftOut`.
             read_first_records: see `log_identity.read_first_records`.
         """
         #: What the first records of the log partitions say against serving any.
@@ -121,7 +121,7 @@ class LogChecks:
         self._topic = topic
         self._partitions = partitions
         self._log_renewed = log_renewed
-        self._is_left_out = is_left_out
+        self._limiter = limiter
         self._read_first_records = read_first_records
 
     async def check_topic(self) -> None:
@@ -180,7 +180,7 @@ class LogChecks:
                 f"log partition {numbers} ({unread[0].why_unread})"
             )
             self._partitions.list_all_unloaded(why)
-            if why != logged and not self._is_left_out(None):
+            if why != logged and not self._limiter.leave_out():
                 _log.warning("node_start_delayed", why=why)
                 logged = why
             first_records = await self._look()

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterable
 
-from holdfast.daemon.brokers.silence import IsLeftOut
 from holdfast.daemon.internal_errors import InternalErrors
 from holdfast.daemon.maintenance.log_checks import ClusterAccess, LogChecks
 from holdfast.daemon.maintenance.reader_offsets import ReaderOffsets
@@ -12,6 +11,7 @@ from holdfast.daemon.pruning.log_readers import LogReaders
 from holdfast.daemon.settings.models import Settings
 from holdfast.daemon.topics.state_topic import StateTopic
 from holdfast.kafka.group_offsets import GroupOffsets
+from holdfast.metrics.line_limit import LineLimiter
 
 
 class Maintenance:
@@ -52,21 +52,21 @@ def make_maintenance(
     partitions: Partitions,
     offsets: GroupOffsets,
     internal_errors: InternalErrors,
+    limiter: LineLimiter,
     *,
     log_renewed: Callable[[StateTopic], None],
-    is_left_out: IsLeftOut,
 ) -> Maintenance:
     """Return the periodic work of a node over its log."""
     numbers = range(topic.partition_count)
     return Maintenance(
-        LogChecks(access, topic, partitions, log_renewed=log_renewed, is_left_out=is_left_out),
+        LogChecks(access, topic, partitions, limiter, log_renewed=log_renewed),
         partitions.readers,
         ReaderOffsets(
             partitions.readers,
             lambda group: offsets.fetch_offsets(group, topic.name, numbers),
             partitions.committed_offsets,
             access.metrics,
-            is_left_out,
+            limiter,
         ),
-        Schedule(settings.load.retry_backoff_max_ms, internal_errors, is_left_out),
+        Schedule(settings.load.retry_backoff_max_ms, internal_errors, limiter),
     )

@@ -4,11 +4,11 @@ from collections.abc import Awaitable, Callable, Mapping
 
 import structlog
 
-from holdfast.daemon.brokers.silence import IsLeftOut, none_left_out
 from holdfast.daemon.log_metrics import LogMetrics
 from holdfast.daemon.pruning.log_readers import Change, LogReaders
 from holdfast.kafka.errors import ConnectionFailed
 from holdfast.kafka.group_offsets import GroupRefused
+from holdfast.metrics.line_limit import LineLimiter
 
 _log = structlog.get_logger(__name__)
 
@@ -40,7 +40,7 @@ class ReaderOffsets:
         fetch: Callable[[str], Awaitable[Mapping[int, int]]],
         ends: Callable[[], Mapping[int, int]],
         metrics: LogMetrics,
-        is_left_out: IsLeftOut = none_left_out,
+        limiter: LineLimiter,
     ) -> None:
         """Begin.
 
@@ -49,13 +49,13 @@ class ReaderOffsets:
             fetch: returns what a group has committed, by log partition; raises GroupRefused or ConnectionFailed.
             ends: returns where the log partitions end that serve here.
             metrics: count dropped readers.
-            is_left_out: see `IsLeftOut`.
+            limiter: of the lines of the node.
         """
         self._readers = readers
         self._fetch = fetch
         self._ends = ends
         self._metrics = metrics
-        self._is_left_out = is_left_out
+        self._limiter = limiter
         #: By group; why the last look-up failed.
         self._problems: dict[str, str] = {}
 
@@ -67,8 +67,8 @@ class ReaderOffsets:
             except (GroupRefused, ConnectionFailed) as failure:
                 # Every broker that cannot be reached may word it differently.
                 problem = str(failure) if isinstance(failure, GroupRefused) else "Kafka does not answer"
-                is_left_out = isinstance(failure, ConnectionFailed) and self._is_left_out(None)
-                if self._problems.get(group) != problem and not is_left_out:
+                is_effect = isinstance(failure, ConnectionFailed) and self._limiter.leave_out()
+                if self._problems.get(group) != problem and not is_effect:
                     self._problems[group] = problem
                     _log.warning("log_reader_lookup_failed", reader=group, why=str(failure))
                 continue

@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 import structlog
 from confluent_kafka import KafkaException
 
-from holdfast.daemon.brokers.silence import IsLeftOut, none_left_out
 from holdfast.daemon.internal_errors import InternalErrors
 from holdfast.kafka.errors import ConnectionFailed
+from holdfast.metrics.line_limit import LineLimiter
 
 _log = structlog.get_logger(__name__)
 
@@ -24,13 +24,11 @@ class Duty(NamedTuple):
 class Schedule:
     """The tasks of one node that repeat."""
 
-    def __init__(
-        self, retry_ms_max: int, internal_errors: InternalErrors, is_left_out: IsLeftOut = none_left_out
-    ) -> None:
+    def __init__(self, retry_ms_max: int, internal_errors: InternalErrors, limiter: LineLimiter) -> None:
         """Begin with none; work that Kafka did not answer is tried again after `retry_ms_max` at most."""
         self._retry_ms_max = retry_ms_max
         self._internal_errors = internal_errors
-        self._is_left_out = is_left_out
+        self._limiter = limiter
         self._tasks: list[asyncio.Task[None]] = []
 
     def every(self, interval_ms: int, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
@@ -46,7 +44,7 @@ class Schedule:
                     await work()
                     is_unanswered, reported = False, None
                 except (KafkaException, ConnectionFailed) as failure:
-                    if type(failure) is not reported and not self._is_left_out(None):
+                    if type(failure) is not reported and not self._limiter.leave_out():
                         _log.warning("maintenance_unanswered", why=str(failure), again_in_ms=retry_ms)
                         reported = type(failure)
                     is_unanswered = True

@@ -3,7 +3,6 @@
 from random import Random
 
 from holdfast.clock import now_ms
-from holdfast.daemon.brokers.silence import IsLeftOut
 from holdfast.daemon.config_topic.node_settings import NodeSettings
 from holdfast.daemon.internal_errors import InternalErrors
 from holdfast.daemon.membership.allotment import Allotment
@@ -18,6 +17,7 @@ from holdfast.daemon.server.cluster_view import Node
 from holdfast.daemon.settings.models import Settings
 from holdfast.daemon.snapshots.job_metrics import JobMetrics
 from holdfast.daemon.snapshots.job_supervisor import Supervisor
+from holdfast.metrics.line_limit import LineLimiter
 from holdfast.metrics.registry import Registry
 
 
@@ -30,10 +30,10 @@ def make_allotment(
     config: NodeSettings,
     registry: Registry,
     internal_errors: InternalErrors,
+    limiter: LineLimiter,
     run_id: str,
     *,
     refused: Refused,
-    is_left_out: IsLeftOut,
 ) -> Allotment:
     """Return what gives a node its work; see `GroupMember` for what it is given."""
     # One node runs the job. A node that stops because another took over ends its own.
@@ -57,8 +57,8 @@ def make_allotment(
         config,
         registry,
         internal_errors,
+        limiter,
         run_id,
         now_ms=now_ms,
         refused=refused,
-        is_left_out=is_left_out,
     )

@@ -13,7 +13,6 @@ from typing import Any, Final
 import structlog
 
 from holdfast.backoff import Backoff
-from holdfast.daemon.brokers.silence import IsLeftOut
 from holdfast.daemon.internal_errors import InternalErrors
 from holdfast.daemon.membership.coordinator import ConfigSource, NodeCoordinator, NodeProtocolConfig
 from holdfast.daemon.membership.division.machine import find_machine
@@ -41,6 +40,7 @@ from holdfast.kafka.discovery.broker_links import broker_links
 from holdfast.kafka.discovery.groups import Groups
 from holdfast.membership import MemberClosed, MembershipError, MembershipFailed, MembershipSettings
 from holdfast.membership.kafka_group import Member
+from holdfast.metrics.line_limit import LineLimiter
 from holdfast.metrics.registry import Registry
 from holdfast.runtime.deadlines import rest_tick_ms
 from holdfast.runtime.partition.states import State
@@ -78,11 +78,11 @@ class GroupMember:
         config: ConfigSource,
         registry: Registry,
         internal_errors: InternalErrors,
+        limiter: LineLimiter,
         run_id: str,
         *,
         now_ms: Callable[[], int],
         refused: Refused,
-        is_left_out: IsLeftOut,
     ) -> None:
         """Belong to no group yet.
 
@@ -97,10 +97,10 @@ class GroupMember:
             config: the config topic, which all members are to have read as far as their leader.
             registry: where to count.
             internal_errors: where its bugs go.
+            limiter: of the lines of the node.
             run_id: of this process.
             now_ms: the clock.
             refused: called with why this node must not be a member, and whether a setting is wrong.
-            is_left_out: see `IsLeftOut`; what a member warns of is left out.
         """
         members = settings.members
         self._settings = settings
@@ -111,7 +111,7 @@ class GroupMember:
         self._duties = duties
         self._internal_errors = internal_errors
         self._refused = refused
-        self._is_left_out = is_left_out
+        self._limiter = limiter
         random = Random()
         holdings = self._holdings = Holdings(self, members.handover_timeout_ms)
         metrics = AssignmentMetrics(registry, holdings)
@@ -131,7 +131,7 @@ class GroupMember:
             interval_ms=_POLL_INTERVAL_MS,
         )
         self._polling: set[asyncio.Task[None]] = set()
-        self._other_nodes = OtherNodes(settings.security.client_properties_file)
+        self._other_nodes = OtherNodes(limiter, settings.security.client_properties_file)
         self._run_id = run_id
         self._leader_quiet_s: Callable[[int], float] = lambda _: 0.0
         self._partition_count = log.topic.partition_count
@@ -389,5 +389,5 @@ class GroupMember:
         if isinstance(bug := fields.get("exc_info"), Exception):
             self._internal_errors.note_bug(event, bug, **{name: fields[name] for name in fields.keys() - {"exc_info"}})
             return
-        is_left_out = level == "warning" and self._is_left_out(None)
-        getattr(_log, "debug" if is_left_out else level)(event, **fields)
+        is_effect = level == "warning" and self._limiter.leave_out()
+        getattr(_log, "debug" if is_effect else level)(event, **fields)

@@ -7,7 +7,6 @@ It delays a start by no more than the time that an answer may take.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping
-from functools import partial
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 import structlog
@@ -30,7 +29,6 @@ QueryStatus: TypeAlias = Callable[[str], Awaitable[Mapping[str, Any] | None]]
 ANSWER_TIMEOUT_MS: Final = 2_000
 #: How long an owner may be silent before a node that waits for it takes over; as long as a session of a group.
 _SILENCE_MAX_MS: Final = 10_000
-_IN_THE_CLEAR: Final = OtherNodes()
 
 
 class Owner(NamedTuple):
@@ -82,11 +80,10 @@ class Owners:
         refused: Refused,
         host: OwnersHost,
         internal_errors: InternalErrors,
-        query_status: QueryStatus | None = None,
+        query_status: QueryStatus,
         *,
         group: str | None = None,
         is_member: Callable[[Owner], bool] = nobody_known,
-        other_nodes: OtherNodes = _IN_THE_CLEAR,
         answer_timeout_ms: int = ANSWER_TIMEOUT_MS,
         silence_max_ms: int = _SILENCE_MAX_MS,
     ) -> None:
@@ -98,9 +95,8 @@ class Owners:
             refused: called with why this node must not serve, and whether a setting is wrong.
             host: gets the answers.
             internal_errors: where its bugs go.
-            query_status: replaces the query by a connection.
+            query_status: queries a node that may be an owner.
             group: of which this node is a member; None: it is a static node.
-            other_nodes: how they are reached.
             answer_timeout_ms: how long an owner may take to answer, and how often it is queried.
             silence_max_ms: how long an owner may be silent before its log partitions are loaded.
             is_member: tells whether an owner is known as a member of our group, and so not to be queried.
@@ -110,7 +106,7 @@ class Owners:
         self._silence_max_ms = silence_max_ms
         self._run_id = run_id
         self._refused = refused
-        self._query_status = query_status or partial(query_status_at, other_nodes, timeout_ms=answer_timeout_ms)
+        self._query_status = query_status
         self._host = host
         self._internal_errors = internal_errors
         self._group = group

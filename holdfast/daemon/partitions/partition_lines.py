@@ -5,10 +5,9 @@ from typing import Final
 
 import structlog
 
-from holdfast.daemon.brokers.silence import IsLeftOut
 from holdfast.daemon.partitions.partition_sums import PartitionSums
 from holdfast.metrics.instruments import Counter
-from holdfast.metrics.line_limit import LineLimit
+from holdfast.metrics.line_limit import LineLimiter
 from holdfast.records.log.checkpoint import Checkpoint
 from holdfast.runtime.partition.lifecycle import Partition
 
@@ -25,17 +24,16 @@ LINES_PER_MINUTE_MAX: Final = 10
 class PartitionLines:
     """The writer of the lines of all log partitions of a node."""
 
-    def __init__(self, internal_errors: Counter, now_ms: Callable[[], int], is_left_out: IsLeftOut) -> None:
+    def __init__(self, internal_errors: Counter, now_ms: Callable[[], int], limiter: LineLimiter) -> None:
         """Begin with none.
 
         Args:
             internal_errors: counts lines that carry an exception: bugs of ours.
             now_ms: the clock of the sums; it is not called before there is a line.
-            is_left_out: see `IsLeftOut`.
+            limiter: of the lines of the node.
         """
-        self._limit = LineLimit(LINES_PER_MINUTE_MAX)
         self._internal_errors = internal_errors
-        self._is_left_out = is_left_out
+        self._limiter = limiter
         self._sums = PartitionSums(now_ms)
 
     def note(self, level: str, event: str, fields: dict[str, object]) -> None:
@@ -48,14 +46,14 @@ class PartitionLines:
         self._internal_errors.value += is_bug
         is_always_written = is_bug or level in ("debug", "info") or bool(fields.get("is_alarm"))
         partition = fields.get("partition")
-        if not is_always_written and isinstance(partition, int) and self._is_left_out(partition):
+        if not is_always_written and isinstance(partition, int) and self._limiter.leave_out(partition):
             return
         if (summed := _SUMMED.get(event)) is not None:
             owner_epoch = fields["owner_epoch"]
             assert isinstance(partition, int)
             assert isinstance(owner_epoch, int)
             self._sums.add("info", summed, partition, {"highest_owner_epoch": owner_epoch})
-        left_out = {} if is_always_written else self._limit.admit(event)
+        left_out = {} if is_always_written else self._limiter.admit(event, LINES_PER_MINUTE_MAX)
         if left_out is not None:
             getattr(_log, level)(event, **fields, **left_out)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Container, Iterator
 from typing import Any, Final, NamedTuple, Protocol
 
-from holdfast.daemon.brokers.silence import IsLeftOut, none_left_out
 from holdfast.daemon.components import partition_config, state_log_config
 from holdfast.daemon.log_metrics import LogMetrics
 from holdfast.daemon.partitions.description import (
@@ -25,6 +24,7 @@ from holdfast.daemon.settings.models import Settings
 from holdfast.daemon.shards import ShardKind, Snapshots
 from holdfast.daemon.topics.state_topic import StateTopic
 from holdfast.kafka.connection_options import ConnectionOptions
+from holdfast.metrics.line_limit import LineLimiter
 from holdfast.records.log.checkpoint import Checkpoint
 from holdfast.runtime.coordinator import CoordinatorRuntime
 from holdfast.runtime.deadlines import Interval
@@ -85,12 +85,12 @@ class Partitions:
         kind: ShardKind,
         metrics: LogMetrics,
         runtime_metrics: RuntimeMetrics,
+        limiter: LineLimiter,
         *,
         image: object = None,
         make_owners: Callable[[Partitions], Owners] | None = None,
         make_snapshots: Callable[[Partitions], Snapshots] | None = None,
         make_shell: Callable[..., CoordinatorShell] = CoordinatorShell,
-        is_left_out: IsLeftOut = none_left_out,
     ) -> None:
         """Prepare; `start` connects, and nothing is loaded before `load`. Needs a running event loop.
 
@@ -102,11 +102,11 @@ class Partitions:
             kind: of the shards.
             metrics: of the log.
             runtime_metrics: of the runtime.
+            limiter: of the lines of the node.
             image: which topics exist, as known now.
             make_owners: makes what queries owners before a log partition is taken from them; None: none is queried.
             make_snapshots: makes what loads restore from; None: they read the whole log.
             make_shell: makes the runtime over the log.
-            is_left_out: see `IsLeftOut`.
         """
         self.pruners: dict[int, Pruner] = {}
         #: Log partitions that this node is to serve, each with its ownership generation; None: as a static node.
@@ -123,7 +123,7 @@ class Partitions:
         self._lines = PartitionLines(
             runtime_metrics.internal_errors,
             lambda: self.runtime.now_ms(),
-            is_left_out,
+            limiter,
         )
         #: `load` was called, if for none.
         self._is_ordered = False

@@ -17,7 +17,7 @@ from holdfast.kafka.errors import ConnectionFailed, PropertyRefused
 from holdfast.kafka.protocol.error_codes import ErrorCode
 from holdfast.kafka.protocol.primitives import MalformedBody
 from holdfast.kafka.security import PLAINTEXT, read_security
-from holdfast.metrics.line_limit import LineLimit
+from holdfast.metrics.line_limit import LineLimiter
 
 _log = structlog.get_logger(__name__)
 
@@ -64,11 +64,11 @@ class NodeOptions:
         return made
 
 
-def workers_of(settings: Settings) -> "OtherNodes":
+def workers_of(settings: Settings, limiter: LineLimiter) -> "OtherNodes":
     """Return the workers of this host: reached at an address of this machine, they show the certificate of the advertised host."""
     listener = settings.listener
     name = listener.advertised_address[0] if listener.advertised_listener else ""
-    return OtherNodes(settings.security.client_properties_file, name)
+    return OtherNodes(limiter, settings.security.client_properties_file, name)
 
 
 class NodeSilent(Exception):
@@ -78,11 +78,11 @@ class NodeSilent(Exception):
 class OtherNodes:
     """The other nodes, as this one reaches them."""
 
-    def __init__(self, client_properties_file: str = "", tls_name: str = "") -> None:
+    def __init__(self, limiter: LineLimiter, client_properties_file: str = "", tls_name: str = "") -> None:
         """Reach nodes by the properties in this file (`NodeOptions`); their certificates are of `tls_name`, or of their hosts."""
         self._options = NodeOptions(client_properties_file)
         self._tls_name = tls_name
-        self._limit = LineLimit(_LINES_PER_MINUTE_MAX)
+        self._limiter = limiter
 
     async def query(self, address: str, command: str, timeout_ms: int, **arguments: object) -> Any:  # noqa: ANN401
         """Return what the node at an address (`host:port`) answers to a command; None where it does not know it.
@@ -109,6 +109,6 @@ class OtherNodes:
         return answer.result
 
     def _report(self, address: str, command: str, why: str) -> None:
-        left_out = self._limit.admit(f"{address} {command}")
+        left_out = self._limiter.admit("node_query_denied", _LINES_PER_MINUTE_MAX, f"{address} {command}")
         if left_out is not None:
             _log.warning("node_query_denied", address=address, command=command, why=why, **left_out)

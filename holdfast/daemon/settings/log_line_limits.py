@@ -1,12 +1,13 @@
 """What keeps the log small whatever a client sends: tracebacks have a number per minute and a length, text is printable."""
 
 import logging
-from collections.abc import Callable, MutableMapping
-from time import monotonic
+from collections.abc import MutableMapping
 from typing import Any, Final
 
-from holdfast.metrics.line_limit import LineLimit
+from holdfast.metrics.line_limit import LineLimiter
 
+#: Lines with a traceback are counted as one event: those of libraries have texts of their own.
+_TRACEBACK: Final = "traceback"
 #: Of an event's text so much says what it is.
 _KIND_CHARACTERS_MAX: Final = 100
 #: The beginning of a text says what it is, and the end of a traceback where.
@@ -20,10 +21,10 @@ class TracebackLimit(logging.Filter):
     A bug of ours that a client can reach, it can reach as often as it likes.
     """
 
-    def __init__(self, per_minute_max: int, clock: Callable[[], float] = monotonic) -> None:
-        """See `LineLimit`."""
+    def __init__(self, per_minute_max: int, limiter: LineLimiter) -> None:
         super().__init__()
-        self._limit = LineLimit(per_minute_max, clock)
+        self._per_minute_max = per_minute_max
+        self._limiter = limiter
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Tell whether a line may be written."""
@@ -34,7 +35,9 @@ class TracebackLimit(logging.Filter):
             has_traceback, event = bool(fields.get("exc_info") or fields.get("exception")), str(fields.get("event"))
         if not has_traceback:
             return True
-        left_out = self._limit.admit(f"{record.name} {event[:_KIND_CHARACTERS_MAX]}")
+        left_out = self._limiter.admit(
+            _TRACEBACK, self._per_minute_max, f"{record.name} {event[:_KIND_CHARACTERS_MAX]}"
+        )
         if left_out is None:
             return False
         if left_out and fields is not None:

@@ -16,19 +16,17 @@ import sys
 from collections import deque
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from io import TextIOWrapper
-from time import monotonic
 from types import MappingProxyType
 from typing import IO, Any, Final
 
 import structlog
 
-from holdfast.daemon.brokers.silence import IsLeftOut, none_left_out
 from holdfast.daemon.settings.declarations import is_secret
 from holdfast.daemon.settings.log_line_limits import TracebackLimit, bound_text
 from holdfast.daemon.settings.models import LoggingSettings
 from holdfast.hidden_texts import HIDDEN_TEXTS, REDACTED
 from holdfast.metrics.instruments import Counter
-from holdfast.metrics.line_limit import LineLimit
+from holdfast.metrics.line_limit import LineLimiter
 
 _log = structlog.get_logger(__name__)
 
@@ -130,7 +128,7 @@ def configure_logging(
     handler = logging.StreamHandler(stream)
     # Some libraries set the levels of their loggers themselves.
     handler.addFilter(_is_to_be_written)
-    handler.addFilter(TracebackLimit(CLIENT_LINES_PER_MINUTE_MAX))
+    handler.addFilter(TracebackLimit(CLIENT_LINES_PER_MINUTE_MAX, LineLimiter()))
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
             processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, _put_first, LAST_LINES, form],
@@ -170,7 +168,7 @@ class _AuditFile(logging.handlers.WatchedFileHandler):
 
     def __init__(self, path: str, *, encoding: str) -> None:
         super().__init__(path, encoding=encoding)
-        self._limit = LineLimit(1)
+        self._limiter = LineLimiter()
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write a line; never raises, for what it tells of has happened."""
@@ -178,7 +176,7 @@ class _AuditFile(logging.handlers.WatchedFileHandler):
             super().emit(record)
         except OSError as error:  # there is no room, or the file was moved away, and no other one can be made
             AUDIT_UNWRITTEN.value += 1
-            left_out = self._limit.admit("")
+            left_out = self._limiter.admit("audit_write_failed", 1)
             if left_out is not None:
                 _log.error("audit_write_failed", file=self.baseFilename, why=str(error), **left_out)
         except Exception as bug:  # in no case of whoever did what the line tells of
@@ -256,43 +254,25 @@ def _put_first(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMappi
     return {name: event[name] for name in ("event", "level", "timestamp") if name in event} | dict(event)
 
 
-class ClientLines:
-    """Lines that clients can cause: each names its client, and only so many a minute of one kind are written."""
-
-    def __init__(
-        self, per_minute_max: int = CLIENT_LINES_PER_MINUTE_MAX, clock: Callable[[], float] = monotonic
-    ) -> None:
-        """See `LineLimit`."""
-        self._limit = LineLimit(per_minute_max, clock)
-
-    def __call__(self, kind: str, client: str, text: str) -> None:
-        """Write one line about what the client at address `client` did, if the kind has not had its share."""
-        fields = self._limit.admit(kind)
-        if fields is not None:
-            # Before the cut, which could leave a part of a secret that nobody recognizes.
-            shown = HIDDEN_TEXTS.hide(text[:_CLIENT_TEXT_SEEN_MAX])[:_CLIENT_TEXT_MAX]
-            _log.warning(kind, client=client, text=shown, **fields)
+def warn_of_client(limiter: LineLimiter, event: str, client: str, text: str) -> None:
+    """Write one line about what the client at address `client` did, if the event has not had its share of the minute."""
+    left_out = limiter.admit(event, CLIENT_LINES_PER_MINUTE_MAX)
+    if left_out is not None:
+        # Before the cut, which could leave a part of a secret that nobody recognizes.
+        shown = HIDDEN_TEXTS.hide(text[:_CLIENT_TEXT_SEEN_MAX])[:_CLIENT_TEXT_MAX]
+        _log.warning(event, client=client, text=shown, **left_out)
 
 
-class LibraryLines:
-    """What librdkafka says: warnings and errors, as warnings, for it calls many things errors that pass by themselves."""
+def warn_of_library(limiter: LineLimiter, level: int, kind: str, client: str, text: str) -> None:
+    """Write one line that librdkafka says, if it is about something wrong and its kind has not had its share of the minute.
 
-    def __init__(
-        self,
-        per_minute_max: int = LIBRARY_LINES_PER_MINUTE_MAX,
-        clock: Callable[[], float] = monotonic,
-        is_left_out: IsLeftOut = none_left_out,
-    ) -> None:
-        """See `LineLimit` and `IsLeftOut`."""
-        self._limit = LineLimit(per_minute_max, clock)
-        self._is_left_out = is_left_out
-
-    def __call__(self, level: int, kind: str, client: str, text: str) -> None:
-        """Write one line, if it matters and the kind has not had its share."""
-        is_told = level >= logging.WARNING and not self._is_left_out(None)
-        fields = self._limit.admit(kind) if is_told else None
-        if fields is not None:
-            _log.warning("librdkafka_warned", kind=kind, client=client, text=text, **fields)
+    It is a warning at most, for librdkafka calls many things errors that pass by themselves.
+    """
+    if level < logging.WARNING or limiter.leave_out():
+        return
+    left_out = limiter.admit("librdkafka_warned", LIBRARY_LINES_PER_MINUTE_MAX, kind)
+    if left_out is not None:
+        _log.warning("librdkafka_warned", kind=kind, client=client, text=text, **left_out)
 
 
 def _add(fields: Mapping[str, object]) -> Callable[[Any, str, MutableMapping[str, Any]], MutableMapping[str, Any]]:

@@ -15,14 +15,13 @@ from typing import Final, NamedTuple, Protocol
 import structlog
 
 from holdfast.backoff import Backoff
-from holdfast.daemon.brokers.silence import IsLeftOut, none_left_out
 from holdfast.daemon.internal_errors import InternalErrors
 from holdfast.daemon.settings.models import MetadataSettings
 from holdfast.daemon.topics.look_ups import LookUp, LookUps, Then
 from holdfast.daemon.topics.metadata_image import MetadataImage, keep_only, merge
 from holdfast.kafka.errors import ConnectionFailed
 from holdfast.kafka.metadata import TOPICS_PER_REQUEST_MAX, RequestRefused, Topic, TopicAnswers
-from holdfast.metrics.line_limit import LineLimit
+from holdfast.metrics.line_limit import LineLimiter
 
 _log = structlog.get_logger(__name__)
 
@@ -89,11 +88,11 @@ class ClusterMetadata:
         source: TopicSource,
         settings: MetadataSettings,
         internal_errors: InternalErrors,
+        limiter: LineLimiter,
         *,
         random: Random,
         bounds: QueryBounds = QueryBounds(),  # noqa: B008 - immutable
         report_after_ms: int = 0,
-        is_left_out: IsLeftOut = none_left_out,
     ) -> None:
         """Prepare; `run` does the work.
 
@@ -101,13 +100,13 @@ class ClusterMetadata:
             source: of the answers.
             settings: how often topics are queried again, and how many are remembered.
             internal_errors: where its bugs go.
+            limiter: of the lines of the node.
             random: jitter of the back-off.
             bounds: of its queries.
             report_after_ms: a problem is logged when it has lasted for so long.
-            is_left_out: see `IsLeftOut`.
         """
         self._report_after_s = report_after_ms / 1_000
-        self._is_left_out = is_left_out
+        self._limiter = limiter
         self._source = source
         self._internal_errors = internal_errors
         self._settings = settings
@@ -136,7 +135,6 @@ class ClusterMetadata:
         self._judged = ""
         #: Whether the problem was logged.
         self._is_reported = False
-        self._line_limit = LineLimit(_PROBLEMS_PER_MINUTE_MAX)
 
     def add_user(self, user: TopicUser) -> None:
         """Query the topics of this user, too, and notify it of all refreshes from now on."""
@@ -294,9 +292,9 @@ class ClusterMetadata:
         if self._problem_since_s is None:
             self._problem_since_s = now_s
         is_new = problem != self._judged and now_s - self._problem_since_s >= self._report_after_s
-        if is_new and not self._is_left_out(None):
+        if is_new and not self._limiter.leave_out():
             self._judged = problem
-            left_out = self._line_limit.admit("problem")
+            left_out = self._limiter.admit("metadata_refresh_failed", _PROBLEMS_PER_MINUTE_MAX)
             if left_out is not None:
                 self._is_reported = True
                 _log.warning("metadata_refresh_failed", problem=problem, **left_out)

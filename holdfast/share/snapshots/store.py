@@ -2,20 +2,21 @@
 
 import asyncio
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Final, Protocol
 
 import structlog
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from holdfast.clock import now_ms
-from holdfast.daemon.brokers.silence import IsLeftOut
-from holdfast.daemon.settings.logging import LibraryLines
+from holdfast.daemon.settings.logging import warn_of_library
 from holdfast.daemon.settings.models import Settings
 from holdfast.daemon.topics.metadata_cache import TopicUser
 from holdfast.kafka.connection_options import LiveProperties
 from holdfast.kafka.librdkafka import KafkaClients
 from holdfast.kafka.protocol.denials import acl_remedy
 from holdfast.kafka.topic_ids import format_topic_id
+from holdfast.metrics.line_limit import LineLimiter
 from holdfast.metrics.registry import Registry
 from holdfast.runtime.coordinator import CoordinatorRuntime
 from holdfast.runtime.kafka_log.log import KafkaLog, KafkaLogConfig
@@ -60,7 +61,7 @@ class Snapshots:
         log_config: KafkaLogConfig,
         bounds: Bounds,
         registry: Registry,
-        is_left_out: IsLeftOut,
+        limiter: LineLimiter,
         partitions: RuntimeHolder,
         topics: Topics,
         *,
@@ -74,7 +75,7 @@ class Snapshots:
             log_config: of the snapshot topic.
             bounds: of the follower.
             registry: where its metrics go.
-            is_left_out: see `IsLeftOut`.
+            limiter: of the lines of the node.
             partitions: what restores from the snapshots.
             topics: tells which other state topics exist.
             cluster_id: of the cluster that holds the log.
@@ -88,8 +89,7 @@ class Snapshots:
         metrics = SnapshotMetrics(registry)
         verifier = SnapshotVerifier(self, metrics, _REMOVALS_PER_SECOND_MAX, SLICE_MS)
         self._topic = snapshots.topic
-        lines = LibraryLines(is_left_out=is_left_out)
-        self._clients = KafkaClients(kafka, lines)
+        self._clients = KafkaClients(kafka, partial(warn_of_library, limiter))
         #: None before the first removal.
         self._producer: Producer | None = None
         #: Of the properties that it was made with.

@@ -55,13 +55,13 @@ def test_sparks_lines_keep_their_level_and_a_stack_trace_belongs_to_its_line() -
 
 
 def test_a_minute_has_its_share_and_the_next_one_counts_what_was_left_out() -> None:
-    now_s = 0.0
+    now_ms = 0
     with capture_logs() as lines:
-        forward = ChildLines(structlog.get_logger(), hide, lambda: now_s)
+        forward = ChildLines(structlog.get_logger(), hide, lambda: now_ms)
         for _ in range(LINES_PER_MINUTE_MAX + 3):
             forward("26/11/21 11:30:00 ERROR A: no")
         assert len(lines) == LINES_PER_MINUTE_MAX
-        now_s = 60.0
+        now_ms = 60_000
         forward("26/11/21 11:30:00 ERROR A: no")
     assert lines[-1]["left_out"] == 3
 

@@ -17,6 +17,7 @@ from holdfast.daemon.topics.metadata_image import MetadataImage
 from holdfast.kafka.connection_options import connection_options
 from holdfast.kafka.metadata import MetadataClient
 from holdfast.metrics.instruments import Counter
+from holdfast.metrics.line_limit import LineLimiter
 from tests.real.shared_kafka import NewTopicFactory
 from tests.waiting import PATIENCE_S
 
@@ -105,6 +106,7 @@ async def test_a_deleted_topic_is_noticed_while_the_cache_runs(
         client,
         MetadataSettings(metadata_refresh_interval_ms=100),
         InternalErrors(Counter()),
+        LineLimiter(),
         random=Random(1),
     )
     metadata.add_user(User())

@@ -18,6 +18,7 @@ from holdfast.daemon.topics.state_topic import StateTopic
 from holdfast.kafka.connection_options import ConnectionOptions
 from holdfast.kafka.topic_ids import format_topic_id
 from holdfast.metrics.instruments import Counter
+from holdfast.metrics.line_limit import LineLimiter
 from holdfast.records.log.checkpoint import Checkpoint
 from holdfast.runtime.partition.lifecycle import Partition
 from holdfast.runtime.partition.states import State
@@ -75,6 +76,7 @@ class GroupNode(Node):
             self,
             ShareShards(self.settings, topic, world.share_metrics),
             *world.metrics,
+            LineLimiter(),
             image=self.image,
             make_shell=self._make_shell,
         )

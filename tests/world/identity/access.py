@@ -9,16 +9,17 @@ from holdfast.daemon.access.audit import Audit
 from holdfast.daemon.access.authorizer import Authorizer
 from holdfast.daemon.access.rules import Rules
 from holdfast.metrics.instruments import Counter
+from holdfast.metrics.line_limit import LineLimiter
 from tests.world.tenants import NEEDS
 
-AUDIT = Audit(Counter(), NEEDS, 1_000, 1_000)
+AUDIT = Audit(Counter(), NEEDS, LineLimiter(), 1_000, 1_000)
 #: Allows everything to everybody.
 OPEN = Authorizer(Rules(), AUDIT, NEEDS, is_open=True)
 
 
 def closed(*acls: Acl, super_users: Collection[str] = (), lines_per_minute_max: int = 1_000) -> Authorizer:
     """Return what allows only what these rules do."""
-    audit = Audit(Counter(), NEEDS, lines_per_minute_max, lines_per_minute_max, lambda: 0.0)
+    audit = Audit(Counter(), NEEDS, LineLimiter(lambda: 0), lines_per_minute_max, lines_per_minute_max)
     return Authorizer(Rules(acls, super_users), audit, NEEDS)
 
 

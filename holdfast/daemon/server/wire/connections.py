@@ -91,9 +91,8 @@ class Connections:
         self.violations = 0
         self.requests = 0
 
-    def reconfigure(self, limits: LimitSettings, report: ClientReport) -> None:
-        """Keep other limits from now on, and report elsewhere; an open connection keeps what it came with that is about it alone."""
-        self.report = report
+    def reconfigure(self, limits: LimitSettings) -> None:
+        """Keep other limits from now on; an open connection keeps what it came with that is about it alone."""
         self.limits = self._admission.limits = limits
         self.buffers.reconfigure(limits)
         self.accounts.reconfigure(limits)

@@ -8,14 +8,15 @@ from structlog.testing import capture_logs
 
 from holdfast.daemon.access.audit import Audit
 from holdfast.metrics.instruments import Counter
+from holdfast.metrics.line_limit import LineLimiter
 from tests.world.tenants import NEEDS
 
-NOW_S = [0.0]
+NOW_MS = [0]
 
 
 def make_audit(of_each: int = 2, in_all: int = 5) -> Audit:
-    NOW_S[0] = 0.0
-    return Audit(Counter(), NEEDS, of_each, in_all, lambda: NOW_S[0])
+    NOW_MS[0] = 0
+    return Audit(Counter(), NEEDS, LineLimiter(lambda: NOW_MS[0]), of_each, in_all)
 
 
 def shown(lines: list[Any]) -> list[tuple[Any, ...]]:
@@ -42,7 +43,7 @@ def test_an_address_has_so_many_lines_of_failed_logins_a_minute_whatever_names_i
         for number in range(50):
             audit.login_refused(f"10.0.0.1:{number}", f"name{number}", "PLAIN", "wrong")
         audit.login_refused("10.0.0.2:1", "alice", "PLAIN", "wrong")
-        NOW_S[0] = 61.0
+        NOW_MS[0] = 61_000
         audit.login_refused("10.0.0.1:99", "alice", "PLAIN", "wrong")
     assert [(line["client"], line.get("left_out")) for line in lines] == [
         ("10.0.0.1:0", None),
@@ -58,7 +59,7 @@ def test_all_addresses_together_have_so_many_and_take_none_of_those_who_come_in(
         for number in range(3_000):
             audit.login_refused(f"2001:db8::{number:x}:1", "alice", "PLAIN", "wrong")
         audit.logged_in("10.0.0.1:5", "User:alice", "PLAIN")
-        NOW_S[0] = 61.0
+        NOW_MS[0] = 61_000
         audit.login_refused("10.0.0.9:1", "alice", "PLAIN", "wrong")
     assert [line["event"] for line in lines] == ["login_refused"] * 5 + ["login_accepted", "login_refused"]
     assert lines[-1]["left_out"] == 2_995
@@ -75,11 +76,11 @@ def test_what_an_address_left_out_is_told_by_a_later_line_also_where_all_have_to
 
     with capture_logs() as lines:
         attempt("10.0.0.1", 5)
-        NOW_S[0] = 61.0
+        NOW_MS[0] = 61_000
         attempt("10.0.0.2", 1)
         attempt("10.0.0.3", 1)
         attempt("10.0.0.1", 1)  # its own minute is over, and all have had theirs
-        NOW_S[0] = 122.0
+        NOW_MS[0] = 122_000
         attempt("10.0.0.4", 1)
     assert len(lines) + sum(line.get("left_out", 0) for line in lines) == attempts
     assert lines[-1]["left_out"] == 5

@@ -24,6 +24,7 @@ from holdfast.daemon.internal_errors import InternalErrors
 from holdfast.daemon.settings.file_env_flags import load_settings
 from holdfast.kafka.protocol import api_keys
 from holdfast.metrics.instruments import Counter
+from holdfast.metrics.line_limit import LineLimiter
 from holdfast.metrics.registry import Registry
 from tests.world.identity.access import closed, cluster_acl, group_acl
 from tests.world.identity.needs import CALLS, CHANGES, COMMANDS, LOOKS, READS
@@ -45,7 +46,7 @@ class CountingRules(Rules):
 
 def test_what_is_allowed_is_decided_once_until_the_rules_change() -> None:
     rules = CountingRules([group_acl(Operation.ALL, "*", principal="User:*")])
-    authorizer = Authorizer(rules, Audit(Counter(), NEEDS, 10, 10), NEEDS, permissions_cached_max=2)
+    authorizer = Authorizer(rules, Audit(Counter(), NEEDS, LineLimiter(), 10, 10), NEEDS, permissions_cached_max=2)
     for _ in range(3):
         assert authorizer.may_call(Client(), share_state.WRITE, "g")
     assert rules.decisions == 1
@@ -73,7 +74,10 @@ def test_what_is_remembered_is_no_right_of_others() -> None:
 
 def test_denials_push_out_nothing() -> None:
     authorizer = Authorizer(
-        Rules([group_acl(Operation.READ, "g")]), Audit(Counter(), NEEDS, 1, 1), NEEDS, permissions_cached_max=1
+        Rules([group_acl(Operation.READ, "g")]),
+        Audit(Counter(), NEEDS, LineLimiter(), 1, 1),
+        NEEDS,
+        permissions_cached_max=1,
     )
     assert authorizer.may_call(Client("User:ANONYMOUS"), share_state.READ, "g")
     for number in range(5):
@@ -82,14 +86,14 @@ def test_denials_push_out_nothing() -> None:
 
 
 def test_every_denial_is_counted_and_each_principal_has_so_many_lines_a_minute() -> None:
-    denials, now_s = Counter(), [0.0]
-    authorizer = Authorizer(Rules(), Audit(denials, NEEDS, 2, 2, lambda: now_s[0]), NEEDS)
+    denials, now_ms = Counter(), [0]
+    authorizer = Authorizer(Rules(), Audit(denials, NEEDS, LineLimiter(lambda: now_ms[0]), 2, 2), NEEDS)
     with capture_logs() as lines:
         for number in range(4):
             authorizer.may_call(Client(), share_state.WRITE, f"g{number}")
         authorizer.may_call(Client("User:b"), api_keys.FIND_COORDINATOR, "x" * 1_000)
         authorizer.refuse_command(Client("User:b"), "status", {})
-        now_s[0] = 61.0
+        now_ms[0] = 61_000
         authorizer.may_call(Client(), share_state.DELETE, "last")
     assert denials.value == 7
     assert all((line["event"], line["log_level"]) == ("access_denied", "warning") for line in lines)
@@ -105,7 +109,7 @@ def test_every_denial_is_counted_and_each_principal_has_so_many_lines_a_minute()
 
 @pytest.mark.parametrize("is_open", [True, False])
 def test_every_change_by_an_admin_is_in_the_audit_log_and_no_look_is(is_open: bool) -> None:
-    audit = Audit(Counter(), NEEDS, 10, 10)
+    audit = Audit(Counter(), NEEDS, LineLimiter(), 10, 10)
     authorizer = Authorizer(Rules([cluster_acl(Operation.ALTER, principal="User:a")]), audit, NEEDS, is_open=is_open)
     with capture_logs() as lines:
         for command in COMMANDS:
@@ -119,7 +123,7 @@ def test_every_change_by_an_admin_is_in_the_audit_log_and_no_look_is(is_open: bo
 
 @pytest.mark.parametrize("command", CHANGES)
 def test_no_argument_pushes_out_of_the_audit_log_what_is_changed(command: str) -> None:
-    audit = Audit(Counter(), NEEDS, 10, 10)
+    audit = Audit(Counter(), NEEDS, LineLimiter(), 10, 10)
     heeded = {name: f"the-{name}" for name in CHANGES[command] if name != "reason"}
     given = (
         {"pad": "x" * 40_000, "\n\x1b[31m": 1, "reason": "r" * 40_000, "a" * 30_000: {}} | heeded | {"z": [1] * 9_000}
@@ -154,7 +158,7 @@ def test_each_command_of_a_node_has_its_row() -> None:
 def made_of(files: FileWatch, **flags: str) -> Authorizer:
     given = {"kafka.bootstrap.servers": "b:1"} | {name.replace("__", "."): value for name, value in flags.items()}
     settings = load_settings(flags=given).settings
-    return make_authorizer(settings, make_audit(Registry(), NEEDS), NEEDS, files)
+    return make_authorizer(settings, make_audit(Registry(), LineLimiter(), NEEDS), NEEDS, files)
 
 
 ELSEWHERE = {"listen": "10.1.2.3:9492", "listener__insecure": "true"}
@@ -280,7 +284,9 @@ def test_a_denial_names_all_that_a_preview_and_what_it_shows_need(
     allowed: tuple[Operation, ...], command: str, arguments: dict[str, Any], lacking: tuple[str, ...]
 ) -> None:
     authorizer = Authorizer(
-        Rules([cluster_acl(each, principal="User:a") for each in allowed]), Audit(Counter(), NEEDS, 9, 9), NEEDS
+        Rules([cluster_acl(each, principal="User:a") for each in allowed]),
+        Audit(Counter(), NEEDS, LineLimiter(), 9, 9),
+        NEEDS,
     )
     refusal = authorizer.refuse_command(Client(), command, arguments)
     if not lacking:
@@ -294,7 +300,7 @@ def test_a_denial_names_all_that_a_preview_and_what_it_shows_need(
 
 
 def test_a_denial_of_a_preview_of_a_write_names_the_write() -> None:
-    authorizer = Authorizer(Rules(), Audit(Counter(), NEEDS, 9, 9), NEEDS)
+    authorizer = Authorizer(Rules(), Audit(Counter(), NEEDS, LineLimiter(), 9, 9), NEEDS)
     refusal = authorizer.refuse_command(Client(), "state-preview", {"group": "g", "call": "write"})
     assert "--operation WRITE --group g`" in refusal
     assert refusal.startswith("User:a may not ")

@@ -14,6 +14,7 @@ from holdfast.daemon.pruning.log_readers import LogReaders
 from holdfast.daemon.server.admin import AdminError
 from holdfast.kafka.group_offsets import GroupRefused
 from holdfast.kafka.protocol.error_codes import ErrorCode
+from holdfast.metrics.line_limit import LineLimiter
 from tests.simulated.memory_log import MemoryTopic
 from tests.world.maintenance import A, B, World, filled
 
@@ -28,7 +29,7 @@ def looked_up(
 ) -> tuple[LogReaders, ReaderOffsets]:
     """Return readers, and what looks them up by `fetch`."""
     readers = LogReaders(groups, 1_000, world.clock, ReaderReport(world.metrics))
-    return readers, ReaderOffsets(readers, fetch, world.partitions.committed_offsets, world.metrics)
+    return readers, ReaderOffsets(readers, fetch, world.partitions.committed_offsets, world.metrics, LineLimiter())
 
 
 @pytest.mark.parametrize(

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from holdfast.daemon.brokers.silence import IsLeftOut, none_left_out
 from holdfast.daemon.internal_errors import InternalErrors
 from holdfast.daemon.maintenance.schedule import Schedule
 from holdfast.daemon.topics.state_topic import TopicDisputed
 from holdfast.kafka.errors import ConnectionFailed
 from holdfast.metrics.instruments import Counter
+from holdfast.metrics.line_limit import LineLimiter
 from tests.simulated.memory_log import MemoryTopic
 from tests.waiting import PATIENCE_S
 from tests.world.maintenance import World
@@ -26,11 +26,11 @@ async def lines_until(
     is_over: asyncio.Event,
     work: Callable[[], Coroutine[Any, Any, None]],
     bugs: Counter | None = None,
-    is_left_out: IsLeftOut = none_left_out,
+    limiter: LineLimiter | None = None,
     timeout_s: float = PATIENCE_S,
 ) -> list[MutableMapping[str, Any]]:
     """Do some work again and again until it says that it is over; returns the lines that were logged."""
-    schedule = Schedule(RETRY_MS, InternalErrors(bugs or Counter()), is_left_out)
+    schedule = Schedule(RETRY_MS, InternalErrors(bugs or Counter()), limiter or LineLimiter())
     with capture_logs() as lines:
         schedule.every(1, work)
         async with asyncio.timeout(timeout_s):
@@ -96,7 +96,9 @@ async def test_work_that_kafka_did_not_answer_is_reported_when_the_silence_that_
             is_over.set()
         raise ConnectionFailed(f"no broker, at attempt {attempts}")
 
-    lines = await lines_until(is_over, work, is_left_out=lambda _: attempts < 3)
+    limiter = LineLimiter()
+    limiter.leave_effects_to(lambda _: attempts < 3)
+    lines = await lines_until(is_over, work, limiter=limiter)
     assert [line["why"] for line in lines] == ["no broker, at attempt 3"]
 
 

@@ -23,6 +23,7 @@ from holdfast.daemon.topics.state_topic import StateTopic
 from holdfast.kafka.connection_options import ConnectionOptions
 from holdfast.membership import MemberClosed
 from holdfast.metrics.instruments import Counter
+from holdfast.metrics.line_limit import LineLimiter
 from holdfast.metrics.registry import Registry
 from holdfast.runtime.partition.states import State
 from tests.pure.daemon.membership.world import Config
@@ -45,10 +46,10 @@ def make_member(broker_port: int, bugs: Counter, refused: Refused) -> GroupMembe
         Config(),
         Registry(),
         InternalErrors(bugs),
+        LineLimiter(),
         "run",
         now_ms=lambda: 0,
         refused=refused,
-        is_left_out=lambda partition: False,
     )
 
 

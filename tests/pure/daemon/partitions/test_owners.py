@@ -14,6 +14,7 @@ from holdfast.daemon.partitions.owners import Owners, query_status_at
 from holdfast.daemon.partitions.partitions import Partitions
 from holdfast.daemon.server.other_nodes import OtherNodes
 from holdfast.kafka.topic_ids import format_topic_id
+from holdfast.metrics.line_limit import LineLimiter
 from holdfast.runtime.partition.states import State
 from tests.simulated.memory_log import MemoryTopic
 from tests.waiting import in_patience, wait_until
@@ -225,13 +226,13 @@ async def test_an_owner_of_an_older_version_that_named_no_address_is_not_queried
 async def test_a_node_returns_its_status_and_nothing_else_returns_any() -> None:
     status = {"run_id": "that-run", "log_partitions_held": 3}
     async with serve(commands={"status": lambda _: status}) as served:
-        assert await query_status_at(OtherNodes(), served.address, timeout_ms=10_000) == status
+        assert await query_status_at(OtherNodes(LineLimiter()), served.address, timeout_ms=10_000) == status
     async with serve(commands={}) as served:
-        assert await query_status_at(OtherNodes(), served.address, timeout_ms=10_000) is None, (
+        assert await query_status_at(OtherNodes(LineLimiter()), served.address, timeout_ms=10_000) is None, (
             "it does not know the command"
         )
-    assert await query_status_at(OtherNodes(), "127.0.0.1:1", timeout_ms=10_000) is None
-    assert await query_status_at(OtherNodes(), "no address", timeout_ms=10_000) is None
+    assert await query_status_at(OtherNodes(LineLimiter()), "127.0.0.1:1", timeout_ms=10_000) is None
+    assert await query_status_at(OtherNodes(LineLimiter()), "no address", timeout_ms=10_000) is None
 
 
 async def test_who_takes_connections_and_answers_nothing_costs_no_more_than_the_time_for_an_answer() -> None:
@@ -245,7 +246,7 @@ async def test_who_takes_connections_and_answers_nothing_costs_no_more_than_the_
 
     async with await asyncio.start_server(say_nothing, "127.0.0.1", 0) as silent:
         port = silent.sockets[0].getsockname()[1]
-        assert await in_patience(query_status_at(OtherNodes(), f"127.0.0.1:{port}", timeout_ms=50)) is None
+        assert await in_patience(query_status_at(OtherNodes(LineLimiter()), f"127.0.0.1:{port}", timeout_ms=50)) is None
         await in_patience(hung_up.wait())
 
 

@@ -15,6 +15,7 @@ from holdfast.daemon.server.other_nodes import NodeOptions, NodeSilent, OtherNod
 from holdfast.daemon.settings.file_env_flags import load_settings
 from holdfast.kafka.errors import PropertyRefused
 from holdfast.metrics.instruments import Counter
+from holdfast.metrics.line_limit import LineLimiter
 from tests.waiting import PATIENCE_MS
 from tests.world.identity.access import closed
 from tests.world.identity.certificates import Authority
@@ -72,7 +73,7 @@ def test_without_a_file_nodes_are_reached_in_the_clear() -> None:
 async def test_a_query_that_is_denied_is_a_line_with_the_rule_that_is_missing() -> None:
     admin = Admin({"metrics": lambda _: {}}, NEEDS, PATIENCE_MS, InternalErrors(Counter()))
     handler = make_handler(FakeService(), FakeCluster(), admin, closed())
-    nodes = OtherNodes()
+    nodes = OtherNodes(LineLimiter())
     async with serve(handler=handler) as served:
         with capture_logs() as lines:
             for _ in range(3):
@@ -101,7 +102,8 @@ async def test_a_worker_shows_the_certificate_of_the_advertised_host(tmp_path: P
 
     flags = {"kafka.bootstrap.servers": "a:1", "listener.client.properties.file": str(path)}
     workers = workers_of(
-        load_settings(flags=flags | ({"advertised_listener": advertised} if advertised else {})).settings
+        load_settings(flags=flags | ({"advertised_listener": advertised} if advertised else {})).settings,
+        LineLimiter(),
     )
     async with await asyncio.start_server(hang_up, "127.0.0.1", 0, ssl=context) as server:
         port = server.sockets[0].getsockname()[1]

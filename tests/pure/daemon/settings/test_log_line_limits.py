@@ -11,6 +11,7 @@ import structlog
 from holdfast.daemon.settings.log_line_limits import TracebackLimit, printable
 from holdfast.daemon.settings.logging import configure_logging
 from holdfast.daemon.settings.models import LoggingSettings
+from holdfast.metrics.line_limit import LineLimiter
 
 
 def configured(**settings: object) -> io.StringIO:
@@ -41,8 +42,8 @@ def test_a_bug_that_a_client_reaches_a_thousand_times_costs_ten_tracebacks_a_min
 
 
 def test_what_was_left_out_is_counted_in_the_next_line_of_its_kind() -> None:
-    now_s = 0.0
-    limit = TracebackLimit(2, lambda: now_s)
+    now_ms = 0
+    limit = TracebackLimit(2, LineLimiter(lambda: now_ms))
 
     def passes(message: Any, *arguments: object) -> logging.LogRecord | None:
         error = ValueError()
@@ -56,13 +57,13 @@ def test_what_was_left_out_is_counted_in_the_next_line_of_its_kind() -> None:
         False,
         False,
     ]
-    now_s = 60.0
+    now_ms = 60_000
     after = passes({"event": "bug", "exception": "…"})
     assert after is not None
     assert after.msg == {"event": "bug", "exception": "…", "left_out": 3}
     for _ in range(3):
         passes("foreign %s", "a")
-    now_s = 120.0
+    now_ms = 120_000
     foreign = passes("foreign %s", "a")
     assert foreign is not None
     assert foreign.getMessage() == "foreign a (and 1 times more, not written)"

@@ -7,6 +7,7 @@ import os
 import re
 import warnings
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -17,13 +18,14 @@ from holdfast.daemon.settings.logging import (
     AUDIT_LOGGER,
     AUDIT_UNWRITTEN,
     LAST_LINES,
-    ClientLines,
     configure_logging,
     open_audit_file,
+    warn_of_client,
 )
 from holdfast.daemon.settings.models import LoggingSettings
 from holdfast.daemon.settings.secrets import secrets_of
 from holdfast.hidden_texts import REDACTED, HiddenTexts
+from holdfast.metrics.line_limit import LineLimiter
 
 SECRET = "open sesame"
 
@@ -164,30 +166,21 @@ def test_text_is_for_terminals_and_json_for_everything_else(
     assert re.fullmatch(form, stream.getvalue())
 
 
-class Clock:
-    def __init__(self) -> None:
-        self.now = 50.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 def test_a_client_causes_so_many_lines_of_a_kind_a_minute() -> None:
     stream = configured()
-    clock = Clock()
-    report = ClientLines(2, clock)
-    for number in range(5):
+    now_ms = 50_000
+    report = partial(warn_of_client, LineLimiter(lambda: now_ms))
+    for number in range(13):
         report("a malformed request", f"10.0.0.{number}:99", f"cut at byte {number}")
     report("an unknown API", "10.0.0.9:99", "API 7")
-    clock.now += 59.9
+    now_ms += 59_900
     report("a malformed request", "10.0.0.6:99", "")
-    clock.now += 0.1
+    now_ms += 100
     report("a malformed request", "10.0.0.7:99", "x" * 10_000)
     report("a malformed request", "10.0.0.8:99", "y")
     found = [(line["event"], line["client"], line.get("left_out")) for line in lines_of(stream)]
     assert found == [
-        ("a malformed request", "10.0.0.0:99", None),
-        ("a malformed request", "10.0.0.1:99", None),
+        *(("a malformed request", f"10.0.0.{number}:99", None) for number in range(10)),
         ("an unknown API", "10.0.0.9:99", None),
         ("a malformed request", "10.0.0.7:99", 4),
         ("a malformed request", "10.0.0.8:99", None),
@@ -198,7 +191,7 @@ def test_a_client_causes_so_many_lines_of_a_kind_a_minute() -> None:
 def test_what_a_client_sends_is_cut_after_its_secrets_are_hidden() -> None:
     stream = io.StringIO()
     configure_logging(LoggingSettings(), stream, secrets=[SECRET])
-    ClientLines(2)("malformed_request_received", "10.0.0.1:99", "x" * 295 + SECRET)
+    warn_of_client(LineLimiter(), "malformed_request_received", "10.0.0.1:99", "x" * 295 + SECRET)
     assert lines_of(stream)[0]["text"] == "x" * 295 + REDACTED[:5]
 
 

@@ -15,6 +15,7 @@ from holdfast.daemon.topics.metadata_image import MetadataImage
 from holdfast.kafka.errors import ConnectionFailed
 from holdfast.kafka.metadata import RequestRefused, Topic, TopicAnswers
 from holdfast.metrics.instruments import Counter
+from holdfast.metrics.line_limit import LineLimiter
 from tests.waiting import PATIENCE_S, wait_until
 
 A, B, C = bytes([1] * 16), bytes([2] * 16), bytes([3] * 16)
@@ -71,6 +72,7 @@ class Node:
             cluster,
             MetadataSettings.model_validate(wanted),
             InternalErrors(self.bugs),
+            LineLimiter(),
             random=Random(1),
             bounds=bounds,
         )

@@ -9,12 +9,12 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 from structlog.testing import capture_logs
 
-from holdfast.daemon.brokers.silence import none_left_out
 from holdfast.daemon.components import snapshot_log_config
 from holdfast.daemon.topics.metadata_cache import Refresh, TopicUser
 from holdfast.daemon.topics.metadata_image import MetadataImage
 from holdfast.kafka import librdkafka
 from holdfast.kafka.connection_options import ConnectionOptions, LiveProperties
+from holdfast.metrics.line_limit import LineLimiter
 from holdfast.metrics.registry import Registry
 from holdfast.share.components import snapshot_bounds
 from holdfast.share.snapshots import store
@@ -49,7 +49,7 @@ async def test_a_producer_that_is_full_is_tried_again_and_one_that_refuses_says_
     options = ConnectionOptions(bootstrap=(("127.0.0.1", 1),))
     settings, unused = make_settings(**{"snapshots.topic": "snaps"}), cast("Any", None)
     config, bounds = snapshot_log_config(settings, options), snapshot_bounds(settings)
-    common = settings, LiveProperties(settings.kafka.properties), config, bounds, Registry(), none_left_out
+    common = settings, LiveProperties(settings.kafka.properties), config, bounds, Registry(), LineLimiter()
     subject = Snapshots(*common, unused, TOPICS, cluster_id=OURS)
     for _ in ("made", "asked"):
         failures.append(KafkaException(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED, "not allowed")))
@@ -69,7 +69,7 @@ async def test_another_state_topic_that_exists_is_named_once(monkeypatch: pytest
     config, bounds = snapshot_log_config(settings, options), snapshot_bounds(settings)
     kafka, users = LiveProperties(settings.kafka.properties), list[TopicUser]()
     topics = cast("Topics", SimpleNamespace(add_user=users.append))
-    common = settings, kafka, config, bounds, Registry(), none_left_out
+    common = settings, kafka, config, bounds, Registry(), LineLimiter()
     subject = Snapshots(*common, unused, topics, cluster_id=OURS)
     assert subject.is_gone(LIVING) is False
     (user,) = users
