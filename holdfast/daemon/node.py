@@ -9,7 +9,6 @@ import os
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
-from functools import partial
 from random import Random
 from typing import Any, Final
 
@@ -58,7 +57,7 @@ from holdfast.daemon.steps import NodeSteps, Stopped, cancelled
 from holdfast.daemon.tenant import Answers, LogParts, Tables
 from holdfast.daemon.topics.cluster_queries import make_cluster_queries, make_first_look
 from holdfast.daemon.topics.metadata_cache import ClusterMetadata
-from holdfast.daemon.topics.remains import find_remains
+from holdfast.daemon.topics.remains import Remains
 from holdfast.daemon.topics.state_topic import StateTopic, StateTopicError, ensure_state_topic
 from holdfast.daemon.worker_place import ALONE, WorkerPlace
 from holdfast.distribution import VERSION
@@ -386,8 +385,7 @@ class Node:
         # The client of librdkafka ends with this function, and with it what it would say in an outage.
         with access.kafka.admin() as admin:
             where = admin, access.metadata, self.settings.log, access.bootstrap
-            remains = partial(find_remains, admin, self.settings, self.node_settings.kafka)
-            topic, findings = await ensure_state_topic(*where, remains)
+            topic, findings = await ensure_state_topic(*where, Remains(admin, self.settings, self.node_settings.kafka))
         for finding in findings:
             _log.warning("state_topic_weakened", finding=str(finding))
         self._metrics.state_topic_warnings.value = len(findings)

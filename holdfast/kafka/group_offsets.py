@@ -6,7 +6,7 @@ ends the process (its issue 4605).
 
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from holdfast.kafka.connection_options import Address, ConnectionOptions
 from holdfast.kafka.discovery.broker_links import broker_links
@@ -14,7 +14,15 @@ from holdfast.kafka.discovery.by_coordinator import ByCoordinator
 from holdfast.kafka.discovery.calls import Call
 from holdfast.kafka.discovery.coordinators import Coordinators
 from holdfast.kafka.discovery.find_coordinator import Key, KeyType
-from holdfast.kafka.discovery.group_offset_calls import OFFSET_COMMIT, OFFSET_FETCH, Commit, Offsets, Wanted
+from holdfast.kafka.discovery.group_offset_calls import (
+    OFFSET_COMMIT,
+    OFFSET_FETCH,
+    Commit,
+    Committer,
+    Offsets,
+    Place,
+    Wanted,
+)
 from holdfast.kafka.errors import ConnectionFailed
 from holdfast.kafka.protocol.denials import acl_remedy
 from holdfast.kafka.protocol.error_codes import GROUP_OFFSETS_RETRIABLE, ErrorCode
@@ -22,9 +30,16 @@ from holdfast.metrics.instruments import Counter
 
 G = TypeVar("G", Wanted, Commit)
 
+#: A note is kept where there is a place for it, and a topic that is not there is no reason to wait for it.
+_NOTES_RETRIABLE: Final = GROUP_OFFSETS_RETRIABLE - {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+
 
 class GroupRefused(Exception):
     """Kafka answered, and would answer the same again: the text names the group, the error and the partitions."""
+
+    def __init__(self, text: str, error_code: int = ErrorCode.NONE) -> None:
+        super().__init__(text)
+        self.error_code = error_code
 
 
 class GroupOffsets:
@@ -80,12 +95,44 @@ class GroupOffsets:
             listed = ", ".join(map(str, sorted(left_out)))
             raise GroupRefused(f"The answer for group {group} leaves out partitions {listed}.")
 
+    async def fetch_note(self, group: str, place: Place) -> str:
+        """Return the note that was committed with the offset of a place, as it came; empty: none was.
+
+        Raises: as `fetch_offsets`.
+        """
+        wanted, topic = Wanted(group, (place,)), place[0]
+        offsets = await self._request(
+            OFFSET_FETCH, group, wanted, "return what it keeps", "Describe", topic, _NOTES_RETRIABLE
+        )
+        return offsets.notes.get(place, "")
+
+    async def commit_note(self, group: str, place: Place, offset: int, note: str, committer: Committer) -> None:
+        """Commit an offset of a place with a note, as a member of the group.
+
+        Raises:
+            GroupRefused: Kafka refuses; there is no such place, or the group does not know the member in this generation.
+            ConnectionFailed: it was not acknowledged in time; whether it was committed is not known.
+        """
+        commit, topic = Commit(group, ((place, offset),), note, committer), place[0]
+        offsets = await self._request(
+            OFFSET_COMMIT, group, commit, "acknowledge what it is to keep", "Read", topic, _NOTES_RETRIABLE
+        )
+        if place not in offsets.answered:
+            raise GroupRefused(f"The answer for group {group} leaves out topic {topic}.")
+
     def close(self) -> None:
         """Close every connection, for good."""
         self._links.close()
 
     async def _request(
-        self, call: Call[G, Offsets], group: str, item: G, purpose: str, operation: str, topic: str
+        self,
+        call: Call[G, Offsets],
+        group: str,
+        item: G,
+        purpose: str,
+        operation: str,
+        topic: str,
+        retriable: Collection[int] = GROUP_OFFSETS_RETRIABLE,
     ) -> Offsets:
         loop = asyncio.get_running_loop()
         ends_s = loop.time() + self._timeout_ms / 1_000
@@ -98,7 +145,7 @@ class GroupOffsets:
         try:
             self._links.learn(self._known_brokers())
             left_s = max(0.0, ends_s - loop.time())
-            found = await self._calls.call(call, _key_of, [item], GROUP_OFFSETS_RETRIABLE, left_s)
+            found = await self._calls.call(call, _key_of, [item], retriable, left_s)
         finally:
             # But for those to coordinators: the answer that others owe us now would come too late.
             self._links.keep(self._coordinators.addresses())
@@ -106,13 +153,13 @@ class GroupOffsets:
         offsets = found[item]
         if not offsets.errors:
             return offsets
-        if offsets.error_code() in GROUP_OFFSETS_RETRIABLE:
+        if offsets.error_code() in retriable:
             raise ConnectionFailed(f"{failure}: {offsets.problem()}")
         code = offsets.error_code()
         # Committing needs Read of both, and fetching Describe of both.
         refused = f"topic {topic}" if code == ErrorCode.TOPIC_AUTHORIZATION_FAILED else f"group {group}"
         problem = f"{offsets.problem().rstrip('.')}{acl_remedy(code, operation, refused, self._who())}"
-        raise GroupRefused(f"Kafka refuses the offsets of group {group}: {problem}.")
+        raise GroupRefused(f"Kafka refuses the offsets of group {group}: {problem}.", code)
 
 
 def _key_of(item: Wanted | Commit) -> Key:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from functools import partial
 from typing import TypeVar
 
 from confluent_kafka.admin import AdminClient
 
 from holdfast.console.doctor.findings import Finding, Subject, right, warning, wrong
 from holdfast.daemon.settings.models import Settings
-from holdfast.daemon.topics.remains import find_remains
+from holdfast.daemon.topics.remains import Remains
 from holdfast.daemon.topics.snapshot_topic import SnapshotTopicError, check_snapshot_topic
 from holdfast.daemon.topics.state_topic import Finding as TopicFinding
 from holdfast.daemon.topics.state_topic import (
@@ -23,9 +24,11 @@ from holdfast.daemon.topics.state_topic import (
 )
 from holdfast.kafka.connection_options import LiveProperties
 from holdfast.kafka.librdkafka import KafkaClients
+from holdfast.kafka.topic_ids import format_topic_id
 
 T = TypeVar("T")
 
+_WITH_AN_EMPTY_LOG = "restore it, or begin with an empty log: holdfast serve --new-state-topic, once"
 _BY_HAND = 'see the page Alarms and alerts, "The state topic is not fit"'
 
 
@@ -37,13 +40,16 @@ async def check_log(subject: Subject) -> Sequence[Finding]:
     try:
         topic, weak = await _with_admin(settings, lambda admin: check_state_topic(admin, settings.log, bootstrap))
     except TopicMissing:
-        if not settings.log.new_state_topic and (remains := await _find_remains(settings)):
-            return [deleted_log(name, remains)]
+        if not settings.log.new_state_topic and (clause := await _look_back(settings, Remains.find_remains)):
+            return [deleted_log(name, clause)]
         timeout_s = settings.log.request_timeout_ms / 1_000
         brokers = await _with_admin(settings, lambda admin: len(admin.list_topics(timeout=timeout_s).brokers))
         return [missing_log(settings, brokers)]
     except StateTopicError as unsafe:
         return [judge_fatal(line) for line in str(unsafe).splitlines()]
+    look = partial(Remains.find_predecessor, topic=topic)
+    if not settings.log.new_state_topic and (clause := await _look_back(settings, look)):
+        return [replaced_log(topic, clause)]
     return judge_topic(f"{name} has {topic.partition_count} partitions in {topic.replication_factor} copies", weak)
 
 
@@ -67,17 +73,27 @@ async def check_snapshots(subject: Subject) -> Sequence[Finding]:
     return judge_topic(f"{name} fits the state topic", weak)
 
 
-async def _find_remains(settings: Settings) -> str:
+async def _look_back(settings: Settings, look: Callable[[Remains], Awaitable[str]]) -> str:
     kafka = LiveProperties(settings.kafka.properties)
     with KafkaClients(kafka).admin() as admin:
-        return await find_remains(admin, settings, kafka)
+        return await look(Remains(admin, settings, kafka))
 
 
 def deleted_log(name: str, remains: str) -> Finding:
     """Return what is said where there is no state topic any more, which a clause tells."""
     return wrong(
         f"there is no topic {name}, and there was one: {remains}; a node that starts is refused",
-        "restore it, or begin with an empty log: holdfast serve --new-state-topic, once",
+        _WITH_AN_EMPTY_LOG,
+    )
+
+
+def replaced_log(topic: StateTopic, predecessor: str) -> Finding:
+    """Return what is said where the state topic is empty and another one than before, which a clause tells."""
+    topic_id = format_topic_id(topic.topic_id)
+    return wrong(
+        f"the topic {topic.name} is empty and has the id {topic_id}, and was another one before: {predecessor}; "
+        "a node that starts is refused",
+        _WITH_AN_EMPTY_LOG,
     )
 
 

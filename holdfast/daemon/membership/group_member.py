@@ -35,9 +35,12 @@ from holdfast.daemon.server.cluster_view import Node
 from holdfast.daemon.server.other_nodes import OtherNodes
 from holdfast.daemon.settings.by_name import configure
 from holdfast.daemon.settings.models import Settings
+from holdfast.daemon.topics.topic_memory import RememberedTopic, TopicMemory, places_of
 from holdfast.kafka.addresses import format_address
 from holdfast.kafka.discovery.broker_links import broker_links
+from holdfast.kafka.discovery.group_offset_calls import Committer
 from holdfast.kafka.discovery.groups import Groups
+from holdfast.kafka.group_offsets import GroupOffsets
 from holdfast.membership import MemberClosed, MembershipError, MembershipFailed, MembershipSettings
 from holdfast.membership.kafka_group import Member
 from holdfast.metrics.line_limit import LineLimiter
@@ -193,6 +196,7 @@ class GroupMember:
             note=self._note,
         )
         self._takers = Takers(holdings)
+        self._topic = RememberedTopic(log.topic.name, log.topic.topic_id)
         self._running: asyncio.Task[None] | None = None
 
     # ---- the allotment ---------------------------------------------------------------------------------------------
@@ -314,12 +318,32 @@ class GroupMember:
         times = {"session_timeout_ms": members.session_timeout_ms, "pause_ms": _REJOIN_BACKOFF_MS}
         with self._group_calls() as groups:
             former = FormerMember(groups, self._group, lambda: self._member.member_id, self._internal_errors, **times)
-            dismissal = asyncio.create_task(former.dismiss(), name="holdfast-former-member")
+            beside = [
+                asyncio.create_task(former.dismiss(), name="holdfast-former-member"),
+                asyncio.create_task(self._remember(), name="holdfast-topic-memory"),
+            ]
             try:
                 await self._keep()
             finally:
-                dismissal.cancel()
-                await asyncio.wait([dismissal])
+                for task in beside:
+                    task.cancel()
+                await asyncio.wait(beside)
+
+    async def _remember(self) -> None:
+        """Have the group keep the id of the state topic."""
+        settings, random = self._settings, Random()
+        try:
+            with closing(GroupOffsets(self._connection, settings.log.request_timeout_ms)) as offsets:
+                memory = TopicMemory(offsets, self._group, places_of(settings), self._topic, random)
+                await memory.keep(self._committer)
+        except Exception as bug:  # a node serves without it
+            self._internal_errors.note_bug("topic_memory_failed", bug)
+
+    def _committer(self) -> Committer | None:
+        generation = self._member.generation_if_stable
+        if generation is None:
+            return None
+        return Committer(generation.member_id, generation.id, self._settings.members.group_instance_id or None)
 
     async def _keep(self) -> None:
         """Keep the member in its group, until it is refused for good."""

@@ -7,8 +7,8 @@ All functions that are no coroutines block while Kafka answers; run them in a th
 from __future__ import annotations
 
 from asyncio import to_thread
-from collections.abc import Awaitable, Callable, Iterator, Mapping
-from typing import Final, NamedTuple, ParamSpec, TypedDict, TypeVar
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final, NamedTuple, ParamSpec, Protocol, TypedDict, TypeVar
 
 import structlog
 from confluent_kafka import KafkaError, KafkaException
@@ -92,15 +92,39 @@ class TopicMissing(StateTopicError):
     """There is no such topic."""
 
 
+_WITHOUT_STATE: Final = (
+    "and with it the state of all share groups. Restore it, or begin with an empty log, in which no share partition is "
+    "initialized: `holdfast serve --new-state-topic`, once"
+)
+
+
 class TopicDeleted(StateTopicError):
     """There is no such topic any more, and nobody makes it again unasked: another look is in vain."""
 
     def __init__(self, name: str, remains: str) -> None:
         super().__init__(
-            f"The state topic {name} does not exist, and did before: {remains}. It was deleted, and with it the state of all share "
-            "groups. Restore it, or begin with an empty log, in which no share partition is initialized: "
-            "`holdfast serve --new-state-topic`, once"
+            f"The state topic {name} does not exist, and did before: {remains}. It was deleted, {_WITHOUT_STATE}"
         )
+
+
+class TopicReplaced(StateTopicError):
+    """Another topic has the name, without a record: somebody made it again while no node ran, and nobody takes it for the log unasked."""
+
+    def __init__(self, name: str, topic_id: bytes, predecessor: str) -> None:
+        super().__init__(
+            f"The state topic {name} is empty and has the id {format_topic_id(topic_id)}, and was another one before: "
+            f"{predecessor}. That one was deleted, {_WITHOUT_STATE}"
+        )
+
+
+class FormerTopic(Protocol):
+    """What is left of a state topic that is not there any more; see `remains`."""
+
+    async def find_remains(self) -> str:
+        """Return what tells that there was a state topic where there is none, a clause; empty: nothing does."""
+
+    async def find_predecessor(self, topic: StateTopic) -> str:
+        """Return what tells that an empty state topic is not the one that nodes had, a clause; empty: nothing does."""
 
 
 class NotKnownYet(StateTopicError):
@@ -309,7 +333,7 @@ async def ensure_state_topic(
     metadata: MetadataClient,
     settings: LogSettings,
     bootstrap_servers: str,
-    find_remains: Callable[[], Awaitable[str]],
+    former: FormerTopic,
 ) -> tuple[StateTopic, tuple[Finding, ...]]:
     """Return the checked topic with its warnings; one that never was is made, which is a line.
 
@@ -320,10 +344,11 @@ async def ensure_state_topic(
         metadata: queries all brokers.
         settings: of the log.
         bootstrap_servers: as commands for people name them.
-        find_remains: returns what tells that there was such a topic, a clause; empty: nothing does.
+        former: tells of a topic that was there before.
 
     Raises:
         TopicDeleted: it is missing, and was there before; an admin may begin with an empty log (`new_state_topic`).
+        TopicReplaced: it is empty, and another one was there before; as above.
         StateTopicError: it cannot be made, would lose state, or did not become known in time.
         TopicDisputed: the brokers did not agree in time.
         ConnectionFailed: no broker would describe it.
@@ -346,7 +371,7 @@ async def ensure_state_topic(
         except TopicMissing:
             if is_made:
                 raise
-            remains = "" if settings.new_state_topic else await find_remains()
+            remains = "" if settings.new_state_topic else await former.find_remains()
             if not remains:
                 await to_thread(make_state_topic, admin, settings)
                 is_made = True
@@ -356,6 +381,8 @@ async def ensure_state_topic(
                 topic, findings = await see()
             except TopicMissing:
                 raise TopicDeleted(settings.state_topic, remains) from None
+        if not settings.new_state_topic and not is_made and (predecessor := await former.find_predecessor(topic)):
+            raise TopicReplaced(topic.name, topic.topic_id, predecessor)
         if is_made and not await metadata.is_known_everywhere(topic.topic_id, topic.partition_count):
             raise NotKnownYet(f"The state topic {topic.name} was made, but not every broker knows it yet.")
         if is_made:

@@ -1,4 +1,4 @@
-"""OffsetFetch and OffsetCommit as rows of the table of calls: what groups committed, and commits for groups without members.
+"""OffsetFetch and OffsetCommit as rows of the table of calls: what groups committed, and commits for a member or a group without members.
 
 From version 8 on OffsetFetch takes many groups (KIP-709); OffsetCommit takes one in every version.
 
@@ -41,11 +41,26 @@ class Wanted(NamedTuple):
     places: tuple[Place, ...] | None = None
 
 
+class Committer(NamedTuple):
+    """The member that commits, as the group knows it."""
+
+    member_id: str
+    generation_id: int
+    instance_id: str | None = None
+
+
+#: Commits for a group without members.
+NO_MEMBER: Final = Committer("", -1)
+
+
 class Commit(NamedTuple):
-    """The offset to be read next of each place, for a group without members."""
+    """The offset to be read next of each place."""
 
     group: str
     next_offsets: tuple[tuple[Place, int], ...]
+    #: Kept with each offset; Kafka calls it metadata, and takes `offset.metadata.max.bytes` of it (4,096 by default).
+    note: str = ""
+    committer: Committer = NO_MEMBER
 
 
 class Offsets(NamedTuple):
@@ -59,6 +74,8 @@ class Offsets(NamedTuple):
     answered: frozenset[Place] = frozenset()
     #: What is known about an error that no coordinator sent.
     reason: str = ""
+    #: The note that was committed with each offset, as it came; empty for a commit.
+    notes: Mapping[Place, str] = {}
 
     def error_code(self) -> int:
         """Return the worst error code: one that is final, or else one after which the coordinator is looked up; 0: none."""
@@ -128,7 +145,9 @@ def _fetched(error_code: int, topics: Sequence[Any]) -> Offsets:
         return Offsets({}, {error_code: ()})
     errors = _errors(topics)
     found = [((topic.name, int(each.partition_index)), each) for topic in topics for each in topic.partitions]
-    return Offsets({place: int(each.committed_offset) for place, each in found if each.committed_offset >= 0}, errors)
+    committed = [(place, each) for place, each in found if each.committed_offset >= 0]
+    offsets = {place: int(each.committed_offset) for place, each in committed}
+    return Offsets(offsets, errors, notes={place: each.metadata or "" for place, each in committed})
 
 
 def _errors(topics: Sequence[Any]) -> dict[int, list[Place]]:
@@ -150,14 +169,23 @@ def _encode_commit(_: int, items: Sequence[Commit]) -> bytes:
                 OffsetCommitRequestPartition(
                     partition_index=i32(partition),
                     committed_offset=i64(offsets[topic, partition]),
-                    committed_metadata="",
+                    committed_metadata=commit.note,
                 )
                 for partition in partitions
             ),
         )
         for topic, partitions in _by_topic(list(offsets)).items()
     )
-    return to_bytes(OffsetCommitRequest(group_id=GroupId(commit.group), member_id="", topics=topics))
+    member_id, generation_id, instance_id = commit.committer
+    return to_bytes(
+        OffsetCommitRequest(
+            group_id=GroupId(commit.group),
+            generation_id_or_member_epoch=i32(generation_id),
+            member_id=member_id,
+            group_instance_id=instance_id,
+            topics=topics,
+        )
+    )
 
 
 def _decode_commit(_: int, items: Sequence[Commit], body: bytes) -> Answer[Commit, Offsets]:

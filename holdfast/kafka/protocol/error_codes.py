@@ -213,6 +213,10 @@ GROUP_OFFSETS_RETRIABLE: Final = NOT_COORDINATED | _numbers(
     ErrorCode.NETWORK_EXCEPTION,
     ErrorCode.UNSTABLE_OFFSET_COMMIT,
 )
+#: The group has gone on since a member looked which generation it is in; the next one commits.
+OTHER_GENERATION: Final = _numbers(
+    ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.REBALANCE_IN_PROGRESS
+)
 #: Kafka's own persister looks the coordinator up and tries again after these, and after no answer (the two that no server sends).
 SHARE_STATE_RETRIABLE: Final = NOT_COORDINATED | _numbers(
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,

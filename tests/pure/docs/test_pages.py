@@ -51,6 +51,7 @@ OTHER_NAMES = {
     "max.message.bytes",
     "message.timestamp.type",
     "min.insync.replicas",
+    "offsets.retention.minutes",
     "retention.bytes",
     "retention.ms",
     "segment.bytes",

@@ -31,6 +31,7 @@ from kio.static.primitive import i32, i32Timedelta, i64
 
 from holdfast.kafka.brokers.broker_connection import BrokerConnection
 from holdfast.kafka.connection_options import ConnectionOptions
+from holdfast.kafka.discovery.group_offset_calls import Committer
 from holdfast.kafka.errors import ConnectionFailed
 from holdfast.kafka.group_offsets import BlockingGroupOffsets, GroupOffsets, GroupRefused
 from tests.waiting import wait_until
@@ -53,14 +54,18 @@ def coordinator(host: str, error: ErrorCode = NONE) -> Any:
 
 
 def fetched(
-    offsets: dict[int, int], error: ErrorCode = NONE, throttle_ms: int = 0, errors: dict[int, ErrorCode] | None = None
+    offsets: dict[int, int],
+    error: ErrorCode = NONE,
+    throttle_ms: int = 0,
+    errors: dict[int, ErrorCode] | None = None,
+    note: str | None = "",
 ) -> Any:
     """Return an answer about the offsets of a group; -1: it has committed none."""
     partitions = tuple(
         OffsetFetchResponsePartition(
             partition_index=i32(partition),
             committed_offset=i64(offset),
-            metadata="",
+            metadata=note,
             error_code=(errors or {}).get(partition, NONE),
         )
         for partition, offset in offsets.items()
@@ -358,6 +363,39 @@ async def test_a_commit_that_is_refused_names_its_partitions(
     with pytest.raises(GroupRefused) as refused:
         await cluster.offsets().commit_offsets("g", "log", {0: 1, 1: 1, 2: 1})
     assert str(refused.value) == text
+
+
+async def test_a_member_commits_a_note_which_is_fetched_as_it_came(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = Cluster(
+        monkeypatch,
+        a=[coordinator("b")],
+        b=[taken({0: NONE}), fetched({0: 1}, note="said"), fetched({0: 1}, note=None), fetched({0: -1})],
+    )
+    offsets = cluster.offsets()
+    await offsets.commit_note("g", ("log", 0), 2**63 - 1, "said", Committer("m-1", 7, "static-1"))
+    request = cluster.requests[-1]
+    [place] = request.topics[0].partitions
+    assert (place.committed_offset, place.committed_metadata) == (2**63 - 1, "said")
+    assert (request.generation_id_or_member_epoch, request.member_id, request.group_instance_id) == (
+        7,
+        "m-1",
+        "static-1",
+    )
+    assert [await offsets.fetch_note("g", ("log", 0)) for _ in range(3)] == ["said", "", ""]
+
+
+@pytest.mark.parametrize(
+    "error", [ErrorCode.unknown_topic_or_partition, ErrorCode.topic_authorization_failed, ErrorCode.illegal_generation]
+)
+async def test_a_note_that_is_refused_is_not_tried_again(monkeypatch: pytest.MonkeyPatch, error: ErrorCode) -> None:
+    cluster = Cluster(monkeypatch, a=[coordinator("b")], b=[taken({0: error})])
+    with pytest.raises(GroupRefused) as refused:
+        await cluster.offsets().commit_note("g", ("log", 0), 1, "said", Committer("m-1", 7))
+    assert refused.value.error_code == error.value
+    assert len(cluster.requests) == 2
+    answer = Cluster(monkeypatch, a=[coordinator("b")], b=[taken({1: NONE})])
+    with pytest.raises(GroupRefused, match="leaves out topic log"):
+        await answer.offsets().commit_note("g", ("log", 0), 1, "said", Committer("m-1", 7))
 
 
 async def test_one_query_at_a_time_leaves_one_connection(monkeypatch: pytest.MonkeyPatch) -> None:

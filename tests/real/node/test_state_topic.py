@@ -16,6 +16,7 @@ from holdfast.daemon.settings.components.log import LogSettings
 from holdfast.daemon.topics.log_identity import read_first_records, refuse_foreign_topic
 from holdfast.daemon.topics.state_topic import (
     FIXED_CONFIG,
+    StateTopic,
     StateTopicError,
     TopicMissing,
     describe_topic,
@@ -32,8 +33,14 @@ from tests.waiting import PATIENCE_S
 pytestmark = pytest.mark.real
 
 
-async def no_remains() -> str:
-    return ""
+class NoFormer:
+    """No topic was there before."""
+
+    async def find_remains(self) -> str:
+        return ""
+
+    async def find_predecessor(self, topic: StateTopic) -> str:
+        return ""
 
 
 def one_copy(topic: str) -> LogSettings:
@@ -63,7 +70,7 @@ def settings(topic: str) -> LogSettings:
 async def test_a_missing_topic_is_made_with_what_the_log_needs(
     admin: AdminClient, metadata: MetadataClient, settings: LogSettings, kafka: str
 ) -> None:
-    made, findings = await ensure_state_topic(admin, metadata, settings, kafka, no_remains)
+    made, findings = await ensure_state_topic(admin, metadata, settings, kafka, NoFormer())
     assert made.partition_count == 3
     assert made.replication_factor == 1
     assert made.max_message_bytes == 1_048_588
@@ -72,7 +79,7 @@ async def test_a_missing_topic_is_made_with_what_the_log_needs(
     _, config = describe_topic(admin, settings.state_topic, 10_000)
     wanted = FIXED_CONFIG | {"segment.bytes": "104857600", "min.insync.replicas": "1"}
     assert {key: config[key] for key in wanted} == wanted
-    again, _ = await ensure_state_topic(admin, metadata, settings, kafka, no_remains)
+    again, _ = await ensure_state_topic(admin, metadata, settings, kafka, NoFormer())
     assert again == made
     named = await metadata.query_names([made.name])
     assert named[made.name].topic_id == made.topic_id, "librdkafka's id and the wire's are the same 16 bytes"
@@ -82,7 +89,7 @@ async def test_a_cluster_of_one_broker_names_the_two_settings_that_it_needs(
     admin: AdminClient, metadata: MetadataClient, topic: str, kafka: str
 ) -> None:
     with pytest.raises(StateTopicError) as refused:
-        await ensure_state_topic(admin, metadata, LogSettings(state_topic=topic), kafka, no_remains)
+        await ensure_state_topic(admin, metadata, LogSettings(state_topic=topic), kafka, NoFormer())
     assert str(refused.value) == (
         f"The state topic {topic} cannot be made with 3 copies on a cluster of 1 broker; add brokers, or lower what they cannot hold: "
         "--set share.coordinator.state.topic.replication.factor=1 --set share.coordinator.state.topic.min.isr=1"
@@ -96,8 +103,8 @@ async def test_two_nodes_that_make_the_topic_at_once_get_the_same_one(
     other = MetadataClient(options, timeout_ms=10_000, random=Random(2))
     try:
         first, second = await asyncio.gather(
-            ensure_state_topic(admin, metadata, settings, kafka, no_remains),
-            ensure_state_topic(admin, other, settings, kafka, no_remains),
+            ensure_state_topic(admin, metadata, settings, kafka, NoFormer()),
+            ensure_state_topic(admin, other, settings, kafka, NoFormer()),
         )
     finally:
         other.close()
@@ -111,7 +118,7 @@ async def test_more_copies_than_brokers_are_refused_by_name(
     with pytest.raises(
         StateTopicError, match=r"lower .*--set share\.coordinator\.state\.topic\.replication\.factor=1 "
     ):
-        await ensure_state_topic(admin, metadata, settings, kafka, no_remains)
+        await ensure_state_topic(admin, metadata, settings, kafka, NoFormer())
     with pytest.raises(TopicMissing):
         describe_topic(admin, topic, 10_000)
 
@@ -122,7 +129,7 @@ async def test_a_topic_that_would_lose_state_is_refused_and_the_command_mends_it
     name = new_topic(3, cleanup_policy="compact", retention_ms="1000", retention_bytes="5000")
     settings = one_copy(name)
     with pytest.raises(StateTopicError) as refused:
-        await ensure_state_topic(admin, metadata, settings, kafka, no_remains)
+        await ensure_state_topic(admin, metadata, settings, kafka, NoFormer())
     lines = str(refused.value).splitlines()
     assert len(lines) == 3
     resource = ConfigResource(ResourceType.TOPIC, name)
@@ -134,7 +141,7 @@ async def test_a_topic_that_would_lose_state_is_refused_and_the_command_mends_it
         key, value = change.split("=")
         resource.add_incremental_config(ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET))
     admin.incremental_alter_configs([resource])[resource].result(PATIENCE_S)
-    _, warnings = await ensure_state_topic(admin, metadata, settings, kafka, no_remains)
+    _, warnings = await ensure_state_topic(admin, metadata, settings, kafka, NoFormer())
     assert not any(warning.is_fatal for warning in warnings)
     assert any("message.timestamp.type=CreateTime" in warning.problem for warning in warnings)
 
@@ -147,7 +154,7 @@ async def test_another_number_of_partitions_is_a_warning_and_the_real_one_counts
     partition_count = 1
     async with asyncio.timeout(PATIENCE_S):  # create_partitions answers before every broker knows
         while partition_count == 1:
-            found, warnings = await ensure_state_topic(admin, metadata, one_copy(name), kafka, no_remains)
+            found, warnings = await ensure_state_topic(admin, metadata, one_copy(name), kafka, NoFormer())
             partition_count = found.partition_count
     assert partition_count == 2
     assert any("has 2 partitions where the setting is 3" in str(warning) for warning in warnings)
@@ -174,7 +181,7 @@ async def test_a_topic_of_another_program_is_refused(
             marked = [(HEADER_NAME, encode_header(1, sequence))] if header else [("trace", uuid.uuid4().bytes)]
             producer.produce(name, b"value", b"key", partition, headers=marked)
     assert producer.flush(PATIENCE_S) == 0
-    found, _ = await ensure_state_topic(admin, metadata, one_copy(name), kafka, no_remains)
+    found, _ = await ensure_state_topic(admin, metadata, one_copy(name), kafka, NoFormer())
     clients = KafkaClients({"bootstrap.servers": kafka})
     first_records = read_first_records(clients, found, LogIdentity("cluster", found.topic_id, 3), 20_000)
     if is_foreign:

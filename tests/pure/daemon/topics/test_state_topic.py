@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from itertools import chain, repeat
 from random import Random
 from typing import Any, Final, cast
@@ -20,6 +20,7 @@ from holdfast.daemon.topics.state_topic import (
     TopicDeleted,
     TopicDisputed,
     TopicMissing,
+    TopicReplaced,
     describe_topic,
     ensure_state_topic,
 )
@@ -39,8 +40,18 @@ DELETED_TEXT, NOW_TEXT = "AAAAAAAAAAAAAAAAAAAAAQ", "AAAAAAAAAAAAAAAAAAAAAg"
 LED: Final = metadata({0: (1, 0)}, UUID(int=NOW), (1, 2))
 
 
-async def no_remains() -> str:
-    return ""
+class Former:
+    """Tells what a test says of a topic that was there before."""
+
+    def __init__(self, remains: str = "", predecessor: str = "") -> None:
+        self.remains = remains
+        self.predecessor = predecessor
+
+    async def find_remains(self) -> str:
+        return self.remains
+
+    async def find_predecessor(self, topic: StateTopic) -> str:
+        return self.predecessor
 
 
 def topic_of(topic: int) -> StateTopic:
@@ -87,11 +98,7 @@ class Cluster:
         self.made += 1
 
     async def found(
-        self,
-        timeout_ms: int = PATIENCE_MS,
-        remains: Callable[[], Awaitable[str]] = no_remains,
-        *,
-        new_state_topic: bool = False,
+        self, timeout_ms: int = PATIENCE_MS, former: Former | None = None, *, new_state_topic: bool = False
     ) -> StateTopic:
         """Return the topic with which a node starts."""
         options = ConnectionOptions(bootstrap=(("host-1", 9092), ("host-2", 9092)))
@@ -100,7 +107,7 @@ class Cluster:
             state_topic="state", state_topic_create_timeout_ms=timeout_ms, new_state_topic=new_state_topic
         )
         admin: Any = None
-        topic, _ = await ensure_state_topic(admin, client, settings, "host-1:9092", remains)
+        topic, _ = await ensure_state_topic(admin, client, settings, "host-1:9092", former or Former())
         client.close()
         return topic
 
@@ -118,9 +125,7 @@ async def test_making_a_topic_is_a_line_and_one_that_was_deleted_is_made_only_wh
         none, made = namesake(NONE, 1, 2), LED
         return Cluster(monkeypatch, [None, NOW], chain([none], repeat(made)), chain([none], repeat(made)))
 
-    async def remains() -> str:
-        return "the group holdfast-state is known"
-
+    remains = Former("the group holdfast-state is known")
     fresh = missing()
     with capture_logs() as lines:
         assert await fresh.found() == topic_of(NOW)
@@ -138,6 +143,23 @@ async def test_making_a_topic_is_a_line_and_one_that_was_deleted_is_made_only_wh
     assert (await late.found(PATIENCE_MS, remains), late.made) == (topic_of(NOW), 0)
     allowed = missing()
     assert (await allowed.found(PATIENCE_MS, remains, new_state_topic=True), allowed.made) == (topic_of(NOW), 1)
+
+
+async def test_an_empty_topic_is_refused_where_another_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    def there() -> Cluster:
+        return Cluster(monkeypatch, [NOW], namesake(NOW, 1, 2), namesake(NOW, 1, 2))
+
+    other = Former(predecessor=f"the group holdfast-state remembers the id {DELETED_TEXT}")
+    with pytest.raises(TopicReplaced) as refused:
+        await there().found(former=other)
+    assert str(refused.value).startswith(
+        f"The state topic state is empty and has the id {NOW_TEXT}, and was another one before: {other.predecessor}. That one was deleted"
+    )
+    assert str(refused.value).endswith("`holdfast serve --new-state-topic`, once")
+    assert await there().found(former=other, new_state_topic=True) == topic_of(NOW)
+    # The node that made the topic itself does not take it for a stranger.
+    brokers = [chain([namesake(NONE, 1, 2)], repeat(LED)) for _ in range(2)]
+    assert await Cluster(monkeypatch, [None, NOW], *brokers).found(former=other) == topic_of(NOW)
 
 
 async def test_a_broker_that_cannot_be_reached_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:

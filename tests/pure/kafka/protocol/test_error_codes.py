@@ -26,7 +26,7 @@ def test_people_are_shown_the_name_and_the_number() -> None:
 
 def test_groups_are_queried_for_plain_numbers() -> None:
     groups = [group for group in vars(error_codes).values() if isinstance(group, frozenset)]
-    assert len(groups) == 8
+    assert len(groups) == 9
     assert {type(code) for group in groups for code in group} == {int}
 
 
