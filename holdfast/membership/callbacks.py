@@ -25,11 +25,11 @@ class Callbacks:
 
     @property
     def is_idle(self) -> bool:
-        """Whether none runs."""
+        """Tell whether no callback runs."""
         return self._running is None
 
     def run(self, callback: Callback, generation: Generation) -> list[Run]:
-        """Begin a callback, or have it wait; returns what is to be done now."""
+        """Begin a callback, or have it wait; returns what must be done now."""
         if self._running is not None:
             self._waiting.append(callback)
             return []
@@ -37,7 +37,7 @@ class Callbacks:
         return [Run(callback)]
 
     def end(self) -> Ended:
-        """Take note that the callback that runs has ended."""
+        """Handle the end of the callback that runs."""
         ended, self._running = self._running, None
         assert ended is not None
         return ended

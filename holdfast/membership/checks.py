@@ -1,4 +1,4 @@
-"""What a program hands in is looked at before it is sent."""
+"""Check the values of a program before they are sent."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""What a program implements to be a member of a group.
+"""The interface that a program implements to be a member of a group.
 
 Source: Apache Kafka `AbstractCoordinator`, `WorkerCoordinator`.
 """
@@ -13,18 +13,18 @@ class JoinedMember(NamedTuple):
     member_id: str
     #: None: a dynamic member.
     group_instance_id: str | None
-    #: What this member's `metadata` said for the protocol that the group chose.
+    #: The answer of this member's `metadata` for the protocol that the group chose.
     metadata: bytes
 
 
 class Coordinator(Protocol):
-    """What the members of a group do; all of them implement the same.
+    """The work of the members of a group; all of them implement the same.
 
     Callbacks run one at a time: prepare, then in the leader perform, then complete. Heartbeats go on while they run.
     A program that also has the methods of `LeaveListener` or `LossListener` gets those calls, too.
     """
 
-    #: What sort of group this is, such as "connect"; not empty. Members of another sort are refused by the broker.
+    #: The sort of this group, such as "connect"; not empty. Members of another sort are refused by the broker.
     protocol_type: str
 
     def metadata(self) -> Sequence[tuple[str, bytes]]:
@@ -43,7 +43,7 @@ class Coordinator(Protocol):
     async def perform_assignment(
         self, leader_id: str, protocol: str, members: Sequence[JoinedMember]
     ) -> Mapping[str, bytes]:
-        """Return what each member is to do, by member id: exactly the ids of `members`, empty bytes for one without work.
+        """Return what each member must do, by member id: exactly the ids of `members`, empty bytes for one without work.
 
         Runs in the leader only, whose id is `leader_id`. If it raises, the group joins again after a back-off.
         """

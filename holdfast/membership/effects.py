@@ -1,4 +1,4 @@
-"""What a member wants done, as values: a test can assert the whole list."""
+"""The effects that a member asks for, as values: a test can assert the whole list."""
 
 from collections.abc import Mapping
 from types import MappingProxyType

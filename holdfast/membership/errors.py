@@ -1,4 +1,4 @@
-"""What a member does about each error of its group coordinator: one table; and what it raises.
+"""One table of the reactions of a member to each error of its group coordinator, and the exceptions that it raises.
 
 Source: Apache Kafka `AbstractCoordinator`, the handlers of its four answers.
 """
@@ -12,7 +12,7 @@ from holdfast.kafka.protocol.error_codes import ErrorCode, error_name
 
 
 class Reaction(Enum):
-    """What an error code makes a member do."""
+    """The reaction of a member to an error code."""
 
     #: Try again after a back-off.
     WAIT = "wait"
@@ -54,7 +54,7 @@ REACTIONS: Final[Mapping[int, Reaction]] = MappingProxyType(
 AT_ONCE: Final = frozenset(
     {Reaction.REJOIN, Reaction.TAKE_MEMBER_ID, Reaction.FORGET_GENERATION, Reaction.FORGET_MEMBER}
 )
-#: What a person can change about each error that is final.
+#: Remedies of a person for each error that is final.
 ADVICE: Final[Mapping[int, str]] = MappingProxyType(
     {
         ErrorCode.INCONSISTENT_GROUP_PROTOCOL: "another program uses this group id: give group.id a name that no other program has",
@@ -95,16 +95,16 @@ class CallbackFailed(MembershipError):
     def __init__(self, callback: str, error: Exception) -> None:
         super().__init__(f"{callback} failed: {error!r}")
         self.callback = callback
-        #: What the program raised.
+        #: The exception that the program raised.
         self.error = error
 
 
 class InvalidMetadata(MembershipError):
-    """What `metadata` or `protocol_type` said cannot be sent; the text names the fault."""
+    """An answer of `metadata` or `protocol_type` cannot be sent; the text names the fault."""
 
 
 class InvalidAssignment(MembershipError):
-    """What `perform_assignment` returned is not one assignment for each member; the text names the members."""
+    """`perform_assignment` did not return one assignment for each member; the text names the members."""
 
 
 class MemberClosed(MembershipError):

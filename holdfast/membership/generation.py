@@ -26,12 +26,12 @@ class Generation:
 
     @property
     def has_member_id(self) -> bool:
-        """Whether the group knows the member by an id."""
+        """Tell whether the group knows the member by an id."""
         return self.member_id != ""
 
     @property
     def is_joined(self) -> bool:
-        """Whether this is a generation that the group coordinator handed out."""
+        """Tell whether this is a generation that the group coordinator handed out."""
         return self.id != NO_ID
 
     def left(self) -> "Generation":

@@ -66,7 +66,7 @@ class MemberLifecycle:
         jitter: Callable[[], float],
         metrics: MembershipMetrics,
     ) -> None:
-        """Begin outside the group.
+        """Create a member that is outside the group.
 
         Args:
             settings: of this member.
@@ -99,33 +99,33 @@ class MemberLifecycle:
         #: When the join in flight began, and when its JoinGroup or SyncGroup left.
         self._began_ms = 0
         self._sent_ms = 0
-        #: With what the join in flight was refused last: an outage is to be a line, not one for each try.
+        #: The refusal of the last join in flight: an outage should be one line, not one for each try.
         self._refused_with: int | None = None
         self._effects: list[Effect] = []
 
     @property
     def generation_if_stable(self) -> Generation | None:
-        """The generation, while its assignment is the one that the program works by; else None."""
+        """Return the generation, while its assignment is the one that the program works by; else None."""
         return self.generation if self._assigned is not None and self._assigned.is_delivered else None
 
     @property
     def is_active(self) -> bool:
-        """Whether the program has an assignment and nothing waits for its turn."""
+        """Tell whether the program has an assignment and nothing waits for its turn."""
         return self.generation_if_stable is not None and self._rejoin.cause is None and self._callbacks.is_idle
 
     @property
     def is_busy(self) -> bool:
-        """Whether the member is about to leave, or a callback runs."""
+        """Tell whether the member is about to leave, or a callback runs."""
         return self.state is State.LEAVING or not self._callbacks.is_idle
 
     @property
     def next_turn_ms(self) -> int:
-        """From when on another turn may find something to do that an earlier one did not, if no other event comes before."""
+        """Return the time of the next turn that may find new work, if no other event comes before."""
         return self._backoff.until_ms()
 
     @property
     def next_tick_ms(self) -> int | None:
-        """When the next tick is due; None: no session runs."""
+        """Return when the next tick is due; None: no session runs."""
         if not self._has_session():
             return None
         expires_ms = self.session.expires_ms
@@ -249,7 +249,7 @@ class MemberLifecycle:
             return
         try:
             protocols = check_protocols(self._metadata())
-        except Exception as error:  # whatever the program raises
+        except Exception as error:  # the program may raise anything
             self._metrics.failed_rebalances.value += 1
             self._backoff.fail(now_ms)
             self._report(error if isinstance(error, MembershipError) else CallbackFailed("metadata", error))
@@ -334,7 +334,7 @@ class MemberLifecycle:
     # ---- the session -------------------------------------------------------------------------------------------------
 
     def _has_session(self) -> bool:
-        """Whether heartbeats are to be sent: the group coordinator itself waits while it has a JoinGroup or SyncGroup of ours."""
+        """Tell whether heartbeats must be sent: the coordinator itself waits while it has a JoinGroup or SyncGroup of ours."""
         is_answering = any(kind in self._in_flight for kind in (JoinGroup, SyncGroup, LeaveGroup))
         return self.generation.is_joined and not is_answering
 
@@ -364,7 +364,7 @@ class MemberLifecycle:
         self._react(reaction, answer)
 
     def _react(self, reaction: Reaction, refused: Refused) -> None:
-        """Do what an error demands, whatever it answers."""
+        """Do what an error demands, for any request that it answers."""
         if reaction is Reaction.LOOK_UP:
             self._effects.append(ForgetCoordinator())
         elif reaction is Reaction.FORGET_GENERATION:
@@ -379,7 +379,7 @@ class MemberLifecycle:
                 self._to(State.UNJOINED)
 
     def _lose(self, generation: Generation, reason: str) -> None:
-        """Take note that the generation is gone; the program learns of it if it has an assignment."""
+        """Handle the loss of the generation; the program learns of it if it has an assignment."""
         if self.generation.is_joined:
             self._note("warning", "group_place_lost", why=reason)
         self.generation = generation

@@ -1,4 +1,4 @@
-"""What a member counts and measures.
+"""The counters and gauges of a member.
 
 Source: Apache Kafka `AbstractCoordinator.GroupCoordinatorMetrics`, for the names.
 """

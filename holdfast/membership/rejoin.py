@@ -1,4 +1,4 @@
-"""Whether a member is to join again, and why."""
+"""The rule whether a member must join again, and why."""
 
 from enum import Enum
 from typing import final
@@ -21,8 +21,8 @@ class RejoinCause(Enum):
 class Rejoin:
     """The wish to join again.
 
-    It is cleared when an assignment arrives, but only if it was there when the JoinGroup behind that assignment took the metadata: a wish
-    that came later has not been heard by anybody yet.
+    It is cleared when an assignment arrives, but only if it was there when the JoinGroup of that assignment took the metadata: a wish
+    that came later has not been heard by the group yet.
     """
 
     def __init__(self) -> None:
@@ -38,11 +38,11 @@ class Rejoin:
             self.cause, self.reason, self._is_covered = cause, reason, False
 
     def on_join_sent(self) -> None:
-        """Take note of a JoinGroup that leaves: what was wished for until now is covered by it."""
+        """Note a JoinGroup that leaves: it covers all wishes until now."""
         self._is_covered = True
 
     def on_assigned(self) -> None:
-        """Take note of an assignment, before the program learns of it."""
+        """Note an assignment, before the program learns of it."""
         if self._is_covered:
             self.clear()
 

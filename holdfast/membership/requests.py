@@ -1,4 +1,4 @@
-"""What a member requests of its group coordinator, and what it may be answered; values, the bytes are made elsewhere.
+"""The requests of a member to its group coordinator, and their answers, as values; the bytes are made elsewhere.
 
 Each request carries the generation that it was sent under, and is answered once: with its answer, or with `Refused`.
 """

@@ -16,7 +16,7 @@ class Session:
     """
 
     def __init__(self, settings: MembershipSettings, jitter: Callable[[], float]) -> None:
-        """Begin without one; `jitter` returns a number from 0 to 1."""
+        """Create no session yet; `jitter` returns a number from 0 to 1."""
         self._backoff = Backoff(settings.retry_backoff_ms, settings.retry_backoff_max_ms, jitter)
         self._timeout_ms = settings.session_timeout_ms
         self._interval_ms = settings.heartbeat_interval_ms
@@ -32,14 +32,14 @@ class Session:
         self.due_ms = now_ms + self._interval_ms
 
     def on_sent(self, now_ms: int) -> int:
-        """Take note of a heartbeat that leaves; returns how late it is, in ms."""
+        """Note a heartbeat that leaves; return how late it is, in ms."""
         late_ms = now_ms - self.due_ms
         self._sent_ms = now_ms
         self.due_ms = now_ms + self._interval_ms
         return late_ms
 
     def on_answered(self) -> None:
-        """Take note of an answer to the last heartbeat that left."""
+        """Note an answer to the last heartbeat that left."""
         self.expires_ms = max(self.expires_ms, self._sent_ms + self._timeout_ms)
         self._backoff.reset()
 

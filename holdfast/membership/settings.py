@@ -1,11 +1,11 @@
-"""What a member is set to; the names are Kafka's, with `_` for `.`.
+"""The settings of a member; the names are Kafka's, with `_` for `.`.
 
 Source: Apache Kafka `GroupRebalanceConfig`, `CommonClientConfigs`.
 """
 
 from dataclasses import dataclass
 
-#: So many heartbeats may be lost before the session is.
+#: Heartbeats that may be lost before the session is.
 HEARTBEATS_PER_SESSION = 3
 
 

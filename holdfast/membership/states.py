@@ -5,7 +5,7 @@ from typing import final
 
 
 class State(Enum):
-    """What a member is to its group."""
+    """The state of a member in its group."""
 
     #: No join is in flight. The group may know the member by an id all the same.
     UNJOINED = "unjoined"
@@ -31,7 +31,7 @@ TRANSITIONS: dict[State, frozenset[State]] = {
 
 @final
 class Assigned:
-    """What a stable member holds: the assignment of its generation."""
+    """The holding of a stable member: the assignment of its generation."""
 
     def __init__(self, assignment: bytes) -> None:
         self.assignment = assignment

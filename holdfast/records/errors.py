@@ -1,4 +1,4 @@
-"""What can be wrong with bytes from the log, and with a coordinator key.
+"""Faults of bytes from the log, and of a coordinator key.
 
 One class per reaction of the reader: an unknown record *type* is counted and skipped, everything else stops the load
 of that log partition and says why. `InvalidKey` is about text a client sent, never about the log.

@@ -8,7 +8,7 @@
 | `calls` | the five calls: from bytes to a request of the service, and back |
 | `topic_gate` | lets calls wait whose topics are not known yet |
 | `service`, `operations` | take a request apart, one operation for each share partition, and answer once |
-| `decisions`, `refusals` | `ShareShard`, the state machine behind one log partition: every decision about it |
+| `decisions`, `refusals` | `ShareShard`, the state machine of one log partition: every decision about it |
 | `state`, `load` | what the shard decides about, and how it is loaded from the log |
 | `shard_kind` | shards as the node sees them |
 | `config`, `components`, `state_bounds` | the settings of a shard, where they come from, and the bounds of all shards of a node together |
@@ -17,6 +17,6 @@
 | `commands`, `previews`, `state_listing` | commands of an admin, what a call would change, and pages of share partitions |
 | `queries`, `group_pages` | HTTP paths |
 | `deleted_state` | the removal of the state of deleted topics |
-| `group_metrics/` | records in flight, given up, retried and behind, by share group |
+| `group_metrics/` | records in flight, given up, retried and not yet delivered, by share group |
 | `snapshots/` | the snapshot topic: followed, restored from, verified |
 """

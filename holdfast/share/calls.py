@@ -56,7 +56,7 @@ REQUEST_BOUNDS: Final = state_requests.Bounds(20_000, 10_000, 100_000)
 
 
 class ShareCalls(Protocol):
-    """The service behind the five share-state calls."""
+    """The service of the five share-state calls."""
 
     def handle(
         self, api_key: int, request: StateRequest, respond: Callable[[StateResponse], None], caller: str
@@ -247,7 +247,7 @@ class _Answers:
         return self._missing <= _PARTS_MAX
 
     def expect_no_more(self) -> None:
-        """Take note that no part is to come."""
+        """Note that no further part will come."""
         self._missing -= 1
         if not self._missing:
             self._finish()

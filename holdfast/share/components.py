@@ -12,11 +12,11 @@ from holdfast.share.config import ShardConfig
 from holdfast.share.snapshots.follower import Bounds
 from holdfast.share.state_bounds import StateBounds, StateTotals
 
-#: What a snapshot takes beside its state batches, with the longest group id; then each batch, for offsets that are not
+#: Bytes of a snapshot in addition to its state batches, with the longest group id; then of each batch, for offsets that are not
 #: extreme. It bounds their number; near it, shards look at the bytes.
 _SNAPSHOT_ROOM_BYTES: Final = 34_000
 _STATE_BATCH_BYTES: Final = 20
-#: Combining so many takes a good part of a second, for which the other shards wait.
+#: Combining 50,000 takes a good part of a second, for which the other shards wait.
 _STATE_BATCHES_MAX: Final = 50_000
 
 

@@ -16,14 +16,14 @@ class ShardConfig:
 
     #: Updates between two snapshots of a share partition, 0…500; 0: every write is a snapshot. More make shorter records, longer loads.
     snapshot_update_records_per_snapshot: int
-    #: State batches of one share partition; a write that would make more is refused. A snapshot of so many must fit into the topic's
+    #: State batches of one share partition; a write that would make more is refused. A snapshot of all of them must fit into the topic's
     #: `max.message.bytes` (50,000 fit into Kafka's default): a share partition that cannot be snapshotted could never be pruned.
     state_batches_max: int
     #: Bytes of key and value that one record may have; a write after which a snapshot would have more is refused.
     snapshot_bytes_max: int
-    #: What new records are written in; records of any codec are read.
+    #: Codec of new records; records of any codec are read.
     codec: Codec
-    #: What all shards of the node hold together; each counts its own from their fold until they are freed.
+    #: Sums over all shards of the node; each counts its own states from their fold until they are freed.
     totals: StateTotals = field(compare=False)
 
     def __post_init__(self) -> None:

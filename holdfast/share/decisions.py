@@ -67,7 +67,7 @@ _make_update: Final[Callable[[tuple[int, int, int, int, Sequence[StateBatch]]], 
 
 
 class MetadataImage(Protocol):
-    """What a shard needs of the cluster's metadata."""
+    """The part of the cluster's metadata that a shard needs."""
 
     def partition_count(self, topic_id: bytes) -> int | None:
         """Return the number of partitions of the topic, or None when the id is unknown."""
@@ -76,16 +76,16 @@ class MetadataImage(Protocol):
 # The simulation watches it as a subclass, whichever build it runs on.
 @mypyc_attr(allow_interpreted_subclasses=True)
 class ShareShard(StateMachine):
-    """The state machine behind one log partition; it has a state, and decides about it."""
+    """The state machine of one log partition; it has a state, and decides about it."""
 
     def __init__(self, config: ShardConfig) -> None:
         self.config = config
         self.state = ShardState(config)
         self.load = ShareLoad(config.snapshot_update_records_per_snapshot, self.state.offsets)
         self._image: MetadataImage | None = None
-        #: Forgets what is held, step by step; None: it is not to be forgotten yet.
+        #: Forgets the states step by step; None: they must not be forgotten yet.
         self._discarding: Iterator[None] | None = None
-        #: So many batches fit into a snapshot whatever their numbers and the group id are; only above this are they measured.
+        #: This number of batches fits into a snapshot for any numbers and group id; only above it are they measured.
         self._batches_that_fit = min(
             config.state_batches_max,
             (config.snapshot_bytes_max - room_bytes(config.codec, GROUP_ID_BYTES_MAX)) // BATCH_BYTES_MAX[config.codec],
@@ -199,7 +199,7 @@ class ShareShard(StateMachine):
         state_batches: Sequence[StateBatch],
         now_ms: int,
     ) -> Decision:
-        """Decide to add `state_batches` and move the start offset: one update, or a snapshot when enough updates lie behind.
+        """Decide to add `state_batches` and move the start offset: one update, or a snapshot after enough updates.
 
         A start offset below the stored one, such as -1, leaves it and the count as they are; at an equal one the count never falls.
         Epochs above the fences are taken and raise nothing.

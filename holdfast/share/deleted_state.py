@@ -49,7 +49,7 @@ class TopicCleanUp(Operation):
 
 
 class Runtime(Protocol):
-    """Where clean-ups run."""
+    """The log partitions in which clean-ups run."""
 
     def write(self, index: int, operation: Operation) -> None:
         """Run an operation on a log partition and complete it exactly once, maybe at once."""
@@ -60,7 +60,7 @@ class StateHolder(Protocol):
 
     @property
     def runtime(self) -> Runtime:
-        """Where their operations run."""
+        """Return the runtime of their operations."""
 
     def new_metadata_image(self, image: object) -> None:
         """Hand a metadata image to every shard."""
@@ -80,7 +80,7 @@ class DeletedState:
         alarm_gauge: Gauge,
         records_max: int = RECORDS_PER_SLICE_MAX,
     ) -> None:
-        """Remove nothing yet; the log is of the cluster `cluster_id`."""
+        """Create a clean-up for a log of the cluster `cluster_id`; a slice has `records_max` records at most."""
         self.deleted = DeletedTopics(settings, cluster_id)
         #: A clean-up that waits for an admin.
         self.alarm: CleanUpStopped | None = None
@@ -93,7 +93,7 @@ class DeletedState:
         return {topic_id for _, machine in serving(self._partitions.active()) for topic_id in machine.state.topic_ids()}
 
     def refreshed(self, image: MetadataImage, refresh: Refresh) -> None:
-        """Take in a refresh: shards get the image; after one that requested every topic, the state of deleted ones may go."""
+        """Handle a refresh: hand the image to the shards; after one that requested every topic, clean up the state of deleted ones."""
         self._partitions.new_metadata_image(image)
         if not refresh.is_full:
             self.deleted.observe(refresh)

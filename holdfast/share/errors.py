@@ -15,7 +15,7 @@ from holdfast.runtime.errors import (
     TimedOut,
 )
 
-#: What each failure is answered with, and why; whatever is not named here is UNKNOWN_SERVER_ERROR,
+#: The answer to each failure, and why; any that is not named here is UNKNOWN_SERVER_ERROR,
 #: which is final for Kafka's clients, so only for what a second try cannot mend.
 _CODES: dict[type[CoordinatorError], ErrorCode] = {
     # The client looks the coordinator up again and tries there.

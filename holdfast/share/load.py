@@ -26,12 +26,12 @@ _log = structlog.get_logger(__name__)
 
 
 class RestoredRuns(NamedTuple):
-    """What the entries of a snapshot store say about a log partition up to an offset."""
+    """The states of a log partition up to an offset, from the entries of a snapshot store."""
 
     offset: int
     #: Live share partitions, each with its entry.
     runs: dict[SharePartitionKey, Run]
-    #: Of their newest snapshots, ascending.
+    #: Offsets of their newest snapshots, ascending.
     snapshot_offsets: list[tuple[SharePartitionKey, int]]
 
 
@@ -84,7 +84,7 @@ class ShareLoad:
             self._skip(kind, raw_key, offset)
 
     def accept(self) -> None:
-        """Take note that an admin accepted the log up to here: what cannot be used of it is left out, not an error."""
+        """Note that an admin accepted the log up to here: records that cannot be used are left out, and are no error."""
         self._pending.accepted_offset = self._newest_offset
         self.is_accepted = True
 
@@ -122,17 +122,17 @@ class ShareLoad:
 
     @property
     def is_folded(self) -> bool:
-        """Whether `fold` has yielded everything that was taken so far."""
+        """Tell whether `fold` has yielded everything that was taken so far."""
         return not self._unfolded and not self._pending
 
     @property
     def left_out_records(self) -> int:
-        """Records that could not be used and that an admin accepted to lose."""
+        """Return the number of records that could not be used and that an admin accepted to lose."""
         return self._pending.left_out_records
 
     @property
     def values_with_trailing_bytes(self) -> int:
-        """Values with bytes behind their end, which were ignored."""
+        """Return the number of values with bytes after their end, which were ignored."""
         return self._pending.values_with_trailing_bytes
 
     def _fold_run(self, run: Run, state: ShareState | None) -> ShareState | None:

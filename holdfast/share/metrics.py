@@ -1,4 +1,4 @@
-"""What the share coordinator counts beside the generic runtime.
+"""The metrics of share state, in addition to those of the generic runtime.
 
 Source: Apache Kafka's metrics group `share-coordinator-metrics`.
 """

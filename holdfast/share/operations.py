@@ -46,13 +46,13 @@ _are_well_formed: Final = None if twins is None else twins.are_well_formed
 
 
 class Metrics(Protocol):
-    """What the service reports."""
+    """The reports of the service."""
 
     def write_recorded(self, count: int) -> None:
         """Count writes of share partitions: all of a Write, valid or not, and each Read that writes."""
 
     def write_latency(self, latency_ms: float) -> None:
-        """Take in the time from before the split of a Write to its last completion."""
+        """Record the time from before the split of a Write to its last completion."""
 
 
 class PendingRequest:
@@ -122,7 +122,7 @@ class PendingRequest:
         try:
             self._respond(merge(self._topics, self.results))
         except Exception as bug:
-            # Whatever the connection does with its answer, the shard that completed the last part goes on.
+            # The connection may fail at its answer; the shard that completed the last part goes on.
             self._internal_errors.note_bug("share_answer_delivery_failed", bug)
 
 
@@ -208,7 +208,7 @@ class ReadOperation(ShareOperation):
     result_type = ReadResult
 
     def decide(self, machine: ShareShard, now_ms: int) -> Decision:
-        """Decide a Read; one that writes counts as a write, and one whose answer has no room left is to be requested again."""
+        """Decide a Read; one that writes counts as a write, and one whose answer has no room left must be requested again."""
         request: ReadPartition = self.request
         decision = machine.decide_read(self.key, request.leader_epoch, now_ms)
         result = decision.response
@@ -267,7 +267,7 @@ class SummaryOperation(ShareOperation):
 
 
 class PreviewOperation(ShareOperation):
-    """What a call would do to one share partition, by deciding it and recording nothing."""
+    """The effect of a call on one share partition, found by deciding it and recording nothing."""
 
     __slots__ = ()
     call = "preview"

@@ -1,4 +1,4 @@
-"""What a change of a share partition's state would do, shown to people before they make it.
+"""The effect of a change of a share partition's state, shown to people before they make it.
 
 The call is decided by the shard that would carry it out, on its newest state, and nothing is recorded.
 """

@@ -12,8 +12,8 @@ QUERIES: Final = (
         "A page of share partitions as the log has committed them, in the order of group, topic id and partition.",
         "object",
         (
-            Parameter("group", "string", "Of this group alone."),
-            Parameter("topic_id", "string", "Of this topic alone."),
+            Parameter("group", "string", "Share partitions of this group alone."),
+            Parameter("topic_id", "string", "Share partitions of this topic alone."),
             Parameter("after", "json", "The `next` of the page before."),
             Parameter("limit", "integer", "Rows at most; share_partitions_per_page_max is the most."),
         ),

@@ -94,12 +94,12 @@ class ShareService:
         self._internal_errors = internal_errors
         self._key_cache_size_max = key_cache_size_max
         self._end_with = end_with
-        #: (API key, request, what takes the answer, ms waited) of requests that are to be split, in order.
+        #: (API key, request, what takes the answer, ms waited) of requests that must be split, in order.
         self._taken: list[tuple[int, StateRequest, Respond, int]] = []
         #: The group that was hashed last: the parts of a large request have the same, and its hash takes time for each character.
         self._hashed_group = ""
         self._group_hash = group_hash("")
-        #: Of the state topic; 0 before start-up and after shutdown.
+        #: Partitions of the state topic; 0 before start-up and after shutdown.
         self._partition_count = 0
         #: share partition to itself (one object, so that its parts are built once) and its log partition
         self._places: dict[tuple[str, bytes, int], tuple[SharePartitionKey, int]] = {}
@@ -145,7 +145,7 @@ class ShareService:
     def handle(self, api_key: int, request: StateRequest, respond: Respond, waited_ms: int = 0) -> None:
         """Carry out a share-state request, API key 83 to 87 or `PREVIEW`; `respond` is called exactly once, maybe before this returns.
 
-        What the request has waited before is taken off its time.
+        The time that the request has waited before is taken off its time.
         A request that names nothing, or holds a topic without partitions, is answered with nothing at all, as Kafka does.
         """
         self._taken.append((api_key, request, respond, waited_ms))

@@ -1,7 +1,7 @@
 """The state of the share partitions of one log partition: how it is replayed, undone and committed.
 
 Only `replay` changes it, and the same rule (`records.share.replay`) serves live writes, loads, Spark and the CLI.
-What may be decided about it is in `share.decisions`.
+Decisions about it are in `share.decisions`.
 """
 
 from collections.abc import Iterable, Iterator
@@ -149,7 +149,7 @@ class ShardState:
     # ---- inside ----------------------------------------------------------------------------------------------------
 
     def _account(self, key: SharePartitionKey, before: ShareState | None, after: ShareState | None) -> None:
-        """Take note of a change that the timeline has; keys and states are part of no cycle, so the collector need not look at them."""
+        """Note a change that the timeline has; keys and states are part of no cycle, so the collector need not look at them."""
         if _untrack_map is not None:
             _untrack_map(self.timeline.current)
         if before is not None and after is not None:
@@ -174,7 +174,7 @@ class ShardState:
                 del self.topics[key.topic_id]
 
     def _encode_keys(self, key: SharePartitionKey) -> tuple[bytes, bytes]:
-        # Undone Initializes and deleted share partitions leave entries behind; at twice the live ones it starts from scratch.
+        # Undone Initializes and deleted share partitions leave entries; at twice the live ones it starts from scratch.
         if len(self._encoded_keys) > 2 * len(self.timeline.current) + 1000:
             self._encoded_keys.clear()
         codec = self._codec

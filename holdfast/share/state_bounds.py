@@ -1,7 +1,7 @@
-"""How much state the log partitions of this node hold together, and how much more they may.
+"""The state that the log partitions of this node hold together, and its bounds.
 
 Counted by the shards as they change it, so that it is exact at any moment: a share partition counts from its fold until it is freed.
-What the log holds is always loaded: bounds refuse growth, never what is there.
+All that the log holds is loaded: bounds refuse growth, never state that is there.
 """
 
 from typing import NamedTuple
@@ -14,7 +14,7 @@ class StateBounds(NamedTuple):
 
     share_partitions_max: int
     share_partitions_per_group_max: int
-    #: Of keys and values, if each share partition had one snapshot in the log: an upper estimate.
+    #: Bytes of keys and values, if each share partition had one snapshot in the log: an upper estimate.
     state_bytes_max: int
     group_id_bytes_max: int
 
@@ -23,7 +23,7 @@ class StateTotals:
     """How much state a node holds, and for whom."""
 
     def __init__(self, bounds: StateBounds) -> None:
-        """Begin with nothing."""
+        """Hold the sums over all shards to `bounds`; they are 0 at first."""
         self.bounds = bounds
         self.share_partitions = 0
         self.state_bytes = 0
@@ -51,11 +51,11 @@ class StateTotals:
         self.state_bytes -= size_bytes
 
     def has_room(self, size_bytes: int) -> bool:
-        """Tell whether the state may grow by so many bytes."""
+        """Tell whether the state may grow by a number of bytes."""
         return self.state_bytes + size_bytes <= self.bounds.state_bytes_max
 
     def why_not(self, key: SharePartitionKey, size_bytes: int) -> str | None:
-        """Return why no state of so many bytes may be begun for a share partition; None if it may."""
+        """Return why no state of this size may be begun for a share partition; None if it may."""
         bounds = self.bounds
         if self.share_partitions >= bounds.share_partitions_max:
             return f"This node holds {self.share_partitions} share partitions; share_partitions_max allows no more."

@@ -1,6 +1,6 @@
-"""What a node holds, share partition by share partition, for people: one page at a time, and each in steps.
+"""The state of a node, share partition by share partition, for people: one page at a time, and each in steps.
 
-A page is made of the keys behind a cursor in the order of group, topic id and partition, whatever log partition they live in.
+A page is made of the keys after a cursor in the order of group, topic id and partition, over all log partitions.
 So one that is there all the time is listed once, and nothing is kept between two pages.
 """
 
@@ -20,12 +20,12 @@ from holdfast.runtime.partition.states import State
 from holdfast.share.decisions import ShareShard
 from holdfast.share.shard_kind import serving
 
-#: Of each step, so that one takes a millisecond or two; a state is counted by its state batches.
+#: Work of each step, so that one takes a millisecond or two; a state is counted by its state batches.
 _KEYS_PER_STEP: Final = 1_000
 _BATCHES_PER_STEP: Final = 2_000
-#: And for each share partition so many more.
+#: Work of each share partition in addition to its batches.
 _BATCHES_PER_STATE: Final = 40
-#: What a share partition takes of an answer beside its group id, and each character of that at most.
+#: Bytes of a share partition in an answer without its group id, and of each character of the group id at most.
 _ROW_BYTES: Final = 900
 _CHARACTER_BYTES: Final = 6
 
@@ -116,7 +116,7 @@ class StateListing:
         return [each for _, each in sorted(missing.items())]
 
     def _choose(self, shards: _Shards, wanted: _Wanted) -> Generator[None, None, list[_Place]]:
-        """Return the first places behind the cursor in their order, one more than the page may have."""
+        """Return the first places after the cursor in their order, one more than the page may have."""
         group, after, count = wanted.group, wanted.after, wanted.limit + 1
         found: list[_Place] = []
         #: The last of so many that no later one is needed.

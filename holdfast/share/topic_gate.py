@@ -15,19 +15,19 @@ _NOT_FOUND_OUT = "It could not be found out in time whether the topic has this p
 
 
 class KnownTopics(Protocol):
-    """What the gate needs of a metadata image."""
+    """The part of a metadata image that the gate needs."""
 
     @property
     def topics(self) -> dict[bytes, int]:
-        """The partition count by topic id."""
+        """Return the partition count by topic id."""
 
 
 class TopicLookup(Protocol):
-    """What the gate needs of the cluster's metadata."""
+    """The part of the cluster's metadata that the gate needs."""
 
     @property
     def image(self) -> KnownTopics | None:
-        """The newest image."""
+        """Return the newest image."""
 
     def look_up(
         self, topic_ids: Collection[bytes], caller: str, then: Callable[[Collection[bytes]], None], timeout_ms: int
@@ -36,11 +36,11 @@ class TopicLookup(Protocol):
 
 
 class Service(Protocol):
-    """What the gate needs of the share service."""
+    """The part of the share service that the gate needs."""
 
     @property
     def is_active(self) -> bool:
-        """Whether calls are taken."""
+        """Tell whether calls are taken."""
 
     def partition_for(self, key: SharePartitionKey) -> int:
         """Return the log partition that holds `key`."""
@@ -52,14 +52,14 @@ class Service(Protocol):
 class TopicGate:
     """A gate before the share service: a topic made or enlarged a moment ago is found before a call for it is refused.
 
-    Unknown means that a broker said so. Where none was queried in time, the answer is a retriable one.
+    Unknown means that a broker said so. If none was queried in time, the answer is a retriable one.
     One answer of a broker ends the look-ups of many requests: each goes on in a turn of its client.
     """
 
     def __init__(
         self, service: Service, metadata: TopicLookup, write_timeout_ms: int, clock_ms: Callable[[], int]
     ) -> None:
-        """Prepare.
+        """Create a gate before `service`.
 
         Args:
             service: carries out what passes.
@@ -99,7 +99,7 @@ class TopicGate:
 
 
 def _find_unknown(request: StateRequest, partition_counts: dict[bytes, int]) -> dict[bytes, None]:
-    """Return the topics that are not known, or not known to have so many partitions, in the order of the request."""
+    """Return the topics that are not known, or not known to have the named partitions, in the order of the request."""
     unknown: dict[bytes, None] = {}
     _, topics, _ = request
     for topic_id, partitions in topics:

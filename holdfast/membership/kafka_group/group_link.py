@@ -1,7 +1,7 @@
 """The way to the coordinator of one group: found, connected, and looked up again when it has moved.
 
 A broker answers the requests of one connection in order, and keeps JoinGroup and SyncGroup until the whole group has come.
-So there are two connections, and heartbeats never wait behind those.
+So there are two connections, and heartbeats never wait for such answers.
 """
 
 import asyncio
@@ -24,9 +24,9 @@ from holdfast.membership.requests import Answer, JoinGroup, Refused, Request, Sy
 from holdfast.membership.settings import HEARTBEATS_PER_SESSION, MembershipSettings
 from holdfast.metrics.instruments import Counter
 
-#: What the group coordinator keeps until others have come.
+#: Requests that the group coordinator keeps until others have come.
 _HELD: Final = (JoinGroup, SyncGroup)
-#: So many servers are queried for the coordinator while the first of them may still answer.
+#: Servers that are queried for the coordinator while the first of them may still answer.
 _SERVERS_PER_LOOK_UP: Final = 4
 
 
@@ -46,7 +46,7 @@ class _Channel:
 
 
 class GroupLink:
-    """Requests to the coordinator of one group; whatever goes wrong on the way is an answer, too."""
+    """Requests to the coordinator of one group; any failure on the way is an answer, too."""
 
     def __init__(
         self,

@@ -93,33 +93,33 @@ class Member:
 
     @property
     def generation(self) -> Generation:
-        """The generation that the member joined last; without a number while it is in none."""
+        """Return the generation that the member joined last; without a number while it is in none."""
         return self._life.generation
 
     @property
     def generation_if_stable(self) -> Generation | None:
-        """The generation whose assignment this program has taken over; None from the first moment of a rejoin until then."""
+        """Return the generation whose assignment this program has taken over; None from the first moment of a rejoin until then."""
         return self._life.generation_if_stable
 
     @property
     def member_id(self) -> str:
-        """The id by which the group knows this member; empty: by none."""
+        """Return the id by which the group knows this member; empty: by none."""
         return self._life.generation.member_id
 
     @property
     def heartbeat_age_s(self) -> float:
-        """Seconds since the last heartbeat left that was answered, or the group coordinator answered a join; 0 outside a generation."""
+        """Return the seconds since the last answered heartbeat left, or the coordinator answered a join; 0 outside a generation."""
         return self._heartbeat_age_s()
 
     @property
     def state(self) -> State:
-        """What the member is to its group."""
+        """Return the state of the member in its group."""
         return self._life.state
 
     async def ensure_active(self, timeout_ms: int) -> bool:
-        """Join or rejoin if that is due, and wait until an assignment is taken over; return whether it is.
+        """Join or rejoin if that is due, and wait until an assignment is taken over; return whether it was.
 
-        What is in flight when the time is over goes on, and the next call goes on with it. With 0, it takes one turn and does not wait.
+        A request in flight when the time is over goes on, and the next call goes on with it. With 0, it takes one turn and does not wait.
 
         Raises:
             MembershipFailed: the group coordinator refuses for good; every later call raises it again.
@@ -140,7 +140,7 @@ class Member:
             await self._wait_event(min(deadline_ms, next_turn_ms) if next_turn_ms > now_ms else deadline_ms)
 
     async def poll(self, timeout_ms: int) -> bool:
-        """Do as `ensure_active`, and then wait until the member is to act again, no longer than to the next heartbeat.
+        """Do as `ensure_active`, and then wait until the member must act again, no longer than to the next heartbeat.
 
         Raises: as `ensure_active`.
         """
@@ -284,7 +284,7 @@ class Member:
     def _end_task(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (bug := task.exception()) is not None:
-            # What others do wrong is an answer. The program must not wait for what will not come.
+            # A fault of others is an answer. The program must not wait for an answer that will not come.
             self._bug = bug
             self._wake()
 
@@ -296,7 +296,7 @@ class Member:
         self._callback_name = METHODS[type(callback)]
         try:
             result = await self._call(callback)
-        except Exception as error:  # whatever the program raises
+        except Exception as error:  # the program may raise anything
             self._learn(self._life.callback_raised(error, self._now_ms()))
         else:
             self._learn(self._life.callback_returned(result, self._now_ms()))

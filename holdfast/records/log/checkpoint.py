@@ -31,7 +31,7 @@ class Checkpoint(NamedTuple):
     cluster_id: str
     #: 16 bytes, of the state topic.
     topic_id: bytes
-    #: Of the state topic.
+    #: Id of the state topic.
     partition_count: int
     #: Set by `holdfast partitions accept`, else None.
     reason: str | None

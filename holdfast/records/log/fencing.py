@@ -1,8 +1,8 @@
-"""Which records count: the rule that every reader of the log applies (load, tail, Spark job, CLI).
+"""The rule which records count; every reader of the log applies it (load, tail, Spark job, CLI).
 
 Read in offset order, the current owner epoch is the highest checkpoint epoch so far; of two checkpoints with one
 epoch the first wins. A record counts only if its epoch is the current one and its sequence is the next one, so after
-a gap nothing more of that epoch counts. What does not count is *void*, a fenced or stale record: it changes nothing.
+a gap nothing more of that epoch counts. A record that does not count is *void*, because it is fenced or stale: it changes nothing.
 
 Source: `Model.step` of the model-checked log protocol.
 """
@@ -17,10 +17,10 @@ from holdfast.records.native import maker
 
 
 class Position(NamedTuple):
-    """What a reader carries from one record to the next."""
+    """The position of a reader between one record and the next."""
 
     owner_epoch: int
-    #: Of the checkpoint that opened the epoch; None before the first checkpoint.
+    #: Attempt of the checkpoint that opened the epoch; None before the first checkpoint.
     attempt_id: bytes | None
     #: Sequence that the next counting record of this epoch has.
     next_sequence: int
@@ -29,7 +29,7 @@ class Position(NamedTuple):
 #: Make a position of its three fields; one is made for every batch that is committed.
 make_position: Final[Callable[[tuple[int, bytes | None, int]], Position]] = maker(Position)
 
-#: Where every log begins. No sequence is negative, so nothing counts before a checkpoint does.
+#: The position at the beginning of every log. No sequence is negative, so nothing counts before a checkpoint does.
 START: Final = Position(owner_epoch=0, attempt_id=None, next_sequence=-1)
 
 

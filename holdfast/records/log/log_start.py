@@ -1,4 +1,4 @@
-"""Where a log is whole from: the rule of every reader for a log that does not start at offset 0.
+"""The offset from which a log is whole: the rule of every reader for a log that does not start at offset 0.
 
 Brokers write the log start that DeleteRecords sets down only now and then. One that is lost in between may give back records
 below a cut. The log then starts in the middle of an epoch, where it is not known which records count.
@@ -6,7 +6,7 @@ It holds updates without their snapshots.
 
 Before an owner cuts the log at one of its refreshes, it refreshes once more and names that offset. The log is whole from a
 checkpoint on that a later one names, if both count and no other checkpoint that counts lies between them.
-What was read below it is forgotten. A log that starts at offset 0 was never cut, or lost nothing by it, and is whole.
+All records that were read below it are forgotten. A log that starts at offset 0 was never cut, or lost nothing by it, and is whole.
 
 Source: `Protocol.step` and `Protocol.beginning` of the model-checked log protocol.
 """
@@ -18,7 +18,7 @@ from holdfast.records.log.fencing import Position, step
 
 
 class Beginning:
-    """Where one log partition is whole from; it is given every checkpoint, from the log's start, in offset order."""
+    """The offset from which one log partition is whole; it is given every checkpoint, from the log's start, in offset order."""
 
     __slots__ = ("checkpoint_offset", "is_found", "offset")
 
@@ -26,7 +26,7 @@ class Beginning:
         #: From which the log is whole, once that is found; the log start before.
         self.offset = log_start
         self.is_found = log_start == 0
-        #: Of the newest checkpoint that counts in this reading; -1 before the first.
+        #: Offset of the newest checkpoint that counts in this reading; -1 before the first.
         self.checkpoint_offset = checkpoint_offset
 
     def step(

@@ -18,7 +18,7 @@ OFFSET_MAX: Final = (1 << 63) - 2
 
 
 class StateBatch(NamedTuple):
-    """What became of a range of offsets."""
+    """The delivery state of a range of offsets."""
 
     first_offset: int
     #: Inclusive.
@@ -35,7 +35,7 @@ class SettledBatches(tuple[StateBatch, ...]):
     """Mark batches as ascending, free of overlaps and joined where they can be.
 
     It is an ordinary tuple to everyone else. `combine` hands it out so that the next `combine` looks only at what the
-    incoming batches touch, whatever the size of the state. Its twin `native.twins.PackedBatches` takes a sixth of the memory.
+    incoming batches touch, for a state of any size. Its twin `native.twins.PackedBatches` takes a sixth of the memory.
     """
 
     __slots__ = ()

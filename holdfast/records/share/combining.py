@@ -1,14 +1,14 @@
-"""How the batches of a state and of a write become one list.
+"""The rule by which the batches of a state and of a write become one list.
 
 The rule is simple: for every offset at or above the start offset, the highest (delivery count, delivery state) of all
-batches that cover it wins; there is no notion of "newer". What touches and is equal is one batch, so the winners have
+batches that cover it wins; there is no notion of "newer". Equal batches that touch are one batch, so the winners have
 one *shape*, which is that of Apache Kafka 4.4.0: snapshots must be equal byte by byte. (4.3.1 joined most of them.)
 
     Put all batches in order of (first, last, count, state). Take the lowest, p, and look at the next, c.
 
     p ────────          same count and state, overlapping or touching: joined, go on with the joined batch
         c ────────
-    p ────────          p has priority: what is left of c behind p goes back into the order, go on with p
+    p ────────          p has priority: the rest of c after p goes back into the order, go on with p
         c ────────
     p ────────          c has priority: p's head is final, p's tail goes back into the order, go on with c
         c ───
@@ -48,7 +48,7 @@ _LAST_OFFSET: Final = itemgetter(1)
 def combine(current: Sequence[StateBatch], incoming: Sequence[StateBatch], start_offset: int) -> Sequence[StateBatch]:
     """Return the batches of a state after a write, ascending by offset and without overlaps.
 
-    The usual writes go short ways (`_append`, `_splice`); whatever else there is goes through `_settle`.
+    The usual writes go short ways (`_append`, `_splice`); every other write goes through `_settle`.
 
     A lone batch is returned as it is; among several, one with last < first covers no offset and vanishes. It takes
     the time of copying `current` and of sorting what `incoming` touches.
@@ -103,7 +103,7 @@ def combine_in_python(
 
 
 def _append(current: Sequence[StateBatch], incoming: Sequence[StateBatch]) -> SettledBatches:
-    """Return settled batches followed by settled batches behind them: the usual write, which touches the last batch of a state at most.
+    """Return settled batches followed by later settled batches: the usual write, which touches the last batch of a state at most.
 
     current   ──── ────               what touches and is equal is joined: ──── ────────
     incoming           ──── ────

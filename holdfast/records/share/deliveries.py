@@ -1,4 +1,4 @@
-"""What the state of a share partition says about deliveries, in a few numbers: what is finished, in flight, and how often tried.
+"""The deliveries of a share partition in a few numbers: records that are finished or in flight, and how often each was tried.
 
 Records that were given out for the first time and not answered yet (acquired) are written down by no coordinator.
 To the state they are like records that were never given out.
@@ -20,7 +20,7 @@ DELIVERY_COUNT_TOP: Final = 10
 
 
 class Deliveries(NamedTuple):
-    """What the state batches of a share partition add up to."""
+    """The sums over the state batches of a share partition."""
 
     #: Offsets from the start offset on that are acknowledged or archived.
     finished: int
@@ -28,7 +28,7 @@ class Deliveries(NamedTuple):
     in_flight: int
     #: The first offset from the start offset on that is not finished; -1 while no start offset is decided.
     oldest_unfinished_offset: int
-    #: The offset behind the last one that a state batch names, or the start offset where none does.
+    #: The offset after the last one that a state batch names, or the start offset if there is no batch.
     end_offset: int
     #: Highest delivery count of a record that is not finished; 0 where there is none.
     delivery_count_max: int
@@ -92,7 +92,7 @@ def find_lag(start_offset: int, state_end_offset: int, finished: int, topic_end_
         start_offset: of the state; -1: not decided yet.
         state_end_offset: `Deliveries.end_offset`.
         finished: `Deliveries.finished`.
-        topic_end_offset: the high watermark, behind the last record.
+        topic_end_offset: the high watermark, after the last record.
 
     Source: KIP-1226.
     """

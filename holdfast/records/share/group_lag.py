@@ -15,7 +15,7 @@ Place = tuple[str, int]
 
 
 class TopicEnd(NamedTuple):
-    """Where a partition of a topic ends."""
+    """The end of a partition of a topic."""
 
     topic: str | None  #: its name; None: not known
     end_offset: int | None = None  #: the high watermark, after the last record; None: not known

@@ -22,7 +22,7 @@ _UTF_8_BYTES_MAX: Final = 4
 _LAST_OF_BASIC_PLANE: Final = "\uffff"
 #: Digits of the largest numbers of 32 bits.
 _INT32_DIGITS: Final = 10
-# What Java's String.trim removes.
+# The characters that Java's String.trim removes.
 _TRIMMED = "".join(map(chr, range(0x21)))
 
 _HASH_CHUNK = 256

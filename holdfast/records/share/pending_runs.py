@@ -46,9 +46,9 @@ class Run:
         self.raw_keys: list[bytes] = []
         #: (raw key, raw value, offset), offsets ascending.
         self.records: list[tuple[bytes, bytes, int]] = []
-        #: Of the newest snapshot or tombstone that was filed; -1: none was, and what is known from before still matters.
+        #: Offset of the newest snapshot or tombstone that was filed; -1: none was, and older knowledge still matters.
         self.reset_offset = -1
-        #: Of the newest record that was filed.
+        #: Offset of the newest record that was filed.
         self.covered_offset = -1
 
 
@@ -71,7 +71,7 @@ class PendingRuns:
         self.accepted_offset = -1
         #: Records that were left out.
         self.left_out_records = 0
-        #: Values with bytes behind their end, which Kafka ignores and so do we.
+        #: Values with bytes after their end, which Kafka ignores and so do we.
         self.values_with_trailing_bytes = 0
 
     def __len__(self) -> int:

@@ -18,7 +18,7 @@ class RedundantOffsetTracker:
     """Track the offset of each live key's newest snapshot in one log partition."""
 
     def __init__(self) -> None:
-        #: Live key to the offset of its newest snapshot, in ascending order of offsets. Of a dictionary that keeps an order of its own
+        #: Live key to the offset of its newest snapshot, in ascending order of offsets. In a dictionary that keeps an order of its own
         #: an entry would take 56 bytes more; this one passes over what was removed, half of its entries at most.
         self._offsets: dict[SharePartitionKey, int] = {}
 
@@ -32,7 +32,7 @@ class RedundantOffsetTracker:
             twins.untrack_map(self._offsets)
 
     def update(self, key: SharePartitionKey, offset: int, is_tombstone: bool) -> None:
-        """Take note of a snapshot or a tombstone of `key` at `offset`, which is above all offsets before."""
+        """Note a snapshot or a tombstone of `key` at `offset`, which is above all offsets before."""
         offsets = self._offsets
         offsets.pop(key, None)
         if not is_tombstone:

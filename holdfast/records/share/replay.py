@@ -1,6 +1,6 @@
 """The one rule that turns records into state; the daemon, the Spark job and the CLI all use it.
 
-The state of a share partition is one immutable value, so a timeline over a shard is one map. What Apache Kafka keeps
+The state of a share partition is one immutable value, so a timeline over a shard is one map. Apache Kafka has four maps for it;
 in four maps (state, leader fence, state fence, update count) is here one tuple per key, and a tombstone removes all
 four at once.
 """
@@ -113,7 +113,7 @@ def replay_update_in_python(state: ShareState, update: Update) -> ShareState:
 def fold_without_snapshot(value: Update) -> ShareState:
     """Return Kafka's answer for an update whose snapshot is unknown: state epoch and timestamps 0, no state fence (-1).
 
-    Only for topics written by Apache Kafka, whose pruning may leave such updates behind, and for comparison with it.
+    Only for topics written by Apache Kafka, whose pruning may leave such updates, and for comparison with it.
     """
     return ShareState(
         value.snapshot_epoch,

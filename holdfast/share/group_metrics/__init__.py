@@ -1,1 +1,1 @@
-"""What monitoring is to know of share groups: records in flight, given up, retried and behind, and how old the oldest one is."""
+"""Metrics of share groups: records in flight, given up, retried and not yet delivered, and the age of the oldest one."""

@@ -12,10 +12,10 @@ from holdfast.share.group_metrics.numbers import Pair
 
 
 class Choice(NamedTuple):
-    """What is shown, and how much is not."""
+    """The pairs that are shown, and the number of share partitions that are not."""
 
     pairs: frozenset[Pair]
-    #: Share partitions of groups that are to have metrics, and whose pair has none.
+    #: Share partitions of groups that should have metrics, and whose pair has none.
     left_out: int
 
 
@@ -34,7 +34,7 @@ class PairChooser:
     def count(self, keys: Iterable[SharePartitionKey]) -> None:
         """Take some share partitions in."""
         counts, first = self._counts, self._first
-        # A pair behind the last one has no chance; one that is dropped never comes back, so those that stay were counted whole.
+        # A pair after the last one has no chance; one that is dropped never comes back, so those that stay were counted whole.
         last = first[-1] if len(first) == self._pairs_max else None
         for group, topic_id, _ in keys:
             if not self._is_wanted(group):
@@ -52,7 +52,7 @@ class PairChooser:
         del first[self._pairs_max :]
 
     def choose(self, share_partitions_max: int) -> Choice:
-        """Return the first pairs that together have at most so many share partitions; one that does not fit is left out as a whole."""
+        """Return the first pairs that fit into a number of share partitions; a pair that does not fit is left out as a whole."""
         chosen, room = [], share_partitions_max
         for pair in self._first:
             if self._counts[pair] <= room:

@@ -31,19 +31,19 @@ from holdfast.share.group_metrics.series import GroupSeries
 from holdfast.share.group_metrics.turns import in_turns
 from holdfast.share.shard_kind import serving
 
-#: Of each turn, so that none takes more than a millisecond.
+#: Keys of each turn, so that none takes more than a millisecond.
 _KEYS_PER_TURN: Final = 500
 #: Share partitions of all pairs that are shown: some tens of milliseconds of work in a round.
 _SHARE_PARTITIONS_MAX: Final = 20_000
 _BATCHES_PER_TURN: Final = 1_000
 _STANDINGS_PER_TURN: Final = 200
 _PAIRS_PER_TURN: Final = 5
-#: What a share partition costs beside its state batches, in batches.
+#: Cost of a share partition in addition to its state batches, in batches.
 _BATCHES_PER_STATE: Final = 10
 
 
 class EndSource(Protocol):
-    """Where partitions of topics begin and end (`TopicEndSource`)."""
+    """The source of starts and ends of partitions of topics (`TopicEndSource`)."""
 
     async def look_up(self, wanted: Mapping[bytes, Sequence[int]]) -> dict[bytes, TopicEnds]:
         """Return what was found, problems included."""
@@ -57,7 +57,7 @@ class TimeSource(Protocol):
 
 
 class GroupMetrics:
-    """What makes the numbers of the share groups of a node."""
+    """The numbers of the share groups of a node, renewed from time to time."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class GroupMetrics:
         places_per_query_max: int = PARTITIONS_PER_QUERY_MAX,
         share_partitions_max: int = _SHARE_PARTITIONS_MAX,
     ) -> None:
-        """Show nothing yet.
+        """Create them; `refresh` shows them.
 
         Args:
             settings: which groups, and bounds.
@@ -91,12 +91,12 @@ class GroupMetrics:
 
     @property
     def is_wanted(self) -> bool:
-        """Whether any group is to have metrics."""
+        """Tell whether any group should have metrics."""
         return bool(self._settings.group_metrics_groups)
 
     @property
     def interval_ms(self) -> int:
-        """How often to renew them."""
+        """Return how often to renew them."""
         return self._settings.group_metrics_interval_ms
 
     async def refresh(self) -> None:
@@ -151,7 +151,7 @@ class GroupMetrics:
                     if partition.machine is not shard:
                         break
                 state = shard.state.at(partition.committed_sequence, key)
-                # What has come since the choice is shown from the next round on.
+                # A state that has come since the choice is shown from the next round on.
                 if state is not None and len(standings) < self._share_partitions_max:
                     work += _BATCHES_PER_STATE + len(state.state_batches)
                     deliveries = sum_up_deliveries(state.start_offset, state.state_batches)

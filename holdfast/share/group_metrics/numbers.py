@@ -29,7 +29,7 @@ class Standing(NamedTuple):
 
     @property
     def place(self) -> Place:
-        """The partition of the topic."""
+        """Return the partition of the topic."""
         return self.pair.topic_id, self.partition
 
     def oldest_offset(self, ends: Ends) -> int | None:
@@ -41,14 +41,14 @@ class Standing(NamedTuple):
 
 @dataclass(slots=True)
 class GroupNumbers:
-    """What the share partitions of a pair add up to."""
+    """The sums over the share partitions of a pair."""
 
     #: The topic's name, or its id where that is not known.
     topic: str
     share_partitions: int = 0
     in_flight: int = 0
     archived: int = 0
-    #: Of the share partitions whose lag is known.
+    #: Sum over the share partitions whose lag is known.
     lag: int = 0
     lag_unknown: int = 0
     #: Records that are not finished by their delivery counts; the last one counts higher ones, too.

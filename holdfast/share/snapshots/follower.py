@@ -4,7 +4,7 @@ A load first reads its partition of the topic to the end that it has then, and b
 The topic is read as the log is, by a `Log` of its own, so a slow or silent broker of it delays only the loads that wait for it,
 and those wait no longer than `read_timeout_ms`.
 
-What is kept of it has a bound. Where that is passed, the partition that takes most is put aside, whichever partition grew: so the
+The memory for it has a bound. Beyond the bound the partition that takes most is put aside, whichever partition grew: so the
 fewest go without. It is followed again when it is loaded, or when there is room for what it took and some growth.
 """
 
@@ -20,7 +20,7 @@ from holdfast.share.snapshots.restore import NoRestorePoint, Refusal, choose_res
 from holdfast.share.snapshots.verifier import PartitionVerifier, SnapshotHost, SnapshotVerifier
 
 _RETRY_MS: Final = 30_000
-#: What was put aside is followed again where there is room for a quarter more than it took.
+#: A partition that was put aside is followed again when there is room for a quarter more than it took.
 _GROWTH: Final = 4
 #: Refusals that need no action; there is one for each load where no job has run yet.
 _USUAL: Final = frozenset({Refusal.MISSING, Refusal.EMPTY})
@@ -44,7 +44,7 @@ class Bounds(NamedTuple):
 
     #: How long a load waits for the snapshot topic.
     read_timeout_ms: int
-    #: Of all that is kept in memory.
+    #: Bytes of everything that is kept in memory.
     bytes_max: int
     #: How long the event loop may be occupied.
     slice_ms: int
@@ -83,7 +83,7 @@ class SnapshotFollower:
         metrics: SnapshotMetrics,
         verifier: SnapshotVerifier,
     ) -> None:
-        """Prepare; nothing is read before the first load.
+        """Create a follower, which reads nothing before the first load.
 
         Args:
             topic: the snapshot topic.
@@ -171,7 +171,7 @@ class SnapshotFollower:
         wanted = before.get(partition, 0)
         if wanted <= bytes_max:
             wanted = min(wanted + wanted // _GROWTH, bytes_max)
-        # Who is read again will take at least what it took.
+        # A partition that is read again will take at least as much as before.
         taken = sum(max(each.entries.size_bytes, before.get(index, 0)) for index, each in followed)
         return taken + wanted <= bytes_max
 

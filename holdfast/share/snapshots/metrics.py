@@ -1,4 +1,4 @@
-"""What a node counts of the snapshot topic."""
+"""The metrics of the snapshot topic."""
 
 from holdfast.metrics.registry import Registry
 from holdfast.share.snapshots.restore import Refusal

@@ -15,10 +15,10 @@ _TOPICS_MAX: Final = 1_000
 
 
 class OtherTopics:
-    """What the cluster says of other state topics (`TopicUser`)."""
+    """The knowledge of the cluster about other state topics (`TopicUser`)."""
 
     def __init__(self, cluster_id: str, grace_ms: int, note_shared: Callable[[bytes], None]) -> None:
-        """Begin with none.
+        """Create a user of topics that knows no other state topic yet.
 
         Args:
             cluster_id: of the cluster that holds the log, the only one whose answers count.
@@ -27,7 +27,7 @@ class OtherTopics:
         """
         self._note_shared = note_shared
         self._wanted: set[bytes] = set()
-        #: Of those that are wanted.
+        #: Ids of the topics that are wanted.
         self._missing = MissingTopics(cluster_id, grace_ms)
         self._shared: set[bytes] = set()
 

@@ -20,7 +20,7 @@ from holdfast.runtime.partition.restore_point import RestorePoint
 from holdfast.runtime.settings import LogIdentity
 from holdfast.share.load import RestoredRuns
 
-#: A load tries so many manifests at most, newest first.
+#: Manifests that a load tries at most, newest first.
 MANIFESTS_TRIED_MAX: Final = 3
 
 #: Share partitions taken over in about a third of a millisecond.
@@ -125,5 +125,5 @@ def _record_size_bytes(live: dict[SharePartitionKey, RawEntry]) -> int:
     return sum(len(entry.key_bytes) for entry in sample) // len(sample) - 20 + _UPDATE_SIZE_BYTES
 
 
-#: Of the value of an update with one state batch, in either codec.
+#: Bytes of the value of an update with one state batch, in either codec.
 _UPDATE_SIZE_BYTES: Final = 30

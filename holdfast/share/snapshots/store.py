@@ -45,7 +45,7 @@ class RuntimeHolder(Protocol):
 
 
 class Topics(Protocol):
-    """What queries the cluster about topics; `ClusterMetadata`, or a fake."""
+    """The source of the cluster's topics; `ClusterMetadata`, or a fake."""
 
     def add_user(self, user: TopicUser) -> None:
         """See `ClusterMetadata.add_user`."""
@@ -67,7 +67,7 @@ class Snapshots:
         *,
         cluster_id: str,
     ) -> None:
-        """Prepare; `start` connects. Needs a running event loop.
+        """Create the snapshots of a node; `start` connects, on a running event loop.
 
         Args:
             settings: of the node.
@@ -92,7 +92,7 @@ class Snapshots:
         self._clients = KafkaClients(kafka, partial(warn_of_library, limiter))
         #: None before the first removal.
         self._producer: Producer | None = None
-        #: Of the properties that it was made with.
+        #: Version of the properties that it was made with.
         self._renewals = 0
         #: Why the last removal failed; empty after one that did not.
         self._removal_problem = ""
@@ -114,7 +114,7 @@ class Snapshots:
         return await self._log.close(timeout_s)
 
     def partition_changed(self, partition: Partition) -> None:
-        """Stop following a partition that is not to be loaded again."""
+        """Stop following a partition that will not be loaded again."""
         if partition.state is State.CLOSED:
             self.follower.forget(partition.index)
 

@@ -1,7 +1,7 @@
 """The owner's checks of the snapshot topic: entries are compared with its own state, manifests verified, dead messages removed.
 
 All of it is done in small turns, one partition after the other, and costs nothing where nothing was written.
-What is kept of the topic is in the follower's sets; beside them a turn holds references only.
+The contents of the topic are in the follower's sets; a turn holds only references to them.
 
 Source: `removable` in tests/model/manifests.py.
 """
@@ -38,11 +38,11 @@ class SnapshotHost(Protocol):
 
     @property
     def log_identity(self) -> LogIdentity:
-        """Which log the loads are of; it changes when the state topic is recreated."""
+        """Return the log that is loaded; it changes when the state topic is recreated."""
 
     @property
     def partitions(self) -> Mapping[int, Partition]:
-        """The log partitions of this node, in any state, by index."""
+        """Return the log partitions of this node, in any state, by index."""
 
     def now_ms(self) -> int:
         """Return the time of any clock that never goes back."""
@@ -71,7 +71,7 @@ class RemovalRate:
     """How many messages may be removed now; all partitions share it."""
 
     def __init__(self, per_second_max: int, now_ms: int) -> None:
-        """Begin with none; time begins at `now_ms`."""
+        """Create a rate whose time begins at `now_ms`; nothing is removed yet."""
         self._per_second_max = per_second_max
         self._room = 0.0
         self._ticked_ms = now_ms
@@ -91,7 +91,7 @@ class RemovalRate:
 
 
 class PartitionVerifier:
-    """What the owner of one log partition does with its partition of the snapshot topic."""
+    """The work of the owner of one log partition in its partition of the snapshot topic."""
 
     __slots__ = (
         "_arrived",
@@ -107,14 +107,14 @@ class PartitionVerifier:
     )
 
     def __init__(self, entries: SnapshotSet, host: SnapshotHost, metrics: SnapshotMetrics, rate: RemovalRate) -> None:
-        """Begin with nothing verified; `entries` is filled by the reader of the topic."""
+        """Create a verifier of `entries`, which the reader of the topic fills; nothing is verified yet."""
         self._entries = entries
         self._host = host
         self._metrics = metrics
         self._rate = rate
         self._arrived: deque[EntryKey] = deque(maxlen=_ARRIVED_MAX)
         #: Keys of messages about other state topics that were there before this one was loaded; dead if their topic is gone.
-        #: What comes later may be about a recreated topic that this node does not know yet.
+        #: Later records may be about a recreated topic that this node does not know yet.
         self._foreign: deque[bytes] = deque(maxlen=_FOREIGN_MAX)
         #: Covered offsets of the two newest manifests that agreed, newest first.
         self.verified: list[int] = []
@@ -127,13 +127,13 @@ class PartitionVerifier:
 
     @property
     def has_work(self) -> bool:
-        """Whether anything waits to be compared, verified or removed."""
+        """Tell whether anything waits to be compared, verified or removed."""
         return bool(self._arrived) or self._is_due or self._work is not None
 
     def record_read(self, about: EntryKey | ManifestKey | None, value: bytes | None) -> None:
-        """Take in one record behind the end, which the set of entries has taken already."""
+        """Handle one record after the end, which the set of entries has taken already."""
         if value is not None and about is not None:
-            # What was verified before is as good as its messages: one that came again may say something else.
+            # A verified manifest is as good as its messages: one that came again may say something else.
             if isinstance(about, EntryKey):
                 self._arrived.append(about)
                 self.verified = [offset for offset in self.verified if offset < about.covered_offset]
@@ -142,11 +142,11 @@ class PartitionVerifier:
                 self.verified = [offset for offset in self.verified if offset != about.covered_offset]
 
     def foreign_read(self, key: bytes) -> None:
-        """Take in a message about another state topic that was there before the end."""
+        """Handle a message about another state topic that was there before the end."""
         self._foreign.append(key)
 
     def end_reached(self) -> None:
-        """Take in that all was read that was there when reading began."""
+        """Note that all records were read that were there when reading began."""
         self._is_due = True
 
     def run(self, partition: Partition, ends_ms: int) -> None:
@@ -278,7 +278,7 @@ class SnapshotVerifier:
     def __init__(
         self, host: SnapshotHost, metrics: SnapshotMetrics, removals_per_second_max: int, slice_ms: int
     ) -> None:
-        """Begin; a turn takes about `slice_ms`."""
+        """Create a queue of work; a turn takes about `slice_ms`."""
         self._host = host
         self._metrics = metrics
         self._slice_ms = slice_ms

@@ -1,7 +1,7 @@
 """Our own codec: Avro single objects, one schema per kind of record.
 
 The schema files are the truth and fastavro reads and writes them. For the schemas of today, whose bodies are nothing
-but variable-length integers, this module does the same by hand in less than half the time; whatever does not look as we
+but variable-length integers, this module does the same by hand in less than half the time; any value that does not look as we
 would have written it goes to fastavro, which knows all of Avro. Snapshots and updates have the same key; a tombstone
 has that key and a null value.
 """
@@ -115,7 +115,7 @@ def _decode_update(data: bytes) -> Update:
 
 
 def decode_update_in_python(data: bytes) -> Update:
-    """Return the update that a value holds, whatever its form."""
+    """Return the update that a value of any form holds."""
     numbers = decode_numbers(data[PREFIX_SIZE:])
     batches = _unflatten(numbers[4:])
     if batches is not None:
@@ -130,7 +130,7 @@ def _decode_snapshot(data: bytes) -> Snapshot:
 
 
 def decode_snapshot_in_python(data: bytes) -> Snapshot:
-    """Return the snapshot that a value holds, whatever its form."""
+    """Return the snapshot that a value of any form holds."""
     snapshot = snapshot_of_numbers(decode_numbers(data[PREFIX_SIZE:]))
     return snapshot or snapshot_of_fields(_SNAPSHOT.decode("value", data))
 

@@ -1,4 +1,4 @@
-"""Both codecs behind one door; which one wrote a record is found by looking at it, so a topic may hold both.
+"""Both codecs through one interface; a record shows which codec wrote it, so a topic may hold both.
 
 | the bytes hold               | outcome                                                              |
 |------------------------------|----------------------------------------------------------------------|
@@ -33,7 +33,7 @@ class Codec(Enum):
 
 
 class Kind(Enum):
-    """What a record is about."""
+    """The subject of a record."""
 
     SNAPSHOT = auto()
     UPDATE = auto()
@@ -46,11 +46,11 @@ class Kind(Enum):
 
 
 class DecodedRecord(NamedTuple):
-    """What a record about a share partition says."""
+    """The content of a record about a share partition."""
 
     key: SharePartitionKey
     value: Value | Noop
-    #: Bytes behind key and value that were ignored.
+    #: Bytes after key and value that were ignored.
     trailing_bytes: int
 
 
@@ -111,7 +111,7 @@ def decode_record(key_bytes: bytes | None, value_bytes: bytes | None) -> Decoded
 
 
 def decode_value(key_bytes: bytes, value_bytes: bytes) -> tuple[Snapshot | Update, int]:
-    """Return the value of a record whose key was decoded before, and how many bytes behind the value were ignored.
+    """Return the value of a record whose key was decoded before, and how many bytes after the value were ignored.
 
     Raises:
         UnknownVersion: a value version or a schema of a later version.

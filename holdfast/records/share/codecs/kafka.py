@@ -15,7 +15,7 @@ with arrays and tags as `kafka.protocol.primitives` describes. Tag 0 of both val
 -1. Tag 26726 of a snapshot ("hf" in ASCII, far above what Kafka will ever reach) is ours: both fences, i32 each,
 absent when they equal the stored epochs; Kafka skips it.
 
-Bytes behind a key or a value are ignored, as Kafka does, and counted. Unknown tags are handed to the caller, who
+Bytes after a key or a value are ignored, as Kafka does, and counted. Unknown tags are handed to the caller, who
 may give them back.
 
 Source: KIP-932 and KIP-1226, messages ShareSnapshotKey/Value and ShareUpdateKey/Value, version 0, of Apache Kafka
@@ -56,7 +56,7 @@ class UnknownTags(NamedTuple):
     """The tagged fields that this codec does not know, as (tag, bytes) in ascending order of tags."""
 
     value: Tags = ()
-    #: Of each batch in order; empty when no batch has any.
+    #: Tags of each batch in order; empty when no batch has any.
     batches: tuple[Tags, ...] = ()
 
 
@@ -64,20 +64,20 @@ NO_TAGS: Final = UnknownTags()
 
 
 class DecodedKey(NamedTuple):
-    """What a key says."""
+    """The content of a key."""
 
     record_type: int
     key: SharePartitionKey
-    #: Bytes behind the key, which were ignored.
+    #: Bytes after the key, which were ignored.
     bytes_left: int
 
 
 class DecodedValue(NamedTuple):
-    """What a value says."""
+    """The content of a value."""
 
     value: Snapshot | Update
     unknown_tags: UnknownTags
-    #: Bytes behind the value, which were ignored.
+    #: Bytes after the value, which were ignored.
     bytes_left: int
 
 
@@ -204,7 +204,7 @@ def decode_value(record_type: int, data: bytes) -> DecodedValue:
 
 
 def _decode_batches(data: bytes, offset: int) -> tuple[Sequence[StateBatch], tuple[Tags, ...], int]:
-    """Return the batches at `offset`, the tags of each (nothing when none has any) and the offset behind them."""
+    """Return the batches at `offset`, the tags of each (nothing when none has any) and the offset after them."""
     count, start = read_count(data, offset, _BATCH_SIZE, "StateBatches")
     end = start + count * _BATCH_SIZE
     packed = None if twins is None else twins.decode_batches(data, start, count)
@@ -222,11 +222,11 @@ def _decode_batches(data: bytes, offset: int) -> tuple[Sequence[StateBatch], tup
 
 
 def _decode_tags(data: bytes, offset: int, record_type: int) -> tuple[int, tuple[int, int] | None, Tags, int]:
-    """Return delivery complete count, fences, unknown tags and the offset behind the tags of a value."""
+    """Return delivery complete count, fences, unknown tags and the offset after the tags of a value."""
     if data.startswith(_ONLY_COUNT_START, offset):
         start = offset + len(_ONLY_COUNT_START)
         return _COUNT.unpack_from(data, start)[0], None, (), start + _COUNT.size
-    # Kafka takes a field it knows at the field's own size, whatever size is announced.
+    # Kafka reads a field it knows at the field's own size, and ignores the size that is announced.
     tags, end = read_tags(data, offset, "tags", {COUNT_TAG: _COUNT.size})
     count, fences, unknown = _NO_COUNT, None, []
     for tag, content in tags:

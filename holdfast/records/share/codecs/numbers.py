@@ -16,7 +16,7 @@ _SHIFT_MAX: Final = 49
 
 
 def encode_numbers(numbers: Sequence[int], prefix: bytes = b"") -> bytes:
-    """Return `prefix` and Avro's form of ints and longs behind it, one after the other."""
+    """Return `prefix`, followed by Avro's form of ints and longs, one after the other."""
     parts = [prefix]
     for number in numbers:
         zigzag = number << 1 if number >= 0 else ~number << 1 | 1

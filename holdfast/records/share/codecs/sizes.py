@@ -1,6 +1,6 @@
-"""How many bytes a snapshot takes: bounds that hold for every number its fields can have, exact sizes of its batches, and estimates.
+"""The bytes that a snapshot takes: bounds that hold for every number its fields can have, exact sizes of its batches, and estimates.
 
-What a share partition may grow to follows from it: a state whose snapshot does not fit into the log can never be pruned.
+The largest state of a share partition follows from it: a state whose snapshot does not fit into the log can never be pruned.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ class EntryKey(NamedTuple):
     #: 16 bytes, of the topic whose log was folded.
     state_topic_id: bytes
     key: SharePartitionKey
-    #: Of the last record about the share partition that is folded in.
+    #: Offset of the last record about the share partition that is folded in.
     covered_offset: int
 
 
@@ -48,7 +48,7 @@ class Entry(NamedTuple):
     snapshot: Snapshot | None
     #: Updates since the newest snapshot in the log.
     update_count: int
-    #: Of that snapshot; -1 where the share partition is deleted.
+    #: Offset of that snapshot; -1 where the share partition is deleted.
     snapshot_offset: int
 
 
@@ -58,12 +58,12 @@ class ManifestKey(NamedTuple):
     #: 16 bytes, of the topic whose log was folded.
     state_topic_id: bytes
     log_partition: int
-    #: Of the last counting record that is folded in.
+    #: Offset of the last counting record that is folded in.
     covered_offset: int
 
 
 class Manifest(NamedTuple):
-    """The entries that make up a log partition at an offset, and how to read on behind it."""
+    """The entries that make up a log partition at an offset, and how to read on after it."""
 
     partition_count: int
     #: After the covered offset.
@@ -71,9 +71,9 @@ class Manifest(NamedTuple):
     #: Value of the newest checkpoint of that epoch, which says who owns the log partition.
     checkpoint: bytes
     live_count: int
-    #: Of the entries of all live share partitions, modulo `DIGEST_MODULUS`.
+    #: Sum of the digests of the entries of all live share partitions, modulo `DIGEST_MODULUS`.
     digest_sum: int
-    #: Of the checkpoint, in the log; -1: not known.
+    #: Offset of the checkpoint in the log; -1: not known.
     checkpoint_offset: int = -1
 
 

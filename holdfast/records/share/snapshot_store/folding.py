@@ -4,7 +4,7 @@ The fold of the records [s, O] depends on these records alone, however they were
 share partition what `Held` says, in a store that the caller keeps: both together are the state of a job between two batches.
 
 It is as lazy as a load, and by the same runs (`records.share.pending_runs`): what a later snapshot or tombstone of the same batch replaces
-is dropped unread. Who counts says `records.log.fencing`.
+is dropped unread. The rule which records count is `records.log.fencing`.
 """
 
 from __future__ import annotations
@@ -59,20 +59,20 @@ class Mark(NamedTuple):
     position: Position
     #: Value of the newest checkpoint of that epoch; empty before the first.
     checkpoint: bytes
-    #: Of the last counting record folded; -1 before the first.
+    #: Offset of the last counting record folded; -1 before the first.
     covered_offset: int
-    #: Of the last checkpoint by which an admin accepted the log as it was; -1: none.
+    #: Offset of the last checkpoint by which an admin accepted the log as it was; -1: none.
     accepted_offset: int
     live_count: int
-    #: Of the entries of all live share partitions, modulo `DIGEST_MODULUS`.
+    #: Sum of the digests of the entries of all live share partitions, modulo `DIGEST_MODULUS`.
     digest_sum: int
     #: Share partitions of which updates were read and no snapshot, which was cut off.
     waiting_count: int
-    #: Of the newest checkpoint; -1 before the first.
+    #: Offset of the newest checkpoint; -1 before the first.
     checkpoint_offset: int = -1
-    #: Where the fold began, while it is not found yet from where on the log is whole; 0: it is, or the log starts there.
+    #: Offset at which the fold began, until the log is proven whole; 0: it is, or the log starts there.
     unproven_start: int = 0
-    #: Of the record before `next_offset`, by `last_read.digest_record`; empty: not known.
+    #: Digest of the record before `next_offset`, by `last_read.digest_record`; empty: not known.
     last_digest: bytes = b""
 
     def last_read(self) -> LastRead | None:
@@ -87,16 +87,16 @@ NEW: Final = Mark(None, START, b"", -1, -1, 0, 0, 0)
 
 
 class Held(NamedTuple):
-    """What is kept of one share partition between two batches."""
+    """The values that are kept of one share partition between two batches."""
 
-    #: Of the last record about it.
+    #: Offset of the last record about it.
     covered_offset: int
     #: Value of its entry as it is written; None: it waits for a snapshot.
     entry: bytes | None
 
 
 class Store(Protocol):
-    """What keeps `Held` by the bytes of `avro.encode_key`, for one log partition."""
+    """A store of `Held` by the bytes of `avro.encode_key`, for one log partition."""
 
     def get(self, key: bytes) -> Held | None:
         """Return what is held of a share partition, or None when it is not live."""
@@ -115,7 +115,7 @@ class Store(Protocol):
 
 
 class Folded(NamedTuple):
-    """What one batch of records came to."""
+    """The result of one batch of records."""
 
     mark: Mark
     #: (key, value) of the entries of all share partitions that changed.
@@ -129,7 +129,7 @@ class Folded(NamedTuple):
     void_records: int
     #: Records of a type this version does not know, and null updates.
     skipped_records: int
-    #: Offset from which the fold began again, because the log was cut behind its mark; None: it went on.
+    #: Offset from which the fold began again, because the log was cut after its mark; None: it went on.
     cut_at: int | None
 
 
@@ -152,8 +152,8 @@ def fold(
     """Fold `records`, offsets ascending, into what `mark` and `store` hold; the store is changed, nothing else.
 
     Offsets below the mark were folded before and are passed over. The offsets of a log have no gaps, so one that is missing
-    was cut off: all that was held is forgotten, and the fold begins there. Where the log is whole from says `records.log.log_start`;
-    what is held from below is forgotten once that is found.
+    was cut off: all that was held is forgotten, and the fold begins there. The rule from where the log is whole is `records.log.log_start`;
+    values from below are forgotten once that is found.
 
     Raises:
         FoldStopped: a record that counts cannot be decoded; the store is as before.
@@ -165,7 +165,7 @@ def fold(
     settlement.remove_outdated()
     for run in reading.pending.take_all():
         settlement.settle(run)
-    # Of all findings the first one read is named; what is found while runs are decoded comes after those.
+    # The first finding that was read is named; findings of decoded runs come after those.
     if settlement.finding is not None:
         raise FoldStopped(settlement.finding.offset, str(settlement.finding.error)) from settlement.finding.error
     settlement.change_store()
@@ -196,7 +196,7 @@ def fold(
 
 
 class _Finding(NamedTuple):
-    """A record that stops the fold, unless a checkpoint behind it accepts the log."""
+    """A record that stops the fold, unless a later checkpoint accepts the log."""
 
     offset: int
     error: RecordError
@@ -214,9 +214,9 @@ class _Reading:
         self._last_digest = mark.last_digest
         self._beginning = Beginning(mark.unproven_start, mark.checkpoint_offset)
         self.accepted_offset = mark.accepted_offset
-        #: Offset from which the fold began again, because the log was cut behind the mark; None: it went on.
+        #: Offset from which the fold began again, because the log was cut after the mark; None: it went on.
         self.cut_at: int | None = None
-        #: What is held from below is forgotten; 0: nothing is.
+        #: Values that are held from below this offset are forgotten; 0: none are.
         self.begins_at = 0
         #: The first record after the newest accepted checkpoint that cannot be read.
         self.finding: _Finding | None = None
@@ -327,7 +327,7 @@ class _Reading:
 
 
 class _Settlement:
-    """What a batch changes: entries of the snapshot store, what is held of share partitions, and what they add up to."""
+    """The changes of a batch: entries of the snapshot store, values that are held of share partitions, and their sums."""
 
     def __init__(self, state_topic_id: bytes, reading: _Reading, before: Mark, store: Store) -> None:
         self._state_topic_id = state_topic_id
@@ -341,7 +341,7 @@ class _Settlement:
         self.finding = reading.finding
         #: (key, value) of entries to be written.
         self.entries: list[tuple[bytes, bytes]] = []
-        #: What is to be held of share partitions; None: nothing any more.
+        #: New values to hold of share partitions; None: hold nothing any more.
         self._after: list[tuple[bytes, Held | None]] = []
 
     def remove_outdated(self) -> None:
@@ -396,7 +396,7 @@ class _Settlement:
             self._after.append((share_key, None))
 
     def change_store(self) -> None:
-        """Hold in the store what is to be held."""
+        """Put the new values into the store."""
         if self._reading.cut_at is not None:
             self._store.clear()
         for share_key, held in self._after:

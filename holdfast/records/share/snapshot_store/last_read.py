@@ -26,10 +26,10 @@ _LENGTH_SIZE: Final = 4
 class LastRead(NamedTuple):
     """The records that the log must still hold."""
 
-    #: Of the record that was read last.
+    #: Offset of the record that was read last.
     offset: int
     digest: bytes
-    #: Of the newest checkpoint that counted; -1: there was none.
+    #: Offset of the newest checkpoint that counted; -1: there was none.
     checkpoint_offset: int
     #: Value of that checkpoint.
     checkpoint: bytes

@@ -1,7 +1,7 @@
-"""Which entries of the snapshot topic make up a log partition at an offset; for the daemon's load, its tail and the CLI.
+"""The entries of the snapshot topic that make up a log partition at an offset; for the daemon's load, its tail and the CLI.
 
 A manifest is good for a log that starts at L if of each share partition the entry with the highest covered offset in [L, O],
-deleted ones left out, agree with its count and its sum. What lies below the log start is not looked at: after a cut every
+deleted ones left out, agree with its count and its sum. Entries below the log start are not looked at: after a cut every
 live share partition has a snapshot in the log again, and until the job has seen it no manifest agrees, which costs time only.
 
 Source: `tests/model`, rules of the manifests.
@@ -28,7 +28,7 @@ from holdfast.records.share.snapshot_store.entries import (
     is_live_entry,
 )
 
-#: Of an entry in memory, beside its bytes: the objects that hold it, and its share partition's.
+#: Memory that an entry takes in addition to its bytes: the objects that hold it, and its share partition's.
 _OVERHEAD_BYTES: Final = 700
 #: Share partitions looked at in a third of a millisecond.
 _SLICE: Final = 200
