@@ -7,9 +7,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from holdfast.clock import now_ms
-from holdfast.daemon.internal_errors import InternalErrors
-from holdfast.metrics.registry import Registry
+from holdfast.daemon.context import NodeContext
 
 #: What a file looks like from outside, None where there is none.
 Look = tuple[int, int, int] | None
@@ -37,13 +35,8 @@ class FileWatch:
     A file is looked at from outside, so one that is replaced in one step is read whole.
     """
 
-    def __init__(
-        self, registry: Registry, internal_errors: InternalErrors, clock_ms: Callable[[], int] = now_ms
-    ) -> None:
-        """Follow none yet; bugs of what reads them go to `internal_errors`."""
-        self._registry = registry
-        self._internal_errors = internal_errors
-        self._clock_ms = clock_ms
+    def __init__(self, context: NodeContext) -> None:
+        self._context = context
         self._followed: list[_Followed] = []
 
     def follow(self, setting: str, paths: Callable[[], Sequence[Path]], reload: Callable[[], bool]) -> None:
@@ -57,10 +50,10 @@ class FileWatch:
         # A change between the look and the first read is read twice; the other way round it would be missed.
         followed = _Followed(setting, paths, reload)
         self._followed.append(followed)
-        self._registry.gauge(
+        self._context.registry.gauge(
             "file_refusal_age_ms",
             "Time since a changed file is refused; its content from before holds. 0: it was taken over, which is healthy.",
-            lambda: 0 if followed.refused_ms is None else self._clock_ms() - followed.refused_ms,
+            lambda: 0 if followed.refused_ms is None else self._context.now_ms() - followed.refused_ms,
             setting=setting,
         )
 
@@ -111,7 +104,7 @@ class FileWatch:
         try:
             is_taken = followed.reload()
         except Exception as bug:  # one file's reader must not end the watch of the others
-            self._internal_errors.note_bug("file_reload_failed", bug, setting=followed.setting)
+            self._context.internal_errors.note_bug("file_reload_failed", bug, setting=followed.setting)
             is_taken = False
         self._judge(followed, is_taken=is_taken)
 
@@ -119,7 +112,7 @@ class FileWatch:
         if is_taken:
             followed.refused_ms = None
         elif followed.refused_ms is None:
-            followed.refused_ms = self._clock_ms()
+            followed.refused_ms = self._context.now_ms()
 
 
 def look_at(path: Path) -> Look:

@@ -25,6 +25,7 @@ from holdfast.daemon.admin.host_metrics import HostMetrics
 from holdfast.daemon.brokers.watch import BrokerWatch
 from holdfast.daemon.components import log_readers
 from holdfast.daemon.config_topic.node_settings import Load, NodeSettings
+from holdfast.daemon.context import NodeContext
 from holdfast.daemon.file_watch import FileWatch
 from holdfast.daemon.http.guard import GuardRefused
 from holdfast.daemon.http.port import open_http_port
@@ -96,20 +97,21 @@ class Node:
         """Prepare a node that serves what its `tables` hold."""
         self._tables = tables
         self.node_settings = NodeSettings(settings, load)
-        self.registry, self.limiter = Registry(), LineLimiter(now_ms)
-        self.host_metrics, self._sockets = HostMetrics(settings, self.registry, place), place.sockets
+        registry = Registry()
+        self._metrics, self._runtime_metrics = LogMetrics(registry), RuntimeMetrics(registry)
+        bugs = InternalErrors(self._runtime_metrics.internal_errors)
+        self.context = NodeContext(now_ms, registry, bugs, LineLimiter(now_ms))
+        self.host_metrics, self._sockets = HostMetrics(settings, self.context, place), place.sockets
         #: The port it listens on, once it does.
         self.port = 0
         #: By which this process knows itself under any address.
         self.run_id = os.urandom(8).hex()
-        self._metrics, self._runtime_metrics = LogMetrics(self.registry), RuntimeMetrics(self.registry)
-        self.internal_errors = InternalErrors(self._runtime_metrics.internal_errors)
         self._exit: asyncio.Future[NodeExit] = asyncio.get_running_loop().create_future()
         #: Of which this node is a member; None: it is a static node.
         self._group = settings.members.group_of(settings.log.state_topic)
         self._known_members = KnownMembers()
         #: What settings name, and a running node reads again.
-        self.files = FileWatch(self.registry, self.internal_errors)
+        self.files = FileWatch(self.context)
         #: None while the node starts.
         self.parts: NodeParts | None = None
         #: Those of the start, and of the node that has all parts.
@@ -257,8 +259,7 @@ class Node:
             metadata = ClusterMetadata(
                 cluster.client,
                 settings.metadata,
-                self.internal_errors,
-                self.limiter,
+                self.context,
                 random=Random(),
                 report_after_ms=settings.log.broker_silence_max_ms,
             )
@@ -266,7 +267,7 @@ class Node:
             refreshing = asyncio.create_task(metadata.run(), name="holdfast-metadata")
             at_exit("metadata", lambda: cancelled(refreshing))
             image = await self._steps.unless_stopped(metadata.wait_for_first_image(settings.log.request_timeout_ms))
-            kafka = KafkaClients(self.node_settings.kafka, partial(warn_of_library, self.limiter))
+            kafka = KafkaClients(self.node_settings.kafka, partial(warn_of_library, self.context.limiter))
             access = ClusterAccess(kafka, settings, self._metrics, cluster.client)
             topic = await self._steps.unless_stopped(patiently(lambda: self._find_topic(access)))
             await self._steps.unless_stopped(check_snapshots(access, topic))
@@ -276,9 +277,8 @@ class Node:
             log = LogPlace(topic, image.cluster_id, options, address)
             partitions = self._make_partitions(log, metadata, at_exit)
             config, known = self.node_settings, self._known_members
-            bugs, counted = self.internal_errors, (self.registry, self.internal_errors, self.limiter, self.run_id)
             allotment = make_allotment(
-                settings, this_node, log, partitions, known, config, *counted, refused=self._refused
+                settings, this_node, log, partitions, known, config, self.context, self.run_id, refused=self._refused
             )
             view = allotment.view
             brokers, throttle_time_ms = (lambda: cluster.client.brokers), self._runtime_metrics.throttle_time_ms
@@ -290,8 +290,7 @@ class Node:
                 topic,
                 partitions,
                 offsets,
-                bugs,
-                self.limiter,
+                self.context,
                 log_renewed=view.log_renewed,
             )
             end_with = server.connections.batch.end_with
@@ -302,10 +301,9 @@ class Node:
                 options,
                 topic,
                 image.cluster_id,
+                self.context,
                 silence_max_ms=settings.log.broker_silence_max_ms,
                 timeout_ms=settings.log.request_timeout_ms,
-                registry=self.registry,
-                internal_errors=bugs,
                 answered_again=partitions.load_again_soon,
             )
             commands = {
@@ -313,11 +311,11 @@ class Node:
                 **LogCommands(self, partitions, maintenance, allotment, watch, decisions).table(),
                 **{name: command for each in tenants for name, command in each.answers.commands.items()},
             }
-            admin = Admin(commands, self._tables.needs, settings.log.request_timeout_ms, bugs)
+            admin = Admin(commands, self._tables.needs, settings.log.request_timeout_ms, self.context.internal_errors)
 
             # They work, and it answers for them.
             await self._steps.unless_stopped(patiently(partitions.start))
-            self.limiter.leave_effects_to(watch.leave_out)
+            self.context.limiter.leave_effects_to(watch.leave_out)
             self.parts = NodeParts(view, allotment, partitions, watch, metadata)
             self._admins.append(admin)
             server.hand_over(self._handler([each.answers for each in tenants], view, admin, authorizer))
@@ -340,7 +338,7 @@ class Node:
 
     async def _listen(self, options: ConnectionOptions, at_exit: _AtExit) -> tuple[Server, NodeAddress, Authorizer]:
         """Listen, with a handler that says that the node starts; returns also where clients reach it, and who may do what."""
-        settings, bugs = self.settings, self.internal_errors
+        settings, context = self.settings, self.context
         look_ups = make_cluster_queries(settings, options, now_ms).look_ups
         at_exit("topic names of the start", look_ups.names.close)
         host, advertised_port = settings.listener.advertised_address
@@ -349,24 +347,27 @@ class Node:
             return NodeAddress(settings.node_id, host, advertised_port or server.port)
 
         needs = self._tables.needs
-        audit = make_audit(self.registry, self.limiter, needs)
+        audit = make_audit(context, needs)
         authorizer = make_authorizer(settings, audit, needs, self.files)
         answers = [each.starting(authorizer) for each in self._tenants]
         commands = starting_commands(self, look_ups, [each.commands for each in answers])
-        admin = Admin(commands, needs, settings.log.request_timeout_ms, bugs)
+        admin = Admin(commands, needs, settings.log.request_timeout_ms, self.context.internal_errors)
         self._admins.append(admin)
         handler = self._handler(answers, StartingView(find_this_node), admin, authorizer)
-        report = partial(warn_of_client, self.limiter)
-        security = NodeSecurity(settings.security, self.files, self.registry, audit, bugs)
+        report = partial(warn_of_client, context.limiter)
+        security = NodeSecurity(settings.security, self.files, context, audit)
         at_exit("logins", security.stop)
         server = Server(
-            Connections(handler, self._tables.apis, settings.limits, report, bugs, security=security), self._sockets
+            Connections(
+                handler, self._tables.apis, settings.limits, report, context.internal_errors, security=security
+            ),
+            self._sockets,
         )
         await server.start(*settings.listener.listen_address)
         if self._sockets:  # of whoever accepts there, clients expect to hear who serves what, or soon that nobody knows
             server.accept_shared_when(self._knows_work, _ACCEPT_TIMEOUT_MS)
         at_exit("server", lambda: server.drain(0))
-        self._server_metrics = ServerMetrics(self.registry, server.connections)
+        self._server_metrics = ServerMetrics(context.registry, server.connections)
         self.port = server.port
         _log.info("node_listening", host=settings.listener.listen_address[0], port=server.port)
         return server, find_this_node(), authorizer
@@ -398,7 +399,7 @@ class Node:
         # A log holds one kind of shard.
         state_tenant = self._tenants[0]
 
-        others = OtherNodes(self.limiter, settings.security.client_properties_file)
+        others = OtherNodes(self.context.limiter, settings.security.client_properties_file)
 
         def make_owners(partitions: Partitions) -> Owners:
             return Owners(
@@ -406,7 +407,7 @@ class Node:
                 self.run_id,
                 self._refused,
                 partitions,
-                self.internal_errors,
+                self.context.internal_errors,
                 partial(query_status_at, others, timeout_ms=ANSWER_TIMEOUT_MS),
                 group=self._group,
                 is_member=lambda owner: self._known_members.knows(*owner),
@@ -423,7 +424,7 @@ class Node:
             state_tenant.shard_kind(log),
             self._metrics,
             self._runtime_metrics,
-            self.limiter,
+            self.context.limiter,
             image=metadata.image,
             make_owners=make_owners,
             make_snapshots=make_snapshots if settings.snapshots.topic else None,

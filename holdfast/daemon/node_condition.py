@@ -47,7 +47,7 @@ class NodeWatch:
         try:
             self._condition = self._read()
         except Exception as bug:
-            self._node.internal_errors.note_bug("node_condition_failed", bug)
+            self._node.context.internal_errors.note_bug("node_condition_failed", bug)
             self._condition = self._condition._replace(turns=self._condition.turns + 1)
         return self._condition
 

@@ -14,8 +14,8 @@ from holdfast.daemon.access.acl import Operation
 from holdfast.daemon.access.authorizer import Authorizer
 from holdfast.daemon.access.needs import COMMANDS, Command, GroupCall, Needs
 from holdfast.daemon.admin.plans import Decide
+from holdfast.daemon.context import NodeContext
 from holdfast.daemon.http.queries import QUERIES, Page, Query
-from holdfast.daemon.internal_errors import InternalErrors
 from holdfast.daemon.maintenance.schedule import Duty
 from holdfast.daemon.partitions.partitions import LogPlace, Partitions
 from holdfast.daemon.server.admin import AdminCommand
@@ -27,8 +27,6 @@ from holdfast.daemon.shards import ShardKind, Snapshots
 from holdfast.daemon.topics.cluster_queries import ClusterQueries
 from holdfast.daemon.topics.metadata_cache import ClusterMetadata
 from holdfast.kafka.connection_options import LiveProperties
-from holdfast.metrics.line_limit import LineLimiter
-from holdfast.metrics.registry import Registry
 
 
 class Call(NamedTuple):
@@ -53,9 +51,7 @@ class Answers(NamedTuple):
 class Host(Protocol):
     """The parts of a node that a tenant uses from the start."""
 
-    registry: Registry
-    internal_errors: InternalErrors
-    limiter: LineLimiter
+    context: NodeContext
 
     @property
     def settings(self) -> Settings:

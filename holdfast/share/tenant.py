@@ -108,12 +108,12 @@ class NodeShare:
 
     def __init__(self, host: Host) -> None:
         self._host = host
-        self._metrics = ShareMetrics(host.registry)
+        self._metrics = ShareMetrics(host.context.registry)
 
     def starting(self, authorizer: Authorizer) -> Answers:
         """See `NodeTenant.starting`."""
         host = self._host
-        calls = StartingShareCalls(self._metrics, exact_now_ms, host.internal_errors)
+        calls = StartingShareCalls(self._metrics, exact_now_ms, host.context.internal_errors)
         return self._answers(calls, authorizer, StartingShareCommands(calls).table())
 
     def shard_kind(self, place: LogPlace) -> ShareShards:
@@ -130,8 +130,7 @@ class NodeShare:
             kafka,
             snapshot_log_config(host.settings, place.connection),
             snapshot_bounds(host.settings),
-            host.registry,
-            host.limiter,
+            host.context,
             partitions,
             metadata,
             cluster_id=place.cluster_id,
@@ -155,7 +154,7 @@ class ServingShare:
             partitions.writes,
             metrics,
             exact_now_ms,
-            host.internal_errors,
+            host.context.internal_errors,
             end_with=log.end_with,
         )
         gate = TopicGate(self._service, log.metadata, settings.share.write_timeout_ms, now_ms)
@@ -163,7 +162,7 @@ class ServingShare:
             settings.deleted_topics, log.place.cluster_id, partitions, metrics.deleted_topics_alarm
         )
         log.metadata.add_user(deleted_state)
-        groups = make_group_metrics(settings, partitions, log.cluster, host.registry)
+        groups = make_group_metrics(settings, partitions, log.cluster, host.context.registry)
         commands = ShareCommands(gate, partitions, deleted_state, settings.limits, log.describe_elsewhere)
         self.answers = make_answers(gate, commands=commands.table())
         self.decisions = commands.decisions()

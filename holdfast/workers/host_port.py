@@ -13,7 +13,9 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any, Final, TypeAlias
 
+from holdfast.clock import now_ms
 from holdfast.daemon.admin.host_metrics import ANSWER_TIMEOUT_MS
+from holdfast.daemon.context import NodeContext
 from holdfast.daemon.file_watch import FileWatch
 from holdfast.daemon.http.port import open_http_port
 from holdfast.daemon.internal_errors import InternalErrors
@@ -45,20 +47,21 @@ class HostView:
         self, settings: Settings, tables: Tables, workers: Sequence[Worker], query: Query | None = None
     ) -> None:
         """Know nothing of the workers yet; `query` replaces connections to them."""
-        self.registry = Registry()
-        self.internal_errors = InternalErrors(
-            self.registry.counter("supervisor_internal_errors", "Bugs in the supervisor of workers; its log has them.")
+        registry = Registry()
+        bugs = InternalErrors(
+            registry.counter("supervisor_internal_errors", "Bugs in the supervisor of workers; its log has them.")
         )
-        self._silent = self.registry.gauge(
+        self.context = NodeContext(now_ms, registry, bugs, LineLimiter(now_ms))
+        self._silent = registry.gauge(
             "workers_silent", "Workers whose metrics are missing, because they did not answer in time; 0 is healthy."
         )
         self._workers = workers
         self._timeout_ms = ANSWER_TIMEOUT_MS
-        self._query = query or workers_of(settings, LineLimiter()).query
+        self._query = query or workers_of(settings, self.context.limiter).query
         #: By node id, why a worker is not ready; empty: it is.
         self._problems = {worker.node_id: "the worker starts" for worker in workers}
         commands = {name: partial(self._forward, name) for name in tables.queries} | {_STATES: self._list_states}
-        self.admin = Admin(commands, tables.needs, settings.log.request_timeout_ms, self.internal_errors)
+        self.admin = Admin(commands, tables.needs, settings.log.request_timeout_ms, bugs)
 
     @property
     def host_metrics(self) -> HostView:
@@ -93,7 +96,7 @@ class HostView:
             if isinstance(answer, dict) and isinstance(answer.get("text"), str)
         ]
         self._silent.value = len(self._workers) - len(texts)
-        content_type, pieces = expose(self.registry, accept)
+        content_type, pieces = expose(self.context.registry, accept)
         own: list[tuple[dict[str, object], str]] = [({}, b"".join(pieces).decode())]
         return Exposition(content_type, iter([merge_texts([*texts, *own]).encode()]))
 
@@ -119,7 +122,7 @@ class HostView:
             try:
                 await self.look()
             except Exception as bug:
-                self.internal_errors.note_bug("workers_look_failed", bug)
+                self.context.internal_errors.note_bug("workers_look_failed", bug)
             await asyncio.sleep(_LOOK_INTERVAL_S)
 
     async def _ask(self, worker: Worker, command: str, **arguments: object) -> object:
@@ -156,7 +159,7 @@ async def host_port(settings: Settings, tables: Tables, workers: Sequence[Worker
         GuardRefused: a file that guards the port cannot be used.
     """
     view = HostView(settings, tables, workers)
-    files = FileWatch(view.registry, view.internal_errors)
+    files = FileWatch(view.context)
     server = await open_http_port(view, settings, files, tables.queries, tables.pages)
     if server is None:
         yield files.reload

@@ -14,12 +14,10 @@ from aiokafka.errors import KafkaError  # type: ignore[import-untyped]  # as abo
 from confluent_kafka.admin import AdminClient
 
 from holdfast.daemon.file_watch import FileWatch
-from holdfast.daemon.internal_errors import InternalErrors
 from holdfast.daemon.server.security import NodeSecurity
 from holdfast.daemon.settings.components.listener import SecuritySettings
-from holdfast.metrics.instruments import Counter
-from holdfast.metrics.registry import Registry
 from tests.waiting import PATIENCE_S
+from tests.world.context import make_context
 from tests.world.identity.access import AUDIT
 from tests.world.identity.mechanisms import SCRAM
 from tests.world.identity.secured import SecuredFiles
@@ -48,9 +46,7 @@ async def guarded(protocol: Protocol, files: SecuredFiles) -> AsyncIterator[Serv
         client_properties_file="unused",
         sasl_enabled_mechanisms=MECHANISMS,
     )
-    security = NodeSecurity(
-        settings, FileWatch(Registry(), InternalErrors(Counter())), Registry(), AUDIT, InternalErrors(Counter())
-    )
+    security = NodeSecurity(settings, FileWatch(make_context()), make_context(), AUDIT)
     try:
         async with serve(security=security) as served:
             yield served

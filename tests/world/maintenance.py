@@ -26,6 +26,7 @@ from holdfast.share.commands import ShareCommands
 from holdfast.share.deleted_state import RECORDS_PER_SLICE_MAX, DeletedState
 from holdfast.share.tenant import StartingShareCalls
 from tests.simulated.memory_log import MemoryTopic
+from tests.world.context import make_context
 from tests.world.node import CLUSTER, PartitionsWorld, state_topic
 
 GRACE_MS = 1_000
@@ -61,7 +62,7 @@ def make_maintenance(
         ),
         world.readers,
         ReaderOffsets(world.readers, no_offsets, partitions.committed_offsets, metrics, LineLimiter()),
-        Schedule(world.settings.load.retry_backoff_max_ms, InternalErrors(Counter()), LineLimiter()),
+        Schedule(world.settings.load.retry_backoff_max_ms, make_context()),
     )
 
 

@@ -15,11 +15,10 @@ from holdfast.daemon.access.authorizer import Authorizer
 from holdfast.daemon.access.metrics import AccessMetrics
 from holdfast.daemon.access.needs import Needs
 from holdfast.daemon.access.rules import Rules
+from holdfast.daemon.context import NodeContext
 from holdfast.daemon.file_watch import FileWatch
 from holdfast.daemon.settings.logging import AUDIT_LOGGER
 from holdfast.daemon.settings.models import Settings
-from holdfast.metrics.line_limit import LineLimiter
-from holdfast.metrics.registry import Registry
 
 _log = structlog.get_logger(AUDIT_LOGGER)
 
@@ -33,9 +32,9 @@ def is_open(settings: Settings) -> bool:
     return not settings.access.acls_file and settings.listener.is_on_loopback and is_plain
 
 
-def make_audit(registry: Registry, limiter: LineLimiter, needs: Needs) -> Audit:
+def make_audit(context: NodeContext, needs: Needs) -> Audit:
     """Return the audit log."""
-    return Audit(AccessMetrics(registry).denials, needs, limiter)
+    return Audit(AccessMetrics(context.registry).denials, needs, context.limiter)
 
 
 def make_authorizer(settings: Settings, audit: Audit, needs: Needs, files: FileWatch) -> Authorizer:

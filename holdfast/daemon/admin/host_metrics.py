@@ -8,12 +8,12 @@ from typing import Any, Final, TypeAlias
 
 import structlog
 
+from holdfast.daemon.context import NodeContext
 from holdfast.daemon.server.other_nodes import NodeSilent, OtherNodes, workers_of
 from holdfast.daemon.settings.models import Settings
 from holdfast.daemon.worker_place import WorkerPlace
 from holdfast.metrics.exposition import Exposition, expose
 from holdfast.metrics.instruments import Gauge
-from holdfast.metrics.line_limit import LineLimiter
 from holdfast.metrics.registry import Registry, exported_name
 
 _log = structlog.get_logger(__name__)
@@ -51,18 +51,18 @@ class HostMetrics:
     def __init__(
         self,
         settings: Settings,
-        registry: Registry,
+        context: NodeContext,
         place: WorkerPlace,
         query: QueryMetrics | None = None,
         *,
         answer_timeout_ms: int = ANSWER_TIMEOUT_MS,
     ) -> None:
-        """Show those of `registry`, and those of the other workers in `place`; `query` replaces the query by a connection."""
-        self._registry = registry
+        """Show those of this node, and those of the other workers in `place`; `query` replaces the query by a connection."""
+        self._registry = context.registry
         self._others = place.others
         self._labels = {"node": settings.node_id} if place.others else {}
-        self._query = query or _make_query(workers_of(settings, LineLimiter()), answer_timeout_ms)
-        self._metrics = WorkerMetrics(registry) if place.others else None
+        self._query = query or _make_query(workers_of(settings, context.limiter), answer_timeout_ms)
+        self._metrics = WorkerMetrics(context.registry) if place.others else None
         if self._metrics is not None:
             self._metrics.restarts.value = place.restarts
 

@@ -11,10 +11,9 @@ from contextlib import suppress
 from typing import Final, Protocol
 
 from holdfast.daemon.brokers.silence import BrokerSilence
-from holdfast.daemon.internal_errors import InternalErrors
+from holdfast.daemon.context import NodeContext
 from holdfast.kafka.connection_options import ConnectionOptions
 from holdfast.kafka.leaders import Brokers
-from holdfast.metrics.registry import Registry
 
 _PURPOSE: Final = "watch"
 
@@ -43,11 +42,10 @@ class BrokerWatch:
         options: ConnectionOptions,
         topic: WatchedTopic,
         cluster_id: str,
+        context: NodeContext,
         *,
         silence_max_ms: int,
         timeout_ms: int,
-        registry: Registry,
-        internal_errors: InternalErrors,
         answered_again: Callable[[], None] = lambda: None,
     ) -> None:
         """Prepare; `start` begins to watch.
@@ -56,14 +54,13 @@ class BrokerWatch:
             options: how to connect; its `answers` say who was heard when.
             topic: the state topic, as it was when this node found it.
             cluster_id: of the cluster then.
+            context: of the node.
             silence_max_ms: see `BrokerSilence`.
             timeout_ms: bound of each query.
-            registry: see `BrokerSilence`.
-            internal_errors: where its bugs go.
             answered_again: called when a silence is over.
         """
         self._answers = options.answers
-        self._internal_errors = internal_errors
+        self._internal_errors = context.internal_errors
         self._bootstrap = options.bootstrap
         self._brokers = Brokers(options, topic.name, timeout_ms)
         self._topic = topic
@@ -71,7 +68,7 @@ class BrokerWatch:
         self._look_s = silence_max_ms / 1_000 / _LOOKS
         self._query_s = silence_max_ms / 1_000 / _QUERIES
         # Silent for two queries: one was sent, and had its time for an answer.
-        self._silence = BrokerSilence(silence_max_ms, self._look_s, 2 * self._query_s, registry, time.time)
+        self._silence = BrokerSilence(silence_max_ms, self._look_s, 2 * self._query_s, context.registry, time.time)
         self._tasks: set[asyncio.Task[None]] = set()
         self._answered_again = answered_again
         #: Brokers with a query in flight.

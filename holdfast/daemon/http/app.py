@@ -20,14 +20,13 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from holdfast.api.admin import AdminRequest, split_admin_response
+from holdfast.daemon.context import NodeContext
 from holdfast.daemon.http import openapi
 from holdfast.daemon.http.guard import HttpGuard
 from holdfast.daemon.http.queries import PREFIX, CommandRefused, Page, Query, QueryRefused, parse_arguments
-from holdfast.daemon.internal_errors import InternalErrors
 from holdfast.daemon.server.admin import Admin
 from holdfast.kafka.protocol.error_codes import ErrorCode
 from holdfast.metrics.exposition import Exposition
-from holdfast.metrics.registry import Registry
 
 _JSON: Final = "application/json"
 #: The status of a command's refusal; any other error code is a bug of ours.
@@ -53,14 +52,11 @@ class NodeView(Protocol):
     """What the port shows of the node, or of all workers of a host."""
 
     #: Of the port itself.
-    registry: Registry
+    context: NodeContext
 
     @property
     def host_metrics(self) -> MetricsView:
         """What `/metrics` shows."""
-
-    #: Where bugs of the port go.
-    internal_errors: InternalErrors
 
     @property
     def admin(self) -> Admin:
@@ -210,7 +206,7 @@ class _Pages:
 
     async def report_bug(self, request: Request, error: Exception) -> Response:
         """Answer what a bug of ours kept from its answer."""
-        self._node.internal_errors.note_bug("http_request_failed", error, path=request.url.path)
+        self._node.context.internal_errors.note_bug("http_request_failed", error, path=request.url.path)
         return _refusal(500, "The request failed in the node; its log says why.")
 
 

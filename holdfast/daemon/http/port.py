@@ -36,13 +36,13 @@ async def open_http_port(
     named = tls_files(http)
     if named is None:
         # With TLS no other name can be meant: the certificate would not have it.
-        server = HttpServer(HostCheck(app, own_names(host, http.allowed_hosts)), http, node.internal_errors)
+        server = HttpServer(HostCheck(app, own_names(host, http.allowed_hosts)), http, node.context.internal_errors)
     else:
         try:
-            tls = FollowedTls("http", named, files, node.registry)
+            tls = FollowedTls("http", named, files, node.context.registry)
         except TlsFilesWrong as error:
             raise GuardRefused(str(error)) from None
-        server = HttpServer(app, http, node.internal_errors, tls)
+        server = HttpServer(app, http, node.context.internal_errors, tls)
     try:
         await server.start(host, port)
     except CannotListenHttp as refusal:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable
 
-from holdfast.daemon.internal_errors import InternalErrors
+from holdfast.daemon.context import NodeContext
 from holdfast.daemon.maintenance.log_checks import ClusterAccess, LogChecks
 from holdfast.daemon.maintenance.reader_offsets import ReaderOffsets
 from holdfast.daemon.maintenance.schedule import Duty, Schedule
@@ -11,7 +11,6 @@ from holdfast.daemon.pruning.log_readers import LogReaders
 from holdfast.daemon.settings.models import Settings
 from holdfast.daemon.topics.state_topic import StateTopic
 from holdfast.kafka.group_offsets import GroupOffsets
-from holdfast.metrics.line_limit import LineLimiter
 
 
 class Maintenance:
@@ -51,22 +50,21 @@ def make_maintenance(
     topic: StateTopic,
     partitions: Partitions,
     offsets: GroupOffsets,
-    internal_errors: InternalErrors,
-    limiter: LineLimiter,
+    context: NodeContext,
     *,
     log_renewed: Callable[[StateTopic], None],
 ) -> Maintenance:
     """Return the periodic work of a node over its log."""
     numbers = range(topic.partition_count)
     return Maintenance(
-        LogChecks(access, topic, partitions, limiter, log_renewed=log_renewed),
+        LogChecks(access, topic, partitions, context.limiter, log_renewed=log_renewed),
         partitions.readers,
         ReaderOffsets(
             partitions.readers,
             lambda group: offsets.fetch_offsets(group, topic.name, numbers),
             partitions.committed_offsets,
             access.metrics,
-            limiter,
+            context.limiter,
         ),
-        Schedule(settings.load.retry_backoff_max_ms, internal_errors, limiter),
+        Schedule(settings.load.retry_backoff_max_ms, context),
     )

@@ -7,9 +7,8 @@ from typing import Any, NamedTuple
 import structlog
 from confluent_kafka import KafkaException
 
-from holdfast.daemon.internal_errors import InternalErrors
+from holdfast.daemon.context import NodeContext
 from holdfast.kafka.errors import ConnectionFailed
-from holdfast.metrics.line_limit import LineLimiter
 
 _log = structlog.get_logger(__name__)
 
@@ -24,11 +23,11 @@ class Duty(NamedTuple):
 class Schedule:
     """The tasks of one node that repeat."""
 
-    def __init__(self, retry_ms_max: int, internal_errors: InternalErrors, limiter: LineLimiter) -> None:
+    def __init__(self, retry_ms_max: int, context: NodeContext) -> None:
         """Begin with none; work that Kafka did not answer is tried again after `retry_ms_max` at most."""
         self._retry_ms_max = retry_ms_max
-        self._internal_errors = internal_errors
-        self._limiter = limiter
+        self._internal_errors = context.internal_errors
+        self._limiter = context.limiter
         self._tasks: list[asyncio.Task[None]] = []
 
     def every(self, interval_ms: int, work: Callable[[], Coroutine[Any, Any, None]]) -> None:

@@ -2,9 +2,8 @@
 
 from random import Random
 
-from holdfast.clock import now_ms
 from holdfast.daemon.config_topic.node_settings import NodeSettings
-from holdfast.daemon.internal_errors import InternalErrors
+from holdfast.daemon.context import NodeContext
 from holdfast.daemon.membership.allotment import Allotment
 from holdfast.daemon.membership.duties import Duties, Duty
 from holdfast.daemon.membership.group_member import GroupMember
@@ -17,8 +16,6 @@ from holdfast.daemon.server.cluster_view import Node
 from holdfast.daemon.settings.models import Settings
 from holdfast.daemon.snapshots.job_metrics import JobMetrics
 from holdfast.daemon.snapshots.job_supervisor import Supervisor
-from holdfast.metrics.line_limit import LineLimiter
-from holdfast.metrics.registry import Registry
 
 
 def make_allotment(
@@ -28,9 +25,7 @@ def make_allotment(
     partitions: Partitions,
     known_members: KnownMembers,
     config: NodeSettings,
-    registry: Registry,
-    internal_errors: InternalErrors,
-    limiter: LineLimiter,
+    context: NodeContext,
     run_id: str,
     *,
     refused: Refused,
@@ -40,9 +35,13 @@ def make_allotment(
     jobs: dict[str, Duty] = {}
     if settings.compaction.run:
         jobs["compaction"] = Supervisor(
-            settings, lambda: config.current.kafka, JobMetrics(registry), internal_errors, Random().random
+            settings,
+            lambda: config.current.kafka,
+            JobMetrics(context.registry),
+            context.internal_errors,
+            Random().random,
         )
-    duties = Duties(jobs, internal_errors)
+    duties = Duties(jobs, context.internal_errors)
     group = settings.members.group_of(settings.log.state_topic)
     if group is None:
         return LoneNode(this_node, OwnView(this_node, log.cluster_id, log.topic, partitions.find), partitions, duties)
@@ -55,10 +54,7 @@ def make_allotment(
         duties,
         known_members,
         config,
-        registry,
-        internal_errors,
-        limiter,
+        context,
         run_id,
-        now_ms=now_ms,
         refused=refused,
     )

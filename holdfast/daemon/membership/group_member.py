@@ -13,7 +13,7 @@ from typing import Any, Final
 import structlog
 
 from holdfast.backoff import Backoff
-from holdfast.daemon.internal_errors import InternalErrors
+from holdfast.daemon.context import NodeContext
 from holdfast.daemon.membership.coordinator import ConfigSource, NodeCoordinator, NodeProtocolConfig
 from holdfast.daemon.membership.division.machine import find_machine
 from holdfast.daemon.membership.duties import Duties
@@ -43,8 +43,6 @@ from holdfast.kafka.discovery.groups import Groups
 from holdfast.kafka.group_offsets import GroupOffsets
 from holdfast.membership import MemberClosed, MembershipError, MembershipFailed, MembershipSettings
 from holdfast.membership.kafka_group import Member
-from holdfast.metrics.line_limit import LineLimiter
-from holdfast.metrics.registry import Registry
 from holdfast.runtime.deadlines import rest_tick_ms
 from holdfast.runtime.partition.states import State
 
@@ -79,12 +77,9 @@ class GroupMember:
         duties: Duties,
         known_members: KnownMembers,
         config: ConfigSource,
-        registry: Registry,
-        internal_errors: InternalErrors,
-        limiter: LineLimiter,
+        context: NodeContext,
         run_id: str,
         *,
-        now_ms: Callable[[], int],
         refused: Refused,
     ) -> None:
         """Belong to no group yet.
@@ -98,11 +93,8 @@ class GroupMember:
             duties: do those that are assigned.
             known_members: learns of everybody who was a member.
             config: the config topic, which all members are to have read as far as their leader.
-            registry: where to count.
-            internal_errors: where its bugs go.
-            limiter: of the lines of the node.
+            context: of the node.
             run_id: of this process.
-            now_ms: the clock.
             refused: called with why this node must not be a member, and whether a setting is wrong.
         """
         members = settings.members
@@ -112,17 +104,17 @@ class GroupMember:
         self._this_node = this_node
         self._partitions = partitions
         self._duties = duties
-        self._internal_errors = internal_errors
+        self._internal_errors = context.internal_errors
         self._refused = refused
-        self._limiter = limiter
+        self._limiter = context.limiter
         random = Random()
         holdings = self._holdings = Holdings(self, members.handover_timeout_ms)
-        metrics = AssignmentMetrics(registry, holdings)
+        metrics = AssignmentMetrics(context.registry, holdings)
         former = FormerOwners(
             this_node,
             self.serves,
             word_age_max_ms=_POLL_INTERVAL_MS + 2 * _POLL_TIMEOUT_MS,
-            now_ms=now_ms,
+            now_ms=context.now_ms,
             changed=partitions.note_served_elsewhere,
         )
         self._polls = Polls(
@@ -130,11 +122,11 @@ class GroupMember:
             NodeQueries(log.topic.name, settings.security.client_properties_file, _POLL_TIMEOUT_MS),
             self._run_poll,
             lambda pause_ms: asyncio.sleep(pause_ms / 1_000),
-            now_ms,
+            context.now_ms,
             interval_ms=_POLL_INTERVAL_MS,
         )
         self._polling: set[asyncio.Task[None]] = set()
-        self._other_nodes = OtherNodes(limiter, settings.security.client_properties_file)
+        self._other_nodes = OtherNodes(context.limiter, settings.security.client_properties_file)
         self._run_id = run_id
         self._leader_quiet_s: Callable[[int], float] = lambda _: 0.0
         self._partition_count = log.topic.partition_count
@@ -154,7 +146,7 @@ class GroupMember:
             is_alarmed=self._is_alarmed,
             owner_epoch=lambda index: find_owner_epoch(partitions.find(index)),
             handover_timeout_ms=members.handover_timeout_ms,
-            now_ms=now_ms,
+            now_ms=context.now_ms,
         )
         self._coordinator = NodeCoordinator(
             this_node,
@@ -176,7 +168,7 @@ class GroupMember:
             RebalanceWatch(),
             known_members,
             metrics.rebalance_alarms,
-            now_ms=now_ms,
+            now_ms=context.now_ms,
             refused=self._look_for_twin,
         )
         self._member = Member(
@@ -192,7 +184,7 @@ class GroupMember:
                 request_timeout_ms=settings.log.request_timeout_ms,
             ),
             random=random,
-            registry=registry,
+            registry=context.registry,
             note=self._note,
         )
         self._takers = Takers(holdings)

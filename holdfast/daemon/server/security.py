@@ -13,8 +13,8 @@ from typing import Final
 import structlog
 
 from holdfast.daemon.access.audit import Audit
+from holdfast.daemon.context import NodeContext
 from holdfast.daemon.file_watch import FileWatch
-from holdfast.daemon.internal_errors import InternalErrors
 from holdfast.daemon.login.certificates import CertificateWrong, distinguished_name
 from holdfast.daemon.login.credentials import KeptUsers, Users
 from holdfast.daemon.login.password_checks import Finding, PasswordCheck, PasswordChecks
@@ -76,9 +76,8 @@ class NodeSecurity:
         self,
         settings: SecuritySettings,
         files: FileWatch,
-        registry: Registry,
+        context: NodeContext,
         audit: Audit,
-        internal_errors: InternalErrors,
         plain_logins_waiting_per_address_max: int = _PLAIN_LOGINS_WAITING_PER_ADDRESS_MAX,
     ) -> None:
         """Read the files that the settings name, and read them again when `files` says so; logins are noted in `audit`.
@@ -90,7 +89,7 @@ class NodeSecurity:
         self.login_frame_size_bytes_max = settings.login_frame_size_bytes_max
         self._settings = settings
         self._audit = audit
-        self._internal_errors = internal_errors
+        self._internal_errors = context.internal_errors
         self._tls: FollowedTls | None = None
         self._users = Users(KeptUsers({}))
         self._login_rules = LoginRules(
@@ -103,12 +102,12 @@ class NodeSecurity:
         self._checks = checks = PasswordChecks(
             self._begin_check, _PLAIN_LOGINS_WAITING_MAX, plain_logins_waiting_per_address_max
         )
-        self._metrics = LoginMetrics(registry)
+        self._metrics = LoginMetrics(context.registry)
         self._metrics.show_waiting(lambda: checks.waiting)
         try:
             self._rules = PrincipalRules(settings.ssl_principal_mapping_rules)
             if settings.has_tls:
-                self._tls = FollowedTls("listener", tls_files(settings), files, registry)
+                self._tls = FollowedTls("listener", tls_files(settings), files, context.registry)
             if settings.has_login:
                 files.follow("listener.users.file", lambda: [Path(settings.users_file)], self._reload_users)
                 self._load_users()

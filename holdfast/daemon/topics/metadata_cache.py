@@ -15,13 +15,12 @@ from typing import Final, NamedTuple, Protocol
 import structlog
 
 from holdfast.backoff import Backoff
-from holdfast.daemon.internal_errors import InternalErrors
+from holdfast.daemon.context import NodeContext
 from holdfast.daemon.settings.models import MetadataSettings
 from holdfast.daemon.topics.look_ups import LookUp, LookUps, Then
 from holdfast.daemon.topics.metadata_image import MetadataImage, keep_only, merge
 from holdfast.kafka.errors import ConnectionFailed
 from holdfast.kafka.metadata import TOPICS_PER_REQUEST_MAX, RequestRefused, Topic, TopicAnswers
-from holdfast.metrics.line_limit import LineLimiter
 
 _log = structlog.get_logger(__name__)
 
@@ -87,8 +86,7 @@ class ClusterMetadata:
         self,
         source: TopicSource,
         settings: MetadataSettings,
-        internal_errors: InternalErrors,
-        limiter: LineLimiter,
+        context: NodeContext,
         *,
         random: Random,
         bounds: QueryBounds = QueryBounds(),  # noqa: B008 - immutable
@@ -99,16 +97,15 @@ class ClusterMetadata:
         Args:
             source: of the answers.
             settings: how often topics are queried again, and how many are remembered.
-            internal_errors: where its bugs go.
-            limiter: of the lines of the node.
+            context: of the node.
             random: jitter of the back-off.
             bounds: of its queries.
             report_after_ms: a problem is logged when it has lasted for so long.
         """
         self._report_after_s = report_after_ms / 1_000
-        self._limiter = limiter
+        self._limiter = context.limiter
         self._source = source
-        self._internal_errors = internal_errors
+        self._internal_errors = context.internal_errors
         self._settings = settings
         self._bounds = bounds
         self._users: list[TopicUser] = []

@@ -8,7 +8,7 @@ from typing import Final, Protocol
 import structlog
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from holdfast.clock import now_ms
+from holdfast.daemon.context import NodeContext
 from holdfast.daemon.settings.logging import warn_of_library
 from holdfast.daemon.settings.models import Settings
 from holdfast.daemon.topics.metadata_cache import TopicUser
@@ -16,7 +16,6 @@ from holdfast.kafka.connection_options import LiveProperties
 from holdfast.kafka.librdkafka import KafkaClients
 from holdfast.kafka.protocol.denials import acl_remedy
 from holdfast.kafka.topic_ids import format_topic_id
-from holdfast.metrics.line_limit import LineLimiter
 from holdfast.metrics.registry import Registry
 from holdfast.runtime.coordinator import CoordinatorRuntime
 from holdfast.runtime.kafka_log.log import KafkaLog, KafkaLogConfig
@@ -60,8 +59,7 @@ class Snapshots:
         kafka: LiveProperties,
         log_config: KafkaLogConfig,
         bounds: Bounds,
-        registry: Registry,
-        limiter: LineLimiter,
+        context: NodeContext,
         partitions: RuntimeHolder,
         topics: Topics,
         *,
@@ -74,8 +72,7 @@ class Snapshots:
             kafka: how producers reach the brokers.
             log_config: of the snapshot topic.
             bounds: of the follower.
-            registry: where its metrics go.
-            limiter: of the lines of the node.
+            context: of the node.
             partitions: what restores from the snapshots.
             topics: tells which other state topics exist.
             cluster_id: of the cluster that holds the log.
@@ -84,12 +81,13 @@ class Snapshots:
         self._others = OtherTopics(cluster_id, settings.deleted_topics.deleted_topic_grace_ms, self._note_shared)
         topics.add_user(self._others)
         self._holder = partitions
+        self._now_ms = context.now_ms
         # Only the log of the state topic has metrics.
-        self._log = KafkaLog(log_config, now_ms, RuntimeMetrics(Registry()))
-        metrics = SnapshotMetrics(registry)
+        self._log = KafkaLog(log_config, context.now_ms, RuntimeMetrics(Registry()))
+        metrics = SnapshotMetrics(context.registry)
         verifier = SnapshotVerifier(self, metrics, _REMOVALS_PER_SECOND_MAX, SLICE_MS)
         self._topic = snapshots.topic
-        self._clients = KafkaClients(kafka, partial(warn_of_library, limiter))
+        self._clients = KafkaClients(kafka, partial(warn_of_library, context.limiter))
         #: None before the first removal.
         self._producer: Producer | None = None
         #: Version of the properties that it was made with.
@@ -120,7 +118,7 @@ class Snapshots:
 
     def tick(self) -> bool:
         """Let the follower do what is due, and the producer report; return whether there is more to be done soon."""
-        is_at_work = self.follower.tick(now_ms())
+        is_at_work = self.follower.tick(self.now_ms())
         if self._producer is not None:
             self._producer.poll(0)
         return is_at_work
@@ -139,7 +137,7 @@ class Snapshots:
 
     def now_ms(self) -> int:
         """See `SnapshotHost.now_ms`."""
-        return now_ms()
+        return self._now_ms()
 
     def continue_soon(self, task: Callable[[], None]) -> None:
         """See `SnapshotHost.continue_soon`."""
@@ -155,7 +153,7 @@ class Snapshots:
 
     def is_gone(self, topic_id: bytes) -> bool:
         """See `SnapshotHost.is_gone`."""
-        return self._others.is_gone(topic_id, now_ms())
+        return self._others.is_gone(topic_id, self.now_ms())
 
     def _note_shared(self, topic_id: bytes) -> None:
         fields: dict[str, object] = {"topic": self._topic, "state_topic_id": format_topic_id(topic_id)}

@@ -9,10 +9,10 @@ from pathlib import Path
 from structlog.testing import capture_logs
 
 from holdfast.daemon.file_watch import FileWatch, look_at
-from holdfast.daemon.internal_errors import InternalErrors
 from holdfast.metrics.instruments import Counter
 from holdfast.metrics.registry import Registry
 from tests.waiting import wait_until
+from tests.world.context import make_context
 
 
 def reader(read: Callable[[], None]) -> Callable[[], bool]:
@@ -28,7 +28,7 @@ def reader(read: Callable[[], None]) -> Callable[[], bool]:
 def test_a_file_is_read_again_after_each_change_and_when_it_is_told(tmp_path: Path) -> None:
     one, two = tmp_path / "one", tmp_path / "two"
     one.write_text("1")
-    files, read = FileWatch(Registry(), InternalErrors(Counter())), list[str]()
+    files, read = FileWatch(make_context()), list[str]()
     files.follow("one", lambda: [one], reader(lambda: read.append("one")))
     files.follow("two", lambda: [two], reader(lambda: read.append("two")))
     files.look()
@@ -47,7 +47,7 @@ def test_a_file_is_read_again_after_each_change_and_when_it_is_told(tmp_path: Pa
 
 
 def test_a_file_that_is_replaced_by_one_as_long_is_read_again(tmp_path: Path) -> None:
-    path, files, read = tmp_path / "file", FileWatch(Registry(), InternalErrors(Counter())), list[str]()
+    path, files, read = tmp_path / "file", FileWatch(make_context()), list[str]()
     path.write_text("a")
     files.follow("file", lambda: [path], reader(lambda: read.append(path.read_text())))
     (tmp_path / "new").write_text("b")
@@ -58,7 +58,7 @@ def test_a_file_that_is_replaced_by_one_as_long_is_read_again(tmp_path: Path) ->
 
 def test_files_that_are_read_together_are_read_once(tmp_path: Path) -> None:
     pair, read = [tmp_path / "certificate", tmp_path / "key"], list[str]()
-    files = FileWatch(Registry(), InternalErrors(Counter()))
+    files = FileWatch(make_context())
     files.follow("pair", lambda: pair, reader(lambda: read.append("pair")))
     for path in pair:
         path.write_text("new")
@@ -69,7 +69,7 @@ def test_files_that_are_read_together_are_read_once(tmp_path: Path) -> None:
 
 def test_how_long_a_file_is_refused_is_shown_until_it_is_taken_over(tmp_path: Path) -> None:
     path, registry, now_ms = tmp_path / "users", Registry(), [1_000]
-    files = FileWatch(registry, InternalErrors(Counter()), lambda: now_ms[0])
+    files = FileWatch(make_context(registry=registry, now_ms=lambda: now_ms[0]))
     files.follow("listener.users.file", lambda: [path], lambda: path.read_text() == "right")
 
     def refused_s() -> float:
@@ -88,7 +88,7 @@ def test_how_long_a_file_is_refused_is_shown_until_it_is_taken_over(tmp_path: Pa
 
 def test_a_bug_in_one_reader_does_not_end_the_watch(tmp_path: Path) -> None:
     bugs = Counter()
-    files, read = FileWatch(Registry(), InternalErrors(bugs)), list[str]()
+    files, read = FileWatch(make_context(bugs=bugs)), list[str]()
 
     def fail() -> bool:
         raise RuntimeError("bug")
@@ -115,7 +115,7 @@ async def test_a_bug_in_a_look_does_not_end_the_watch() -> None:
             raise RuntimeError("bug")
         return []
 
-    files, bugs = FileWatch(Registry(), InternalErrors(Counter())), list[object]()
+    files, bugs = FileWatch(make_context()), list[object]()
     asyncio.get_running_loop().set_exception_handler(lambda _, bug: bugs.append(bug["exception"]))
     files.follow("file", paths, reader(lambda: None))
     with files.watched(interval_ms=1):
@@ -124,7 +124,7 @@ async def test_a_bug_in_a_look_does_not_end_the_watch() -> None:
 
 
 async def test_files_are_looked_at_again_and_again_while_they_are_watched(tmp_path: Path) -> None:
-    path, files, read = tmp_path / "file", FileWatch(Registry(), InternalErrors(Counter())), list[str]()
+    path, files, read = tmp_path / "file", FileWatch(make_context()), list[str]()
     files.follow("file", lambda: [path], reader(lambda: read.append(path.read_text())))
     with files.watched(interval_ms=1):
         for text in ("a", "ab"):

@@ -8,12 +8,12 @@ from typing import Any, cast
 import pytest
 from structlog.testing import capture_logs
 
-from holdfast.daemon.internal_errors import InternalErrors
 from holdfast.daemon.node import Node
 from holdfast.daemon.node_condition import NodeWatch
 from holdfast.daemon.starting import BrokerWait
 from holdfast.metrics.instruments import Counter
 from holdfast.runtime.partition.states import State
+from tests.world.context import make_context
 
 
 class FakeNode:
@@ -23,7 +23,7 @@ class FakeNode:
         self.why = "the node starts"
         self.brokers_awaited = BrokerWait()
         self.bugs = Counter()
-        self.internal_errors = InternalErrors(self.bugs)
+        self.context = make_context(bugs=self.bugs)
         self.why_stopped = ""
         self.parts: Any = None
         self.log_partitions: dict[int, Any] = {}

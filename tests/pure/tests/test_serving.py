@@ -12,19 +12,17 @@ from pathlib import Path
 import pytest
 
 from holdfast.daemon.file_watch import FileWatch
-from holdfast.daemon.internal_errors import InternalErrors
 from holdfast.daemon.server.security import NodeSecurity
 from holdfast.daemon.settings.components.listener import SecuritySettings
-from holdfast.metrics.instruments import Counter
-from holdfast.metrics.registry import Registry
+from tests.world.context import make_context
 from tests.world.identity.access import AUDIT
 from tests.world.identity.secured import SecuredFiles
 from tests.world.serving import serve
 
 
 async def end_beside_new_connections(settings: SecuritySettings, turns: int) -> None:
-    bugs = InternalErrors(Counter())
-    security = NodeSecurity(settings, FileWatch(Registry(), bugs), Registry(), AUDIT, bugs)
+    context = make_context()
+    security = NodeSecurity(settings, FileWatch(context), context, AUDIT)
     with ExitStack() as clients:
         async with serve(security=security) as served:
             await asyncio.sleep(0)

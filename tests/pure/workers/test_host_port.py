@@ -25,6 +25,7 @@ from holdfast.tenants import TABLES
 from holdfast.workers.host_port import HostView, host_port
 from holdfast.workers.plan import Worker
 from tests.waiting import PATIENCE_MS
+from tests.world.context import make_context
 from tests.world.http import Answer, get
 from tests.world.serving import serve
 
@@ -64,7 +65,7 @@ class Host:
         return {"of": address}
 
     async def ask(self, *paths: str) -> list[Answer]:
-        files = FileWatch(self.view.registry, self.view.internal_errors)
+        files = FileWatch(self.view.context)
         server = await open_http_port(self.view, settings(), files, TABLES.queries)
         assert server is not None
         try:
@@ -212,7 +213,7 @@ async def test_a_worker_takes_what_it_is_asked() -> None:
     """The whole way, over a connection and through the admin call of a worker."""
     registry = Registry()
     registry.counter("writes", "Writes.").value = 3
-    worker = HostMetrics(settings(), registry, WorkerPlace(others={11: "127.0.0.1:2"}))
+    worker = HostMetrics(settings(), make_context(registry=registry), WorkerPlace(others={11: "127.0.0.1:2"}))
     commands = {"metrics": worker.read, "status": lambda _: {"is_ready": True, "why_not_ready": None}}
     async with serve(commands=commands) as served:
         view = HostView(settings(), TABLES, [Worker(10, served.address, {})])
@@ -232,4 +233,4 @@ async def test_workers_that_are_gone_are_no_problem_of_the_port() -> None:
     assert why.startswith("worker 10: it does not answer at 127.0.0.1:1 (127.0.0.1:1 cannot be reached: ")
     assert why.endswith(") (and 1 more)")
     assert b"holdfast_workers_silent 2.0" in b"".join((await view.expose("")).pieces)
-    assert view.internal_errors._count.value == 0
+    assert view.context.internal_errors._count.value == 0

@@ -9,17 +9,15 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from holdfast.daemon.internal_errors import InternalErrors
 from holdfast.daemon.settings.models import DeletedTopicSettings, MetadataSettings
 from holdfast.daemon.topics.deleted_topics import CleanUp, DeletedTopics
 from holdfast.daemon.topics.metadata_cache import ClusterMetadata, Refresh
 from holdfast.daemon.topics.metadata_image import MetadataImage
 from holdfast.kafka.connection_options import connection_options
 from holdfast.kafka.metadata import MetadataClient
-from holdfast.metrics.instruments import Counter
-from holdfast.metrics.line_limit import LineLimiter
 from tests.real.shared_kafka import NewTopicFactory
 from tests.waiting import PATIENCE_S
+from tests.world.context import make_context
 
 pytestmark = pytest.mark.real
 
@@ -105,8 +103,7 @@ async def test_a_deleted_topic_is_noticed_while_the_cache_runs(
     metadata = ClusterMetadata(
         client,
         MetadataSettings(metadata_refresh_interval_ms=100),
-        InternalErrors(Counter()),
-        LineLimiter(),
+        make_context(),
         random=Random(1),
     )
     metadata.add_user(User())

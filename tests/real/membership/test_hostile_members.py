@@ -72,4 +72,4 @@ async def test_nodes_divide_the_log_beside_a_claim_and_after_it(kafka: str, topi
         assert await second.stop() is NodeExit.STOPPED
         await first.until(lambda: tasks(first) == list(EVERYTHING), "all of it comes back")
         assert [line["event"] for line in lines if line["event"] == "membership_callback_failed"] == []
-        assert first.node.internal_errors._count.value == 0
+        assert first.node.context.internal_errors._count.value == 0

@@ -94,7 +94,7 @@ async def test_nodes_divide_the_log_and_lose_nothing_when_one_stops_and_one_is_k
                 await node.ready()
             await killed.wait_ready()
             await wait_until(lambda: len(tasks(a)) == len(tasks(b)) == 2, "each has a third")
-            assert [dict(node.node.registry.numbers())["holdfast_assigned_tasks"] for node in (a, b)] == [2, 2]
+            assert [dict(node.node.context.registry.numbers())["holdfast_assigned_tasks"] for node in (a, b)] == [2, 2]
             assert not set(tasks(a)) & set(tasks(b))
             async with connect(a.address, PATIENT_CLIENT) as client:
                 await client_walk(client, topic_id, a, b, killed)

@@ -110,7 +110,7 @@ async def test_too_large_a_share_waits_for_an_admin(kafka: str, topic: str, new_
             await node.client.admin("topics-accept-deleted", reason="the shop was closed")
             await until_keys(node, 7)
             await node.until(
-                lambda: dict(node.node.registry.numbers())["holdfast_deleted_topics_alarm"] == 0, "no alarm"
+                lambda: dict(node.node.context.registry.numbers())["holdfast_deleted_topics_alarm"] == 0, "no alarm"
             )
     assert [line["event"] for line in lines if line["log_level"] == "error"] == [stopped]
     assert tombstones(kafka, topic) == keys(topics.gone, 8)

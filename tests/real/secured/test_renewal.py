@@ -13,14 +13,11 @@ from structlog.testing import capture_logs
 from holdfast.client import connect
 from holdfast.daemon.config_topic.node_settings import NodeSettings
 from holdfast.daemon.file_watch import FileWatch
-from holdfast.daemon.internal_errors import InternalErrors
 from holdfast.daemon.settings.file_env_flags import Loaded
 from holdfast.kafka.brokers.broker_connection import BrokerConnection
 from holdfast.kafka.connection_options import ConnectionOptions, LiveProperties
 from holdfast.kafka.errors import ConnectionFailed
 from holdfast.kafka.librdkafka import KafkaClients, find_topic
-from holdfast.metrics.instruments import Counter
-from holdfast.metrics.registry import Registry
 from tests.kafka_acls import Role
 from tests.real.nodes import ONE_TRY
 from tests.real.running_node import running
@@ -29,6 +26,7 @@ from tests.real.secured.secured_kafka import PASSWORD, UNCLOSED, USER, SecuredKa
 from tests.real.secured.test_acls import settings_of
 from tests.real.secured.test_logins import PATIENT, allow, make_orders, write, written
 from tests.waiting import PATIENCE_MS
+from tests.world.context import make_context
 
 pytestmark = [pytest.mark.real, *UNCLOSED]
 
@@ -90,7 +88,7 @@ async def test_a_changed_certificate_is_taken_over_from_its_file(secured: Secure
     show(secured.client)
     own = {"ssl.certificate.location": str(certificate), "ssl.key.location": str(key)}
     settings = settings_of(secured.by_certificate() | own, "unused")
-    live, files = NodeSettings(settings), FileWatch(Registry(), InternalErrors(Counter()))
+    live, files = NodeSettings(settings), FileWatch(make_context())
     live.follow_files(files)
     options = live.kafka.connection_options()
     await come_in(options)

@@ -65,7 +65,7 @@ async def test_a_node_shows_over_http_what_its_commands_show(
 async def measure(node: RunningNode, topic_id: bytes, port: int) -> None:
     """Write alone, and beside scrapes and health calls without a pause; print the times of both."""
     for number in range(SERIES):
-        node.node.registry.gauge("scraped", "Scraped.", number=number)
+        node.node.context.registry.gauge("scraped", "Scraped.", number=number)
     alone, _ = await write_beside(node, topic_id, None)
     beside, took = await write_beside(node, topic_id, port)
     assert took["/metrics"], "it was scraped meanwhile"

@@ -13,7 +13,6 @@ from typing import Any, Literal
 from holdfast.client.connection import Address, NodeConnection, open_connection
 from holdfast.client.settings import ClientSettings
 from holdfast.daemon.file_watch import FileWatch
-from holdfast.daemon.internal_errors import InternalErrors
 from holdfast.daemon.login.credentials import SECRET_BYTES, KeptUsers, derive
 from holdfast.daemon.login.users_file import write_kept
 from holdfast.daemon.server.security import NodeSecurity
@@ -24,6 +23,7 @@ from holdfast.kafka.security import Sasl
 from holdfast.metrics.instruments import Counter
 from holdfast.metrics.registry import Registry
 from tests.waiting import PATIENCE_MS
+from tests.world.context import make_context
 from tests.world.identity.access import AUDIT
 from tests.world.identity.certificates import Authority, Pair
 from tests.world.identity.mechanisms import SCRAM
@@ -85,7 +85,8 @@ async def guarded(
     )
     registry = Registry()
     bugs = Counter()
-    files, principals = FileWatch(registry, InternalErrors(bugs)), list[str]()
+    context = make_context(registry=registry, bugs=bugs)
+    files, principals = FileWatch(context), list[str]()
 
     def handler(request: Request, respond: Callable[[Body], None]) -> None:
         if request.api_key == API_VERSIONS:
@@ -94,9 +95,7 @@ async def guarded(
             principals.append(request.principal)
             respond(b"done")
 
-    security = NodeSecurity(
-        settings, files, registry, AUDIT, InternalErrors(bugs), plain_logins_waiting_per_address_max
-    )
+    security = NodeSecurity(settings, files, context, AUDIT, plain_logins_waiting_per_address_max)
     try:
         async with serve(limits, handler=handler, security=security, bounds=bounds) as served:
             yield Guarded(served, security, files, registry, bugs, principals)

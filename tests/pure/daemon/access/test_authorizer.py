@@ -20,12 +20,11 @@ from holdfast.daemon.access.needs import Need, Needs
 from holdfast.daemon.access.rules import Decision, Rules
 from holdfast.daemon.admin.commands import LogCommands, NodeCommands, StartingCommands
 from holdfast.daemon.file_watch import FileWatch
-from holdfast.daemon.internal_errors import InternalErrors
 from holdfast.daemon.settings.file_env_flags import load_settings
 from holdfast.kafka.protocol import api_keys
 from holdfast.metrics.instruments import Counter
 from holdfast.metrics.line_limit import LineLimiter
-from holdfast.metrics.registry import Registry
+from tests.world.context import make_context
 from tests.world.identity.access import closed, cluster_acl, group_acl
 from tests.world.identity.needs import CALLS, CHANGES, COMMANDS, LOOKS, READS
 from tests.world.tenants import NEEDS
@@ -158,7 +157,7 @@ def test_each_command_of_a_node_has_its_row() -> None:
 def made_of(files: FileWatch, **flags: str) -> Authorizer:
     given = {"kafka.bootstrap.servers": "b:1"} | {name.replace("__", "."): value for name, value in flags.items()}
     settings = load_settings(flags=given).settings
-    return make_authorizer(settings, make_audit(Registry(), LineLimiter(), NEEDS), NEEDS, files)
+    return make_authorizer(settings, make_audit(make_context(), NEEDS), NEEDS, files)
 
 
 ELSEWHERE = {"listen": "10.1.2.3:9492", "listener__insecure": "true"}
@@ -180,7 +179,7 @@ def test_without_rules_everything_is_allowed_on_loopback_and_nothing_anywhere_el
     flags: dict[str, str], is_open: bool
 ) -> None:
     with capture_logs() as lines:
-        authorizer = made_of(FileWatch(Registry(), InternalErrors(Counter())), **flags)
+        authorizer = made_of(FileWatch(make_context()), **flags)
     assert authorizer.may_call(Client(), share_state.WRITE, "g") is is_open
     assert (not authorizer.refuse_command(Client(), "status", {})) is is_open
     assert [line["event"] for line in lines] == ["access_rules_loaded", "access_closed"][: 1 + (not is_open)]
@@ -189,9 +188,7 @@ def test_without_rules_everything_is_allowed_on_loopback_and_nothing_anywhere_el
 def test_rules_hold_on_loopback_too_and_super_users_beside_them(tmp_path: Path) -> None:
     path = tmp_path / "acls"
     write_lines(path, [line_of(group_acl(Operation.READ, "g", principal="User:a"))])
-    authorizer = made_of(
-        FileWatch(Registry(), InternalErrors(Counter())), acls_file=str(path), super__users="User:root; User:CN=x,O=y"
-    )
+    authorizer = made_of(FileWatch(make_context()), acls_file=str(path), super__users="User:root; User:CN=x,O=y")
     assert authorizer.may_call(Client(), share_state.READ, "g")
     assert not authorizer.may_call(Client(), share_state.WRITE, "g")
     for user in ("User:root", "User:CN=x,O=y"):
@@ -201,11 +198,11 @@ def test_rules_hold_on_loopback_too_and_super_users_beside_them(tmp_path: Path) 
 def test_a_wrong_file_keeps_a_node_from_its_start(tmp_path: Path) -> None:
     (tmp_path / "acls").write_text("{}\n")
     with pytest.raises(AclFileError, match="acls, line 1: principal is missing"):
-        made_of(FileWatch(Registry(), InternalErrors(Counter())), acls_file=str(tmp_path / "acls"))
+        made_of(FileWatch(make_context()), acls_file=str(tmp_path / "acls"))
 
 
 def test_a_changed_file_is_taken_over_and_a_wrong_one_is_not(tmp_path: Path) -> None:
-    path, files = tmp_path / "acls", FileWatch(Registry(), InternalErrors(Counter()))
+    path, files = tmp_path / "acls", FileWatch(make_context())
     first, second = (line_of(group_acl(Operation.READ, name, principal="User:a")) for name in ("g", "h"))
     write_lines(path, [first])
     authorizer = made_of(files, acls_file=str(path), **ELSEWHERE)
@@ -255,14 +252,14 @@ def test_a_change_while_the_file_is_read_for_the_first_time_is_not_missed(tmp_pa
             write_lines(path, [second])
             super().follow(setting, paths, reload)
 
-    files = Meddled(Registry(), InternalErrors(Counter()))
+    files = Meddled(make_context())
     authorizer = made_of(files, acls_file=str(path))
     files.look()
     assert authorizer.may_call(Client(), share_state.READ, "h")
 
 
 def test_what_a_reload_brings_is_shown_up_to_a_number_of_rules(tmp_path: Path) -> None:
-    path, files = tmp_path / "acls", FileWatch(Registry(), InternalErrors(Counter()))
+    path, files = tmp_path / "acls", FileWatch(make_context())
     write_lines(path, [])
     made_of(files, acls_file=str(path))
     write_lines(path, [line_of(group_acl(Operation.READ, f"g{number}")) for number in range(60)])

@@ -35,6 +35,7 @@ from holdfast.runtime.partition.states import State
 from holdfast.share.commands import StartingShareCommands
 from holdfast.share.tenant import StartingShareCalls
 from tests.simulated.memory_log import MemoryTopic
+from tests.world.context import make_context
 from tests.world.maintenance import make_deleted_state, make_maintenance, make_share_commands
 from tests.world.node import PartitionsWorld
 from tests.world.samples import TOPIC
@@ -75,7 +76,7 @@ class World(PartitionsWorld):
         super().__init__(topic, node_id, when_superseded="wait")
         self.node_settings = NodeSettings(self.settings)
         self.run_id = f"run-{node_id}"
-        self.host_metrics = HostMetrics(self.settings, self.registry, ALONE)
+        self.host_metrics = HostMetrics(self.settings, make_context(registry=self.registry), ALONE)
         options = ConnectionOptions(bootstrap=(("a", 9092),))
         leaders = TopicLeaders(options, timeout_ms=1_000, topics_per_request_max=100)
         self.topic_ends = TopicEndSource(options, leaders, timeout_ms=1_000, waiting_max=10)

@@ -11,6 +11,7 @@ from holdfast.daemon.settings.file_env_flags import load_settings
 from holdfast.daemon.worker_place import ALONE, WorkerPlace
 from holdfast.metrics.registry import Registry
 from tests.waiting import PATIENCE_MS
+from tests.world.context import make_context
 from tests.world.serving import serve
 
 OTHERS = {2: "127.0.0.1:9494", 3: "127.0.0.1:9495"}
@@ -25,7 +26,7 @@ class World:
         self.answers: dict[str, Any] = {}
         self.asked: list[str] = []
         settings = load_settings(flags={"kafka.bootstrap.servers": "a:1"}).settings
-        self.metrics = HostMetrics(settings, registry, place, self.query)
+        self.metrics = HostMetrics(settings, make_context(registry=registry), place, self.query)
 
     async def query(self, address: str) -> Any:
         self.asked.append(address)
@@ -113,7 +114,7 @@ async def test_a_query_over_a_connection_asks_for_the_one_node() -> None:
     settings = load_settings(flags={"kafka.bootstrap.servers": "a:1"}).settings
     async with serve(commands={"metrics": answer}) as served:
         place = WorkerPlace(others={2: served.address, 3: "127.0.0.1:1"})
-        found = HostMetrics(settings, Registry(), place, answer_timeout_ms=PATIENCE_MS).read({})
+        found = HostMetrics(settings, make_context(), place, answer_timeout_ms=PATIENCE_MS).read({})
         assert not isinstance(found, Generator)
         assert await found == {
             "holdfast_writes_total{node=2}": 1,

@@ -11,7 +11,6 @@ from kio.schema.errors import ErrorCode
 from structlog.testing import capture_logs
 
 from holdfast.daemon.brokers.watch import BrokerWatch
-from holdfast.daemon.internal_errors import InternalErrors
 from holdfast.daemon.topics.state_topic import StateTopic
 from holdfast.kafka.brokers.broker_connection import BrokerConnection
 from holdfast.kafka.connection_options import ConnectionOptions
@@ -20,6 +19,7 @@ from holdfast.metrics.instruments import Counter
 from holdfast.metrics.registry import Registry
 from tests.pure.kafka.brokers.metadata_answers import TOPIC_ID, metadata
 from tests.waiting import wait_until
+from tests.world.context import make_context
 
 SILENCE_MAX_MS = 500
 
@@ -46,10 +46,9 @@ class World:
             self.options,
             StateTopic("topic", TOPIC_ID.bytes, 2, 1, 1_000_000),
             "cluster",
+            make_context(registry=self.registry, bugs=self.bugs),
             silence_max_ms=SILENCE_MAX_MS,
             timeout_ms=60_000,
-            registry=self.registry,
-            internal_errors=InternalErrors(self.bugs),
             answered_again=self._answered_again,
         )
 

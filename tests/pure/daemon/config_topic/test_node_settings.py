@@ -15,15 +15,14 @@ from structlog.testing import capture_logs
 from holdfast.daemon.config_topic import topic as topic_module
 from holdfast.daemon.config_topic.node_settings import NodeSettings
 from holdfast.daemon.file_watch import FileWatch
-from holdfast.daemon.internal_errors import InternalErrors
 from holdfast.daemon.settings import reloading
 from holdfast.daemon.settings.file_env_flags import ConfigError, Loaded, load_settings
 from holdfast.kafka.errors import ConnectionFailed
-from holdfast.metrics.instruments import Counter
 from holdfast.metrics.registry import Registry
 from holdfast.runtime.kafka_log.log import KafkaLogConfig
 from holdfast.runtime.log_protocol import LogListener, LogRecord, ReadError
 from tests.waiting import PATIENCE_MS, wait_until
+from tests.world.context import make_context
 from tests.world.identity.certificates import Authority
 
 FLAGS = {"kafka.bootstrap.servers": "a:1", "tick_ms": 9, "state_topic": "jobs", "config.read.timeout.ms": PATIENCE_MS}
@@ -224,7 +223,7 @@ def test_files_that_a_reload_names_are_followed_also_while_they_are_refused(tmp_
         return load({}, **{"kafka.security.protocol": "ssl"}, **named)
 
     found = with_authority(None)
-    settings, files = NodeSettings(found.settings, lambda _: found), FileWatch(Registry(), InternalErrors(Counter()))
+    settings, files = NodeSettings(found.settings, lambda _: found), FileWatch(make_context())
     settings.follow_files(files)
     authority = tmp_path / "named.pem"
     found = with_authority(authority)
@@ -250,7 +249,7 @@ def test_files_that_a_reload_names_are_followed_also_while_they_are_refused(tmp_
 
 
 def test_a_node_without_certificates_loads_none_at_sighup() -> None:
-    settings, files = NodeSettings(load({}).settings), FileWatch(Registry(), InternalErrors(Counter()))
+    settings, files = NodeSettings(load({}).settings), FileWatch(make_context())
     settings.follow_files(files)
     with capture_logs() as lines:
         files.reload()
@@ -263,7 +262,7 @@ def test_a_reload_of_wrong_settings_has_the_files_of_the_former_ones_followed(tm
     wrong: dict[str, object] = {}
     named = {"kafka.security.protocol": "ssl", "kafka.ssl.ca.location": str(authority)}
     settings = NodeSettings(load({}, **named).settings, lambda _: load({}, **named, **wrong))
-    files = FileWatch(Registry(), InternalErrors(Counter()))
+    files = FileWatch(make_context())
     settings.follow_files(files)
     wrong["log_level"] = "loud"
     with capture_logs() as lines:
@@ -300,7 +299,7 @@ async def test_what_a_change_of_the_topic_refuses_and_heals_is_shown(
     wanted = in_use | {"kafka.ssl.ca.location": str(authority)}
     own = dict(wanted if is_refused_at_start else in_use)
     registry = Registry()
-    files = FileWatch(registry, InternalErrors(Counter()), lambda: now_ms[0])
+    files = FileWatch(make_context(registry=registry, now_ms=lambda: now_ms[0]))
 
     def refused_s() -> float:
         now_ms[0] += 1_000

@@ -16,7 +16,6 @@ from holdfast.daemon.http.guard import HttpGuard, OpenGuard, ScrapeGuard
 from holdfast.daemon.http.openapi import describe
 from holdfast.daemon.http.queries import PREFIX
 from holdfast.daemon.http.server import HttpServer
-from holdfast.daemon.internal_errors import InternalErrors
 from holdfast.daemon.server.admin import Admin, AdminCommand, AdminError, NodeStarting
 from holdfast.daemon.settings.components.http import HttpSettings
 from holdfast.metrics.exposition import Exposition, expose
@@ -24,6 +23,7 @@ from holdfast.metrics.instruments import Counter
 from holdfast.metrics.registry import Registry
 from holdfast.tenants import TABLES
 from tests.waiting import wait_until
+from tests.world.context import make_context
 from tests.world.http import Answer, get
 from tests.world.tenants import NEEDS, PAGES
 
@@ -62,12 +62,14 @@ class Node:
     def __init__(self, **commands: AdminCommand) -> None:
         self.registry = Registry()
         self.bugs = Counter()
-        self.internal_errors = InternalErrors(self.bugs)
+        self.context = make_context(registry=self.registry, bugs=self.bugs)
         self.registry.counter("writes", "Writes.").value = 5
         self.why = ""
         self.asked: list[tuple[str, dict[str, Any]]] = []
         named = {name.replace("_", "-"): command for name, command in commands.items()}
-        self.admin = Admin({name: self._answer(name) for name in QUERIES} | named, NEEDS, 1_000, self.internal_errors)
+        self.admin = Admin(
+            {name: self._answer(name) for name in QUERIES} | named, NEEDS, 1_000, self.context.internal_errors
+        )
 
     def _answer(self, name: str) -> Callable[[dict[str, Any]], object]:
         def answer(arguments: dict[str, Any]) -> object:
@@ -96,7 +98,7 @@ class Node:
 @asynccontextmanager
 async def serving(node: Node, guard: HttpGuard | None = None) -> AsyncIterator[Callable[..., Any]]:
     server = HttpServer(
-        make_app(node, guard or OpenGuard(), TABLES.queries, PAGES), HttpSettings(), node.internal_errors
+        make_app(node, guard or OpenGuard(), TABLES.queries, PAGES), HttpSettings(), node.context.internal_errors
     )
     await server.start("127.0.0.1", 0)
 

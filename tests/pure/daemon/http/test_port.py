@@ -15,9 +15,7 @@ from holdfast.daemon.http.guard import GuardRefused
 from holdfast.daemon.http.port import open_http_port
 from holdfast.daemon.http.queries import PREFIX
 from holdfast.daemon.http.server import CannotListenHttp, HttpServer
-from holdfast.daemon.internal_errors import InternalErrors
 from holdfast.daemon.settings.file_env_flags import load_settings
-from holdfast.metrics.instruments import Counter
 from tests.pure.daemon.http.test_app import Node
 from tests.waiting import PATIENCE_MS
 from tests.world.http import get
@@ -30,7 +28,7 @@ async def opened(**flags: object) -> AsyncIterator[HttpServer]:
     given = {"kafka.bootstrap.servers": "a:1", "http.listen": "127.0.0.1:0"}
     given |= {name.replace("__", "."): str(value) for name, value in flags.items()}
     node = Node()
-    files = FileWatch(node.registry, InternalErrors(Counter()))
+    files = FileWatch(node.context)
     server = await open_http_port(node, load_settings(flags=given).settings, files, QUERIES)
     assert server is not None
     try:

@@ -30,6 +30,7 @@ from holdfast.daemon.settings.components.http import HttpSettings
 from holdfast.metrics.instruments import Counter
 from holdfast.metrics.registry import Registry
 from tests.waiting import PATIENCE_MS, wait_until
+from tests.world.context import make_context
 from tests.world.http import get, parse
 from tests.world.identity.certificates import Authority, Pair
 
@@ -339,7 +340,7 @@ async def encrypted(
     pair: Pair, directory: Path, bounds: HttpBounds | None = None, **given: Any
 ) -> AsyncIterator[Encrypted]:
     registry, shown = Registry(), directory / "http.pem"
-    at = Encrypted(None, FileWatch(registry, InternalErrors(Counter())), registry, shown)  # type: ignore[arg-type]
+    at = Encrypted(None, FileWatch(make_context(registry=registry)), registry, shown)  # type: ignore[arg-type]
     at.show(pair)
     settings = HttpSettings(tls_certificate_file=str(shown), **given)
     named = tls_files(settings)

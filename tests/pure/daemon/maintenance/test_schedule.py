@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from holdfast.daemon.internal_errors import InternalErrors
 from holdfast.daemon.maintenance.schedule import Schedule
 from holdfast.daemon.topics.state_topic import TopicDisputed
 from holdfast.kafka.errors import ConnectionFailed
@@ -17,6 +16,7 @@ from holdfast.metrics.instruments import Counter
 from holdfast.metrics.line_limit import LineLimiter
 from tests.simulated.memory_log import MemoryTopic
 from tests.waiting import PATIENCE_S
+from tests.world.context import make_context
 from tests.world.maintenance import World
 
 RETRY_MS = 30_000
@@ -30,7 +30,7 @@ async def lines_until(
     timeout_s: float = PATIENCE_S,
 ) -> list[MutableMapping[str, Any]]:
     """Do some work again and again until it says that it is over; returns the lines that were logged."""
-    schedule = Schedule(RETRY_MS, InternalErrors(bugs or Counter()), limiter or LineLimiter())
+    schedule = Schedule(RETRY_MS, make_context(bugs=bugs, limiter=limiter))
     with capture_logs() as lines:
         schedule.every(1, work)
         async with asyncio.timeout(timeout_s):

@@ -23,11 +23,10 @@ from holdfast.daemon.topics.state_topic import StateTopic
 from holdfast.kafka.connection_options import ConnectionOptions
 from holdfast.membership import MemberClosed
 from holdfast.metrics.instruments import Counter
-from holdfast.metrics.line_limit import LineLimiter
-from holdfast.metrics.registry import Registry
 from holdfast.runtime.partition.states import State
 from tests.pure.daemon.membership.world import Config
 from tests.waiting import in_patience
+from tests.world.context import make_context
 from tests.world.old_broker import old_broker
 
 
@@ -44,11 +43,8 @@ def make_member(broker_port: int, bugs: Counter, refused: Refused) -> GroupMembe
         Duties({}, InternalErrors(Counter())),
         KnownMembers(),
         Config(),
-        Registry(),
-        InternalErrors(bugs),
-        LineLimiter(),
+        make_context(now_ms=lambda: 0, bugs=bugs),
         "run",
-        now_ms=lambda: 0,
         refused=refused,
     )
 

@@ -16,16 +16,15 @@ from holdfast.client import LoginRefused
 from holdfast.client.connection import NodeConnection
 from holdfast.client.errors import Disconnected
 from holdfast.daemon.file_watch import FileWatch
-from holdfast.daemon.internal_errors import InternalErrors
 from holdfast.daemon.login.credentials import KeptUsers
 from holdfast.daemon.login.users_file import write_kept
 from holdfast.daemon.server.security import CannotAdmit, NodeSecurity
 from holdfast.daemon.settings.components.listener import SecuritySettings
 from holdfast.kafka.protocol.api_keys import API_VERSIONS
 from holdfast.kafka.security import Sasl
-from holdfast.metrics.instruments import Counter
 from holdfast.metrics.registry import Registry
 from tests.waiting import PATIENCE_MS, wait_until
+from tests.world.context import make_context
 from tests.world.identity.access import AUDIT
 from tests.world.identity.certificates import Authority, Pair
 from tests.world.identity.guarded import CROWD, KEYS, SECRET, SESAME, VERSIONS, crowd, guarded, tls_files, tls_of
@@ -284,8 +283,8 @@ async def test_a_change_while_files_are_read_for_the_first_time_is_not_missed(
         users_file=str(users),
     )
     registry = Registry()
-    files = Meddled(registry, InternalErrors(Counter()))
-    security = NodeSecurity(settings, files, registry, AUDIT, InternalErrors(Counter()))
+    files = Meddled(make_context(registry=registry))
+    security = NodeSecurity(settings, files, make_context(registry=registry), AUDIT)
     files.look()
     assert dict(registry.numbers())["holdfast_certificate_days_left{port=listener}"] > 8
     with structlog.testing.capture_logs() as lines:
@@ -316,10 +315,9 @@ async def test_a_certificate_that_ends_soon_is_a_metric_and_a_warning(
         with structlog.testing.capture_logs() as lines:
             security = NodeSecurity(
                 settings(pair),
-                FileWatch(Registry(), InternalErrors(Counter())),
-                registry,
+                FileWatch(make_context()),
+                make_context(registry=registry),
                 AUDIT,
-                InternalErrors(Counter()),
             )
         assert days - 0.1 < dict(registry.numbers())["holdfast_certificate_days_left{port=listener}"] <= days
         assert [line["event"] for line in lines] == events
@@ -336,6 +334,4 @@ async def test_a_certificate_that_ends_soon_is_a_metric_and_a_warning(
 async def test_what_cannot_be_used_is_said_at_the_start(node: Pair, given: dict[str, str], why: str) -> None:
     settings = SecuritySettings(security_protocol="SSL", client_properties_file="unused", **tls_files(node) | given)
     with pytest.raises(CannotAdmit, match=why):
-        NodeSecurity(
-            settings, FileWatch(Registry(), InternalErrors(Counter())), Registry(), AUDIT, InternalErrors(Counter())
-        )
+        NodeSecurity(settings, FileWatch(make_context()), make_context(), AUDIT)

@@ -8,15 +8,14 @@ from random import Random
 import pytest
 from structlog.testing import capture_logs
 
-from holdfast.daemon.internal_errors import InternalErrors
 from holdfast.daemon.settings.models import MetadataSettings
 from holdfast.daemon.topics.metadata_cache import ClusterMetadata, QueryBounds, Refresh
 from holdfast.daemon.topics.metadata_image import MetadataImage
 from holdfast.kafka.errors import ConnectionFailed
 from holdfast.kafka.metadata import RequestRefused, Topic, TopicAnswers
 from holdfast.metrics.instruments import Counter
-from holdfast.metrics.line_limit import LineLimiter
 from tests.waiting import PATIENCE_S, wait_until
+from tests.world.context import make_context
 
 A, B, C = bytes([1] * 16), bytes([2] * 16), bytes([3] * 16)
 SECOND_MS = 1_000
@@ -71,8 +70,7 @@ class Node:
         self.metadata = ClusterMetadata(
             cluster,
             MetadataSettings.model_validate(wanted),
-            InternalErrors(self.bugs),
-            LineLimiter(),
+            make_context(bugs=self.bugs),
             random=Random(1),
             bounds=bounds,
         )

@@ -24,6 +24,7 @@ from holdfast.share.metrics import ShareMetrics
 from holdfast.share.snapshots.metrics import SnapshotMetrics
 from tests.pure.compaction.reports import batch
 from tests.pure.daemon.membership.world import Clock, Member
+from tests.world.context import make_context
 
 
 def full_registry() -> Registry:
@@ -42,7 +43,7 @@ def full_registry() -> Registry:
     AccessMetrics(registry)
     LoginMetrics(registry).show_waiting(lambda: 0)
     show_certificate(registry, "listener", lambda: 0.0)
-    FileWatch(registry, InternalErrors(Counter())).follow("acls_file", lambda: [], lambda: True)
+    FileWatch(make_context(registry=registry)).follow("acls_file", lambda: [], lambda: True)
     list(GroupSeries(registry, lambda: 0).show({Pair("group", bytes(16)): GroupNumbers("topic")}))
     watch_broker(registry, 1, lambda: 0)
     AccessMetrics(registry)

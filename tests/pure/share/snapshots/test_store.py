@@ -14,14 +14,13 @@ from holdfast.daemon.topics.metadata_cache import Refresh, TopicUser
 from holdfast.daemon.topics.metadata_image import MetadataImage
 from holdfast.kafka import librdkafka
 from holdfast.kafka.connection_options import ConnectionOptions, LiveProperties
-from holdfast.metrics.line_limit import LineLimiter
-from holdfast.metrics.registry import Registry
 from holdfast.share.components import snapshot_bounds
 from holdfast.share.snapshots import store
 from holdfast.share.snapshots.other_topics import OtherTopics
 from holdfast.share.snapshots.store import Snapshots, Topics
 from holdfast.share.snapshots.verifier import RemovalRefused
 from tests.pure.daemon.topics.refreshes import OTHER, OURS, refresh
+from tests.world.context import make_context
 from tests.world.node import make_settings
 
 LIVING = bytes(15) + b"a"
@@ -49,7 +48,7 @@ async def test_a_producer_that_is_full_is_tried_again_and_one_that_refuses_says_
     options = ConnectionOptions(bootstrap=(("127.0.0.1", 1),))
     settings, unused = make_settings(**{"snapshots.topic": "snaps"}), cast("Any", None)
     config, bounds = snapshot_log_config(settings, options), snapshot_bounds(settings)
-    common = settings, LiveProperties(settings.kafka.properties), config, bounds, Registry(), LineLimiter()
+    common = settings, LiveProperties(settings.kafka.properties), config, bounds, make_context()
     subject = Snapshots(*common, unused, TOPICS, cluster_id=OURS)
     for _ in ("made", "asked"):
         failures.append(KafkaException(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED, "not allowed")))
@@ -69,7 +68,7 @@ async def test_another_state_topic_that_exists_is_named_once(monkeypatch: pytest
     config, bounds = snapshot_log_config(settings, options), snapshot_bounds(settings)
     kafka, users = LiveProperties(settings.kafka.properties), list[TopicUser]()
     topics = cast("Topics", SimpleNamespace(add_user=users.append))
-    common = settings, kafka, config, bounds, Registry(), LineLimiter()
+    common = settings, kafka, config, bounds, make_context()
     subject = Snapshots(*common, unused, topics, cluster_id=OURS)
     assert subject.is_gone(LIVING) is False
     (user,) = users
