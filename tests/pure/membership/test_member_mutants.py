@@ -15,7 +15,7 @@ from tests.simulated.mutants import CRASHES, Mutant, _Finder, parse
 
 FOLDER = Path(__file__).parent
 MUTANTS = parse((FOLDER / "mutants.txt").read_text())
-#: Imported anew for each mutant.
+#: Imported again for each mutant.
 ANEW = ("holdfast.membership", "tests.pure.membership.world", "holdfast.backoff")
 #: The file and the beginning of the title of the scenario that catches each.
 CAUGHT_BY = {
@@ -57,7 +57,7 @@ CAUGHT_BY = {
 
 @contextmanager
 def world_with(mutant: Mutant | None) -> Iterator[Runs]:
-    """Give a world whose member is imported anew, with a mutant or without one; the real modules come back afterwards."""
+    """Give a world whose member is imported again, with a mutant or without one; the real modules come back afterwards."""
     real = {name: module for name, module in sys.modules.items() if name.startswith(ANEW)}
     finders = [] if mutant is None else [_Finder(mutant)]
     for name in real:

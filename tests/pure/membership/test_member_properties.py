@@ -1,4 +1,4 @@
-"""What holds for a member whatever comes in whatever order, and that it comes to work once nothing goes wrong any more."""
+"""Rules that hold for a member in any order of events; and once nothing fails any more, the member works."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ class Watched(World):
             assert (member.state, member.generation, member.is_active, self.callback) == before
 
     def forget_leave(self) -> None:
-        """Take note that the program began anew."""
+        """Forget the leave, because the program began again."""
         self.is_prepared, self.joins_at = False, (0, 0)
 
 

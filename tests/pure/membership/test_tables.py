@@ -1,4 +1,4 @@
-"""What a member is checked against: legal transitions, reactions to error codes, settings, and what a program hands in."""
+"""The tables of a member: legal transitions, reactions to error codes, settings, and the arguments of a program."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_each_error_has_one_reaction(code: ErrorCode) -> None:
     assert reaction_to(code) is REACTION_TO.get(code, Reaction.WAIT)
 
 
-def test_what_a_later_broker_may_say_is_waited_for() -> None:
+def test_error_codes_of_later_brokers_are_waited_for() -> None:
     assert reaction_to(999) is Reaction.WAIT
 
 

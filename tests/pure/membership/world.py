@@ -169,7 +169,7 @@ class World:
     # ---- what the member wants done ----------------------------------------------------------------------------------
 
     def take(self, effects: list[Effect]) -> None:
-        """Take note of what the member wants done."""
+        """Record the effects that the member asks for."""
         for effect in effects:
             match effect:
                 case Send(request):

@@ -24,7 +24,7 @@ LOG_PARTITION = 3
 PARTITION_COUNT = 5
 KEYS = [SharePartitionKey(f"group:{i}", bytes([i]) * 16, i) for i in range(4)]
 
-#: What `LogWriter.do` knows.
+#: The moves that `LogWriter.do` knows.
 MOVES = (
     "write",
     "write",
@@ -41,7 +41,7 @@ MOVES = (
     "unknown",
     "cut",
 )
-#: Of records that other programs write.
+#: Headers of records that other programs write.
 FOREIGN_HEADERS = (None, b"", b"\x01", bytes(13), b"\x01" * 14, b"\x02" * 12, b"\xff" * 13)
 #: Moves after which a log is still there from its first record on.
 UNCUT = tuple(move for move in MOVES if move != "cut")
@@ -123,7 +123,7 @@ class LogWriter:
         self._put(self._random.choice(KEYS), None)
 
     def _gap(self) -> None:
-        """An append is lost and later ones land: void until the next checkpoint, so the owner has to take it again."""
+        """Lose an append and let later ones land: they are void until the next checkpoint, so the owner must take the log again."""
         states = dict(self.states)
         self._sequence += 1
         self._write()
@@ -191,7 +191,7 @@ def write_log(seed: int, moves: Iterable[str]) -> LogWriter:
 
 
 def random_log(seed: int, move_count: int) -> LogWriter:
-    """Return a log after so many moves drawn from the seed."""
+    """Return a log after `move_count` moves drawn from the seed."""
     random = Random(-seed)
     return write_log(seed, random.choices(MOVES, k=move_count))
 

@@ -1,4 +1,4 @@
-"""What property tests of the records draw from."""
+"""The values that property tests of the records draw from."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is written in C answers as its twin in Python; the build that ships has it, the pure one has not."""
+"""Functions in C answer as their twins in Python; the build that ships has them, the pure one has not."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if twins is None:
     pytest.skip("the pure build has nothing in C", allow_module_level=True)
 
 LONGS = st.integers(-(2**63), 2**63 - 1)
-#: Of batches that overlap, touch, are equal, or cover nothing.
+#: Batches that overlap, touch, are equal, or cover nothing.
 CROWDED = st.builds(
     lambda first, more, state, count: StateBatch(first, first + more, state, count),
     st.integers(0, 40),
@@ -77,7 +77,7 @@ def test_every_small_case_is_combined_as_in_python() -> None:
         assert combined is None or tuple(combined) == combine_in_python(state, (batch,), start_offset)
 
 
-def test_settled_batches_of_which_nothing_is_cut_are_what_they_make_of_nothing() -> None:
+def test_uncut_settled_batches_are_unchanged_by_a_merge_with_nothing() -> None:
     many = packed(StateBatch(10 * n, 10 * n + 8, 2, 1) for n in range(99))
     for start_offset in (-1, 0):
         assert twins.combine((), many, start_offset) is many
@@ -205,7 +205,7 @@ class ActsAsNumber:
         lambda: twins.fold_updates((), [], 0, b"", b""),  # type: ignore[arg-type]
     ],
 )
-def test_what_is_no_value_is_refused(call: Callable[[], object]) -> None:
+def test_objects_that_are_no_value_are_refused(call: Callable[[], object]) -> None:
     with pytest.raises(TypeError):
         call()
 
@@ -268,7 +268,7 @@ def test_numbers_that_no_update_has_are_replayed_in_python() -> None:
     assert twins.replay_update(STATE._replace(start_offset=large), Update(0, 3, -1, 0, ())) is None
 
 
-def test_what_is_no_usual_update_is_left_to_python() -> None:
+def test_an_unusual_update_is_left_to_python() -> None:
     state = ShareState(0, 1, 2, 3, 4, 5, 6, SettledBatches(), 7, 8, 9)
     usual = (avro.KEY_PREFIX, avro.encode_value_in_python(Update(0, 5, 10, -1, (StateBatch(10, 19, 2, 1),))), 7)
     unusual: list[tuple[bytes, bytes, int]] = [
@@ -294,7 +294,7 @@ def test_more_updates_than_64_bits_count_are_replayed_in_python() -> None:
 
 
 @pytest.mark.parametrize("count", [16, 17, 48, 64, 65])
-def test_an_update_with_more_batches_than_there_is_room_for_is_left_to_python(count: int) -> None:
+def test_an_update_with_too_many_batches_is_left_to_python(count: int) -> None:
     state = ShareState(0, 1, 2, 3, 4, 5, 6, SettledBatches(), 7, 8, 9)
     update = Update(0, 5, 10, -1, tuple(StateBatch(20 * n + 10, 20 * n + 19, 2, 1) for n in range(count)))
     records = [(avro.KEY_PREFIX, avro.encode_value_in_python(update), 7)]
@@ -303,7 +303,7 @@ def test_an_update_with_more_batches_than_there_is_room_for_is_left_to_python(co
     assert folded == (replay(state, update, 500) if end else state)
 
 
-def test_the_collector_looks_at_no_tuple_of_numbers_and_at_any_that_holds_what_it_looks_at() -> None:
+def test_the_collector_tracks_a_tuple_only_if_it_holds_tracked_objects() -> None:
     batches = (StateBatch(0, 9, 2, 1),)
     state = ShareState(0, 1, 2, 3, 4, 5, 6, (empty := SettledBatches()), 7, 8, 9)
     odd: tuple[object, ...] = (1, [])
@@ -352,7 +352,7 @@ def test_a_maker_makes_what_the_class_does() -> None:
             call()
 
 
-def test_the_collector_looks_at_a_dictionary_again_when_more_is_put_into_it() -> None:
+def test_the_collector_tracks_a_dictionary_again_when_more_is_put_in() -> None:
     states: dict[int, tuple[int, ...]] = {1: StateBatch(0, 9, 2, 1)}
     assert gc.is_tracked(states)
     twins.untrack_map(states)
@@ -372,7 +372,7 @@ EMPTY: ShareState = STATE._replace(state_batches=())
 PACKED_STATE: ShareState = STATE._replace(state_batches=PACKED)
 FULL_STATE: ShareState = PACKED_STATE._replace(update_count=(1 << 63) - 1)
 USUAL = (avro.KEY_PREFIX, avro.encode_value_in_python(Update(0, 5, 10, -1, (StateBatch(90, 99, 2, 1),))), 7)
-#: Attributes, timestamp, offset, key, value, one header, behind their length.
+#: Attributes, timestamp, offset, key, value and one header, after their length.
 RECORD = b"\x1a\0\0\0\x02k\x02v\x02\x04hf\x02h"
 
 

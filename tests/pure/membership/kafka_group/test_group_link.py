@@ -1,4 +1,4 @@
-"""The way to a group's coordinator: found, lost and found again; whatever goes wrong on it is an answer."""
+"""The link to a group's coordinator: it is found, lost and found again, and any failure on it becomes an answer."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ async def test_a_heartbeat_waits_no_longer_than_a_third_of_the_session(cluster: 
     assert cluster.opened == [("one", 1_000)]
 
 
-async def test_a_coordinator_that_is_forgotten_is_looked_up_again_and_what_it_held_fails(cluster: Cluster) -> None:
+async def test_a_forgotten_coordinator_is_looked_up_again_and_its_requests_fail(cluster: Cluster) -> None:
     link = make_link()
     joining = asyncio.create_task(link.exchange(JOIN))
     await wait_until(lambda: cluster.count(JOIN_GROUP))
@@ -177,7 +177,7 @@ async def test_a_broker_that_is_frozen_holds_no_look_up(cluster: Cluster) -> Non
     assert ("b", 6) in cluster.named_by()
 
 
-async def test_the_coordinator_is_found_at_a_broker_that_speaks_the_first_version_only(cluster: Cluster) -> None:
+async def test_a_broker_with_the_first_version_only_finds_the_coordinator(cluster: Cluster) -> None:
     for broker in cluster.brokers.servers.values():
         broker.versions[10] = (0, 0)
     assert await make_link().exchange(BEAT) == Acknowledged()
@@ -199,7 +199,7 @@ async def test_an_error_of_the_look_up_is_the_answer(cluster: Cluster) -> None:
     assert await link.exchange(BEAT) == Acknowledged()
 
 
-async def test_a_connection_that_breaks_is_an_answer_and_the_next_request_connects_again(cluster: Cluster) -> None:
+async def test_a_broken_connection_is_an_answer_and_the_next_request_connects(cluster: Cluster) -> None:
     link = make_link()
     cluster.failure = ConnectionFailed("broken")
     assert await link.exchange(BEAT) == Refused(ErrorCode.NETWORK_EXCEPTION, "broken")
@@ -208,7 +208,7 @@ async def test_a_connection_that_breaks_is_an_answer_and_the_next_request_connec
     assert len(cluster.opened) == 2
 
 
-async def test_a_host_that_lets_nobody_in_is_waited_for_no_longer_than_for_an_answer(cluster: Cluster) -> None:
+async def test_a_connection_is_waited_for_no_longer_than_an_answer(cluster: Cluster) -> None:
     cluster.is_silent = True
     link = make_link(MembershipSettings(group_id="g", request_timeout_ms=1))
     for request in (JOIN, BEAT):

@@ -96,7 +96,7 @@ class Program:
         self.raises: list[str] = []
         self.hangs = ""
         self.gate = asyncio.Event()
-        #: What hangs swallows its cancellation.
+        #: The callback that hangs swallows its cancellation.
         self.is_stubborn = False
 
     async def happen(self, name: str) -> None:
@@ -177,7 +177,7 @@ async def test_a_member_joins_and_leaves() -> None:
         assert world.link.count(LeaveGroup) == 1
 
 
-async def test_what_is_under_way_when_the_time_is_over_goes_on() -> None:
+async def test_a_join_goes_on_when_the_time_to_wait_for_it_is_over() -> None:
     async with made() as world:
         let_join = world.link.hold(JoinGroup)
         while not world.link.requests:
@@ -232,7 +232,7 @@ async def test_a_callback_that_raises_is_raised_once_and_the_member_goes_on() ->
         assert world.lines.count("group_callback_failed") == 3
 
 
-async def test_poll_waits_for_the_next_heartbeat_at_most_and_joins_again_when_the_group_does() -> None:
+async def test_poll_waits_until_the_next_heartbeat_and_joins_when_the_group_does() -> None:
     async with made() as world:
         assert await in_patience(world.member.poll(10 * PATIENCE_MS))
         world.link.answers[Heartbeat] = Refused(ErrorCode.REBALANCE_IN_PROGRESS)
@@ -363,7 +363,7 @@ async def test_callbacks_that_a_program_does_not_have_are_left_out() -> None:
     assert world.program.happened == ["prepare", "perform", "complete"]
 
 
-async def test_the_metrics_are_there_before_the_first_join_and_the_age_is_of_the_last_answer() -> None:
+async def test_metrics_exist_before_the_first_join_and_age_from_the_last_answer() -> None:
     async with made() as world:
         before = dict(world.registry.numbers())
         assert (

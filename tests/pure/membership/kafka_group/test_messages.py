@@ -1,4 +1,4 @@
-"""What a member sends and is answered, as Kafka's messages: each field stands where Kafka looks for it."""
+"""The requests and answers of a member, as Kafka's messages: each field stands where Kafka looks for it."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from tests.waiting import PATIENCE_MS, in_patience
 from tests.world.old_broker import FIND_COORDINATOR, old_broker
 
 
-async def test_a_broker_that_is_too_old_ends_the_membership_with_the_version_that_it_takes() -> None:
+async def test_a_too_old_broker_ends_the_membership_and_its_version_is_named() -> None:
     async with old_broker() as broker:
         program = Program()
         member = Member(program, ConnectionOptions(bootstrap=(("127.0.0.1", broker.port),)), SETTINGS)

@@ -1,4 +1,4 @@
-"""Who counts: the rule every reader applies, against the rule written down once more over whole logs."""
+"""The rule that decides which records count, compared with the same rule written a second time over whole logs."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def test_the_fold_agrees_with_the_rule_over_whole_logs(log: list[Entry]) -> None
 
 
 @given(logs)
-def test_what_is_void_shifts_nothing(log: list[Entry]) -> None:
+def test_void_records_shift_nothing(log: list[Entry]) -> None:
     end, counts = read(log)
     assert read([entry for entry, counted in zip(log, counts, strict=True) if counted]) == (end, [True] * sum(counts))
 

@@ -119,7 +119,7 @@ def test_the_fingerprint_of_the_checkpoint_never_changes() -> None:
 
 
 @pytest.mark.parametrize("reason", [None, "copied from the old cluster"])
-def test_a_checkpoint_from_before_it_named_an_address_is_read_with_the_defaults(reason: str | None) -> None:
+def test_an_old_checkpoint_without_an_address_is_read_with_the_defaults(reason: str | None) -> None:
     older = SingleObject("share_checkpoint_1")
     assert older.prefix.hex() == "c30115a1e734959de9d2"
     written = Checkpoint(*CHECKPOINT[:7], reason, "node-1:9492", "another reason", 7)

@@ -1,4 +1,4 @@
-"""Where a log is whole from: wherever its start fell back to behind a cut, every reader comes to what the cut log says."""
+"""A log whose start fell back after a cut: every reader reads what the cut log says."""
 
 from __future__ import annotations
 
@@ -63,9 +63,7 @@ def whole_from(records: list[RawRecord]) -> int | None:
 
 @settings(max_examples=10, deadline=None)
 @given(st.integers(0, 1 << 32), st.randoms(use_true_random=False))
-def test_wherever_the_log_start_fell_back_to_all_readers_agree_with_one_of_the_cut_log(
-    seed: int, random: Random
-) -> None:
+def test_all_readers_agree_with_the_cut_log_after_its_start_fell_back(seed: int, random: Random) -> None:
     log = random_log(seed, 30)
     for move in ("cut", *random.choices(UNCUT, k=5)):
         log.do(move)
@@ -115,7 +113,7 @@ def test_wherever_the_log_start_fell_back_to_all_readers_agree_with_one_of_the_c
         "itself",
     ],
 )
-def test_a_log_is_whole_from_the_newest_checkpoint_that_counts_if_the_next_one_names_it(
+def test_a_log_is_whole_from_the_newest_checkpoint_that_the_next_one_names(
     named: list[tuple[int, int]], is_whole: bool
 ) -> None:
     """Each checkpoint is a sequence and the cut that it names; they lie at 10, 20, 30."""

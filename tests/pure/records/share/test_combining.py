@@ -20,7 +20,7 @@ from tests.vectors.runner import DATA
 
 
 def per_offset(batches: Iterable[StateBatch], start_offset: int) -> dict[int, tuple[int, int]]:
-    """The dumb model: for every offset the greatest (count, state) of all batches that cover it."""
+    """Return, by a simple model, the greatest (count, state) of all batches that cover an offset."""
     result: dict[int, tuple[int, int]] = {}
     for first, last, state, count in batches:
         for offset in range(first, last + 1):
@@ -30,7 +30,7 @@ def per_offset(batches: Iterable[StateBatch], start_offset: int) -> dict[int, tu
 
 
 def b(text: str) -> tuple[StateBatch, ...]:
-    """`"100-109 s0 c2, …"` as batches."""
+    """Parse `"100-109 s0 c2, …"` as batches."""
     batches = []
     for piece in filter(None, text.split(", ")):
         offsets, state, count = piece.split(" ")
@@ -127,7 +127,7 @@ def test_neither_order_nor_duplicates_of_the_input_matter(
 
 
 @given(batch_lists, st.lists(close_batches(), max_size=3), start_offsets)
-def test_what_is_marked_as_settled_is_settled(
+def test_batches_marked_as_settled_are_settled(
     current: list[StateBatch], incoming: list[StateBatch], start_offset: int
 ) -> None:
     combined = combine(combine((), current, -1), incoming, start_offset)
@@ -165,7 +165,7 @@ def test_thousands_of_batches_that_all_overlap_take_no_quadratic_time(monkeypatc
 
 
 @given(batch_lists, start_offsets)
-def test_counts_of_what_is_not_acknowledged_survive_a_move_of_the_start_offset(
+def test_counts_of_unacknowledged_records_survive_a_move_of_the_start(
     current: list[StateBatch], start_offset: int
 ) -> None:
     state = combine((), current, -1)

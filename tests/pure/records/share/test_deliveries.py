@@ -1,4 +1,4 @@
-"""What a state says about deliveries, against a dumb count offset by offset."""
+"""The deliveries that a state tells of, compared with a simple count offset by offset."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_every_offset_is_counted_once(start_offset: int, batches: list[StateBatc
     )
 
 
-def test_what_was_never_delivered_is_in_flight_only_below_what_was() -> None:
+def test_undelivered_offsets_are_in_flight_only_below_delivered_ones() -> None:
     batches = (StateBatch(10, 19, ACKNOWLEDGED, 1), StateBatch(25, 29, AVAILABLE, 2), StateBatch(30, 30, ARCHIVED, 5))
     assert sum_up_deliveries(10, batches) == Deliveries(11, 10, 20, 31, 2, ((2, 5),), 1)
 

@@ -13,7 +13,7 @@ from tests.pure.records.strategies import int32s, texts, topic_ids
 
 ID = "ASNFZ4mrze9-3LqYdlQyEA"
 TOPIC_ID = bytes.fromhex("0123456789abcdef7edcba9876543210")
-#: What Java's String.trim takes away.
+#: The characters that Java's String.trim removes.
 TRIMMED = "".join(map(chr, range(0x21)))
 
 

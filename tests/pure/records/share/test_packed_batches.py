@@ -48,7 +48,7 @@ def _or_error(call: Callable[[], object]) -> object:
 
 
 @given(st.lists(CROWDED | ANYWHERE, max_size=6).map(tuple))
-def test_what_is_packed_is_what_python_calls_settled(batches: tuple[StateBatch, ...]) -> None:
+def test_packing_agrees_with_python_about_settled_batches(batches: tuple[StateBatch, ...]) -> None:
     is_settled = type(combine_in_python(batches, (), -1)) is SettledBatches and len(batches) == sum(
         1 for each in batches if each.first_offset <= each.last_offset
     )
@@ -96,7 +96,7 @@ def test_packed_batches_are_copied_and_sent_as_their_twin() -> None:
         assert made == batches
 
 
-def test_packed_batches_are_made_by_these_functions_alone_and_cannot_be_changed() -> None:
+def test_packed_batches_are_made_here_alone_and_cannot_be_changed() -> None:
     batches = packed((StateBatch(0, 9, 2, 1),))
     with pytest.raises(TypeError):
         twins.PackedBatches()

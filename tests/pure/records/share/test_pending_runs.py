@@ -46,7 +46,7 @@ def file(pending: PendingRuns, key: SharePartitionKey, value: Value, offset: int
 
 @pytest.mark.parametrize("drops_tombstones", [True, False])
 @given(log=records)
-def test_what_is_left_gives_the_states_of_a_whole_replay(
+def test_the_runs_that_are_left_give_the_states_of_a_whole_replay(
     drops_tombstones: bool, log: list[tuple[SharePartitionKey, Value, Codec]]
 ) -> None:
     pending, states = PendingRuns(1 << 31), dict[SharePartitionKey, ShareState]()
@@ -93,9 +93,7 @@ def test_a_run_goes_on_from_what_is_known_unless_a_snapshot_replaces_it() -> Non
 
 
 @pytest.mark.parametrize(("accepted_offset", "is_usable"), [(2, False), (3, True)])
-def test_an_update_of_what_is_not_known_is_left_out_up_to_the_accepted_offset(
-    accepted_offset: int, is_usable: bool
-) -> None:
+def test_an_update_without_state_is_left_out_up_to_the_accepted_offset(accepted_offset: int, is_usable: bool) -> None:
     pending = PendingRuns(500)
     run = file(pending, KEY, UPDATE, 3)
     pending.accepted_offset = accepted_offset

@@ -70,7 +70,7 @@ def test_an_update_moves_what_it_names_and_counts() -> None:
     )
 
 
-def test_an_update_leaves_alone_what_is_minus_one_but_for_the_count_of_finished_deliveries() -> None:
+def test_an_update_leaves_fields_of_minus_one_but_for_the_finished_count() -> None:
     state = STATE._replace(delivery_complete_count=7)
     assert replay(state, Update(3, -1, -1, -1, ()), LIMIT) == STATE._replace(delivery_complete_count=-1, update_count=1)
 
@@ -95,7 +95,7 @@ def test_a_tombstone_forgets_everything() -> None:
 
 
 def kafkas_fold(values: list[Value], limit: int) -> tuple[object, ...]:
-    """The dumb model: Kafka's four maps of one key, each written down on its own."""
+    """Fold values by a simple model: Kafka's four maps of one key, each kept on its own."""
     state: tuple[object, ...] | None = None
     leader_fence = state_fence = count = None
     for value in values:

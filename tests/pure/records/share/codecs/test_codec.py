@@ -55,7 +55,7 @@ def test_the_worked_bytes_of_the_kafka_codec(value: Value, key_bytes: bytes, val
 
 @CODECS
 @given(key=keys, value=values | st.none())
-def test_what_was_encoded_decodes_to_the_same(codec: Codec, key: SharePartitionKey, value: Value) -> None:
+def test_encoded_values_decode_to_the_same(codec: Codec, key: SharePartitionKey, value: Value) -> None:
     key_bytes, value_bytes = encode_record(codec, key, value)
     assert decode_record(key_bytes, value_bytes) == DecodedRecord(key, value, 0)
     assert decode_key(key_bytes) == key

@@ -1,4 +1,4 @@
-"""Both codecs: one defined outcome for whatever bytes a record may have."""
+"""Both codecs: one defined outcome for any bytes of a record."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ def test_the_widest_snapshot_takes_what_the_bounds_say(codec: Codec) -> None:
 
 
 @CODECS
-def test_a_usual_snapshot_takes_no_more_than_the_estimates_say_and_as_much_at_its_widest(codec: Codec) -> None:
+def test_a_snapshot_is_estimated_from_above_and_exactly_at_its_widest(codec: Codec) -> None:
     whole, each = ESTIMATES_BYTES[codec]
     for batches in (0, 1, 50, 1_000):
         size = snapshot_bytes(codec, (1 << 41) - 1, (1 << 13) - 1, ACKNOWLEDGED, batches)

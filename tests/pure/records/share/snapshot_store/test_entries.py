@@ -85,7 +85,7 @@ def test_an_entry_is_read_back_also_by_fastavro(entry: Entry) -> None:
 
 
 @given(any_entries)
-def test_what_is_peeked_of_an_entry_is_what_is_decoded(entry: Entry) -> None:
+def test_peeking_at_an_entry_agrees_with_decoding_it(entry: Entry) -> None:
     data = encode_entry(entry)
     assert (is_live_entry(data), snapshot_offset_of(data)) == (entry.snapshot is not None, entry.snapshot_offset)
 
@@ -97,7 +97,7 @@ def test_a_manifest_is_read_back(key: ManifestKey, manifest: Manifest) -> None:
 
 
 @given(entry_keys, any_entries, st.data())
-def test_what_is_cut_short_or_goes_on_is_refused(key: EntryKey, entry: Entry, data: st.DataObject) -> None:
+def test_an_entry_that_is_cut_short_or_goes_on_is_refused(key: EntryKey, entry: Entry, data: st.DataObject) -> None:
     for whole, decode in ((encode_key(key), decode_key), (encode_entry(entry), decode_entry)):
         size = data.draw(st.integers(0, len(whole) - 1))
         with pytest.raises(Undecodable):
@@ -177,7 +177,7 @@ def test_an_entry_that_a_null_removed_counts_for_no_memory() -> None:
     assert set_of(OLD, (OLD[0], None)).size_bytes == 0
 
 
-def test_a_null_removes_an_entry_or_a_manifest_and_says_nothing_of_the_share_partition() -> None:
+def test_a_null_removes_an_entry_or_a_manifest_and_tells_no_state() -> None:
     manifest = manifest_of(11, OLD, BESIDE)
     found = set_of(OLD, NEW, BESIDE, manifest, (NEW[0], None), (NEW[0], None))
     assert found.verify(11, 0).keys() == {ONE, TWO}
@@ -186,7 +186,7 @@ def test_a_null_removes_an_entry_or_a_manifest_and_says_nothing_of_the_share_par
     assert found.manifest_offsets() == []
 
 
-def test_what_another_owner_removes_meanwhile_is_no_stumbling_block() -> None:
+def test_entries_that_another_owner_removes_meanwhile_do_no_harm() -> None:
     older, oldest = manifest_of(11, OLD, BESIDE), manifest_of(10, OLD)
     middle = entry_of(ONE, 5, Entry(STATE, 1, 3))
     found = set_of(OLD, middle, NEW, BESIDE, oldest, older, manifest_of(12, NEW, BESIDE))
@@ -204,7 +204,7 @@ def test_what_another_owner_removes_meanwhile_is_no_stumbling_block() -> None:
         found.verify(11, 0)
 
 
-def test_what_is_about_something_else_or_cannot_be_read_is_passed_over() -> None:
+def test_foreign_and_unreadable_entries_are_passed_over() -> None:
     elsewhere = encode_manifest(ManifestKey(TOPIC, 1, 5), decode_manifest(manifest_of(5)[1]))
     found = set_of(entry_of(ONE, 3, DELETED, OTHER_TOPIC), elsewhere, (b"?", b"?"))
     assert found.add(None, b"?") is None

@@ -136,13 +136,13 @@ def test_jobs_with_other_batches_and_without_their_state_agree(log: LogWriter, r
 
 @given(logs(), st.data(), st.randoms(use_true_random=False))
 def test_a_cut_log_is_loaded_from_its_newest_manifest(log: LogWriter, data: st.DataObject, random: Random) -> None:
-    """Whoever wrote the topic: jobs that saw the log before the cut, that fell behind it, that lost their state."""
+    """The topic may be written by a job that read the log before the cut, by one that lags, or by one that lost its state."""
     topic: dict[bytes, bytes] = {}
-    early, behind, fresh = Job(topic), Job(topic), Job(topic)
+    early, late, fresh = Job(topic), Job(topic), Job(topic)
     early.run(log.records, random)
     seen = data.draw(st.integers(0, log.log_start))
-    behind.run(log.records[:seen], random)
-    behind.run(log.kept(), random)
+    late.run(log.records[:seen], random)
+    late.run(log.kept(), random)
     fresh.run(log.kept(), random)
     entries = snapshot_set(topic)
     position, states, _ = load(log.kept())
@@ -156,7 +156,7 @@ def test_a_cut_log_is_loaded_from_its_newest_manifest(log: LogWriter, data: st.D
             live = entries.verify(covered_offset, log.log_start)
         except Disagreement:
             continue
-        # What a load holds that begins with it and reads on: a fold that goes on from this manifest.
+        # A load that begins with this manifest and reads on holds the same as a fold that goes on from it.
         store = DictStore()
         manifest = entries.manifest(covered_offset)
         mark = Mark(covered_offset + 1, manifest.position, manifest.checkpoint, covered_offset, -1, 0, 0, 0)
@@ -196,7 +196,7 @@ def checkpoint_record(sequence: int, reason: str | None = None, cut_offset: int 
     return RawRecord(sequence, CHECKPOINT_KEY, encode_checkpoint(value), encode_header(1, sequence))
 
 
-def test_an_update_without_its_base_holds_the_manifest_back_until_its_snapshot_comes() -> None:
+def test_an_update_without_base_delays_the_manifest_until_its_snapshot() -> None:
     store = DictStore()
     folded = fold_some(NEW, store, [checkpoint_record(0), record(1, UPDATE)])
     assert (folded.entries, folded.manifest, folded.mark.waiting_count) == ([], None, 1)
@@ -235,7 +235,7 @@ CUT_SHORT = record(2, SNAPSHOT)._replace(value=(record(2, SNAPSHOT).value or b""
 
 
 @pytest.mark.parametrize("broken", [BROKEN, CUT_SHORT], ids=["unknown schema", "cut short"])
-def test_a_record_that_cannot_be_decoded_stops_the_fold_and_changes_nothing(broken: RawRecord) -> None:
+def test_an_undecodable_record_stops_the_fold_and_changes_nothing(broken: RawRecord) -> None:
     store = DictStore()
     begun = fold_some(NEW, store, [checkpoint_record(0), record(1, SNAPSHOT)])
     before = dict(store)
@@ -247,7 +247,7 @@ def test_a_record_that_cannot_be_decoded_stops_the_fold_and_changes_nothing(brok
     assert folded.mark.live_count == 1
 
 
-def test_what_was_folded_before_is_passed_over() -> None:
+def test_records_that_were_folded_before_are_passed_over() -> None:
     store = DictStore()
     records = [checkpoint_record(0), record(1, SNAPSHOT), record(2, UPDATE)]
     first = fold_some(NEW, store, records[:2])
@@ -266,7 +266,7 @@ def test_a_batch_in_which_nothing_counts_has_no_manifest() -> None:
     assert (void.manifest, void.void_records) == (None, 1)
 
 
-def test_what_waited_before_an_acceptance_is_not_taken_off_again_where_the_log_proves_to_be_whole_above_it() -> None:
+def test_pending_before_an_acceptance_is_kept_if_the_log_is_whole_above_it() -> None:
     store = DictStore()
     folded = fold_some(NEW, store, [checkpoint_record(5), record(6, UPDATE)])
     folded = fold_some(folded.mark, store, [checkpoint_record(7, "the base is lost"), checkpoint_record(8)])

@@ -53,7 +53,7 @@ def test_a_log_that_lost_its_end_and_grew_over_it_is_another_one() -> None:
         log = write_log(seed)
         before, kept = last_read_of(log.records), log.records[: Random(seed).randrange(len(log.records))]
         assert refusal(before, kept) == "is not there any more"
-        # What a new owner appends, and what other programs do.
+        # A new owner appends, and so do other programs.
         other = write_log(seed + 1_000, 60)
         grown = [record._replace(offset=at) for at, record in enumerate([*kept, *other.records])]
         assert refusal(before, grown) in (
@@ -70,7 +70,7 @@ def test_the_record_read_last_is_compared_although_it_does_not_count() -> None:
     assert refusal(last_read, [*log.records[:-1], other]) == "is another one now"
 
 
-def test_another_attempt_that_wrote_the_same_under_the_same_epoch_is_seen_by_its_checkpoint() -> None:
+def test_the_checkpoint_tells_two_attempts_of_one_epoch_apart() -> None:
     log, other = LogWriter(Random(1)), LogWriter(Random(1))
     taken, by_other = log.records[0], write_log(2, 0).records[0]
     assert taken.header == by_other.header
@@ -82,7 +82,7 @@ def test_another_attempt_that_wrote_the_same_under_the_same_epoch_is_seen_by_its
     )
 
 
-def test_a_checkpoint_that_was_cut_off_is_not_compared_and_a_record_that_was_is_refused() -> None:
+def test_a_cut_off_checkpoint_is_passed_over_and_a_cut_off_record_refused() -> None:
     log = LogWriter(Random(1))
     log.do("foreign")
     last_read = last_read_of(log.records)
