@@ -36,9 +36,9 @@ from holdfast.daemon.maintenance.log_checks import ClusterAccess, check_snapshot
 from holdfast.daemon.maintenance.maintenance import make_maintenance
 from holdfast.daemon.maintenance.reader_offsets import ReaderReport
 from holdfast.daemon.membership.allotments import make_allotment
-from holdfast.daemon.membership.known_members import KnownMembers
 from holdfast.daemon.node_exit import NodeExit, explain
 from holdfast.daemon.node_parts import NodeParts
+from holdfast.daemon.partitions.identity import KnownMembers, NodeIdentity
 from holdfast.daemon.partitions.owners import ANSWER_TIMEOUT_MS, Owners, query_status_at
 from holdfast.daemon.partitions.partitions import LogPlace, Partitions
 from holdfast.daemon.server.admin import Admin
@@ -63,7 +63,6 @@ from holdfast.daemon.topics.remains import Remains
 from holdfast.daemon.topics.state_topic import StateTopic, StateTopicError, ensure_state_topic
 from holdfast.daemon.worker_place import ALONE, WorkerPlace
 from holdfast.distribution import VERSION
-from holdfast.kafka.addresses import format_address
 from holdfast.kafka.connection_options import ConnectionOptions
 from holdfast.kafka.errors import ConnectionFailed, PropertyRefused
 from holdfast.kafka.group_offsets import GroupOffsets
@@ -107,9 +106,8 @@ class Node:
         #: By which this process knows itself under any address.
         self.run_id = os.urandom(8).hex()
         self._exit: asyncio.Future[NodeExit] = asyncio.get_running_loop().create_future()
-        #: Of which this node is a member; None: it is a static node.
-        self._group = settings.members.group_of(settings.log.state_topic)
-        self._known_members = KnownMembers()
+        group = settings.members.group_of(settings.log.state_topic)
+        self._identity = NodeIdentity(self.run_id, group, KnownMembers(), self._refused)
         #: What settings name, and a running node reads again.
         self.files = FileWatch(self.context)
         #: None while the node starts.
@@ -203,7 +201,7 @@ class Node:
         topic, why = None if parts is None else parts.view.state_topic, self.why_not_ready()
         return {
             "node_id": self.settings.node_id,
-            "group": self._group,
+            "group": self._identity.group,
             "run_id": self.run_id,
             "is_ready": not why,
             "why_not_ready": why or None,
@@ -273,26 +271,14 @@ class Node:
             await self._steps.unless_stopped(check_snapshots(access, topic))
 
             # All its parts.
-            address = format_address(this_node.host, this_node.port)
-            log = LogPlace(topic, image.cluster_id, options, address)
+            log = LogPlace(topic, image.cluster_id, options, this_node)
             partitions = self._make_partitions(log, metadata, at_exit)
-            config, known = self.node_settings, self._known_members
-            allotment = make_allotment(
-                settings, this_node, log, partitions, known, config, self.context, self.run_id, refused=self._refused
-            )
+            allotment = make_allotment(partitions, self.node_settings, self._identity, self.context)
             view = allotment.view
             brokers, throttle_time_ms = (lambda: cluster.client.brokers), self._runtime_metrics.throttle_time_ms
             offsets = GroupOffsets(options, settings.log.request_timeout_ms, brokers, throttle_time_ms)
             stack.callback(offsets.close)
-            maintenance = make_maintenance(
-                settings,
-                access,
-                topic,
-                partitions,
-                offsets,
-                self.context,
-                log_renewed=view.log_renewed,
-            )
+            maintenance = make_maintenance(access, partitions, offsets, self.context, log_renewed=view.log_renewed)
             end_with = server.connections.batch.end_with
             parts = LogParts(log, partitions, metadata, cluster, end_with, allotment.describe_elsewhere)
             tenants = [each.serve(parts, authorizer) for each in self._tenants]
@@ -404,13 +390,10 @@ class Node:
         def make_owners(partitions: Partitions) -> Owners:
             return Owners(
                 settings.load,
-                self.run_id,
-                self._refused,
+                self._identity,
                 partitions,
                 self.context.internal_errors,
                 partial(query_status_at, others, timeout_ms=ANSWER_TIMEOUT_MS),
-                group=self._group,
-                is_member=lambda owner: self._known_members.knows(*owner),
             )
 
         def make_snapshots(partitions: Partitions) -> Snapshots:

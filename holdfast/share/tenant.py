@@ -12,7 +12,6 @@ from holdfast.clock import exact_now_ms, now_ms
 from holdfast.daemon.access.acl import Operation, ResourceType
 from holdfast.daemon.access.authorizer import Authorizer
 from holdfast.daemon.access.needs import CHANGES, LOOKS, Command, Need
-from holdfast.daemon.components import snapshot_log_config
 from holdfast.daemon.internal_errors import InternalErrors
 from holdfast.daemon.maintenance.schedule import Duty
 from holdfast.daemon.partitions.partitions import LogPlace, Partitions
@@ -26,7 +25,6 @@ from holdfast.records.share.keys import SharePartitionKey
 from holdfast.runtime.state_machine import Operation as StateOperation
 from holdfast.share.calls import ShareAnswers, ShareCalls, ShareKeys
 from holdfast.share.commands import ShareCommands, StartingShareCommands
-from holdfast.share.components import snapshot_bounds
 from holdfast.share.deleted_state import DeletedState
 from holdfast.share.group_metrics.group_metrics import make_group_metrics
 from holdfast.share.group_pages import PAGES
@@ -125,16 +123,7 @@ class NodeShare:
     ) -> Snapshots:
         """See `NodeTenant.make_snapshots`."""
         host = self._host
-        return Snapshots(
-            host.settings,
-            kafka,
-            snapshot_log_config(host.settings, place.connection),
-            snapshot_bounds(host.settings),
-            host.context,
-            partitions,
-            metadata,
-            cluster_id=place.cluster_id,
-        )
+        return Snapshots(host.settings, kafka, place, host.context, partitions, metadata)
 
     def serve(self, log: LogParts, authorizer: Authorizer) -> ServingShare:
         """See `NodeTenant.serve`."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cached_property
 from typing import Any, Self
 
@@ -139,7 +140,7 @@ class PartitionsWorld:
         limiter.leave_effects_to(lambda partition: partition in self.silent_partitions)
         self.partitions = Partitions(
             self.settings,
-            LogPlace(topic, self.cluster_id, options, self.advertised_address),
+            LogPlace(topic, self.cluster_id, options, self.node),
             self.readers,
             self,
             self.kind,
@@ -163,6 +164,7 @@ class PartitionsWorld:
         tick_ms: int,
         **given: Any,
     ) -> Shell:
+        config = replace(config, advertised_address=self.advertised_address)
         process = Process(self.topic, config, make_machine, clock=self.clock, observer=observer, **given)
         process.at_tick.append(lambda: observer.ticked(0))
         self.shell = Shell(process, log_config)

@@ -45,9 +45,7 @@ class Maintenance:
 
 
 def make_maintenance(
-    settings: Settings,
     access: ClusterAccess,
-    topic: StateTopic,
     partitions: Partitions,
     offsets: GroupOffsets,
     context: NodeContext,
@@ -55,6 +53,7 @@ def make_maintenance(
     log_renewed: Callable[[StateTopic], None],
 ) -> Maintenance:
     """Return the periodic work of a node over its log."""
+    topic = partitions.place.topic
     numbers = range(topic.partition_count)
     return Maintenance(
         LogChecks(access, topic, partitions, context.limiter, log_renewed=log_renewed),
@@ -66,5 +65,5 @@ def make_maintenance(
             access.metrics,
             context.limiter,
         ),
-        Schedule(settings.load.retry_backoff_max_ms, context),
+        Schedule(access.settings.load.retry_backoff_max_ms, context),
     )

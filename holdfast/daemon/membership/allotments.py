@@ -7,30 +7,19 @@ from holdfast.daemon.context import NodeContext
 from holdfast.daemon.membership.allotment import Allotment
 from holdfast.daemon.membership.duties import Duties, Duty
 from holdfast.daemon.membership.group_member import GroupMember
-from holdfast.daemon.membership.known_members import KnownMembers
 from holdfast.daemon.membership.lone_node import LoneNode
-from holdfast.daemon.node_exit import Refused
+from holdfast.daemon.partitions.identity import NodeIdentity
 from holdfast.daemon.partitions.own_view import OwnView
-from holdfast.daemon.partitions.partitions import LogPlace, Partitions
-from holdfast.daemon.server.cluster_view import Node
-from holdfast.daemon.settings.models import Settings
+from holdfast.daemon.partitions.partitions import Partitions
 from holdfast.daemon.snapshots.job_metrics import JobMetrics
 from holdfast.daemon.snapshots.job_supervisor import Supervisor
 
 
 def make_allotment(
-    settings: Settings,
-    this_node: Node,
-    log: LogPlace,
-    partitions: Partitions,
-    known_members: KnownMembers,
-    config: NodeSettings,
-    context: NodeContext,
-    run_id: str,
-    *,
-    refused: Refused,
+    partitions: Partitions, config: NodeSettings, identity: NodeIdentity, context: NodeContext
 ) -> Allotment:
     """Return what gives a node its work; see `GroupMember` for what it is given."""
+    settings, place = config.current, partitions.place
     # One node runs the job. A node that stops because another took over ends its own.
     jobs: dict[str, Duty] = {}
     if settings.compaction.run:
@@ -42,19 +31,7 @@ def make_allotment(
             Random().random,
         )
     duties = Duties(jobs, context.internal_errors)
-    group = settings.members.group_of(settings.log.state_topic)
-    if group is None:
-        return LoneNode(this_node, OwnView(this_node, log.cluster_id, log.topic, partitions.find), partitions, duties)
-    return GroupMember(
-        settings,
-        group,
-        this_node,
-        log,
-        partitions,
-        duties,
-        known_members,
-        config,
-        context,
-        run_id,
-        refused=refused,
-    )
+    if identity.group is None:
+        view = OwnView(place.node, place.cluster_id, place.topic, partitions.find)
+        return LoneNode(place.node, view, partitions, duties)
+    return GroupMember(settings, identity.group, partitions, duties, identity, config, context)

@@ -30,12 +30,12 @@ from holdfast.daemon.membership.division.ownership_map import OwnershipMap, Work
 from holdfast.daemon.membership.division.readings import read_assignment, read_meeting
 from holdfast.daemon.membership.division.rows import describe_members
 from holdfast.daemon.membership.holdings import Holdings
-from holdfast.daemon.membership.known_members import KnownMembers
 from holdfast.daemon.membership.map_view import MapView
 from holdfast.daemon.membership.reactions import REACTIONS, Situation, judge, needs_rejoin
 from holdfast.daemon.membership.rebalance_watch import RebalanceWatch
 from holdfast.daemon.membership.rejoins import Rejoins
 from holdfast.daemon.partitions.description import describe_elsewhere
+from holdfast.daemon.partitions.identity import KnownMembers
 from holdfast.daemon.server.cluster_view import Node
 from holdfast.kafka.addresses import format_address
 from holdfast.membership import JoinedMember

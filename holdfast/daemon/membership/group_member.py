@@ -22,15 +22,14 @@ from holdfast.daemon.membership.handover.former_owners import FormerOwners
 from holdfast.daemon.membership.handover.node_queries import NodeQueries
 from holdfast.daemon.membership.handover.polls import Polls
 from holdfast.daemon.membership.holdings import Holdings, Takers
-from holdfast.daemon.membership.known_members import KnownMembers
-from holdfast.daemon.membership.map_view import MapView
+from holdfast.daemon.membership.map_view import MapView, OwnTasks
 from holdfast.daemon.membership.metrics import AssignmentMetrics
 from holdfast.daemon.membership.rebalance_watch import RebalanceWatch
 from holdfast.daemon.membership.rejoins import Rejoins
-from holdfast.daemon.node_exit import Refused
+from holdfast.daemon.partitions.identity import NodeIdentity
 from holdfast.daemon.partitions.own_view import find_owner_epoch
 from holdfast.daemon.partitions.owners import ANSWER_TIMEOUT_MS, query_status_at
-from holdfast.daemon.partitions.partitions import LogPlace, Partitions
+from holdfast.daemon.partitions.partitions import Partitions
 from holdfast.daemon.server.cluster_view import Node
 from holdfast.daemon.server.other_nodes import OtherNodes
 from holdfast.daemon.settings.by_name import configure
@@ -71,41 +70,32 @@ class GroupMember:
         self,
         settings: Settings,
         group: str,
-        this_node: Node,
-        log: LogPlace,
         partitions: Partitions,
         duties: Duties,
-        known_members: KnownMembers,
+        identity: NodeIdentity,
         config: ConfigSource,
         context: NodeContext,
-        run_id: str,
-        *,
-        refused: Refused,
     ) -> None:
         """Belong to no group yet.
 
         Args:
             settings: of the node.
             group: its id.
-            this_node: where clients and other members reach it.
-            log: where the log is.
-            partitions: serve the log partitions that are assigned.
+            partitions: know where the log is, and serve the log partitions that are assigned.
             duties: do those that are assigned.
-            known_members: learns of everybody who was a member.
+            identity: of this process; its known members learn of everybody who was one.
             config: the config topic, which all members are to have read as far as their leader.
             context: of the node.
-            run_id: of this process.
-            refused: called with why this node must not be a member, and whether a setting is wrong.
         """
-        members = settings.members
+        members, log = settings.members, partitions.place
+        this_node = log.node
         self._settings = settings
         self._group = group
         self._connection = log.connection
-        self._this_node = this_node
         self._partitions = partitions
         self._duties = duties
         self._internal_errors = context.internal_errors
-        self._refused = refused
+        self._refused = identity.refused
         self._limiter = context.limiter
         random = Random()
         holdings = self._holdings = Holdings(self, members.handover_timeout_ms)
@@ -127,7 +117,7 @@ class GroupMember:
         )
         self._polling: set[asyncio.Task[None]] = set()
         self._other_nodes = OtherNodes(context.limiter, settings.security.client_properties_file)
-        self._run_id = run_id
+        self._run_id = identity.run_id
         self._leader_quiet_s: Callable[[int], float] = lambda _: 0.0
         self._partition_count = log.topic.partition_count
         self._reach_max_s = (
@@ -138,13 +128,9 @@ class GroupMember:
         )
         self._out_of_reach: frozenset[int] = frozenset()
         self.view = MapView(
-            this_node,
-            log.cluster_id,
-            log.topic,
-            self.serves,
+            log,
+            OwnTasks(self.serves, self._is_alarmed, lambda index: find_owner_epoch(partitions.find(index))),
             former,
-            is_alarmed=self._is_alarmed,
-            owner_epoch=lambda index: find_owner_epoch(partitions.find(index)),
             handover_timeout_ms=members.handover_timeout_ms,
             now_ms=context.now_ms,
         )
@@ -166,7 +152,7 @@ class GroupMember:
                 2 * _REJOIN_BACKOFF_MAX_MS,
             ),
             RebalanceWatch(),
-            known_members,
+            identity.known_members,
             metrics.rebalance_alarms,
             now_ms=context.now_ms,
             refused=self._look_for_twin,

@@ -1,14 +1,26 @@
 """The cluster as a member of the group sees it: the leader's map while it holds, and what this node serves itself."""
 
 from collections.abc import Callable, Collection
-from typing import Final
+from typing import Final, NamedTuple
 
 from holdfast.daemon.membership.division.ownership_map import FormerOwner, OwnershipMap
 from holdfast.daemon.membership.handover.former_owners import FormerOwners
+from holdfast.daemon.partitions.partitions import LogPlace
 from holdfast.daemon.server.cluster_view import Node, StateTopicView
 
 #: A node that could not join again for so long knows nothing of the others any more.
 _STALE_MAP_MAX_MS: Final = 30_000
+
+
+class OwnTasks(NamedTuple):
+    """The log partitions of this node, as its clients and other nodes should see them."""
+
+    #: Tells whether this node serves one.
+    serves: Callable[[int], bool]
+    #: Tells whether one of this node waits for an admin to end an alarm, or is out of reach.
+    is_alarmed: Callable[[int], bool]
+    #: Returns the owner epoch of one, as far as this node knows it; otherwise -1.
+    owner_epoch: Callable[[int], int]
 
 
 class MapView:
@@ -22,14 +34,10 @@ class MapView:
 
     def __init__(
         self,
-        this_node: Node,
-        cluster_id: str,
-        state_topic: StateTopicView,
-        serves: Callable[[int], bool],
+        place: LogPlace,
+        own: OwnTasks,
         former: FormerOwners,
         *,
-        is_alarmed: Callable[[int], bool],
-        owner_epoch: Callable[[int], int],
         handover_timeout_ms: int,
         now_ms: Callable[[], int],
         stale_map_max_ms: int = _STALE_MAP_MAX_MS,
@@ -37,25 +45,19 @@ class MapView:
         """Begin without a map.
 
         Args:
-            this_node: where clients reach it.
-            cluster_id: of the Kafka cluster that holds the log.
-            state_topic: the log.
-            serves: tells whether this node serves a log partition.
+            place: where the log is, and where clients reach this node.
+            own: tells what this node has.
             former: knows which former owners still serve.
-            is_alarmed: tells whether a log partition of this node waits for an admin to end an alarm, or is out of reach.
-            owner_epoch: gives the owner epoch of a log partition, as far as this node knows it; otherwise -1.
             handover_timeout_ms: for so long a node may serve what was divided again.
             now_ms: the clock.
             stale_map_max_ms: for so long a stale map is answered from.
         """
-        self.cluster_id = cluster_id
-        self.state_topic: StateTopicView | None = state_topic
+        self.cluster_id = place.cluster_id
+        self.state_topic: StateTopicView | None = place.topic
         self.map: OwnershipMap | None = None
-        self._this_node = this_node
-        self._serves = serves
+        self._this_node = place.node
+        self._own = own
         self._former = former
-        self._is_alarmed = is_alarmed
-        self._owner_epoch = owner_epoch
         self._handover_timeout_ms = handover_timeout_ms
         self._stale_map_max_ms = stale_map_max_ms
         self._now_ms = now_ms
@@ -100,13 +102,13 @@ class MapView:
 
         None as well where that is this node, and it is to join again, or an alarm waits for an admin, or the log is out of reach.
         """
-        if self._serves(partition):
+        if self._own.serves(partition):
             return self._this_node
         known = self._usable_map()
         if known is None:
             return None
         named = self._former.owner(partition) or known.owner(partition)
-        return None if named == self._this_node and (self.is_stale or self._is_alarmed(partition)) else named
+        return None if named == self._this_node and (self.is_stale or self._own.is_alarmed(partition)) else named
 
     def may_serve(self, held: Collection[int]) -> tuple[FormerOwner, ...]:
         """Return who may serve which log partitions, as far as this member knows, this node being one of them for what it holds.
@@ -118,7 +120,7 @@ class MapView:
             tasks[self._this_node, self._handover_timeout_ms] = sorted(held)
         for task in range(0 if known is None or self.state_topic is None else self.state_topic.partition_count):
             owner = None if known is None else known.owner(task)
-            if owner == self._this_node and self._serves(task):
+            if owner == self._this_node and self._own.serves(task):
                 continue
             waits_ms = self._former.waits_ms(task)
             if owner is None:  # it waits for an absent node, and who takes it in its place is yet to come
@@ -131,8 +133,8 @@ class MapView:
 
     def owner_epoch(self, partition: int) -> int:
         """Return the owner epoch of a log partition; -1: this node has not read it, or names itself and has not taken it yet."""
-        is_to_come = self.owner(partition) == self._this_node and not self._serves(partition)
-        return -1 if is_to_come else self._owner_epoch(partition)
+        is_to_come = self.owner(partition) == self._this_node and not self._own.serves(partition)
+        return -1 if is_to_come else self._own.owner_epoch(partition)
 
     def _usable_map(self) -> OwnershipMap | None:
         since_ms = self._stale_since_ms

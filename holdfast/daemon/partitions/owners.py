@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 import structlog
 
 from holdfast.daemon.internal_errors import InternalErrors
-from holdfast.daemon.node_exit import Refused
+from holdfast.daemon.partitions.identity import NodeIdentity
 from holdfast.daemon.server.other_nodes import NodeSilent, OtherNodes
 from holdfast.daemon.settings.models import LoadSettings
 from holdfast.kafka.topic_ids import format_topic_id
@@ -37,11 +37,6 @@ class Owner(NamedTuple):
     node_id: str
     #: `host:port`; empty where it is not known.
     address: str
-
-
-def nobody_known(owner: Owner) -> bool:
-    """Know no owner as a member of our group: a static node is in none."""
-    return False
 
 
 class OwnersHost(Protocol):
@@ -76,14 +71,11 @@ class Owners:
     def __init__(
         self,
         settings: LoadSettings,
-        run_id: str,
-        refused: Refused,
+        identity: NodeIdentity,
         host: OwnersHost,
         internal_errors: InternalErrors,
         query_status: QueryStatus,
         *,
-        group: str | None = None,
-        is_member: Callable[[Owner], bool] = nobody_known,
         answer_timeout_ms: int = ANSWER_TIMEOUT_MS,
         silence_max_ms: int = _SILENCE_MAX_MS,
     ) -> None:
@@ -91,26 +83,20 @@ class Owners:
 
         Args:
             settings: whether to wait, and to take over.
-            run_id: of this process; a node that answers with it is this one, under an address that it had before.
-            refused: called with why this node must not serve, and whether a setting is wrong.
+            identity: of this process; an owner that is known as a member of our group is not queried.
             host: gets the answers.
             internal_errors: where its bugs go.
             query_status: queries a node that may be an owner.
-            group: of which this node is a member; None: it is a static node.
             answer_timeout_ms: how long an owner may take to answer, and how often it is queried.
             silence_max_ms: how long an owner may be silent before its log partitions are loaded.
-            is_member: tells whether an owner is known as a member of our group, and so not to be queried.
         """
         self._settings = settings
         self._answer_timeout_ms = answer_timeout_ms
         self._silence_max_ms = silence_max_ms
-        self._run_id = run_id
-        self._refused = refused
+        self._run_id, self._group, self._known_members, self._refused = identity
         self._query_status = query_status
         self._host = host
         self._internal_errors = internal_errors
-        self._group = group
-        self._is_member = is_member
         #: Owners that did not serve when they were queried.
         self._silent: set[Owner] = set()
         #: Queries in flight, each with the log partitions that wait for it.
@@ -130,7 +116,7 @@ class Owners:
         """Query the owner of a log partition, unless a query is in flight or it was silent before."""
         who = Owner(owner.node_id, owner.advertised_address)
         query = _Query(partition, instance, owner)
-        if who in self._silent or not who.address or self._is_member(who):
+        if who in self._silent or not who.address or self._known_members.knows(*who):
             self._answer(query, is_serving=False)
         elif who in self._in_flight:
             self._in_flight[who].append(query)

@@ -20,9 +20,11 @@ from holdfast.daemon.partitions.partition_lines import PartitionLines
 from holdfast.daemon.partitions.timed_writes import TimedWrites
 from holdfast.daemon.pruning.log_readers import LogReaders
 from holdfast.daemon.pruning.pruner import Phase, Pruner
+from holdfast.daemon.server.cluster_view import Node
 from holdfast.daemon.settings.models import Settings
 from holdfast.daemon.shards import ShardKind, Snapshots
 from holdfast.daemon.topics.state_topic import StateTopic
+from holdfast.kafka.addresses import format_address
 from holdfast.kafka.connection_options import ConnectionOptions
 from holdfast.metrics.line_limit import LineLimiter
 from holdfast.records.log.checkpoint import Checkpoint
@@ -53,8 +55,13 @@ class LogPlace(NamedTuple):
     topic: StateTopic
     cluster_id: str
     connection: ConnectionOptions
-    #: `host:port`, which checkpoints name.
-    advertised_address: str
+    #: The node, as clients and other nodes reach it.
+    node: Node
+
+    @property
+    def advertised_address(self) -> str:
+        """Where clients reach the node, as `host:port`, which checkpoints name."""
+        return format_address(self.node.host, self.node.port)
 
 
 class PartitionsHost(Protocol):
@@ -79,7 +86,7 @@ class Partitions:
     def __init__(
         self,
         settings: Settings,
-        log: LogPlace,
+        place: LogPlace,
         readers: LogReaders,
         host: PartitionsHost,
         kind: ShardKind,
@@ -96,7 +103,7 @@ class Partitions:
 
         Args:
             settings: of the node.
-            log: where it is.
+            place: where the log is.
             readers: block pruning of what they have not read.
             host: the node.
             kind: of the shards.
@@ -113,7 +120,8 @@ class Partitions:
         self.wanted: dict[int, int | None] = {}
         self.readers = readers
         self._settings = settings
-        self._topic = log.topic
+        self.place = place
+        self._topic = place.topic
         self._host = host
         self._kind = kind
         self._metrics = metrics
@@ -134,10 +142,10 @@ class Partitions:
         )
         self._snapshots = None if make_snapshots is None else make_snapshots(self)
         self._owners = None if make_owners is None else make_owners(self)
-        identity = LogIdentity(log.cluster_id, log.topic.topic_id, log.topic.partition_count)
+        identity = LogIdentity(place.cluster_id, place.topic.topic_id, place.topic.partition_count)
         self._shell = make_shell(
-            partition_config(settings, identity, log.advertised_address),
-            state_log_config(settings, log.topic, log.connection),
+            partition_config(settings, identity, place.advertised_address),
+            state_log_config(settings, place.topic, place.connection),
             kind.make_machine,
             self,
             write_timeout_ms=kind.write_timeout_ms,

@@ -8,7 +8,9 @@ from typing import Final, Protocol
 import structlog
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
+from holdfast.daemon.components import snapshot_log_config
 from holdfast.daemon.context import NodeContext
+from holdfast.daemon.partitions.partitions import LogPlace
 from holdfast.daemon.settings.logging import warn_of_library
 from holdfast.daemon.settings.models import Settings
 from holdfast.daemon.topics.metadata_cache import TopicUser
@@ -18,14 +20,15 @@ from holdfast.kafka.protocol.denials import acl_remedy
 from holdfast.kafka.topic_ids import format_topic_id
 from holdfast.metrics.registry import Registry
 from holdfast.runtime.coordinator import CoordinatorRuntime
-from holdfast.runtime.kafka_log.log import KafkaLog, KafkaLogConfig
+from holdfast.runtime.kafka_log.log import KafkaLog
 from holdfast.runtime.load_slices import SLICE_MS
 from holdfast.runtime.metrics import RuntimeMetrics
 from holdfast.runtime.partition.lifecycle import Partition
 from holdfast.runtime.partition.restore_point import RestorePoint
 from holdfast.runtime.partition.states import State
 from holdfast.runtime.settings import LogIdentity
-from holdfast.share.snapshots.follower import Bounds, SnapshotFollower
+from holdfast.share.components import snapshot_bounds
+from holdfast.share.snapshots.follower import SnapshotFollower
 from holdfast.share.snapshots.metrics import SnapshotMetrics
 from holdfast.share.snapshots.other_topics import OtherTopics
 from holdfast.share.snapshots.verifier import RemovalRefused, SnapshotVerifier
@@ -57,33 +60,30 @@ class Snapshots:
         self,
         settings: Settings,
         kafka: LiveProperties,
-        log_config: KafkaLogConfig,
-        bounds: Bounds,
+        place: LogPlace,
         context: NodeContext,
         partitions: RuntimeHolder,
         topics: Topics,
-        *,
-        cluster_id: str,
     ) -> None:
         """Create the snapshots of a node; `start` connects, on a running event loop.
 
         Args:
             settings: of the node.
             kafka: how producers reach the brokers.
-            log_config: of the snapshot topic.
-            bounds: of the follower.
+            place: where the log is.
             context: of the node.
             partitions: what restores from the snapshots.
             topics: tells which other state topics exist.
-            cluster_id: of the cluster that holds the log.
         """
         snapshots = settings.snapshots
-        self._others = OtherTopics(cluster_id, settings.deleted_topics.deleted_topic_grace_ms, self._note_shared)
+        self._others = OtherTopics(place.cluster_id, settings.deleted_topics.deleted_topic_grace_ms, self._note_shared)
         topics.add_user(self._others)
         self._holder = partitions
         self._now_ms = context.now_ms
         # Only the log of the state topic has metrics.
-        self._log = KafkaLog(log_config, context.now_ms, RuntimeMetrics(Registry()))
+        self._log = KafkaLog(
+            snapshot_log_config(settings, place.connection), context.now_ms, RuntimeMetrics(Registry())
+        )
         metrics = SnapshotMetrics(context.registry)
         verifier = SnapshotVerifier(self, metrics, _REMOVALS_PER_SECOND_MAX, SLICE_MS)
         self._topic = snapshots.topic
@@ -95,7 +95,7 @@ class Snapshots:
         #: Why the last removal failed; empty after one that did not.
         self._removal_problem = ""
         self._loop = asyncio.get_running_loop()
-        self.follower = SnapshotFollower(self._log, bounds, self, metrics, verifier)
+        self.follower = SnapshotFollower(self._log, snapshot_bounds(settings), self, metrics, verifier)
 
     async def start(self) -> None:
         """Connect.

@@ -13,13 +13,12 @@ from holdfast.daemon.membership.division.metadata import decode_metadata
 from holdfast.daemon.membership.handover.former_owners import FormerOwners
 from holdfast.daemon.membership.handover.polls import Polls
 from holdfast.daemon.membership.holdings import Holdings
-from holdfast.daemon.membership.map_view import MapView
+from holdfast.daemon.membership.map_view import MapView, OwnTasks
 from holdfast.daemon.membership.metrics import AssignmentMetrics
 from holdfast.daemon.membership.rebalance_watch import RebalanceWatch
 from holdfast.daemon.membership.rejoins import Rejoins
 from holdfast.daemon.partitions.own_view import find_owner_epoch
 from holdfast.daemon.server.cluster_view import Node as Place
-from holdfast.daemon.topics.state_topic import StateTopic
 from holdfast.membership import CallbackFailed, MembershipSettings
 from holdfast.membership.effects import (
     METHODS,
@@ -84,13 +83,9 @@ class GroupMember:
         )
         self.polls = Polls(self.former, node, node.drive, Pause, self.now_ms, interval_ms=POLL_INTERVAL_MS)
         self.view = MapView(
-            self.place,
-            "cluster",
-            StateTopic("state", bytes(16), partition_count, 1, 1_000_000),
-            node.serves,
+            node.partitions.place,
+            OwnTasks(node.serves, lambda _: False, lambda index: find_owner_epoch(node.partition(index))),
             self.former,
-            is_alarmed=lambda _: False,
-            owner_epoch=lambda index: find_owner_epoch(node.partition(index)),
             handover_timeout_ms=HANDOVER_MS,
             stale_map_max_ms=STALE_MAP_MAX_MS,
             now_ms=self.now_ms,

@@ -8,13 +8,14 @@ from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
 from holdfast.daemon.internal_errors import InternalErrors
-from holdfast.daemon.membership.known_members import KnownMembers
-from holdfast.daemon.partitions.owners import Owner, Owners, nobody_known
+from holdfast.daemon.partitions.identity import KnownMembers, NodeIdentity
+from holdfast.daemon.partitions.owners import Owners
 from holdfast.daemon.partitions.partitions import LogPlace, Partitions
 from holdfast.daemon.server.cluster_view import Node as Place
 from holdfast.daemon.settings.file_env_flags import load_settings
 from holdfast.daemon.settings.models import Settings
 from holdfast.daemon.topics.state_topic import StateTopic
+from holdfast.kafka.addresses import parse_address
 from holdfast.kafka.connection_options import ConnectionOptions
 from holdfast.kafka.topic_ids import format_topic_id
 from holdfast.metrics.instruments import Counter
@@ -66,12 +67,17 @@ class GroupNode(Node):
         self.inbox: deque[Callable[[], None]] = deque()
         self.settings = make_settings("static" if is_static else "group", world.loads_max)
         super().__init__(world, name, is_static=is_static)
-        _, address = world.identity_of(name)
+        node_id, address = world.identity_of(name)
         identity = world.topic.identity
         topic = StateTopic("state", identity.topic_id, identity.partition_count, 1, MESSAGE_BYTES_MAX)
         self.partitions = Partitions(
             self.settings,
-            LogPlace(topic, identity.cluster_id, ConnectionOptions(bootstrap=(("127.0.0.1", 1),)), address),
+            LogPlace(
+                topic,
+                identity.cluster_id,
+                ConnectionOptions(bootstrap=(("127.0.0.1", 1),)),
+                Place(int(node_id), *parse_address(address)),
+            ),
             self.readers.readers,
             self,
             ShareShards(self.settings, topic, world.share_metrics),
@@ -86,12 +92,7 @@ class GroupNode(Node):
 
     def make_owners(self) -> Owners:
         """See `Node.make_owners`."""
-        is_member = nobody_known if self.is_static else self._is_member
-        group = None if self.is_static else GROUP_ID
-        return _SteppedOwners(self, is_member, group)
-
-    def _is_member(self, who: Owner) -> bool:
-        return self.known.knows(*who)
+        return _SteppedOwners(self, None if self.is_static else GROUP_ID)
 
     @property
     def is_alive(self) -> bool:
@@ -264,19 +265,19 @@ class _Shell:
 class _SteppedOwners(Owners):
     """The real queries to earlier owners, whose work is driven without an event loop."""
 
-    def __init__(self, node: GroupNode, is_member: Callable[[Owner], bool], group: str | None) -> None:
+    def __init__(self, node: GroupNode, group: str | None) -> None:
         host: Any = node  # whose partitions are loaded only where a node waits for an owner, and none does
         super().__init__(
             node.settings.load,
-            node.run_id,
-            lambda why, *, is_setting_wrong: node.end_soon("refused beside nodes of another membership"),
+            NodeIdentity(node.run_id, group, node.known, self._refuse),
             host,
             InternalErrors(Counter()),
             node.query_status,
-            group=group,
-            is_member=is_member,
         )
         self._node = node
+
+    def _refuse(self, why: str, *, is_setting_wrong: bool) -> None:
+        self._node.end_soon("refused beside nodes of another membership")
 
     def _run(self, work: Awaitable[None]) -> None:
         assert isinstance(work, Coroutine)

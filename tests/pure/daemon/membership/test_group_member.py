@@ -13,8 +13,8 @@ from holdfast.daemon.internal_errors import InternalErrors
 from holdfast.daemon.membership.division.machine import this_machine
 from holdfast.daemon.membership.duties import Duties
 from holdfast.daemon.membership.group_member import GroupMember
-from holdfast.daemon.membership.known_members import KnownMembers
 from holdfast.daemon.node_exit import Refused
+from holdfast.daemon.partitions.identity import KnownMembers, NodeIdentity
 from holdfast.daemon.partitions.partitions import LogPlace
 from holdfast.daemon.server.cluster_view import Node
 from holdfast.daemon.server.other_nodes import NodeSilent, OtherNodes
@@ -31,21 +31,21 @@ from tests.world.old_broker import old_broker
 
 
 def make_member(broker_port: int, bugs: Counter, refused: Refused) -> GroupMember:
-    nothing_is_served: Any = SimpleNamespace(find=lambda index: None, note_served_elsewhere=lambda indexes: None)
     address = f"127.0.0.1:{broker_port}"
     connection = ConnectionOptions(bootstrap=(("127.0.0.1", broker_port),))
+    nothing_is_served: Any = SimpleNamespace(
+        place=LogPlace(StateTopic("state", bytes(16), 4, 1, 1_000_000), "cluster", connection, Node(1, "h", 9001)),
+        find=lambda index: None,
+        note_served_elsewhere=lambda indexes: None,
+    )
     return GroupMember(
         load_settings(flags={"kafka.bootstrap.servers": address}).settings,
         "nodes",
-        Node(1, "h", 9001),
-        LogPlace(StateTopic("state", bytes(16), 4, 1, 1_000_000), "cluster", connection, "h:9001"),
         nothing_is_served,
         Duties({}, InternalErrors(Counter())),
-        KnownMembers(),
+        NodeIdentity("run", "nodes", KnownMembers(), refused),
         Config(),
         make_context(now_ms=lambda: 0, bugs=bugs),
-        "run",
-        refused=refused,
     )
 
 

@@ -7,10 +7,12 @@ from kio.serial import entity_reader
 
 from holdfast.daemon.membership.division.ownership_map import FormerOwner, MappedMember, OwnershipMap, Work
 from holdfast.daemon.membership.handover.former_owners import FormerOwners
-from holdfast.daemon.membership.map_view import MapView
+from holdfast.daemon.membership.map_view import MapView, OwnTasks
+from holdfast.daemon.partitions.partitions import LogPlace
 from holdfast.daemon.server import find_coordinator
 from holdfast.daemon.server.cluster_view import Node
 from holdfast.daemon.topics.state_topic import StateTopic
+from holdfast.kafka.connection_options import ConnectionOptions
 from holdfast.kafka.protocol.primitives import encode_string, encode_varint
 from holdfast.records.share.keys import SharePartitionKey, format_key
 from tests.world.tenants import share_keys
@@ -37,13 +39,13 @@ class World:
             changed=lambda _: None,
         )
         self.view = MapView(
-            US,
-            "cluster",
-            topic,
-            self.served.__contains__,
+            LogPlace(topic, "cluster", ConnectionOptions(bootstrap=(("127.0.0.1", 1),)), US),
+            OwnTasks(
+                self.served.__contains__,
+                self.alarmed.__contains__,
+                lambda partition: 7 if partition in self.served | self.read else -1,
+            ),
             self.former,
-            is_alarmed=self.alarmed.__contains__,
-            owner_epoch=lambda partition: 7 if partition in self.served | self.read else -1,
             handover_timeout_ms=HANDOVER_MS,
             stale_map_max_ms=STALE_MS,
             now_ms=lambda: self.now_ms,

@@ -9,12 +9,14 @@ from holdfast.backoff import Backoff
 from holdfast.daemon.membership.coordinator import NodeCoordinator, NodeProtocolConfig
 from holdfast.daemon.membership.handover.former_owners import FormerOwners
 from holdfast.daemon.membership.holdings import Holdings
-from holdfast.daemon.membership.known_members import KnownMembers
-from holdfast.daemon.membership.map_view import MapView
+from holdfast.daemon.membership.map_view import MapView, OwnTasks
 from holdfast.daemon.membership.rebalance_watch import RebalanceWatch
 from holdfast.daemon.membership.rejoins import Rejoins
+from holdfast.daemon.partitions.identity import KnownMembers
+from holdfast.daemon.partitions.partitions import LogPlace
 from holdfast.daemon.server.cluster_view import Node
 from holdfast.daemon.topics.state_topic import StateTopic
+from holdfast.kafka.connection_options import ConnectionOptions
 from holdfast.membership import JoinedMember
 from holdfast.metrics.instruments import Counter
 
@@ -63,13 +65,9 @@ class Member:
             changed=lambda _: None,
         )
         self.view = MapView(
-            self.node,
-            "cluster",
-            topic,
-            self.serves,
+            LogPlace(topic, "cluster", ConnectionOptions(bootstrap=(("127.0.0.1", 1),)), self.node),
+            OwnTasks(self.serves, lambda _: False, lambda _: -1),
             self.former,
-            is_alarmed=lambda _: False,
-            owner_epoch=lambda _: -1,
             handover_timeout_ms=HANDOVER_MS,
             stale_map_max_ms=STALE_MS,
             now_ms=lambda: clock.now_ms,

@@ -10,9 +10,12 @@ import pytest
 from structlog.testing import capture_logs
 
 from holdfast.daemon.internal_errors import InternalErrors
+from holdfast.daemon.partitions.identity import KnownMembers, NodeIdentity
 from holdfast.daemon.partitions.owners import Owners, query_status_at
 from holdfast.daemon.partitions.partitions import Partitions
+from holdfast.daemon.server.cluster_view import Node
 from holdfast.daemon.server.other_nodes import OtherNodes
+from holdfast.kafka.addresses import parse_address
 from holdfast.kafka.topic_ids import format_topic_id
 from holdfast.metrics.line_limit import LineLimiter
 from holdfast.runtime.partition.states import State
@@ -32,21 +35,21 @@ class World(PartitionsWorld):
         self.refused: list[tuple[str, bool]] = []
         self.make_owners = self._make_owners
         self.group: str | None = None
-        self.members: set[str] = set()  #: addresses of the members of the group
+        self.known = KnownMembers()
 
     def _make_owners(self, partitions: Partitions) -> Owners:
         return Owners(
             self.settings.load,
-            "this-run",
-            lambda why, *, is_setting_wrong: self.refused.append((why, is_setting_wrong)),
+            NodeIdentity("this-run", self.group, self.known, self._refuse),
             partitions,
             InternalErrors(self.runtime_metrics.internal_errors),
             self._ask,
-            group=self.group,
-            is_member=lambda who: who.address in self.members,
             answer_timeout_ms=1,
             silence_max_ms=200,
         )
+
+    def _refuse(self, why: str, *, is_setting_wrong: bool) -> None:
+        self.refused.append((why, is_setting_wrong))
 
     async def _ask(self, address: str) -> Mapping[str, Any] | None:
         self.asked.append(address)
@@ -180,7 +183,8 @@ async def test_a_member_takes_what_its_group_gave_it_from_a_member_that_serves(
 ) -> None:
     world = World(topic, 2, {ADDRESS: serving(topic, group="shop")})
     world.group = "shop"
-    world.members = {ADDRESS} if is_known else set()
+    if is_known:
+        world.known.add([Node(1, *parse_address(ADDRESS))])
     world.begin()
     await world.partitions.start()
     world.partitions.load(range(3), 9)

@@ -9,12 +9,13 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 from structlog.testing import capture_logs
 
-from holdfast.daemon.components import snapshot_log_config
+from holdfast.daemon.partitions.partitions import LogPlace
+from holdfast.daemon.server.cluster_view import Node
 from holdfast.daemon.topics.metadata_cache import Refresh, TopicUser
 from holdfast.daemon.topics.metadata_image import MetadataImage
+from holdfast.daemon.topics.state_topic import StateTopic
 from holdfast.kafka import librdkafka
 from holdfast.kafka.connection_options import ConnectionOptions, LiveProperties
-from holdfast.share.components import snapshot_bounds
 from holdfast.share.snapshots import store
 from holdfast.share.snapshots.other_topics import OtherTopics
 from holdfast.share.snapshots.store import Snapshots, Topics
@@ -47,9 +48,8 @@ async def test_a_producer_that_is_full_is_tried_again_and_one_that_refuses_says_
     monkeypatch.setattr(store, "KafkaLog", lambda *_: None)
     options = ConnectionOptions(bootstrap=(("127.0.0.1", 1),))
     settings, unused = make_settings(**{"snapshots.topic": "snaps"}), cast("Any", None)
-    config, bounds = snapshot_log_config(settings, options), snapshot_bounds(settings)
-    common = settings, LiveProperties(settings.kafka.properties), config, bounds, make_context()
-    subject = Snapshots(*common, unused, TOPICS, cluster_id=OURS)
+    place = LogPlace(StateTopic("state", bytes(16), 4, 1, 1_000_000), OURS, options, Node(1, "h", 9001))
+    subject = Snapshots(settings, LiveProperties(settings.kafka.properties), place, make_context(), unused, TOPICS)
     for _ in ("made", "asked"):
         failures.append(KafkaException(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED, "not allowed")))
         with pytest.raises(RemovalRefused, match="not allowed; allow Write on topic snaps to User:ANONYMOUS"):
@@ -65,11 +65,10 @@ async def test_another_state_topic_that_exists_is_named_once(monkeypatch: pytest
     monkeypatch.setattr(store, "KafkaLog", lambda *_: None)
     options = ConnectionOptions(bootstrap=(("127.0.0.1", 1),))
     settings, unused = make_settings(**{"snapshots.topic": "snaps"}), cast("Any", None)
-    config, bounds = snapshot_log_config(settings, options), snapshot_bounds(settings)
+    place = LogPlace(StateTopic("state", bytes(16), 4, 1, 1_000_000), OURS, options, Node(1, "h", 9001))
     kafka, users = LiveProperties(settings.kafka.properties), list[TopicUser]()
     topics = cast("Topics", SimpleNamespace(add_user=users.append))
-    common = settings, kafka, config, bounds, make_context()
-    subject = Snapshots(*common, unused, topics, cluster_id=OURS)
+    subject = Snapshots(settings, kafka, place, make_context(), unused, topics)
     assert subject.is_gone(LIVING) is False
     (user,) = users
     assert user.topics_in_use() == {LIVING}
