@@ -92,7 +92,7 @@ def main(context: click.Context, address: str | None, command_config: Path | Non
     "--workers",
     type=click.IntRange(1, 256),
     metavar="N",
-    help="Run so many nodes on this host, as members of one group.",
+    help="Run this number of nodes on this host, as members of one group.",
 )
 @click.option("--worker", is_flag=True, hidden=True, help="Be one of them; what to do comes on the standard input.")
 def serve(
@@ -109,7 +109,7 @@ def serve(
     SIGTERM and Ctrl-C let requests in flight finish; a second one stops at once.
     The page Configuration lists the settings; `holdfast settings` shows those of a node that runs.
 
-    With --workers, a node for each processor serves behind one address, and each has a port of its own, the next ones after it.
+    With --workers, several nodes share one address. Each also has a port of its own: the ports that follow the one of the address.
 
     Example: holdfast serve --set kafka.bootstrap.servers=127.0.0.1:9092 --workers 2
     """

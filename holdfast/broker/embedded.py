@@ -279,7 +279,7 @@ class EmbeddedKafka:
         if time.monotonic() > deadline:
             raise BrokerError(
                 f"The embedded Kafka was not ready in {self._start_timeout_s:g} s; free the machine, or give it longer with "
-                f"--start-timeout. What it says is in {nodes[0].directory}."
+                f"--start-timeout. Its log is in {nodes[0].directory}."
             )
 
 

@@ -66,7 +66,7 @@ def history_options(command: Callable[..., None]) -> Callable[..., None]:
         show_envvar=True,
         required=True,
         metavar="PATH_OR_URI",
-        help="Where the job writes the history: its `compaction.history.dir`, a path or a URI (file, s3a, s3n, s3, abfs, abfss, "
+        help="Place of the history: the job's `compaction.history.dir`, a path or a URI (file, s3a, s3n, s3, abfs, abfss, "
         "gs, hdfs).",
     )
     @click.option(

@@ -26,13 +26,13 @@ class Exit(IntEnum):
     FAILED = 1, "The node or the cluster refused, something did not end in time, or standard output takes nothing."
     WRONG_USAGE = 2, "An argument or a setting is wrong."
     REFUSED_TO_START = 3, "The state topic or the cluster is not fit to be used."
-    SUPERSEDED = 4, "Another node took over what this daemon owned, or serves it and was not to be replaced."
+    SUPERSEDED = 4, "Another node took over what this daemon owned, or serves it and may not be replaced."
     UNREACHABLE = 5, "Nothing answers at the address."
     NOT_FOUND = (
         6,
         "There is no such topic, partition, share partition, group, setting, metric, user, access rule or file of those.",
     )
-    DIFFERENT = 7, "What was compared differs."
+    DIFFERENT = 7, "The things that were compared differ."
     DENIED = 8, "The principal may not do this, see `holdfast acls`; or the login was refused."
 
 

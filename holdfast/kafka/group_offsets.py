@@ -115,7 +115,7 @@ class GroupOffsets:
         """
         commit, topic = Commit(group, ((place, offset),), note, committer), place[0]
         offsets = await self._request(
-            OFFSET_COMMIT, group, commit, "acknowledge what it is to keep", "Read", topic, _NOTES_RETRIABLE
+            OFFSET_COMMIT, group, commit, "acknowledge an offset to keep", "Read", topic, _NOTES_RETRIABLE
         )
         if place not in offsets.answered:
             raise GroupRefused(f"The answer for group {group} leaves out topic {topic}.")

@@ -50,7 +50,12 @@ def _rule_options(command: Callable[..., None]) -> Callable[..., None]:
     )
     @click.option("--host", default=ANY, show_default=True, help="Address of the client, without a port.")
     @click.option(
-        "--operation", "operations", type=_operation_type, multiple=True, required=True, help="What it may do."
+        "--operation",
+        "operations",
+        type=_operation_type,
+        multiple=True,
+        required=True,
+        help="Operation that the rule is about.",
     )
     @_group_option
     @_cluster_option
@@ -139,7 +144,7 @@ def add(rules: list[Acl], dry_run: bool, as_json: bool, path: Path) -> None:
 @json_option
 @_file_option
 def remove(rules: list[Acl], dry_run: bool, as_json: bool, path: Path) -> None:
-    """Remove rules; those that are named are to be there, and comments stay.
+    """Remove rules; each rule that is named must be there, and comments stay.
 
     Example: holdfast acls remove --acls-file acls.jsonl --allow-principal User:orders --operation ALL --group orders
     """
@@ -174,8 +179,10 @@ def list_rules(principal: str | None, group: str | None, as_json: bool, path: Pa
 
 
 @acls.command("check")
-@click.option("--principal", required=True, help="Who, as in User:orders; User:ANONYMOUS is everybody without login.")
-@click.option("--operation", type=_operation_type, required=True, help="What it would do.")
+@click.option(
+    "--principal", required=True, help="Principal, as in User:orders; User:ANONYMOUS is any client without login."
+)
+@click.option("--operation", type=_operation_type, required=True, help="Operation that it would carry out.")
 @_group_option
 @_cluster_option
 @click.option(

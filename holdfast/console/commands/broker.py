@@ -23,14 +23,14 @@ from holdfast.console.show.output import print_json, say
 _data_dir_option = click.option(
     "--data-dir",
     type=click.Path(file_okay=False, path_type=Path),
-    help="Where it lives; the same directory gives the same cluster again. Default: `broker` in the cache directory.",
+    help="Directory of the cluster; the same directory gives the same cluster again. Default: `broker` in the cache directory.",
 )
 kafka_home_option = click.option(
     "--kafka-home",
     envvar="HOLDFAST_KAFKA_HOME",
     show_envvar=True,
     type=click.Path(exists=True, file_okay=False, path_type=Path),
-    help="Where a release of Kafka is unpacked; otherwise its jars (55 MB) are fetched once, by the extra `broker` or by mvn.",
+    help="Directory of an unpacked release of Kafka; otherwise its jars (55 MB) are fetched once, by the extra `broker` or by mvn.",
 )
 
 

@@ -15,9 +15,7 @@ from holdfast.console.show.output import say
 @click.option("--config", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="TOML file of settings.")
 @click.option("--set", "assignments", multiple=True, metavar="NAME=VALUE", help="One setting; wins over all others.")
 @click.option("--once", is_flag=True, help="Fold the log to its end as it is now, and end; for cron.")
-@click.option(
-    "--master", metavar="URL", help="Where Spark computes, as in spark://host:7077; wins over compaction.master."
-)
+@click.option("--master", metavar="URL", help="Spark's master, as in spark://host:7077; wins over compaction.master.")
 @click.option("--json", "as_json", is_flag=True, help="Print the report of each batch as a line of JSON.")
 @click.option(
     "--write-py-files",

@@ -122,7 +122,7 @@ def _place_options(command: Callable[..., None]) -> Callable[..., None]:
         show_envvar=True,
         default="",
         metavar="TOPIC",
-        help="The topic that holds the settings of all nodes.  [default: the state topic's name with _config behind it]",
+        help="The topic that holds the settings of all nodes.  [default: the state topic's name with _config at its end]",
     )
     @wraps(command)
     def with_place(

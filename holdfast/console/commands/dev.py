@@ -44,7 +44,7 @@ _POLL_S: Final = 0.1
 @click.option(
     "--data-dir",
     type=click.Path(file_okay=False, path_type=Path),
-    help="Where all of it is kept, and found again by the next start. Default: a temporary directory that goes at the end.",
+    help="Directory for all data, which the next start finds again. Default: a temporary directory that goes at the end.",
 )
 @click.option(
     "--listen",
@@ -53,12 +53,12 @@ _POLL_S: Final = 0.1
     default=ADDRESS_DEFAULT,
     show_default=True,
     metavar="HOST:PORT",
-    help="Where the node listens.",
+    help="Address at which the node listens.",
 )
 @click.option(
     "--http-port",
     type=click.IntRange(1, 65_535),
-    help=f"Where the node's health and metrics are, on {HOST}.  [default: {HTTP_PORT_DEFAULT}, or a free one]",
+    help=f"Port of the node's health and metrics, on {HOST}.  [default: {HTTP_PORT_DEFAULT}, or a free one]",
 )
 @click.option(
     "--kafka-port",
@@ -67,14 +67,14 @@ _POLL_S: Final = 0.1
     type=click.IntRange(1, 65_535),
     default=KAFKA_PORT_DEFAULT,
     show_default=True,
-    help=f"Where Kafka listens, on {HOST}.",
+    help=f"Port at which Kafka listens, on {HOST}.",
 )
 @click.option(
     "--workers",
     type=click.IntRange(1, 256),
     default=1,
     metavar="N",
-    help="Run so many nodes behind that address, each at a port of its own, the next ones after it.",
+    help="Run this number of nodes at that address; each also has a port of its own, from the next one on.",
 )
 @kafka_home_option
 @start_timeout_option("How long Kafka and the node may each take to start.")

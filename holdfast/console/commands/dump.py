@@ -72,7 +72,7 @@ class TimeType(click.ParamType[int]):
 @click.option("--from-offset", type=OFFSET, default=0, help="Leave out the records before.")
 @click.option("--from-time", type=TimeType(), default=0, help="Leave out the records before (ISO 8601, or ms).")
 @click.option("--kind", "kinds", type=click.Choice(_KINDS), multiple=True, help="Only records of this kind.")
-@click.option("--limit", type=click.IntRange(1, INT64_MAX), help="At most so many records.")
+@click.option("--limit", type=click.IntRange(1, INT64_MAX), help="Largest number of records.")
 @click.option("--follow", is_flag=True, help="Go on with what comes, until interrupted.")
 @json_option
 def dump(

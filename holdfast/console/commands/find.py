@@ -41,7 +41,7 @@ _NO_TOPIC: Final = f"{error_name(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)}: "
     type=click.Choice([each.name.lower() for each in KeyType]),
     default=KeyType.SHARE.name.lower(),
     show_default=True,
-    help="What the keys are: share partitions as GROUP:TOPIC:PARTITION, or ids of groups or of transactions.",
+    help="Kind of the keys: share partitions as GROUP:TOPIC:PARTITION, or ids of groups or of transactions.",
 )
 @json_option
 @address_option

@@ -169,7 +169,7 @@ def list_states(group: str | None, only_topic: str | None, as_json: bool, source
 
     They come as they are read, in the order of their groups; with --json each is a line.
     A narrow terminal shows fewer columns; --json has more than any.
-    Of a --group without state the list is empty, with exit code 0; `holdfast groups describe` ends with 6 there.
+    The list is empty for a --group without state, with exit code 0; `holdfast groups describe` ends with 6 there.
 
     Example: holdfast state list --group orders-workers
     """

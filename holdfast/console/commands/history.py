@@ -75,7 +75,7 @@ _FOLLOW_EVERY_S: Final = 0.2
 @click.option(
     "--offset",
     type=OFFSET,
-    help="What happened to this offset of the topic partition, change by change.",
+    help="Show the changes of this offset of the topic partition, one by one.",
 )
 @click.option("--follow", is_flag=True, help="Go on with what comes, until interrupted.")
 @json_option
@@ -84,7 +84,7 @@ def history(at_ms: int | None, offset: int | None, follow: bool, as_json: bool, 
     """Show the state of share partitions at an instant, or what happened to one offset of one of them.
 
     GROUP [TOPIC [PARTITION]] says of which; TOPIC is a name or an id.
-    What is no more in the log is taken from the history that the Spark job writes.
+    Changes that the log no longer has are taken from the history that the Spark job writes.
     It shows what the log holds, which may include writes whose caller saw a time-out.
     With --follow and --json each change is a line. Ctrl-C ends --follow, with exit code 0.
 

@@ -61,7 +61,7 @@ def describe(
 ) -> None:
     """Show state and members of classic, consumer and share groups, with one request for each coordinator and type.
 
-    Of a group of another type, such as a streams group, it shows type and state, and says that it cannot be described.
+    For a group of another type, such as a streams group, it shows type and state, and says that it cannot be described.
     Its exit code is 6 where there is no such group, and 1 where a group could not be described otherwise; the others are shown.
 
     Example: holdfast groups kafka describe orders-readers payments-readers
@@ -107,7 +107,7 @@ def delete(
 ) -> None:
     """Delete groups without members, with one request for each coordinator; committed offsets and delivery state go with them.
 
-    What a group of a type that cannot be described here has is not known, and counts as data that goes.
+    The data of a group whose type cannot be described here is not known, and counts as data that goes.
     Its exit code is 6 where there is no such group, and 1 where a group could not be deleted otherwise; the others are deleted.
 
     Example: holdfast groups kafka delete orders-readers --dry-run

@@ -147,7 +147,7 @@ def members(is_wide: bool, as_json: bool, address: str) -> None:
     The state of the one that is queried is `stable`, or `rejoining` while the group divides again; a node that left and is waited for
     is `absent`. Each member is queried whether it is ready and which version it is. With --wide it also says whether it leads the group,
     its ownership generation, how long ago its last heartbeat was answered, up to which offset it has read the config topic, its member id
-    and its group.instance.id. Where one of these is not known, the reason takes its place; with --json it is null, and the reason is in
+    and its group.instance.id. If one of these is not known, the reason takes its place; with --json it is null, and the reason is in
     the field of the same name with `_unknown`.
 
     Example: holdfast members --wide
@@ -165,7 +165,7 @@ def members(is_wide: bool, as_json: bool, address: str) -> None:
 
 @click.group(invoke_without_command=True)
 @click.option(
-    "--why-not-pruned", is_flag=True, help="What keeps each log from getting shorter: the key or reader in the way."
+    "--why-not-pruned", is_flag=True, help="Show for each log the key or the reader that keeps it from getting shorter."
 )
 @_wide_option
 @json_option
@@ -174,8 +174,8 @@ def members(is_wide: bool, as_json: bool, address: str) -> None:
 def partitions(context: click.Context, why_not_pruned: bool, is_wide: bool, as_json: bool, address: str) -> None:
     """Show whether all log partitions serve, and who owns each; with --wide also how far each is.
 
-    A node that is a member of a group names the others, and what they have is shown as they have it. Where one of them does not answer, the
-    state is `elsewhere`, by the map of the group; `unassigned` is what no member has.
+    A node that is a member of a group names the others, and what they have is shown as they have it. If one of them does not answer, the
+    state is `elsewhere`, by the map of the group; a log partition that no member has is `unassigned`.
 
     Example: holdfast partitions --why-not-pruned
     """
@@ -246,7 +246,7 @@ def topics() -> None:
 @_reason_option
 @change_options
 def accept_deleted(reason: str, manner: Manner) -> None:
-    """Let the state of deleted topics go, where the node has stopped because there are so many of them.
+    """Let the state of deleted topics go, after the node has stopped because there are too many of them.
 
     It goes when the node looks for deleted topics the next time.
 

@@ -130,7 +130,7 @@ def make_topic(clients: KafkaClients, name: str, partitions: int, replication_fa
             timeout_ms = round(timeout_s * 1_000)
             topic, _ = until_known(timeout_ms, describe_topic, admin, name, timeout_ms)
     except (ConnectionFailed, TopicMissing) as error:
-        raise Failure(f"The topic {name} was made, and is not to be seen: {error}") from None
+        raise Failure(f"The topic {name} was made, but cannot be seen: {error}") from None
     except KafkaException as error:
         raise Failure(f"A property of Kafka is wrong: {error.args[0].str()}.", Exit.WRONG_USAGE) from None
     return Made(topic, is_new)

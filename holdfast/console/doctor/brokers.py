@@ -120,7 +120,11 @@ async def check_clock(subject: Subject) -> Sequence[Finding]:
 def judge_clock(answer: DescribeQuorumResponse, began_ms: float, ended_ms: float) -> Sequence[Finding]:
     """Judge the time that the controller has, by the times of day here before and after it was queried."""
     if answer.error_code is ErrorCode.cluster_authorization_failed:
-        return [unknown("the brokers tell their time to whoever may Describe the cluster", "compare `date` on both")]
+        return [
+            unknown(
+                "the brokers tell their time to any principal that may Describe the cluster", "compare `date` on both"
+            )
+        ]
     quorums = [partition for topic in answer.topics for partition in topic.partitions]
     times_ms = [
         voter.last_caught_up_timestamp

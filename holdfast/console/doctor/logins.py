@@ -39,7 +39,9 @@ def judge_logins(settings: Settings) -> Sequence[Finding]:
     if mapping.level is not Level.RIGHT or security.security_protocol == "SSL":
         findings.append(mapping)
     if is_open(settings):
-        return findings or [right("whoever is on this machine may do everything, for the node listens on loopback")]
+        return findings or [
+            right("any program on this machine may do everything, because the node listens on loopback")
+        ]
     return [*findings, _judge_acls(settings)]
 
 

@@ -47,7 +47,7 @@ def query_all(address: str, command: str, **arguments: Any) -> Answers:  # noqa:
         try:
             answers.found.append(admin(node.address, command, **arguments))
         except Failure as failure:
-            answers.problems.append(f"What {node} knows is missing. {failure}")
+            answers.problems.append(f"The answer of {node} is missing. {failure}")
     return answers
 
 

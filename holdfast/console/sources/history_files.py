@@ -76,7 +76,7 @@ class HistoryDirectory:
             raise _no_history(uri, "it is a file") from None
         except (OSError, pa.ArrowException) as error:
             raise Failure(
-                f"What lies at --history-dir {uri} cannot be read: {error}; make it readable, or name another place."
+                f"The history at --history-dir {uri} cannot be read: {error}; make it readable, or name another place."
             ) from None
         #: directory of each state topic, by its id as text
         self.topics: dict[str, str] = {

@@ -56,7 +56,7 @@ class NodeSource:
         try:
             yield from chain.from_iterable(self._pages_of(node.address, arguments))
         except Failure as failure:
-            self._silent.append(f"What {node} holds is missing: {str(failure).removesuffix('.')}")
+            self._silent.append(f"The state that {node} holds is missing: {str(failure).removesuffix('.')}")
 
     def _pages_of(self, address: str, arguments: Mapping[str, Any]) -> Iterator[list[Row]]:
         """Yield the pages of one node."""
@@ -108,7 +108,7 @@ class NodeSource:
         subject = "the node does not serve it" if len(self._not_listed) == 1 else "no node serves it"
         return [
             *self._silent,
-            f"What lies in log partition {numbers} is missing, because {subject} "
+            f"The state in log partition {numbers} is missing, because {subject} "
             f"({first}: {self._not_listed[0][first]}); `holdfast partitions` shows why",
         ]
 

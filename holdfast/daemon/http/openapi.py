@@ -30,13 +30,13 @@ FIXED_PATHS: Final = (
     FixedPath("/live", "Whether the event loop of the node turns; it needs no token.", {200: "It does."}),
     FixedPath(
         "/ready",
-        "Whether the node serves all that it is to serve, and per log partition its state, how far its load is and why it does not "
+        "Whether the node serves all that it should serve, and per log partition its state, how far its load is and why it does not "
         "serve; without the token, whether it is ready alone.",
         {200: "It is ready.", 503: "It is not."},
     ),
     FixedPath(
         "/health",
-        "What `/ready` and `/api/v1/status` say, in one.",
+        "The answers of `/ready` and `/api/v1/status` in one.",
         {200: "The node is ready.", 503: "It is not."},
     ),
     FixedPath(
@@ -90,7 +90,7 @@ def _of_query(query: Query) -> dict[str, Any]:
         }
         for each in query.parameters
     ]
-    answer = {"description": "What it shows.", "content": {_JSON: {"schema": {"type": query.answer}}}}
+    answer = {"description": "The answer to the query.", "content": {_JSON: {"schema": {"type": query.answer}}}}
     return {
         "get": {
             "summary": query.description,

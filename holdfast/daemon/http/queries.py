@@ -63,7 +63,7 @@ QUERIES: Final[Mapping[str, Query]] = {
             "partitions", "Every log partition: owner, state, offsets, and what keeps it from being pruned.", "array"
         ),
         Query("members", "The nodes that divide the log, and what each has.", "array"),
-        Query("readers", "Who reads the log, and how far behind each is.", "array"),
+        Query("readers", "The readers of the log, and how far each of them lags.", "array"),
         Query("metrics", "Every number by its name; of all workers of the host, if the node is one.", "object"),
         Query("settings", "Every setting as it is, secrets hidden.", "object"),
         Query("config", "The settings of all nodes, and what this node makes of each.", "object"),

@@ -45,7 +45,7 @@ LOOK_INTERVAL_MS: Final = 1_000
 #: What an admin may do about log partitions that were lost against all plans.
 _NEXT_STEPS: Final = {
     "static": "`holdfast partitions take` takes one back",
-    "group": "the group divides them again; `holdfast members` shows who is to have them",
+    "group": "the group divides them again; `holdfast members` shows the next owner of each",
 }
 
 

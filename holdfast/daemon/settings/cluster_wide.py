@@ -15,13 +15,13 @@ _NODE_ONLY: Final = {
     "listen": "each node has an address of its own",
     "advertised_listener": "each node has an address of its own",
     "group.instance.id": "each node has one of its own",
-    "super.users": "whoever writes the config topic could make himself one",
-    "acls_file": "whoever writes the config topic could open all nodes",
+    "super.users": "anyone who may write the config topic could become one",
+    "acls_file": "anyone who may write the config topic could open all nodes",
     "audit_file": "each host has files of its own",
     "connections.max.reauth.ms": _LISTENS_FIRST,
     "connection.failed.authentication.delay.ms": _LISTENS_FIRST,
     "workers": "each host has a number of its own",
-    "log_format": "the lines of each node go to whatever runs it",
+    "log_format": "the lines of each node go to the program that runs it",
     "take_over": "it would have all nodes replace each other",
     "new_state_topic": "it would have all nodes begin with an empty log whenever the topic is missing",
     "compaction.run": "one node alone runs the job",
@@ -33,7 +33,7 @@ _NODE_ONLY: Final = {
 _NODE_ONLY_BEGINNINGS: Final = {
     "kafka.": _FINDS_TOPIC,
     "config.": _FINDS_TOPIC,
-    "spark.": "whoever writes the config topic could have Spark run programs of his own",
+    "spark.": "anyone who may write the config topic could make Spark run any program",
     "http.": "each node has a port and files of its own",
     "listener.": _LISTENS_FIRST,
     "ssl.": _LISTENS_FIRST,
@@ -45,6 +45,6 @@ _NODE_ONLY_BEGINNINGS: Final = {
 def why_not_cluster_wide(name: str) -> str:
     """Return why the setting of this name is each node's own; empty where it may hold for all nodes."""
     if is_secret(name):
-        return "it is a secret, and whoever reads the config topic would see it"
+        return "it is a secret, and anyone who may read the config topic would see it"
     by_beginning = [why for beginning, why in _NODE_ONLY_BEGINNINGS.items() if name.startswith(beginning)]
     return _NODE_ONLY.get(name) or "".join(by_beginning)

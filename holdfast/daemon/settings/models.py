@@ -91,7 +91,7 @@ class ShareSettings(Component):
     )
     group_id_bytes_max: int = setting(
         1_024,
-        "Largest group id, in bytes of UTF-8, of which state is begun; what has state already is served whatever its length. Raise it "
+        "Largest group id, in bytes of UTF-8, for which new state is begun; groups with state are served at any length. Raise it "
         "only where groups have longer names already.",
         ge=1,
         le=32_767,
@@ -118,7 +118,7 @@ class LoadSettings(Component):
     )
     when_superseded: Literal["exit", "wait"] = setting(
         "exit",
-        "What a static node does when another took over its partitions, or serves them when it starts: end with an error, or "
+        "Reaction of a static node when another took over its partitions, or serves them when it starts: end with an error, or "
         "stay and not be ready.",
     )
 
@@ -221,13 +221,13 @@ class LoggingSettings(Component):
     )
     log_level: Literal["debug", "info", "warning", "error"] = setting(
         "info",
-        "The least important lines that are written; a running node takes it over at SIGHUP, and at once from the config topic. Of "
-        "libraries, only warnings and errors are.",
+        "The least important lines that are written; a running node takes it over at SIGHUP, and at once from the config topic. Libraries "
+        "write only warnings and errors.",
     )
     audit_file: str = setting(
         "",
         "File for the lines of the logger `audit`, as JSON: who logged in, who changed what, and who was denied; it is made for its "
-        "owner alone. Whoever moves it away gets a new one. Empty: they are among all others.",
+        "owner alone. After it was moved away, the node makes a new one. Empty: they are among all others.",
     )
 
 

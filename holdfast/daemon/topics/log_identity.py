@@ -145,8 +145,8 @@ def find_problem(topic: str, identity: LogIdentity, first_records: Iterable[Firs
     empty = [each.partition for each in known if each.is_empty]
     if empty and any(each.is_accepted for each in known):
         return LogProblem(
-            f"{_name(empty)} of topic {topic} is empty, and others hold a log that an admin accepted, so it may lack what "
-            f"was to be restored there. No log partition is served before that is clear. {way_out}",
+            f"{_name(empty)} of topic {topic} is empty, and others hold a log that an admin accepted, so it may lack the state "
+            f"that must be restored there. No log partition is served before that is clear. {way_out}",
             is_acceptable=True,
         )
     return None

@@ -136,7 +136,7 @@ def test_a_start_that_takes_too_long_names_the_bound_and_what_raises_it(tmp_path
         EmbeddedKafka(data_dir=tmp_path, start_timeout_s=0).start()
     assert str(refused.value) == (
         "The embedded Kafka was not ready in 0 s; free the machine, or give it longer with --start-timeout. "
-        f"What it says is in {tmp_path / 'node-1'}."
+        f"Its log is in {tmp_path / 'node-1'}."
     )
     options = {option for each in start.params for option in each.opts}
     assert "--start-timeout" in options

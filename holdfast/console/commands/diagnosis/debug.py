@@ -72,8 +72,8 @@ def bundle(
 ) -> None:
     """Write a tar.gz of what a node and the doctor say: status, log partitions, settings, metrics, last lines, stacks, versions.
 
-    Secrets are hidden, wherever they stand. What could not be had stands in it as a file that says why, so it can be made of a node
-    that does not answer, too. Its owner alone can read it: log lines hold addresses, names of topics and of groups.
+    Secrets are hidden, wherever they stand. For a part that could not be read it has a file that says why, so it can be
+    made of a node that does not answer, too. Its owner alone can read it: log lines hold addresses, names of topics and of groups.
 
     Example: holdfast debug bundle --output holdfast-bundle.tar.gz
     """

@@ -81,7 +81,7 @@ def add_user(
 ) -> None:
     """Add a user, or give one a new password.
 
-    The file is made if there is none; nodes of one cluster are to have copies of one file.
+    The file is made if there is none; nodes of one cluster must have copies of one file.
 
     Example: holdfast users add alice --file /etc/holdfast/users --password-file alice.password
     """

@@ -80,7 +80,7 @@ def read(group: str, topic: str, partition: int, leader_epoch: int, dry_run: boo
 @json_option
 @address_option
 def summary(group: str, topic: str, partition: int, as_json: bool, address: str) -> None:
-    """Show the epochs of a share partition, its start offset and how many records behind it are finished.
+    """Show the epochs of a share partition, its start offset and how many records after it are finished.
 
     Example: holdfast state summary --group orders-workers --topic orders --partition 0
     """

@@ -86,7 +86,7 @@ def init(
     show_default=True,
     help="Finished records from the start offset on; -1: unknown.",
 )
-@click.option("--batch", "batches", type=BatchType(), multiple=True, help="What became of a range of offsets.")
+@click.option("--batch", "batches", type=BatchType(), multiple=True, help="New state of a range of offsets.")
 @_beyond_option
 @change_options
 def write(

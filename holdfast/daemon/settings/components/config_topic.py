@@ -19,8 +19,8 @@ class ConfigTopicSettings(Component):
 
     topic: str = setting(
         "",
-        "Topic that holds the settings of all nodes. Where it exists, nodes take them from it. "
-        f"Empty: the name of the state topic with `{_ENDING}` behind it.",
+        "Topic that holds the settings of all nodes. If it exists, nodes take them from it. "
+        f"Empty: the name of the state topic with `{_ENDING}` at its end.",
         max_length=249,
         pattern=r"^[a-zA-Z0-9._-]*$",
     )

@@ -15,7 +15,7 @@ class GroupMetricSettings(Component):
     group_metrics_pairs_max: int = count(
         200,
         "Pairs of a group and a topic that have metrics, the first ones by name; each pair has up to twenty series. "
-        "What is left out is counted in `holdfast_group_metrics_left_out`.",
+        "Those that are left out are counted in `holdfast_group_metrics_left_out`.",
         most=10_000,
     )
     group_metrics_ages_max: int = setting(

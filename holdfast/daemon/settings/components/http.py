@@ -20,7 +20,7 @@ class HttpSettings(Component):
         _DEFAULT,
         "Address of the HTTP port (`/live`, `/ready`, `/metrics` and more), as host:port; port 0 takes a free one, and empty is for "
         "none. A node takes a free port if the default one is in use, and ends if one that was set is. Anything else than a loopback "
-        "address needs TLS, and a token or certificates of clients. Of several workers it is that of all together, and each has a "
+        "address needs TLS, and a token or certificates of clients. Several workers share this address, and each also has a "
         "port of its own, from the one after this on.",
     )
     port_may_move: bool = setting(
@@ -35,7 +35,7 @@ class HttpSettings(Component):
         64, "Open connections to the HTTP port, TLS handshakes included; further ones are closed at once.", most=10_000
     )
     connections_per_address_max: int = count(
-        32, "Of these, connections from one address; so that others get in.", most=10_000
+        32, "Open connections to the HTTP port from one address; the bound leaves room for others.", most=10_000
     )
     token_file: str = setting(
         "",

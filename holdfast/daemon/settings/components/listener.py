@@ -121,7 +121,7 @@ class LimitSettings(Component):
     )
     connections_max: int = count(1_000, "Open connections.", kafka="max.connections")
     connections_per_address_max: int = count(
-        500, "Of these, connections from one address; so that others get in.", kafka="max.connections.per.ip"
+        500, "Open connections from one address; the bound leaves room for others.", kafka="max.connections.per.ip"
     )
     connections_max_idle_ms: int = time_ms(
         10 * MINUTE_MS,
@@ -151,7 +151,7 @@ class LimitSettings(Component):
     answer_size_bytes_max: int = setting(
         8 * MIB,
         "Largest answer to a Read, one share partition excepted: those that have no room in it are answered "
-        "COORDINATOR_NOT_AVAILABLE, and are to be requested again. It ends a page of listed share partitions, too.",
+        "COORDINATOR_NOT_AVAILABLE, and must be requested again. It ends a page of listed share partitions, too.",
         ge=1024,
         le=1024 * MIB,
     )
@@ -176,7 +176,7 @@ class SecuritySettings(Component):
 
     security_protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = setting(
         "PLAINTEXT",
-        "What is spoken at `listen`: TLS with SSL, a login with SASL. Without TLS it must be a loopback address, "
+        "Protocol spoken at `listen`: TLS with SSL, a login with SASL. Without TLS it must be a loopback address, "
         "unless `listener.insecure` is true.",
     )
     insecure: bool = setting(

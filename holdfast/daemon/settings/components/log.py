@@ -103,7 +103,7 @@ class LogSettings(Component):
     request_timeout_ms: int = time_ms(
         10_000,
         "How long one request to a broker may take. A batch of records without an answer is then sent again, to "
-        "whoever leads its log partition now; so keep it well below message_timeout_ms.",
+        "the broker that leads its log partition now; so keep it well below message_timeout_ms.",
     )
     broker_silence_max_ms: int = time_ms(
         15_000,

@@ -17,7 +17,7 @@ class MemberSettings(Component):
     membership: Literal["static", "group"] = setting(
         "group",
         "`group`: the nodes of one state topic divide its log partitions through Kafka's group coordinator, one node or many. "
-        "`static`: this node serves all of them, without a group. Where the ones serve, the others do not start.",
+        "`static`: this node serves all of them, without a group. While nodes of one kind serve, those of the other do not start.",
     )
     group_id: str = setting(
         "",
@@ -62,7 +62,7 @@ class MemberSettings(Component):
     )
     handover_timeout_ms: int = time_ms(
         60_000,
-        "How long a node serves a log partition that another one is to take over, and a node that stops waits for that.",
+        "How long a node goes on serving a log partition until another one takes it over; a node that stops waits as long.",
     )
 
     @model_validator(mode="after")

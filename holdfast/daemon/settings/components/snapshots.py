@@ -38,7 +38,7 @@ class SnapshotSettings(Component):
     topic: str = setting(
         "holdfast-share-snapshots",
         "Topic that holds the snapshots, with as many partitions and copies as the state topic; each state topic needs one of its own. "
-        "Where it exists, nodes load from it; empty: they never look.",
+        "If it exists, nodes load from it; empty: they never look.",
         max_length=249,
         pattern=r"^[a-zA-Z0-9._-]*$",
     )
@@ -47,7 +47,7 @@ class SnapshotSettings(Component):
     )
     read_bytes_max: int = setting(
         512 * MIB,
-        "Memory for what a node keeps of the snapshot topic, about a kilobyte for a share partition. Where it is not enough, the partition "
+        "Memory for what a node keeps of the snapshot topic, about a kilobyte for a share partition. If it is not enough, the partition "
         "that takes most is put aside: a load that waits for it reads the log alone, and its owner neither verifies nor removes snapshots "
         "until it is loaded again or there is room for a quarter more than it took.",
         ge=MIB,
@@ -74,16 +74,16 @@ class CompactionSettings(Component):
     )
     checkpoint_dir: str = setting(
         "",
-        "Where the job keeps its state: a directory, or any URI that Hadoop knows, as in hdfs://nn/holdfast/checkpoint. "
+        "Place where the job keeps its state: a directory, or any URI that Hadoop knows, as in hdfs://nn/holdfast/checkpoint. "
         "Lost, it is built again from the log.",
     )
     history_dir: str = setting(
         "",
-        "Where the job writes the history as Parquet files; a directory or a URI as above. Empty: no history is kept.",
+        "Place for the history, which the job writes as Parquet files: a directory or a URI as above. Empty: no history is kept.",
     )
     master: Annotated[str, AfterValidator(_check_master)] = setting(
         "local[*]",
-        "Where the job computes, as `spark.master` says it: local[N], local[*], spark://host:7077, yarn or k8s://https://host:6443.",
+        "Master on which the job runs, as in `spark.master`: local[N], local[*], spark://host:7077, yarn or k8s://https://host:6443.",
     )
     state_partitions: int = count(
         8,

@@ -230,7 +230,7 @@ def test_what_the_node_does_not_serve_is_missing_and_said_to_be(run: Run, held: 
     output = run("groups", "list")
     assert output.exit_code == Exit.FAILED
     assert "workers" in output.stdout
-    assert "What lies in log partition 3 is missing, because the node does not serve it (3: loading)" in output.stderr
+    assert "The state in log partition 3 is missing, because the node does not serve it (3: loading)" in output.stderr
 
 
 def test_a_node_that_cannot_query_ends_leaves_the_lag_unknown(run: Run, held: Held, node: Node) -> None:

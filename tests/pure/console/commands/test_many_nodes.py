@@ -66,7 +66,7 @@ def test_of_a_member_that_does_not_answer_the_map_is_shown_and_it_is_named(node:
     ]
     first, then = found.stderr.splitlines()
     assert first == "1 of 2 log partitions serves; 1 is elsewhere."
-    assert then.startswith(f"What node 2 at {NOWHERE} knows is missing. ")
+    assert then.startswith(f"The answer of node 2 at {NOWHERE} is missing. ")
     assert found.exit_code == Exit.DONE
 
 
@@ -123,7 +123,7 @@ def test_share_partitions_of_all_members_come_in_one_order_each_once(node: Node,
     found = run("state", "list", "--json")
     rows = [json.loads(line) for line in found.stdout.splitlines()]
     assert [(row["group"], row["partition"]) for row in rows] == [("a", 0), ("a", 1), ("b", 0), ("c", 0)]
-    assert "What lies in log partition 2 is missing, because no node serves it (2: why 2)" in found.stderr
+    assert "The state in log partition 2 is missing, because no node serves it (2: why 2)" in found.stderr
     assert found.exit_code == Exit.FAILED
     other.answers["share-partitions"] = pages(("b", 0), missing=(0,))
     found = run("groups", "list", "--json")
@@ -137,7 +137,7 @@ def test_a_member_that_does_not_answer_is_a_gap(node: Node, run: Run) -> None:
     node.answers["share-partitions"] = pages(("a", 0), missing=(1,))
     found = run("groups", "list")
     assert found.exit_code == Exit.FAILED
-    assert f"What node 2 at {NOWHERE} holds is missing: " in found.stderr
+    assert f"The state that node 2 at {NOWHERE} holds is missing: " in found.stderr
 
 
 def test_what_is_decided_at_one_node_names_the_others(node: Node, other: Node, run: Run) -> None:
