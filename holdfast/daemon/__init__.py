@@ -10,8 +10,8 @@ Read in this order: `node` (every part, started and stopped top to bottom), `ser
 `http` has health, metrics and queries; `log_metrics` has the numbers of the log.
 `settings` has every setting and the form of the log lines, `config_topic` the settings of all nodes.
 
-Around `node`: `node_parts` (what people and clients query), `components` (from settings to what each part is given), `starting` (what is
-answered before the parts exist, and the wait for brokers), `steps` (of a start and a stop), `node_exit` (how it ends), `node_condition`
-(as seen by whoever looks after the process), `worker_place` (as one of several on a host), `internal_errors` (bugs of ours), and the
-files that it reads again (`file_watch`) and commands keep (`file_replacement`).
+Around `node`: `context` (clock, metrics, bugs and log lines), `node_parts` (what people and clients query), `components` (from settings to
+what each part is given), `starting` (what is answered before the parts exist, and the wait for brokers), `steps` (of a start and a stop),
+`node_exit` (how it ends), `node_condition` (as seen by whoever looks after the process), `worker_place` (as one of several on a host),
+`internal_errors` (bugs of ours), and the files that it reads again (`file_watch`) and commands keep (`file_replacement`).
 """

@@ -169,7 +169,7 @@ def test_the_service_begins_nothing_for_a_client_that_is_gone() -> None:
     assert len(house.runtime.names) == before
 
 
-def test_a_share_partition_requested_in_two_parts_has_its_first_error_or_its_last_result() -> None:
+def test_share_partition_in_two_parts_has_its_first_error_or_last_result() -> None:
     service = FakeService()
     count = [0]
 
@@ -187,7 +187,7 @@ def test_a_share_partition_requested_in_two_parts_has_its_first_error_or_its_las
     assert results[8][1] == ReadResult(0, None, 309)
 
 
-def test_a_request_with_a_topic_without_partitions_is_answered_with_nothing_however_large_it_is() -> None:
+def test_request_with_a_topic_without_partitions_has_an_empty_answer() -> None:
     house = House()
     call = Call(
         Ungated(house.service),
@@ -217,7 +217,7 @@ def big_house(batches: int) -> House:
     return house
 
 
-def test_share_partitions_without_room_in_the_answer_are_to_be_requested_again() -> None:
+def test_share_partitions_without_room_in_the_answer_are_requested_again() -> None:
     house = big_house(1_000)
     call = Call(
         Ungated(house.service),

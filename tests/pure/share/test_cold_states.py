@@ -1,4 +1,4 @@
-"""What a shard does without being asked by a client: pruning, clean-up of deleted topics, cold snapshots, its accounts."""
+"""The work of a shard without a client's request: pruning, clean-up of deleted topics, cold snapshots, its accounts."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_pruning_writes_the_oldest_first_and_ends_when_none_is_left() -> None:
     assert not world.shard.is_prunable_to(below + 1)
 
 
-def test_a_pruning_snapshot_is_the_state_with_its_timestamps_and_fences_under_the_next_epoch() -> None:
+def test_pruning_snapshot_keeps_timestamps_and_fences_under_the_next_epoch() -> None:
     world = World()
     world.initialize(3, 100)
     world.read(5)
@@ -172,7 +172,7 @@ def test_an_empty_shard_has_no_cold_snapshots() -> None:
 
 @pytest.mark.parametrize("codec", Codec)
 @pytest.mark.parametrize("batch_count", [0, 1, 30])
-def test_the_estimate_of_live_bytes_is_above_what_pruning_writes_but_not_far(codec: Codec, batch_count: int) -> None:
+def test_estimate_of_live_bytes_is_slightly_above_the_bytes_of_pruning(codec: Codec, batch_count: int) -> None:
     world = World(codec=codec)
     for group in ("g", "größe🚀" * 10):
         for partition in range(4):

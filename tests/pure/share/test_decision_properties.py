@@ -1,4 +1,4 @@
-"""What holds for a shard after any sequence of calls: decisions are pure, and every way to the state leads to the same one."""
+"""Properties of a shard after any sequence of calls: decisions are pure, and every way to a state leads to the same one."""
 
 from __future__ import annotations
 

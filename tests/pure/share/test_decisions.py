@@ -186,7 +186,7 @@ def test_the_leader_fence_outlives_an_initialize(is_reloaded: bool) -> None:
     assert world.write(leader_epoch=5).error_code == ErrorCode.NONE
 
 
-def test_a_snapshot_that_a_write_makes_names_the_fence_above_its_stored_epoch() -> None:
+def test_snapshot_of_a_write_names_the_fence_above_its_stored_epoch() -> None:
     """A reader that begins at the newest snapshot knows no other fence."""
     world = known_world(snapshot_update_records_per_snapshot=0)
     world.initialize(4, 50)
@@ -328,7 +328,7 @@ def test_a_share_partition_that_would_outgrow_its_snapshot_may_only_shrink(limit
     before = world.state()
     assert world.write(batch(160, 169, 2, 1)).error_code == ErrorCode.UNKNOWN_SERVER_ERROR
     assert world.state() == before
-    # What joins, and what comes with a start offset that makes room, is taken.
+    # A batch that joins is taken, and so is one with a start offset that makes room.
     assert world.write(batch(110, 119, 2, 1)) == WriteResult()
     assert world.write(batch(160, 169, 2, 1), batch(180, 189, 2, 1), start_offset=150) == WriteResult()
     assert world.read().state_batches == (batch(160, 169, 2, 1), batch(180, 189, 2, 1))
@@ -343,7 +343,7 @@ def test_a_share_partition_that_would_outgrow_its_snapshot_may_only_shrink(limit
 @pytest.mark.parametrize("count", [1, 32_767])
 @pytest.mark.parametrize("first", [0, 1 << 40, 1 << 62, (1 << 63) - 200_000])
 @pytest.mark.parametrize("group_id", ["g", "g" * 32_767])
-def test_what_a_share_partition_may_grow_to_always_fits_into_one_record(
+def test_largest_share_partition_always_fits_into_one_record(
     codec: Codec, count: int, first: int, group_id: str
 ) -> None:
     bytes_max = 60_000
@@ -370,7 +370,7 @@ def test_what_a_share_partition_may_grow_to_always_fits_into_one_record(
     assert raw_value is not None
     room = bytes_max - len(raw_key) - len(raw_value)
     assert 0 <= room <= 30 * 25 + 60, "the bound is no estimate"
-    # What makes room is taken.
+    # A write that makes room is taken.
     assert world.shard.decide_write(key, extreme, extreme, first + 1_000, -1, (), NOW_MS).records
 
 
@@ -384,7 +384,7 @@ def test_a_write_whose_own_batches_fit_into_no_record_is_refused_by_name() -> No
     assert "is given state batches that take" in answer.error_message
 
 
-def test_a_state_that_grew_under_a_larger_bound_is_written_as_updates_until_it_has_shrunk() -> None:
+def test_state_from_a_larger_bound_is_written_as_updates_until_it_shrinks() -> None:
     world = World(snapshot_update_records_per_snapshot=0)
     world.initialize(0, 0)
     world.write(*(batch(2 * n, 2 * n, 2, 1) for n in range(3_000)))

@@ -14,7 +14,7 @@ from tests.world.maintenance import ALL, GRACE_MS, A, B, C, World, filled, make_
 from tests.world.node import CLUSTER
 
 
-async def test_the_state_of_a_deleted_topic_goes_after_the_grace_and_leaves_tombstones() -> None:
+async def test_state_of_a_deleted_topic_leaves_tombstones_after_the_grace() -> None:
     world = await filled({A: 7, B: 20}, records_max=2)
     world.existing = frozenset([B, C])
     world.refresh()
@@ -53,7 +53,7 @@ async def test_another_clusters_answers_remove_nothing() -> None:
     assert world.topics() == {A, B}
 
 
-async def test_a_topic_deleted_while_no_node_was_up_loses_its_state_after_the_grace() -> None:
+async def test_topic_deleted_without_a_node_loses_its_state_after_the_grace() -> None:
     before = await filled({A: 1, B: 3})
     world = World(before.topic, node_id=2)
     world.existing = frozenset([B, C])
@@ -64,7 +64,7 @@ async def test_a_topic_deleted_while_no_node_was_up_loses_its_state_after_the_gr
     assert world.topics() == {B}
 
 
-async def test_in_a_log_that_an_admin_accepted_a_topic_must_be_seen_before_its_absence_counts() -> None:
+async def test_topic_in_an_accepted_log_must_be_seen_before_its_absence_counts() -> None:
     elsewhere = World(MemoryTopic(2))
     elsewhere.cluster_id = "elsewhere"
     await elsewhere.serve()

@@ -92,7 +92,7 @@ def test_a_slice_frees_one_share_partition_and_no_more_when_its_time_is_up(
     assert not shard.state.timeline._undo
 
 
-def test_what_is_freed_is_counted_no_longer() -> None:
+def test_freed_states_are_counted_no_longer() -> None:
     totals = StateTotals(state_bounds())
     other = serve(totals)
     other_bytes = totals.state_bytes

@@ -106,7 +106,7 @@ async def test_one_that_fails_keeps_no_other_one_waiting(world: World) -> None:
         assert served.bugs.value == 2
 
 
-async def test_what_a_client_that_left_had_waiting_is_given_back(world: World) -> None:
+async def test_room_of_requests_of_a_gone_client_is_given_back(world: World) -> None:
     async with serve(handler=world.handler(), clock=world.clock) as served:
         gone = await open_connection(served, CountingTransport("10.0.0.1"))
         gone.data_received(b"".join(write_frame(number) for number in range(4)))

@@ -52,7 +52,7 @@ def test_a_load_gives_the_state_that_replay_gave(codec: Codec) -> None:
     assert summarize(loaded.shard) == summarize(world.shard)
 
 
-def test_records_of_one_share_partition_in_both_codecs_keep_the_order_of_the_log() -> None:
+def test_records_of_a_share_partition_in_both_codecs_keep_their_order() -> None:
     log = [
         encode_record(Codec.KAFKA, KEY, snapshot()),
         encode_record(Codec.AVRO, KEY, update((100, 109, 0, 1))),
@@ -101,9 +101,7 @@ def test_an_update_without_its_base_fails_the_load_with_offset_and_key(codec: Co
 
 @pytest.mark.parametrize("codec", Codec)
 @pytest.mark.parametrize("end", [snapshot(), None])
-def test_an_update_without_its_base_harms_nobody_once_its_snapshot_or_tombstone_comes(
-    codec: Codec, end: Snapshot | None
-) -> None:
+def test_update_without_base_is_harmless_after_a_snapshot_or_tombstone(codec: Codec, end: Snapshot | None) -> None:
     log = [encode_record(codec, KEY, update()), encode_record(codec, KEY, end)]
     expected = {} if end is None else {KEY: ShareState(*end, 0)}
     assert states(load(shard_config(), log)) == expected
@@ -117,7 +115,7 @@ def test_an_update_after_a_tombstone_has_no_base_either(codec: Codec) -> None:
 
 
 @pytest.mark.parametrize("is_base_broken", [False, True])
-def test_what_an_admin_accepted_to_lose_is_left_out(is_base_broken: bool) -> None:
+def test_records_that_an_admin_accepted_to_lose_are_left_out(is_base_broken: bool) -> None:
     key, value = encode_record(Codec.AVRO, KEY, snapshot())
     assert value is not None
     shard = ShareShard(shard_config())
@@ -135,7 +133,7 @@ def test_what_an_admin_accepted_to_lose_is_left_out(is_base_broken: bool) -> Non
     assert shard.state.offsets.oldest() == (OTHER_KEY, 3)
 
 
-def test_what_comes_after_an_acceptance_is_not_accepted() -> None:
+def test_records_after_an_acceptance_are_not_accepted() -> None:
     shard = ShareShard(shard_config())
     shard.load_record(*encode_record(Codec.AVRO, KEY, update()), 1)
     shard.on_log_accepted()
@@ -170,7 +168,7 @@ def test_bytes_that_no_record_begins_with_are_refused_as_they_come() -> None:
         shard.load_record(b"\x00", value, LOG_START)
 
 
-def test_what_means_nothing_is_counted_and_warned_about_once() -> None:
+def test_meaningless_records_are_counted_and_warned_about_once() -> None:
     null_update = encode_key(Codec.KAFKA, KEY, Kind.UPDATE), None
     log: list[RawRecord] = [
         encode_record(Codec.KAFKA, KEY, snapshot()),
@@ -209,7 +207,7 @@ def test_the_fold_goes_on_where_its_time_was_up() -> None:
     assert set(states(shard)) == set(keys)
 
 
-def test_what_comes_after_a_fold_goes_on_from_it_and_nothing_is_decoded_twice() -> None:
+def test_records_after_a_fold_go_on_from_it_and_none_is_decoded_twice() -> None:
     def raw(key: SharePartitionKey, value: Value) -> RawRecord:
         raw_key, raw_value = encode_record(Codec.KAFKA, key, value)
         return raw_key, (raw_value or b"") + b"?"  # which is counted when it is decoded
@@ -225,7 +223,7 @@ def test_what_comes_after_a_fold_goes_on_from_it_and_nothing_is_decoded_twice() 
 
 
 @pytest.mark.parametrize("lost", ["update", "snapshot"])
-def test_a_share_partition_that_comes_back_behind_what_was_left_out_still_holds_pruning_back(lost: str) -> None:
+def test_share_partition_back_after_left_out_records_still_holds_pruning(lost: str) -> None:
     key, value = encode_record(Codec.AVRO, KEY, update() if lost == "update" else snapshot())
     assert value is not None
     shard = ShareShard(shard_config())
@@ -242,7 +240,7 @@ def test_a_share_partition_that_comes_back_behind_what_was_left_out_still_holds_
     assert list(shard.state.offsets.below(10)) == [OTHER_KEY, KEY]
 
 
-def test_a_snapshot_that_comes_while_its_tombstone_waits_to_be_folded_still_holds_pruning_back() -> None:
+def test_snapshot_during_a_waiting_tombstone_still_holds_pruning() -> None:
     shard = ShareShard(shard_config())
     assert shard.fold_loaded(lambda: True)  # from here on tombstones are folded, too
     shard.load_record(*encode_record(Codec.AVRO, KEY, snapshot()), 1)
@@ -263,7 +261,7 @@ _VALUES: list[Value] = [snapshot(), update((100, 109, 0, 1)), update((105, 120, 
     log=st.lists(st.tuples(st.sampled_from(_KEYS), st.sampled_from(Codec), st.sampled_from(_VALUES)), max_size=20),
     folds=st.dictionaries(st.integers(0, 20), st.integers(1, 3)),
 )
-def test_a_load_that_folds_now_and_then_is_the_same_as_one_that_folds_at_the_end(
+def test_load_that_folds_often_equals_one_that_folds_at_the_end(
     log: list[tuple[SharePartitionKey, Codec, Value]], folds: dict[int, int]
 ) -> None:
     live: set[SharePartitionKey] = set()
@@ -289,7 +287,7 @@ def test_an_empty_log_is_loaded_at_once() -> None:
     assert states(shard) == {}
 
 
-def test_what_was_loaded_cannot_be_reverted() -> None:
+def test_loaded_state_cannot_be_reverted() -> None:
     shard = load(shard_config(), [encode_record(Codec.AVRO, KEY, snapshot())])
     shard.revert(0)
     assert states(shard) == {KEY: ShareState(*snapshot(), 0)}

@@ -72,7 +72,7 @@ def as_json(state: ShareState | None) -> dict[str, Any] | None:
     )
 
 
-async def test_what_is_previewed_of_each_call_is_what_it_does() -> None:
+async def test_preview_of_each_call_equals_its_effect() -> None:
     world = World()
     begin = {"state_epoch": 3, "start_offset": 100}
     await world.foretold("initialize", INITIALIZE, begin, begin)

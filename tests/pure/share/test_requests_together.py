@@ -23,7 +23,7 @@ from tests.world.service import PARTITION_COUNT, FakeMetrics, FakeRuntime, ask, 
 
 
 class Runtime(FakeRuntime):
-    """Takes note of what came together."""
+    """A service that notes which requests came together."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -72,7 +72,7 @@ class House:
             task()
 
 
-def test_operations_of_requests_that_came_together_run_in_one_go_and_in_order() -> None:
+def test_operations_of_requests_together_run_in_one_go_and_in_order() -> None:
     house = House()
     house.send(1, INITIALIZE, 0, 1)
     house.send(2, READ, 0)
@@ -97,7 +97,7 @@ def test_operations_of_requests_that_came_together_run_in_one_go_and_in_order() 
     assert len(house.runtime.calls) == 2
 
 
-def test_operations_of_a_request_that_has_waited_have_less_time_than_the_others_and_keep_their_place() -> None:
+def test_operations_of_a_late_request_have_less_time_and_keep_their_place() -> None:
     house = House()
     house.send(1, INITIALIZE, 0)
     house.send(2, READ, 0, waited_ms=7)
@@ -169,7 +169,7 @@ def test_a_runtime_that_raises_fails_what_is_left_undone_of_all_requests() -> No
     assert [line["operation"] for line in lines] == ["initialize-share-group-state, read-update-leader-epoch-state"]
 
 
-def test_requests_that_came_before_a_shutdown_and_are_split_behind_it_are_refused() -> None:
+def test_requests_before_a_shutdown_that_are_split_after_it_are_refused() -> None:
     house = House()
     house.send(1, INITIALIZE, 0)
     house.service.shut_down()
@@ -181,7 +181,7 @@ _CALLS = st.tuples(st.sampled_from([INITIALIZE, READ, WRITE, DELETE, SUMMARY]), 
 
 
 @given(st.lists(st.tuples(_CALLS, st.booleans(), st.sampled_from([0, 0, 0, 3])), max_size=12))
-def test_answers_and_records_are_those_of_requests_that_came_one_after_the_other(
+def test_requests_together_have_the_answers_of_requests_one_by_one(
     sent: list[tuple[tuple[int, list[int]], bool, int]],
 ) -> None:
     together, alone = House(), House()

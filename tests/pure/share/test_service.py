@@ -71,7 +71,7 @@ REFUSED = [(TOPIC, [(0, 15)])]
         ([SUMMARY, DELETE, INITIALIZE], False, "g1", EMPTY_TOPIC, REFUSED),
     ],
 )
-def test_what_is_looked_at_before_a_request_is_split(
+def test_request_is_checked_before_it_is_split(
     api_keys: list[int],
     is_active: bool,
     group_id: str,
@@ -149,7 +149,7 @@ def test_parts_of_a_request_succeed_and_fail_on_their_own(house: House) -> None:
     assert codes(response) == [(TOPIC, [(0, 0), (1, 42), (-1, 42)]), (UNKNOWN_TOPIC, [(0, 42)])]
 
 
-def test_duplicates_are_all_executed_in_order_and_the_first_error_is_reported(house: House) -> None:
+def test_duplicates_are_executed_in_order_and_the_first_error_is_reported(house: House) -> None:
     house.initialize(0)
     first, second = batch(100, 109, 2, 1), batch(110, 119, 2, 1)
     response = house.call(
@@ -193,7 +193,7 @@ def test_an_answer_waits_for_the_last_part_in_whatever_order_they_come(house: Ho
     assert len(house.answers) == before + 1
 
 
-def test_the_answer_to_a_half_done_request_says_what_was_done_and_what_was_not(house: House) -> None:
+def test_answer_to_a_half_done_request_tells_done_from_undone(house: House) -> None:
     house.initialize(0, 1, 2)
     house.runtime.is_holding = True
     house.send(WRITE, (TOPIC, [ask(WRITE, 0), ask(WRITE, 1), ask(WRITE, 2)]))

@@ -134,7 +134,7 @@ def test_a_share_partition_whose_snapshot_does_not_fit_harms_nobody_else() -> No
     assert len(read(node).state_batches) == 300
 
 
-def test_pruning_goes_on_until_a_log_can_be_cut_and_loads_to_the_same_state() -> None:
+def test_pruning_goes_on_until_the_log_is_cut_and_loads_to_the_same_state() -> None:
     topic = MemoryTopic()
     node = Node(topic, "a")
     node.load(1)

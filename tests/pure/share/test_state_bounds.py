@@ -53,7 +53,7 @@ def write(world: PartitionsWorld, index: int, each: SharePartitionKey, first: in
     return outcome.error_code  # type: ignore[attr-defined, no-any-return]
 
 
-async def test_one_share_partition_too_many_is_refused_by_the_name_of_the_setting_and_the_others_are_served() -> None:
+async def test_one_share_partition_too_many_is_refused_and_names_the_setting() -> None:
     world = await serving(share_partitions_max=3)
     *answers, refused = initialize(world, *(key(number) for number in range(4)))
     assert answers == [(0, None)] * 3
@@ -105,7 +105,7 @@ async def test_state_that_would_grow_beyond_its_bytes_is_refused_and_may_shrink(
     assert write(world, 0, key(1), 100_000, 10_000) == 0
 
 
-async def test_what_the_log_holds_is_loaded_and_served_whatever_the_bounds_are() -> None:
+async def test_state_in_the_log_is_loaded_and_served_beyond_any_bound() -> None:
     roomy = await serving()
     initialize(roomy, *(key(number, "g" * 600) for number in range(4)))
     await roomy.partitions.stop(1_000)
@@ -117,7 +117,7 @@ async def test_what_the_log_holds_is_loaded_and_served_whatever_the_bounds_are()
     assert initialize(world, key(9, "h"))[0][0] == ErrorCode.UNKNOWN_SERVER_ERROR
 
 
-async def test_the_totals_follow_initializes_writes_deletes_reloads_and_lost_partitions() -> None:
+async def test_totals_follow_initializes_writes_deletes_reloads_and_losses() -> None:
     world = await serving(2)
     totals = world.kind.totals
 

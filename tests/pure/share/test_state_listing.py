@@ -1,4 +1,4 @@
-"""What a node holds is told page by page: each share partition once, in order, as the log has committed it, in steps."""
+"""Pages of the state of a node: each share partition once, in order, as the log has committed it, in steps."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ async def test_a_state_is_summed_up() -> None:
     ]
 
 
-async def test_what_the_log_has_not_committed_is_not_listed() -> None:
+async def test_uncommitted_state_is_not_listed() -> None:
     world = await filled()
     new = SharePartitionKey("zz", TOPIC, 0)
     world.runtime.write(1, Call(lambda shard, now_ms: shard.decide_initialize(new, 1, 0, now_ms)))

@@ -66,7 +66,7 @@ class Metadata:
 
 
 class World:
-    """A gate, what stands before and behind it, and the answers that have left."""
+    """A gate, the callers before it, the service after it, and the answers that have left."""
 
     def __init__(self) -> None:
         self.service, self.metadata, self.now_ms = Service(), Metadata(), 1_000
@@ -121,7 +121,7 @@ def test_others_pass_by_a_request_that_waits(world: World) -> None:
     assert world.service.handled == [(WRITE, request((TOPIC, 0)))]
 
 
-def test_half_of_the_deadline_is_left_for_the_write_and_what_was_waited_is_taken_off_its_time(world: World) -> None:
+def test_write_keeps_half_of_the_deadline_and_loses_the_time_waited(world: World) -> None:
     world.send(request((UNKNOWN_TOPIC, 0)))
     assert world.metadata.wanted[0][3] == 2_500
     world.now_ms += 1_700
@@ -136,7 +136,7 @@ def test_a_reserved_id_is_no_topics_and_needs_no_look_up(world: World, topic_id:
     assert (len(world.service.handled), world.metadata.wanted) == (1, [])
 
 
-def test_where_no_broker_was_queried_unknown_means_try_again_and_other_answers_stay(world: World) -> None:
+def test_unknown_topic_without_a_broker_means_try_again(world: World) -> None:
     unknown, fenced = (
         WriteResult(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "no"),
         WriteResult(ErrorCode.FENCED_STATE_EPOCH, "no"),

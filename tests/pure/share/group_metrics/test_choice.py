@@ -1,4 +1,4 @@
-"""Which pairs are shown: as a dumb count of all of them says, whatever the order and the parts in which they come."""
+"""Which pairs are shown: as a dumb count of all of them says, in any order and any parts."""
 
 from __future__ import annotations
 

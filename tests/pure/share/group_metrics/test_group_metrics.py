@@ -1,4 +1,4 @@
-"""What monitoring is shown of share groups: sums of what the log has committed, lag, ages, and what is left out."""
+"""Metrics of share groups: sums over committed states, lag, ages, and the share partitions that are left out."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ async def test_states_become_sums_by_group_and_topic() -> None:
     assert [shown["holdfast_group_share_partitions" + labels(group)] for group in ("orders", "payments")] == [2, 1]
 
 
-async def test_what_the_log_has_not_committed_is_not_shown() -> None:
+async def test_uncommitted_state_is_not_shown() -> None:
     world = await world_of()
     world.write(ORDERS, 100)
     before = await world.shown()
@@ -137,7 +137,7 @@ async def test_what_the_log_has_not_committed_is_not_shown() -> None:
     assert await world.shown() == before
 
 
-async def test_what_is_not_known_is_counted_and_shown_as_nothing_else() -> None:
+async def test_unknown_lag_is_counted_and_shown_as_unknown() -> None:
     world = await world_of()
     world.topics.unreadable = {(TOPIC, 0)}
     assert await world.shown() == {
@@ -193,7 +193,7 @@ async def test_the_series_of_what_is_gone_or_handed_over_go_with_the_next_round(
     assert any("payments" in name for name in dict(world.registry.numbers()))
 
 
-async def test_no_turn_of_the_loop_does_more_than_a_part_however_many_groups_there_are() -> None:
+async def test_no_turn_of_the_loop_does_more_than_a_part_of_all_groups() -> None:
     world = await world_of(group_metrics_pairs_max=100)
     for number in range(1_200):
         world.node.initialize(number % 4, SharePartitionKey(f"more-{number:04d}", TOPIC, 0))

@@ -21,7 +21,7 @@ from tests.pure.records.logs import KEYS, LOG_PARTITION, STATE_TOPIC_ID
 from tests.pure.share.snapshots.world import READ_TIMEOUT_MS, Job, Owned, World, followed, go_on, grow, some_log
 
 
-def test_a_load_is_given_the_newest_manifest_that_was_there_when_it_queried() -> None:
+def test_load_gets_the_newest_manifest_of_its_query() -> None:
     world, log = World(), some_log()
     Job(world, log).run()
     world.ask()
@@ -47,7 +47,7 @@ def test_a_second_load_is_answered_from_what_is_followed_already() -> None:
     assert [point and point.offset for _, _, point in world.answers] == [len(log.records) - 2, len(log.records) - 1]
 
 
-def test_a_topic_that_hangs_holds_a_load_up_no_longer_than_the_setting_says() -> None:
+def test_hanging_topic_delays_a_load_for_the_time_of_the_setting() -> None:
     world = World()
     world.ask()
     world.time_ms += READ_TIMEOUT_MS - 1
@@ -61,7 +61,7 @@ def test_a_topic_that_hangs_holds_a_load_up_no_longer_than_the_setting_says() ->
     assert world.refused() == {Refusal.LATE: 1}
 
 
-def test_what_is_in_the_way_is_answered_counted_and_logged() -> None:
+def test_refused_calls_are_answered_counted_and_logged() -> None:
     world = World()
     world.is_known = False
     world.ask()
@@ -79,7 +79,7 @@ def test_what_is_in_the_way_is_answered_counted_and_logged() -> None:
     )
 
 
-def test_damage_in_the_topic_costs_a_load_of_the_whole_log_one_line_and_nothing_else() -> None:
+def test_damage_in_the_topic_costs_a_load_of_the_whole_log_and_one_line() -> None:
     world, log = World(), some_log()
     Job(world, log).run()
     world.ask()
@@ -102,7 +102,7 @@ def test_damage_in_the_topic_costs_a_load_of_the_whole_log_one_line_and_nothing_
     assert world.lines == []
 
 
-def test_damage_behind_what_was_read_stops_the_following_and_no_log_partition() -> None:
+def test_damage_after_the_read_records_stops_following_only() -> None:
     world, log = World(), some_log()
     followed(world, log)
     world.lines.clear()
@@ -114,7 +114,7 @@ def test_damage_behind_what_was_read_stops_the_following_and_no_log_partition() 
     assert world.log.reads(LOG_PARTITION) is not None, "it is tried again"
 
 
-def test_memory_is_bounded_and_a_topic_that_took_too_much_is_not_followed_again() -> None:
+def test_memory_is_bounded_and_a_too_large_topic_is_not_followed_again() -> None:
     world, log = World(bytes_max=1_000), some_log()
     Job(world, log).run()
     world.ask()
@@ -145,7 +145,7 @@ def kinds(keys: list[bytes]) -> dict[type, int]:
     return {kind: decoded.count(kind) for kind in (EntryKey, ManifestKey) if kind in decoded}
 
 
-def test_what_the_two_newest_manifests_need_stays_and_the_rest_is_removed() -> None:
+def test_entries_of_the_two_newest_manifests_stay_and_others_are_removed() -> None:
     world, log = World(), some_log()
     job = followed(world, log)
     assert world.removed == []
@@ -181,7 +181,7 @@ def test_removals_keep_to_their_rate() -> None:
     assert counts == [2, 4, 6]
 
 
-def test_a_removal_that_is_refused_is_reported_once_and_begun_again_with_the_next_manifest() -> None:
+def test_refused_removal_is_reported_once_and_retried_with_a_manifest() -> None:
     world, log = World(), some_log()
     job = followed(world, log)
     world.refuses = True
@@ -198,7 +198,7 @@ def test_a_removal_that_is_refused_is_reported_once_and_begun_again_with_the_nex
     assert kinds(world.removed)[ManifestKey] == 2
 
 
-def test_messages_about_another_state_topic_are_removed_by_the_manifest_behind_its_end() -> None:
+def test_messages_of_another_state_topic_go_with_the_next_manifest() -> None:
     world, log = World(), some_log()
     job = Job(world, log)
     others = [key[:10] + b"f" * 16 + key[26:] for key in job.run()]
@@ -222,7 +222,7 @@ def write_with_another_state_epoch(world: World, entry_key: bytes) -> None:
     world.pass_time(1_000)
 
 
-def test_a_snapshot_that_differs_from_the_owners_state_raises_an_alarm_with_both() -> None:
+def test_snapshot_unlike_the_owners_state_raises_an_alarm_with_both() -> None:
     world, log = World(), some_log()
     job = followed(world, log)
     log.do("write")
@@ -239,7 +239,7 @@ def test_a_snapshot_that_differs_from_the_owners_state_raises_an_alarm_with_both
     assert "state_epoch=0" in str(fields["own_state"])
 
 
-def test_what_is_about_offsets_above_the_logs_end_keeps_nothing_else_from_being_looked_at() -> None:
+def test_entries_above_the_end_of_the_log_stop_no_other_checks() -> None:
     world, log = World(), some_log()
     job = followed(world, log)
     above = len(log.records) + 1_000
@@ -258,7 +258,7 @@ def test_what_is_about_offsets_above_the_logs_end_keeps_nothing_else_from_being_
     assert world.metrics.divergence_alarm.value == 1
 
 
-def test_a_manifest_that_comes_before_its_owner_has_read_so_far_is_verified_when_it_has() -> None:
+def test_manifest_ahead_of_its_owner_is_verified_later() -> None:
     world, log = World(), some_log()
     job = followed(world, log)
     log.do("write")

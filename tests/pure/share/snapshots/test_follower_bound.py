@@ -1,4 +1,4 @@
-"""What a follower keeps of the snapshot topic has a bound; where that is passed, the fewest partitions go without."""
+"""The memory of a follower has a bound; beyond it, the fewest partitions go without."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_a_load_of_the_partition_that_takes_most_reads_the_log_alone(world: Many
     assert [event for _, event, _ in world.lines] == ["restore_refused"]
 
 
-def test_what_was_put_aside_is_followed_again_when_there_is_room_for_it_and_a_quarter_more(world: ManyWorld) -> None:
+def test_partition_put_aside_returns_with_room_for_a_quarter_more(world: ManyWorld) -> None:
     world.fill(SMALL, 5)
     for count in (4, 3):
         world.fill(SMALL, count)
@@ -114,7 +114,7 @@ def test_what_was_put_aside_is_followed_again_when_there_is_room_for_it_and_a_qu
 
 
 @pytest.mark.parametrize("count", [9, 10])
-def test_what_fits_only_alone_is_followed_again_when_nothing_else_is(world: ManyWorld, count: int) -> None:
+def test_partition_that_fits_only_alone_is_followed_when_no_other_is(world: ManyWorld, count: int) -> None:
     world.fill(LARGE, 7)
     world.fill(SMALL, 0)
     world.fill(LARGE, count)
@@ -126,7 +126,7 @@ def test_what_fits_only_alone_is_followed_again_when_nothing_else_is(world: Many
     assert world.kept() == {LARGE: count}
 
 
-def test_what_takes_more_than_all_may_is_not_read_again_before_a_load_wants_it(world: ManyWorld) -> None:
+def test_partition_above_the_bound_is_not_read_again_before_its_load(world: ManyWorld) -> None:
     world.fill(LARGE, 12)
     world.follower.forget(SMALL)
     del world.partitions[SMALL]
@@ -141,7 +141,7 @@ def test_what_takes_more_than_all_may_is_not_read_again_before_a_load_wants_it(w
     assert world.kept() == {LARGE: 4, OTHER: 3, SMALL: 3}, "what it took before does not count any more"
 
 
-def test_several_that_were_put_aside_are_not_read_where_they_do_not_fit_together(world: ManyWorld) -> None:
+def test_partitions_put_aside_are_not_read_if_they_do_not_fit_together(world: ManyWorld) -> None:
     world.fill(SMALL, 5)
     world.serve(OTHER, 6)
     assert world.kept() == {SMALL: 5}
@@ -163,7 +163,7 @@ def test_of_what_was_put_aside_the_smallest_is_followed_first(world: ManyWorld) 
     assert world.kept() == {SMALL: 0, OTHER: 0, MEDIUM: 5}
 
 
-def test_what_a_partition_took_does_not_count_when_it_was_read_again(world: ManyWorld) -> None:
+def test_former_size_of_a_partition_does_not_count_after_it_is_read_again(world: ManyWorld) -> None:
     world.fill(SMALL, 5)
     world.fill(SMALL, 2)
     world.pass_time(LOOKED_AGAIN_MS)
@@ -176,7 +176,7 @@ def test_what_a_partition_took_does_not_count_when_it_was_read_again(world: Many
     assert world.kept() == {SMALL: 1, LARGE: 1, MEDIUM: 6}
 
 
-def test_what_is_put_aside_in_the_middle_of_reading_still_takes_what_it_took(world: ManyWorld) -> None:
+def test_partition_put_aside_during_reading_still_counts_its_size(world: ManyWorld) -> None:
     world.fill(SMALL, 5)
     world.fill(SMALL, 3)
     world.serve(OTHER, 3)
@@ -192,7 +192,7 @@ def test_what_is_put_aside_in_the_middle_of_reading_still_takes_what_it_took(wor
     assert world.kept() == {SMALL: 2, OTHER: 0, LARGE: 6}
 
 
-def test_nothing_is_known_of_what_a_partition_takes_that_was_with_another_node(world: ManyWorld) -> None:
+def test_memory_of_a_partition_that_was_with_another_node_is_unknown(world: ManyWorld) -> None:
     world.fill(SMALL, 5)
     world.follower.forget(LARGE)
     world.fill(LARGE, 1)

@@ -179,7 +179,7 @@ def test_entries_that_do_not_add_up_are_refused() -> None:
     assert refusal_of(topic) is Refusal.DISAGREEMENT
 
 
-def test_what_cannot_be_decoded_is_refused() -> None:
+def test_undecodable_entry_is_refused() -> None:
     topic = topic_of(small_log(), 13)
     topic[newest_entry(topic)] = b"\xc3\x01"
     assert refusal_of(topic) is Refusal.UNDECODABLE

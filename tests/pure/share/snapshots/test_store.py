@@ -28,7 +28,7 @@ LIVING = bytes(15) + b"a"
 TOPICS = cast("Topics", SimpleNamespace(add_user=lambda _: None))
 
 
-async def test_a_producer_that_is_full_is_tried_again_and_one_that_refuses_says_why(
+async def test_full_producer_is_tried_again_and_a_refusing_one_says_why(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     failures: list[Exception] = []
@@ -91,9 +91,7 @@ async def test_another_state_topic_that_exists_is_named_once(monkeypatch: pytest
         (refresh(1_500, unknown=[LIVING], cluster_id=OTHER), False),
     ],
 )
-def test_another_state_topic_is_gone_once_every_refresh_said_so_for_the_time_of_grace(
-    between: Refresh, is_gone: bool
-) -> None:
+def test_other_state_topic_is_gone_after_a_grace_of_unanimous_refreshes(between: Refresh, is_gone: bool) -> None:
     topics, image = OtherTopics(OURS, 1_000, lambda _: None), MetadataImage(1, OURS)
     topics.refreshed(image, refresh(0, unknown=[LIVING]))
     assert not topics.is_gone(LIVING, 5_000), "nobody wanted to know"

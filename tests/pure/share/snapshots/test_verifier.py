@@ -1,4 +1,4 @@
-"""What an owner keeps in mind of the manifests that it has verified."""
+"""The memory of an owner about the manifests that it has verified."""
 
 from typing import Any, cast
 
@@ -30,7 +30,7 @@ def verifier_of_nothing() -> PartitionVerifier:
         (ManifestKey(LOG, 0, 12), [9, 4]),
     ],
 )
-def test_a_manifest_is_verified_as_long_as_nothing_came_anew_that_it_rests_on(
+def test_manifest_stays_verified_until_one_of_its_entries_comes_again(
     about: EntryKey | ManifestKey, still_verified: list[int]
 ) -> None:
     verifier = verifier_of_nothing()
