@@ -182,7 +182,7 @@ endure: $(NEEDS)
 	CUTS=all $(RUN) -m pytest --capture=no tests/real/membership/test_cut_links.py
 	MOVES=5 PAUSE_MS=0 $(RUN) -m pytest --capture=no tests/real/log/test_leader_moves.py
 	SPARK_WORKERS=2 $(RUN) -m pytest tests/real/job/test_standalone_spark.py
-	HISTORY_LONG=1 $(RUN) -m pytest tests/real/job/test_job_failures.py
+	HISTORY_LONG=1 $(RUN) -m pytest tests/real/job/test_job_failures.py tests/real/job/test_joined_history.py
 	SECURED_LONG=1 $(RUN) -m pytest tests/real/secured
 	HAND_OVER_UPDATES="100000 2000000" $(RUN) -m pytest --capture=no tests/real/node/test_hand_over.py
 	CHAOS_S=600 CHAOS_BROKERS=3 CHAOS_CALLERS=32 $(RUN) -m pytest --capture=no -o faulthandler_timeout=3600 tests/real/membership/test_chaos.py
