@@ -30,7 +30,6 @@ from holdfast.daemon.internal_errors import InternalErrors
 from holdfast.daemon.server.admin import Admin
 from holdfast.daemon.server.api_table import ApiHandler
 from holdfast.daemon.server.cluster_view import Node
-from holdfast.daemon.server.find_coordinator import SHARE
 from holdfast.daemon.server.wire.connection import Connection
 from holdfast.daemon.server.wire.requests import Request
 from holdfast.daemon.settings.components.listener import LimitSettings
@@ -48,7 +47,7 @@ from holdfast.runtime.log_protocol import LogRecord
 from holdfast.runtime.metrics import RuntimeMetrics
 from holdfast.runtime.partition.lifecycle import Partition
 from holdfast.runtime.settings import LogIdentity
-from holdfast.share.calls import ShareAnswers, ShareKeys
+from holdfast.share.calls import KEY_TYPE, ShareAnswers, ShareKeys
 from holdfast.share.components import shard_config, state_bounds
 from holdfast.share.decisions import ShareShard
 from holdfast.share.metrics import ShareMetrics
@@ -154,7 +153,7 @@ class World:
             Rules([anything]), Audit(Counter(), needs, LineLimiter(), 10, 10), needs, is_open=not has_rules
         )
         answers = ShareAnswers(gate, authorizer)
-        calls, keys = dict.fromkeys(CALLS, answers.answer), {SHARE: ShareKeys(gate)}
+        calls, keys = dict.fromkeys(CALLS, answers.answer), {KEY_TYPE: ShareKeys(gate)}
         self.handle = ApiHandler(calls, keys, TABLES.apis, self, Admin({}, needs, 1_000, bugs), authorizer)
 
     def _load_runtime(self) -> CoordinatorRuntime:

@@ -44,6 +44,8 @@ _RESULTS: Final[dict[int, Callable[[int, str], PartitionResult]]] = {
     share_state.DELETE: DeleteResult,
     share_state.SUMMARY: SummaryResult,
 }
+#: Type of the keys of share partitions in FindCoordinator.
+KEY_TYPE: Final = 2
 #: A group id, a topic id with its padding, a partition, and what separates and ends them.
 _KEY_CHARS_MAX: Final = GROUP_ID_BYTES_MAX + 64
 _GROUP_ID_TOO_LONG: Final = f"the group id has more than {GROUP_ID_BYTES_MAX} bytes"
@@ -98,6 +100,7 @@ class ShareKeys:
 
     def __init__(self, service: ShareCalls) -> None:
         self.first_version = 6
+        self.state_name = "share state"
         self.partition_for: Callable[[SharePartitionKey], int] = service.partition_for
 
     def parse(self, text: str) -> tuple[str, SharePartitionKey]:

@@ -16,14 +16,13 @@ from holdfast.daemon.internal_errors import InternalErrors
 from holdfast.daemon.maintenance.schedule import Duty
 from holdfast.daemon.partitions.partitions import LogPlace, Partitions
 from holdfast.daemon.server.admin import AdminCommand
-from holdfast.daemon.server.find_coordinator import SHARE
 from holdfast.daemon.server.wire.requests import WORK_PER_BYTE, Api
 from holdfast.daemon.tenant import Answers, Call, Host, LogParts, Tenant
 from holdfast.daemon.topics.metadata_cache import ClusterMetadata
 from holdfast.kafka.connection_options import LiveProperties
 from holdfast.records.share.keys import SharePartitionKey
 from holdfast.runtime.state_machine import Operation as StateOperation
-from holdfast.share.calls import ShareAnswers, ShareCalls, ShareKeys
+from holdfast.share.calls import KEY_TYPE, ShareAnswers, ShareCalls, ShareKeys
 from holdfast.share.commands import ShareCommands, StartingShareCommands
 from holdfast.share.deleted_state import DeletedState
 from holdfast.share.group_metrics.group_metrics import make_group_metrics
@@ -131,7 +130,7 @@ class NodeShare:
 
     def _answers(self, calls: ShareCalls, authorizer: Authorizer, commands: Mapping[str, AdminCommand]) -> Answers:
         answer = ShareAnswers(calls, authorizer).answer
-        return Answers(dict.fromkeys(CALLS, answer), {SHARE: ShareKeys(calls)}, commands)
+        return Answers(dict.fromkeys(CALLS, answer), {KEY_TYPE: ShareKeys(calls)}, commands)
 
 
 class ServingShare:

@@ -11,12 +11,12 @@ from holdfast.daemon.access.authorizer import Authorizer
 from holdfast.daemon.server.admin import Admin
 from holdfast.daemon.server.api_table import ADMIN_ARGUMENTS_BYTES_MAX, ApiHandler
 from holdfast.daemon.server.cluster_view import ClusterView
-from holdfast.daemon.server.find_coordinator import SHARE, KeyType
+from holdfast.daemon.server.find_coordinator import KeyType
 from holdfast.daemon.settings.models import KafkaSettings, Settings
 from holdfast.daemon.topics.state_topic import StateTopic
 from holdfast.metrics.registry import Registry
 from holdfast.records.share.keys import SharePartitionKey
-from holdfast.share.calls import REQUEST_BOUNDS, ShareAnswers, ShareCalls, ShareKeys
+from holdfast.share.calls import KEY_TYPE, REQUEST_BOUNDS, ShareAnswers, ShareCalls, ShareKeys
 from holdfast.share.metrics import ShareMetrics
 from holdfast.share.shard_kind import ShareShards
 from holdfast.share.tenant import CALLS
@@ -44,7 +44,7 @@ def make_handler(
 ) -> ApiHandler:
     answers = ShareAnswers(service, authorizer, bounds)
     calls = dict.fromkeys(CALLS, answers.answer)
-    key_types = {SHARE: ShareKeys(service)}
+    key_types = {KEY_TYPE: ShareKeys(service)}
     return ApiHandler(
         calls, key_types, APIS, cluster, admin, authorizer, bounds.share_partitions, admin_arguments_bytes_max
     )
@@ -52,4 +52,4 @@ def make_handler(
 
 def share_keys(partition_for: Callable[[SharePartitionKey], int]) -> Mapping[int, KeyType]:
     """Return the key types of a node that serves share state, whose keys belong to the log partitions that are given."""
-    return {SHARE: ShareKeys(cast("Any", SimpleNamespace(partition_for=partition_for)))}
+    return {KEY_TYPE: ShareKeys(cast("Any", SimpleNamespace(partition_for=partition_for)))}

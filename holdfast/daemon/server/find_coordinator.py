@@ -10,7 +10,7 @@ Source: KIP-699, KIP-932.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from struct import Struct
 from typing import Any, Final, NamedTuple, Protocol
 
@@ -23,10 +23,9 @@ from holdfast.runtime.errors import NotAvailable
 MAX_VERSION: Final = 6
 FLEXIBLE_FROM: Final = 3
 
-#: Key types.
+#: Key types that every client knows; a node names its own state to one that looks for them here in vain.
 GROUP: Final = 0
 TRANSACTION: Final = 1
-SHARE: Final = 2
 
 _KEY_TYPES_FROM: Final = 1
 _BATCHES_FROM: Final = 4
@@ -50,6 +49,8 @@ class KeyType(Protocol):
 
     #: First version of FindCoordinator that has it.
     first_version: int
+    #: Name of the state that the keys lead to, for a client that looks for something else.
+    state_name: str
 
     def parse(self, text: str) -> tuple[str, Any]:
         """Return the group that a key is about, and what `partition_for` takes.
@@ -74,7 +75,10 @@ class Answer(NamedTuple):
     error_message: str = ""
 
 
-_NOT_HERE: Final = Answer(_NO_NODE, ErrorCode.INVALID_REQUEST, "this node coordinates share state only")
+def _not_here(key_types: Iterable[KeyType]) -> Answer:
+    names = " and ".join(each.state_name for each in key_types)
+    text = f"this node coordinates {names} only" if names else "this node coordinates nothing that has keys"
+    return Answer(_NO_NODE, ErrorCode.INVALID_REQUEST, text)
 
 
 def _unknown_type(key_type: int) -> Answer:
@@ -102,6 +106,7 @@ class Finder:
     ) -> None:
         self._version = version
         self._cluster = cluster
+        self._types_of_node = key_types
         self._key_types = {number: each for number, each in key_types.items() if version >= each.first_version}
         self._may_look_up = may_look_up
         self._denied = denied
@@ -161,7 +166,9 @@ class Finder:
             return Answer(_NO_NODE, ErrorCode.GROUP_AUTHORIZATION_FAILED, self._denied)
         if key_type in self._key_types:
             return None
-        return _NOT_HERE if key_type in (GROUP, TRANSACTION, SHARE) else _unknown_type(key_type)
+        if key_type in (GROUP, TRANSACTION) or key_type in self._types_of_node:
+            return _not_here(self._types_of_node.values())
+        return _unknown_type(key_type)
 
     def _owners(self) -> Callable[[int], Node | None]:
         """Return the owners as they are now: other work runs between the steps of a request, and a view may change there."""

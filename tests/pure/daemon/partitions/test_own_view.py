@@ -12,6 +12,7 @@ from holdfast.kafka.protocol.error_codes import ErrorCode
 from holdfast.records.share.keys import SharePartitionKey, format_key
 from holdfast.runtime.errors import Alarm
 from holdfast.runtime.partition.states import State
+from holdfast.share.calls import KEY_TYPE
 from tests.simulated.memory_log import MemoryTopic
 from tests.world.node import PartitionsWorld
 from tests.world.samples import TOPIC
@@ -55,7 +56,7 @@ async def test_a_superseded_node_names_the_winner_in_the_place_of_itself() -> No
     assert first.view.nodes == (NODES[1], NODES[2])
     key = SharePartitionKey("g", TOPIC, 0)
     finder = find_coordinator.Finder(6, first.view, share_keys(lambda _: 1), lambda _: True, "denied")
-    found = finder.find(find_coordinator.SHARE, format_key(key))
+    found = finder.find(KEY_TYPE, format_key(key))
     assert found == find_coordinator.Answer(NODES[2])
 
 
@@ -90,7 +91,7 @@ async def test_a_winner_whose_address_is_not_known_is_not_named(address: str) ->
     assert (owners(first), first.view.nodes) == ([None], (NODES[1],))
     key = format_key(SharePartitionKey("g", TOPIC, 0))
     finder = find_coordinator.Finder(6, first.view, share_keys(lambda _: 0), lambda _: True, "denied")
-    answer = finder.find(find_coordinator.SHARE, key)
+    answer = finder.find(KEY_TYPE, key)
     assert answer.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 

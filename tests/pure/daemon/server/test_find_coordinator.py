@@ -10,7 +10,7 @@ from kio.schema.errors import ErrorCode
 from kio.serial import entity_reader
 
 from holdfast.daemon.server.cluster_view import Node
-from holdfast.daemon.server.find_coordinator import Finder
+from holdfast.daemon.server.find_coordinator import Finder, KeyType
 from holdfast.daemon.server.schemas import encode
 from holdfast.kafka.protocol.primitives import MalformedBody
 from holdfast.records.share.keys import SharePartitionKey
@@ -21,6 +21,7 @@ from tests.pure.daemon.server.calls import (
     schema,
 )
 from tests.world.samples import TOPIC
+from tests.world.serving import FakeCluster
 from tests.world.tenants import share_keys
 
 
@@ -75,6 +76,44 @@ def test_what_is_no_share_key_is_refused_in_every_version(version: int, key_type
         assert (entry.error_code, entry.node_id, entry.host, entry.port) == (ErrorCode.invalid_request, -1, "", -1)
         if version >= 1:
             assert entry.error_message == text
+
+
+class TimerKeys:
+    """Keys of a tenant that does not exist, of Kafka's type for groups."""
+
+    first_version = 0
+    state_name = "timers"
+
+    def parse(self, text: str) -> tuple[str, str]:
+        return text, text
+
+    def partition_for(self, key: str) -> int:
+        return 1
+
+
+@pytest.mark.parametrize(
+    ("key_types", "version", "answers"),
+    [
+        ({}, 6, {0: "this node coordinates nothing that has keys", 2: "The key type 2 is unknown."}),
+        ({0: TimerKeys()}, 6, {0: "", 1: "this node coordinates timers only", 2: "The key type 2 is unknown."}),
+        (
+            {**share_keys(lambda key: key.partition), 0: TimerKeys()},
+            5,
+            {0: "", 2: "this node coordinates share state and timers only"},
+        ),
+    ],
+    ids=["no tenant", "timers", "share state and timers"],
+)
+def test_refusal_names_the_state_of_the_tenants(
+    key_types: dict[int, KeyType], version: int, answers: dict[int, str]
+) -> None:
+    make = schema("find_coordinator", version, "request", "FindCoordinatorRequest")
+    read = entity_reader(schema("find_coordinator", version, "response", "FindCoordinatorResponse"))
+    for key_type, text in answers.items():
+        finder = Finder(version, FakeCluster(nodes=list(NODES)), key_types, lambda _: True, "denied")
+        body = encode(make(key_type=key_type, coordinator_keys=("g",)))
+        (answer,) = read(b"".join(finder.answer(body, 0, 1)), 0)[0].coordinators
+        assert (answer.error_message, answer.node_id) == (text, -1 if text else NODES[1].node_id)
 
 
 def test_find_coordinator_before_start_up_and_without_an_owner() -> None:
