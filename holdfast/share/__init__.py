@@ -16,7 +16,7 @@
 | `metrics`, `state_watch` | instruments, and the warning before a bound is reached |
 | `commands`, `previews`, `state_listing` | commands of an admin, what a call would change, and pages of share partitions |
 | `queries`, `group_pages` | HTTP paths |
-| `deleted_state` | the removal of the state of deleted topics |
+| `missing_topics`, `deleted_topics`, `deleted_state` | how long topics have been missing, when their state may go, and its removal |
 | `group_metrics/` | records in flight, given up, retried and not yet delivered, by share group |
 | `snapshots/` | the snapshot topic: followed, restored from, verified |
 """

@@ -8,7 +8,7 @@ from typing import Final
 
 from holdfast.daemon.topics.metadata_cache import Refresh
 from holdfast.daemon.topics.metadata_image import MetadataImage
-from holdfast.daemon.topics.missing_topics import MissingTopics
+from holdfast.share.missing_topics import MissingTopics
 
 #: State topics that are queried; the snapshots of more stay.
 _TOPICS_MAX: Final = 1_000

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from holdfast.daemon.settings.models import DeletedTopicSettings
 from holdfast.daemon.topics.metadata_cache import Refresh
-from holdfast.daemon.topics.missing_topics import MissingTopics
+from holdfast.share.missing_topics import MissingTopics
 
 
 class CleanUp(NamedTuple):

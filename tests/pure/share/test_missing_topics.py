@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdfast.daemon.topics.missing_topics import MissingTopics
+from holdfast.share.missing_topics import MissingTopics
 from tests.pure.daemon.topics.refreshes import OTHER, OURS, refresh
 
 GRACE_MS = 1_000
