@@ -35,13 +35,17 @@ class CleanUpStopped(NamedTuple):
 
 
 class DeletedTopics:
-    """What is known of the disappearance of topics from one cluster."""
+    """The deletion of topics of one cluster, as far as its metadata has shown it.
+
+    Args:
+        settings: the time of grace, and the largest share that goes without an admin.
+        cluster_id: the one that the log's checkpoints carry.
+    """
 
     def __init__(self, settings: DeletedTopicSettings, cluster_id: str) -> None:
-        """Know nothing yet; `cluster_id` is the one that the log's checkpoints carry."""
         self._settings = settings
         self._cluster_id = cluster_id
-        #: Of those that were seen.
+        #: Absence of topics that were seen.
         self._missing = MissingTopics(cluster_id, settings.deleted_topic_grace_ms)
         #: Ids that existed in this cluster once.
         self._seen: set[bytes] = set()
@@ -60,7 +64,7 @@ class DeletedTopics:
         self._seen.update(topic_ids)
 
     def observe(self, refresh: Refresh) -> None:
-        """Take in one refresh; one that says something else of a topic, or comes from another cluster, ends its absence."""
+        """Observe one refresh; one that says something else of a topic, or comes from another cluster, ends its absence."""
         if self._missing.observe(refresh, self._seen):
             self._seen |= refresh.existing_ids
         self._gone.intersection_update(self._missing.topic_ids)
@@ -104,5 +108,5 @@ class DeletedTopics:
         self._seen.intersection_update(key_counts)
         self._missing.keep_only(key_counts)
         self._gone.intersection_update(key_counts)
-        # One that came back was not deleted, whatever the admin thought: a later absence is decided from scratch.
+        # A topic that came back was not deleted, although an admin said so; a later absence is decided from scratch.
         self._accepted.intersection_update(self._missing.topic_ids)

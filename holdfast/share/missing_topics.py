@@ -1,6 +1,6 @@
 """Topics that a cluster does not know any more: gone when every refresh has said so for the time of grace.
 
-What is not clear is no evidence, and neither is what another cluster says: either ends an absence.
+An unclear answer is no evidence, and neither is one of another cluster: either ends an absence.
 A refresh that did not request a topic says nothing about it.
 
 Pure: time comes with the refreshes and as an argument.
@@ -12,15 +12,14 @@ from holdfast.daemon.topics.metadata_cache import Refresh
 
 
 class MissingTopics:
-    """Since when every refresh has said of topics that one cluster does not know them."""
+    """The absence of topics: since when every refresh has said that one cluster does not know them.
+
+    Args:
+        cluster_id: of the only cluster whose answers count.
+        grace_ms: for how long a topic is missing until it is gone.
+    """
 
     def __init__(self, cluster_id: str, grace_ms: int) -> None:
-        """Miss none.
-
-        Args:
-            cluster_id: of the only cluster whose answers count.
-            grace_ms: for how long a topic is missing until it is gone.
-        """
         self._cluster_id = cluster_id
         self._grace_ms = grace_ms
         #: By id, since when every refresh that requested it was answered UNKNOWN_TOPIC_ID.
@@ -28,11 +27,11 @@ class MissingTopics:
 
     @property
     def topic_ids(self) -> Set[bytes]:
-        """The topics that are missing, whether for long enough or not."""
+        """Return the topics that are missing, also those that are not gone yet."""
         return self._since_ms.keys()
 
     def observe(self, refresh: Refresh, watched: Set[bytes]) -> bool:
-        """Take in one refresh; return whether it is of this cluster, for one of another says nothing about it.
+        """Observe one refresh; return whether it is of this cluster, because one of another says nothing about it.
 
         Args:
             refresh: one that says anything else of a topic, or comes from another cluster, ends its absence.

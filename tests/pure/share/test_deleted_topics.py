@@ -73,7 +73,7 @@ def test_a_refresh_that_did_not_query_a_topic_says_nothing_about_it(topics: Dele
     assert topics.decide(KEYS, 100 + GRACE_MS) == CleanUp(frozenset([A]), 10)
 
 
-def test_what_was_never_seen_was_never_deleted() -> None:
+def test_a_topic_that_was_never_seen_was_never_deleted() -> None:
     topics = DeletedTopics(SETTINGS, OURS)
     topics.observe(refresh(0, [A], cluster_id=OTHER))
     topics.observe(refresh(0, unknown=[A]))

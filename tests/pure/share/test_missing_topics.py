@@ -32,7 +32,7 @@ def test_a_topic_is_gone_when_it_was_missing_for_the_grace() -> None:
     ],
     ids=["still unknown", "not requested", "it exists", "no evidence", "another cluster", "another cluster, of others"],
 )
-def test_only_what_a_refresh_says_of_a_topic_and_another_cluster_end_its_absence(
+def test_absence_ends_with_an_answer_or_with_another_cluster(
     between: dict[str, object], since_ms: int, *, is_full: bool
 ) -> None:
     topics = MissingTopics(OURS, GRACE_MS)
@@ -51,7 +51,7 @@ def test_a_refresh_counts_only_if_it_is_of_this_cluster() -> None:
     assert not topics.topic_ids
 
 
-def test_an_absence_begins_only_of_what_is_watched_and_goes_on_without_that() -> None:
+def test_absence_begins_of_watched_topics_and_goes_on_without_that() -> None:
     topics = MissingTopics(OURS, GRACE_MS)
     topics.observe(refresh(100, unknown=[A, B]), {A})
     topics.observe(refresh(200, unknown=[A, B]), set())
@@ -59,7 +59,7 @@ def test_an_absence_begins_only_of_what_is_watched_and_goes_on_without_that() ->
     assert topics.is_gone(A, 100 + GRACE_MS)
 
 
-def test_what_is_forgotten_has_to_be_missing_anew() -> None:
+def test_a_forgotten_topic_must_be_missing_again() -> None:
     topics = MissingTopics(OURS, GRACE_MS)
     topics.observe(refresh(100, unknown=[A, B]), {A, B})
     topics.keep_only({B: 1})
