@@ -36,7 +36,8 @@ from holdfast.daemon.settings.components.listener import LimitSettings
 from holdfast.daemon.topics.state_topic import StateTopic
 from holdfast.kafka.brokers.broker_connection import BrokerConnection
 from holdfast.kafka.connection_options import connection_options
-from holdfast.kafka.leaders import Brokers, Leader
+from holdfast.kafka.leaders import Brokers
+from holdfast.kafka.metadata import Leader
 from holdfast.kafka.protocol import requests
 from holdfast.kafka.protocol.primitives import encode_string, encode_varint, read_string, read_varint
 from holdfast.metrics.instruments import Counter

@@ -20,8 +20,7 @@ from typing import Any, Final, cast
 from benchmarks.micro.wire import TOPIC_ID
 from holdfast.daemon.partitions.partitions import Partitions
 from holdfast.daemon.settings.components.group_metrics import GroupMetricSettings
-from holdfast.kafka.topics.topic_ends import Ends, TopicEnds
-from holdfast.kafka.topics.topic_leaders import Place
+from holdfast.kafka.topics.topic_ends import Ends, Place, TopicEnds
 from holdfast.metrics.exposition import expose
 from holdfast.metrics.registry import Registry
 from holdfast.records.share.batches import ACKNOWLEDGED, StateBatch

@@ -275,7 +275,10 @@ class Node:
             partitions = self._make_partitions(log, metadata, at_exit)
             allotment = make_allotment(partitions, self.node_settings, self._identity, self.context)
             view = allotment.view
-            brokers, throttle_time_ms = (lambda: cluster.client.brokers), self._runtime_metrics.throttle_time_ms
+            brokers, throttle_time_ms = (
+                (lambda: cluster.client.addresses.values()),
+                self._runtime_metrics.throttle_time_ms,
+            )
             offsets = GroupOffsets(options, settings.log.request_timeout_ms, brokers, throttle_time_ms)
             stack.callback(offsets.close)
             maintenance = make_maintenance(access, partitions, offsets, self.context, log_renewed=view.log_renewed)

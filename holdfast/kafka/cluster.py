@@ -1,10 +1,11 @@
-"""Brokers, and who leads the partitions of any topics, each of them named by its id or by its name.
+"""One view of a cluster: its brokers, who leads the partitions of any topics, and connections to them by purpose.
 
-A broker that was frozen or cut off names leaders of the past, or does not know that a topic was deleted and made again. So what it says
-about a topic is doubted where it names
+A topic is named by its id or by its name. A broker that was frozen or cut off names leaders of the past, or does not know that a topic was
+deleted and made again; such a leader returns an end of its log of the past. So each request goes to another broker first, and what a
+broker says about a topic is doubted where it names
 
 - a leader epoch below the highest that was seen of the same topic,
-- another id than the one that is known, or
+- another id than the one that is wanted or known, or
 - no topic at all.
 
 Other brokers are asked then. A lower leader epoch never counts, however many brokers name it: where a leader was lost, all brokers that
@@ -14,209 +15,360 @@ Where a cluster has no ids, a topic that was made again is told from the same on
 
 import asyncio
 from collections import deque
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
 from math import inf
-from typing import Any, Final, NamedTuple, TypeAlias
-
-from kio.schema.metadata.v7.request import MetadataRequest as NamesRequest
-from kio.schema.metadata.v7.request import MetadataRequestTopic as NamedTopic
-from kio.schema.metadata.v7.response import MetadataResponse as NamesResponse
-from kio.schema.metadata.v12.response import MetadataResponse
-from kio.schema.types import TopicName
+from typing import Final, NamedTuple, TypeAlias
 
 from holdfast.kafka.addresses import format_address
+from holdfast.kafka.brokers.broker_connection import BrokerConnection
 from holdfast.kafka.connection_options import Address, ConnectionOptions
-from holdfast.kafka.errors import ConnectionFailed, VersionUnsupported
-from holdfast.kafka.exchange import exchange_with, first_answer
-from holdfast.kafka.leaders import NO_TOPIC, REFRESH_INTERVAL_S, Leader
-from holdfast.kafka.metadata import RESERVED_IDS, make_request, topic_by_id, topic_by_name
-from holdfast.kafka.protocol.error_codes import ErrorCode
+from holdfast.kafka.errors import ConnectionFailed, UnreadableAnswer
+from holdfast.kafka.exchange import PATIENCE_S, exchange, exchange_with, first_answer
+from holdfast.kafka.metadata import NO_TOPIC, TOPICS_PER_REQUEST_MAX, Answer, TopicRef, TopicView, query
 
-#: More topics go into several requests: kio takes milliseconds for so many, in which the loop does nothing else.
-TOPICS_PER_REQUEST: Final = 200
-
-#: A topic by its id of 16 bytes, or by its name.
-TopicRef: TypeAlias = bytes | str
-
-_UNKNOWN: Final = (int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), int(ErrorCode.UNKNOWN_TOPIC_ID))
+#: Least time between two look-ups.
+REFRESH_INTERVAL_S: Final = 0.1
 
 
-class TopicView(NamedTuple):
-    """A topic as brokers know it."""
+class _Seen(NamedTuple):
+    """A topic as it was seen; one that is missing or hidden now keeps it."""
 
-    name: str
-    #: Zeros: the cluster has no ids, or there is no such topic.
     topic_id: bytes
-    #: By partition; without those that have no leader.
-    leaders: Mapping[int, Leader]
-    #: Of all partitions.
+    #: The highest under this id, by partition.
     leader_epochs: Mapping[int, int]
-    #: Kafka's; 0: the topic is there.
-    error_code: int = 0
-
-    @property
-    def is_missing(self) -> bool:
-        """Tell whether there is no such topic."""
-        return self.error_code in _UNKNOWN
 
 
-class _Answer(NamedTuple):
-    """What one broker says."""
+_UNSEEN: Final = _Seen(NO_TOPIC, {})
 
-    brokers: dict[int, Address]
-    topics: dict[TopicRef, TopicView]
-    #: Those about which it does not count alone.
+
+class _Word(NamedTuple):
+    """An answer, and the topics about which it does not count alone."""
+
+    answer: Answer
     doubted: frozenset[TopicRef]
 
 
+#: What brokers said in one look-up, by their addresses.
+_Words: TypeAlias = dict[Address, _Word]
+
+
 class Cluster:
-    """Brokers, and leaders of the partitions of some topics; queries go over connections that last for one request."""
+    """Brokers and topics of one cluster; look-ups go over connections that last for one request."""
+
+    #: Topics that are named by their names may be those of a cluster without ids.
+    _may_lack_ids = True
 
     def __init__(self, options: ConnectionOptions, timeout_ms: int) -> None:
         """Describe the cluster; nothing is connected before the first query.
 
         Args:
             options: how to connect.
-            timeout_ms: bound of each answer of a broker.
+            timeout_ms: bound of connecting, and of each answer of a broker.
         """
-        #: By id, as the last answer that names any says.
-        self.brokers: Mapping[int, Address] = {}
+        #: Where the brokers are, by their ids, as the last answer that names any says.
+        self.addresses: Mapping[int, Address] = {}
+        #: As the last answer names it; empty where it does not.
+        self.cluster_id = ""
         #: Of the topics that were looked up and are kept.
         self.topics: dict[TopicRef, TopicView] = {}
-        #: The id of each topic that was seen, and the highest leader epochs under this id; a topic that is missing keeps them.
-        self._seen: dict[TopicRef, tuple[bytes, Mapping[int, int]]] = {}
+        #: Why nothing certain was said about some topics when that was so last.
+        self.uncertainty = ""
+        #: Returns who brokers take the next connection for.
+        self.who = options.who
+        self._seen: dict[TopicRef, _Seen] = {}
+        self._wanted_ids: dict[TopicRef, bytes] = {}
         self._options = options
         self._timeout_ms = timeout_ms
+        #: By the loop's clock: when the last look-up was answered, or failed.
         self._answered_s = -inf
+        #: Look-ups so far.
         self._requests = 0
+        #: By broker.
+        self._confirmed_s: dict[int, float] = {}
+        self._connections: dict[tuple[int, str], BrokerConnection] = {}
+        self._opening: dict[tuple[int, str], asyncio.Future[BrokerConnection]] = {}
+        self._is_closed = False
+
+    # ---- topics ----------------------------------------------------------------------------------------------------
+
+    def want(self, name: str, topic_id: bytes) -> None:
+        """Doubt from now on all answers that name another id for the topic of a name; zeros: whichever has the name."""
+        self._wanted_ids[name] = topic_id
 
     def forget(self, topic: TopicRef) -> None:
         """Drop what is known of a topic."""
         self.topics.pop(topic, None)
         self._seen.pop(topic, None)
 
-    async def refresh(self, topics: Collection[TopicRef]) -> None:
-        """Look up topics; a topic about which nothing certain was said stays as it was known.
+    async def look_up(self, topics: Collection[TopicRef]) -> set[TopicRef]:
+        """Look up topics, and return those about which nothing certain was said: they stay as they were known.
 
         Raises:
             ConnectionFailed: no broker answered; the topics looked up before that are kept.
         """
         loop = asyncio.get_running_loop()
-        wanted = list(topics)
-        for start in range(0, len(wanted), TOPICS_PER_REQUEST):
-            await asyncio.sleep(self._answered_s + REFRESH_INTERVAL_S - loop.time() if start == 0 else 0)
+        uncertain = set[TopicRef]()
+        for number, part in enumerate(_parts(topics)):
+            # The pause comes before the next query, not after this answer: the first callers of a start wait for no pause.
+            await asyncio.sleep(0 if number else self._answered_s + REFRESH_INTERVAL_S - loop.time())
             try:
-                await self._look_up(wanted[start : start + TOPICS_PER_REQUEST])
+                uncertain |= await self._look_up_some(part)
             finally:
                 self._answered_s = loop.time()
+        return uncertain
 
-    async def _look_up(self, topics: list[TopicRef]) -> None:
-        addresses = deque(dict.fromkeys((*self.brokers.values(), *self._options.bootstrap)))
-        addresses.rotate(-self._requests)
-        self._requests += 1
-        heard: dict[Address, _Answer] = {}
-        query = partial(self._query, topics, heard)
-        try:
-            self._believe(await first_answer(addresses, query), ())
-            return
-        except ConnectionFailed:
-            if not heard:
-                raise
-        # Brokers that are known under no bootstrap address were not asked yet.
-        named = {place for answer in heard.values() for place in answer.brokers.values()}
-        if unasked := sorted(named.difference(addresses)):
-            with suppress(ConnectionFailed):
-                await first_answer(unasked, query)
-        for answer in heard.values():
-            self._believe(answer, self._contradicted(answer, heard))
-
-    async def _query(self, topics: list[TopicRef], heard: dict[Address, _Answer], address: Address) -> _Answer:
-        """Return what a broker says, where nothing of it is doubted.
+    async def find(self, topics: Collection[TopicRef]) -> Answer:
+        """Return what brokers say of topics, the first that answers each; nothing is doubted, and of topics nothing is kept.
 
         Raises:
-            ConnectionFailed: there is no answer, or something in it is doubted; then it is kept in `heard`.
+            ConnectionFailed: no broker answered.
         """
-        response = await self._request(topics, address)
-        brokers = {int(broker.node_id): (str(broker.host), int(broker.port)) for broker in response.brokers}
-        found = _views(topics, response, brokers)
-        doubted = frozenset(topic for topic, view in found.items() if self._is_doubted(topic, view))
-        heard[address] = answer = _Answer(brokers, found, doubted)
-        if doubted:
-            raise ConnectionFailed(f"{format_address(*address)} says something else than is known")
-        return answer
+        found = Answer("", {}, {})
+        for part in _parts(topics):
+            addresses = dict.fromkeys((*self.addresses.values(), *self._options.bootstrap))
+            answer = await first_answer(addresses, partial(self._query, part))
+            self.addresses = answer.brokers or self.addresses
+            found = Answer(answer.cluster_id, found.brokers | answer.brokers, found.topics | answer.topics)
+        return found
 
-    async def _request(self, topics: list[TopicRef], address: Address) -> Any:  # noqa: ANN401  # of two versions
-        # Kafka refuses a whole request because of one reserved id.
-        asked = [
-            topic_by_id(topic) if isinstance(topic, bytes) else topic_by_name(topic)
-            for topic in topics
-            if topic not in RESERVED_IDS
-        ]
+    async def is_known_everywhere(self, topic_id: bytes, partition_count: int) -> bool:
+        """Tell whether every broker knows this topic, all of its partitions and a leader for each.
+
+        Raises:
+            ConnectionFailed: a broker gave no answer.
+        """
+        await self.find([topic_id])
+        for address in self.addresses.values():
+            found = (await self._query([topic_id], address)).topics.get(topic_id)
+            if (
+                found is None
+                or found.error_code
+                or not len(found.leaders) == len(found.leader_epochs) == partition_count
+            ):
+                return False
+        return bool(self.addresses)
+
+    async def topic_ids(self, name: str) -> Mapping[Address, bytes | None]:
+        """Return the id that each broker has for the topic of a name, None: it knows no such topic. All are queried at once.
+
+        Those that do not answer, or whose ACLs do not let them say, are left out.
+        Brokers that the answers name are waited for until their time is over, any other bootstrap address not for long: it may be gone.
+
+        Raises:
+            ConnectionFailed: no broker said anything about the name.
+        """
+
+        async def query_one(address: Address) -> Answer | None:
+            with suppress(ConnectionFailed):
+                return await self._query([name], address)
+            return None
+
+        queries: dict[Address, asyncio.Task[Answer | None]] = {}
+        answers: dict[Address, Answer] = {}
+        wanted = {*self.addresses.values(), *self._options.bootstrap}
         try:
-            return await exchange_with(address, self._options, self._timeout_ms, make_request(asked), MetadataResponse)
-        except VersionUnsupported:
-            names = [topic for topic in topics if isinstance(topic, str)]
-            if len(names) < len(topics):
-                raise
-            request = NamesRequest(
-                topics=tuple(NamedTopic(name=TopicName(name)) for name in names), allow_auto_topic_creation=False
-            )
-            return await exchange_with(address, self._options, self._timeout_ms, request, NamesResponse)
+            while not all(address in queries and queries[address].done() for address in wanted):
+                for address in wanted.difference(queries):
+                    queries[address] = asyncio.create_task(query_one(address), name="holdfast-topic-ids")
+                done, _ = await asyncio.wait(queries.values(), timeout=PATIENCE_S)
+                found = {address: task.result() for address, task in queries.items() if task in done}
+                answers = {address: answer for address, answer in found.items() if answer is not None}
+                named = {place for answer in answers.values() for place in answer.brokers.values()}
+                wanted = named or wanted
+        finally:
+            for task in queries.values():
+                task.cancel()
+        ids: dict[Address, bytes | None] = {}
+        for address, answer in answers.items():
+            view = answer.topics.get(name)
+            if view is not None and (view.is_missing or not view.error_code):
+                ids[address] = None if view.is_missing else view.topic_id
+        if not ids:
+            raise ConnectionFailed(f"no broker said which topic {name} is")
+        return ids
 
-    def _is_doubted(self, topic: TopicRef, view: TopicView) -> bool:
-        if view.is_missing or self._is_outdated(topic, view):
-            return True
-        known = self.topics.get(topic)
-        if view.error_code or known is None or known.is_missing:
-            return False
-        return view.topic_id != known.topic_id
+    def confirmed_s(self, broker_id: int) -> float:
+        """Return when the newest look-up began, by the loop's clock, in whose answer another broker than this one named it.
+
+        In a cluster of one there is no other.
+        """
+        return self._confirmed_s.get(broker_id, -inf)
+
+    # ---- connections -----------------------------------------------------------------------------------------------
+
+    async def connection(self, broker_id: int, purpose: str) -> BrokerConnection:
+        """Return an open connection; those of other purposes are others, so that a waiting fetch delays nothing else.
+
+        Raises:
+            ConnectionFailed: the broker is unknown or cannot be reached.
+        """
+        place = (broker_id, purpose)
+        connection = self._connections.get(place)
+        if connection is not None and connection.is_open:
+            return connection
+        opening = self._opening.get(place)
+        if opening is None:
+            opening = asyncio.ensure_future(self._open(place))
+            self._opening[place] = opening
+            opening.add_done_callback(lambda _: self._opening.pop(place, None))
+        return await asyncio.shield(opening)
+
+    def open_connection(self, broker_id: int, purpose: str) -> BrokerConnection | None:
+        """Return a connection that is open already, or None."""
+        connection = self._connections.get((broker_id, purpose))
+        return connection if connection is not None and connection.is_open else None
+
+    async def query_one(self, broker_id: int, purpose: str) -> None:
+        """Send one broker a request, only to hear from it.
+
+        Raises:
+            ConnectionFailed: the broker is unknown or does not answer.
+        """
+        await query(partial(exchange, await self.connection(broker_id, purpose)), [])
+
+    def close(self) -> None:
+        """Close all connections; requests in flight fail."""
+        self._is_closed = True
+        for opening in self._opening.values():
+            opening.cancel()
+        for connection in self._connections.values():
+            connection.close()
+
+    async def _open(self, place: tuple[int, str]) -> BrokerConnection:
+        address = self.addresses.get(place[0])
+        if address is None or self._is_closed:
+            raise ConnectionFailed(f"broker {place[0]} is not known")
+        connection = await BrokerConnection.open(address, self._options, self._timeout_ms)
+        self._connections[place] = connection
+        return connection
+
+    # ---- look-ups --------------------------------------------------------------------------------------------------
+
+    async def _query(self, topics: Collection[TopicRef], address: Address) -> Answer:
+        send = partial(exchange_with, address, self._options, self._timeout_ms)
+        return await query(send, topics, may_lack_ids=self._may_lack_ids)
+
+    async def _look_up_some(self, topics: list[TopicRef]) -> set[TopicRef]:
+        began_s = asyncio.get_running_loop().time()
+        addresses = deque(dict.fromkeys((*self.addresses.values(), *self._options.bootstrap)))
+        addresses.rotate(-self._requests)
+        self._requests += 1
+        words: _Words = {}
+        ask = partial(self._ask, topics, words)
+        try:
+            address = await first_answer(addresses, ask)
+            self._believe(address, words[address].answer, set(), began_s)
+            return set()
+        except ConnectionFailed as failure:
+            if not words:
+                raise
+            self.uncertainty = str(failure)
+        # Brokers that are known under no bootstrap address were not asked yet.
+        named = {place for word in words.values() for place in word.answer.brokers.values()}
+        if unasked := sorted(named.difference(addresses)):
+            with suppress(ConnectionFailed):
+                await first_answer(unasked, ask)
+        uncertain = set(topics)
+        for address, word in words.items():
+            contradicted = self._contradicted(word, words)
+            self._believe(address, word.answer, contradicted, began_s)
+            uncertain.intersection_update(contradicted)
+        return uncertain
+
+    async def _ask(self, topics: list[TopicRef], words: _Words, address: Address) -> Address:
+        """Keep the answer of a broker in `words`, and return the address where nothing of it is doubted.
+
+        Raises:
+            ConnectionFailed: there is no answer, or something in it is doubted.
+        """
+        answer = await self._query(topics, address)
+        if len(answer.topics) < len(topics):
+            raise UnreadableAnswer(f"{format_address(*address)} left out topics that it was asked for")
+        doubts = {topic: why for topic, view in answer.topics.items() if (why := self._doubt(topic, view))}
+        words[address] = _Word(answer, frozenset(doubts))
+        if doubts:
+            raise ConnectionFailed(f"{format_address(*address)} {next(iter(doubts.values()))}")
+        return address
+
+    # ---- doubt -----------------------------------------------------------------------------------------------------
+
+    def _doubt(self, topic: TopicRef, view: TopicView) -> str:
+        """Return why a broker does not count alone, a clause; empty: it does."""
+        if view.is_missing:
+            return "knows no such topic"
+        if self._is_outdated(topic, view):
+            return "has not learned yet who leads now"
+        if view.error_code:
+            return ""
+        wanted_id, seen = self._wanted_ids.get(topic, NO_TOPIC), self._seen.get(topic)
+        if wanted_id == NO_TOPIC and seen is not None and not self.topics[topic].is_missing:
+            wanted_id = seen.topic_id
+        elif wanted_id == NO_TOPIC:
+            return ""
+        return "" if view.topic_id == wanted_id else f"means another topic by the name {view.name}"
 
     def _is_outdated(self, topic: TopicRef, view: TopicView) -> bool:
         """Tell whether a view is one of the past."""
-        topic_id, epochs = self._seen.get(topic, (NO_TOPIC, {}))
-        return view.topic_id == topic_id and _is_older(view, epochs)
+        seen = self._seen.get(topic, _UNSEEN)
+        return view.topic_id == seen.topic_id and _is_older(view, seen.leader_epochs)
 
-    def _believe(self, answer: _Answer, contradicted: Collection[TopicRef]) -> None:
-        """Keep what an answer says, but for some topics."""
-        # A broker that stops may name none at its end, not even itself; those known before are asked on.
-        self.brokers = answer.brokers or self.brokers
-        for topic, view in answer.topics.items():
-            known = self.topics.get(topic)
-            # Who may not see a topic, or cannot say now, says nothing of its leaders.
-            if topic in contradicted or (view.error_code and not view.is_missing and known is not None):
-                continue
-            # Another answer of this look-up may have named later leaders meanwhile.
-            if topic not in answer.doubted and self._is_doubted(topic, view):
-                continue
-            self.topics[topic] = view
-            topic_id, epochs = self._seen.get(topic, (NO_TOPIC, {}))
-            if not view.error_code:
-                # A broker may know of some partitions only.
-                before = epochs if topic_id == view.topic_id else {}
-                self._seen[topic] = view.topic_id, {**before, **view.leader_epochs}
-            elif view.is_missing and topic_id == NO_TOPIC:
-                self._seen.pop(topic, None)
-
-    def _contradicted(self, answer: _Answer, heard: Mapping[Address, _Answer]) -> set[TopicRef]:
-        """Return the topics whose doubted word is of the past, or not that of every broker that the answers name."""
-        others = [heard.get(place) for place in dict.fromkeys(answer.brokers.values())]
+    def _contradicted(self, word: _Word, words: _Words) -> set[TopicRef]:
+        """Return the topics whose doubted word is of the past, or not that of every broker that the answer names."""
+        others = [words.get(place) for place in dict.fromkeys(word.answer.brokers.values())]
         return {
             topic
-            for topic in answer.doubted
-            if self._is_outdated(topic, answer.topics[topic])
+            for topic in word.doubted
+            if self._is_outdated(topic, word.answer.topics[topic])
             or not others
-            or any(other is None or not _is_confirmed(topic, answer, other) for other in others)
+            or any(other is None or not _is_confirmed(topic, word.answer, other.answer) for other in others)
         }
 
+    def _believe(self, address: Address, answer: Answer, contradicted: set[TopicRef], began_s: float) -> None:
+        """Keep what an answer says, but for some topics."""
+        if contradicted and len(contradicted) == len(answer.topics):
+            return
+        if not any(self._is_outdated(topic, view) for topic, view in answer.topics.items()):
+            # A broker that stops may name none at its end, not even itself; those known before are asked on.
+            self.addresses = answer.brokers or self.addresses
+            self.cluster_id = answer.cluster_id
+            is_one, is_known = len(answer.brokers) == 1, address in answer.brokers.values()
+            for broker_id, place in answer.brokers.items():
+                if is_one or (is_known and place != address):
+                    self._confirmed_s[broker_id] = began_s
+        for topic, view in answer.topics.items():
+            # Another answer of this look-up may have named later leaders meanwhile.
+            if topic in contradicted or self._is_outdated(topic, view):
+                continue
+            known = self.topics.get(topic)
+            if view.error_code and not view.is_missing and known is not None:
+                # Who may not see a topic, or cannot say now, says nothing of its leaders.
+                view = known._replace(error_code=view.error_code)
+            self.topics[topic] = view
+            seen = self._seen.get(topic, _UNSEEN)
+            if not view.error_code:
+                # A broker may know of some partitions only.
+                before = seen.leader_epochs if seen.topic_id == view.topic_id else {}
+                self._seen[topic] = _Seen(view.topic_id, {**before, **view.leader_epochs})
+            elif view.is_missing and seen.topic_id == NO_TOPIC:
+                self._seen.pop(topic, None)
 
-def _is_confirmed(topic: TopicRef, answer: _Answer, other: _Answer) -> bool:
+
+def _parts(topics: Collection[TopicRef]) -> Iterator[list[TopicRef]]:
+    """Yield what one request each asks for: ids and names never together, because brokers leave out the names then."""
+    for kind in (bytes, str):
+        some = [topic for topic in topics if isinstance(topic, kind)]
+        yield from (
+            some[start : start + TOPICS_PER_REQUEST_MAX] for start in range(0, len(some), TOPICS_PER_REQUEST_MAX)
+        )
+
+
+def _is_confirmed(topic: TopicRef, answer: Answer, other: Answer) -> bool:
     """Tell whether another broker says of a topic what a doubted answer says, and nothing later."""
-    view, same = answer.topics[topic], other.topics.get(topic)
+    view, same = answer.topics[topic], other.topics[topic]
     return (
-        same is not None
-        and same.is_missing == view.is_missing
+        same.is_missing == view.is_missing
         and same.topic_id == view.topic_id
         and not _is_older(view, same.leader_epochs)
     )
@@ -225,28 +377,3 @@ def _is_confirmed(topic: TopicRef, answer: _Answer, other: _Answer) -> bool:
 def _is_older(view: TopicView, epochs: Mapping[int, int]) -> bool:
     """Tell whether a view has a leader epoch below the known one of its partition."""
     return any(epoch < epochs.get(partition, epoch) for partition, epoch in view.leader_epochs.items())
-
-
-def _views(topics: Iterable[TopicRef], response: Any, brokers: Mapping[int, Address]) -> dict[TopicRef, TopicView]:  # noqa: ANN401
-    """Return what an answer says about the topics that were requested; a reserved id names none."""
-    by_id, by_name = {}, {}
-    for topic in response.topics:
-        found = getattr(topic, "topic_id", None)
-        topic_id = found.bytes if found else NO_TOPIC
-        epochs = {int(each.partition_index): int(each.leader_epoch) for each in topic.partitions}
-        leaders = {
-            int(each.partition_index): Leader(int(each.leader_id), int(each.leader_epoch))
-            for each in topic.partitions
-            if each.leader_id in brokers
-        }
-        view = TopicView(str(topic.name or ""), topic_id, leaders, epochs, int(topic.error_code))
-        by_id[topic_id] = by_name[view.name] = view
-    reserved = TopicView("", NO_TOPIC, {}, {}, int(ErrorCode.UNKNOWN_TOPIC_ID))
-    views: dict[TopicRef, TopicView] = {}
-    for wanted in topics:
-        said = by_id.get(wanted) if isinstance(wanted, bytes) else by_name.get(wanted)
-        if wanted in RESERVED_IDS:
-            said = reserved
-        if said is not None:
-            views[wanted] = said
-    return views

@@ -36,7 +36,6 @@ from holdfast.kafka.discovery.calls import Call, query_versions
 from holdfast.kafka.discovery.find_coordinator import FIND_COORDINATOR, Key, KeyType
 from holdfast.kafka.errors import ConnectionFailed
 from holdfast.kafka.exchange import from_bytes
-from holdfast.kafka.leaders import read_leaders
 from holdfast.kafka.protocol import requests, sasl_calls
 from holdfast.kafka.protocol.frames import read_response_header
 from holdfast.kafka.protocol.primitives import MalformedBody
@@ -158,8 +157,7 @@ def answers() -> dict[str, Answer]:
         "Fetch": _by_hand(partial(requests.read_answer, requests.decode_fetched), FetchResponse),
         "ListOffsets": _by_hand(partial(requests.read_answer, requests.decode_offsets), ListOffsetsResponse),
         "DeleteRecords": _by_hand(partial(requests.read_answer, requests.decode_deleted), DeleteRecordsResponse, 1),
-        "Metadata of leaders": _through_kio(MetadataResponse, read_leaders, 1),
-        "Metadata of topics": _through_kio(MetadataResponse, lambda response: metadata._to_answers([response])),
+        "Metadata": _through_kio(MetadataResponse, partial(metadata.read_answer, ["text", UUID(int=7).bytes])),
         "ListOffsets by kio": _through_kio(ListOffsetsResponse),
         "DescribeCluster": _through_kio(DescribeClusterResponse),
         "DescribeQuorum": _through_kio(DescribeQuorumResponse),

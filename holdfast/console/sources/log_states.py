@@ -18,11 +18,11 @@ from holdfast.console.show.output import counted
 from holdfast.console.sources.log_reader import LogEntry, LogReader
 from holdfast.console.sources.state_topics import KAFKA_STATE_TOPIC, find_state_topic, no_state_topic
 from holdfast.daemon.settings.models import MetadataSettings
+from holdfast.kafka.cluster import Cluster
 from holdfast.kafka.connection_options import ConnectionOptions, connection_options
 from holdfast.kafka.errors import PropertyRefused
 from holdfast.kafka.topic_ids import format_topic_id, parse_topic_id
 from holdfast.kafka.topics.topic_ends import TopicEndSource
-from holdfast.kafka.topics.topic_leaders import TopicLeaders
 from holdfast.records.log.checkpoint import Checkpoint
 from holdfast.records.share.deliveries import describe_state
 from holdfast.records.share.group_lag import Place, Row, TopicEnd
@@ -184,4 +184,4 @@ class Fold:
 def _make_source(options: ConnectionOptions) -> TopicEndSource:
     """Return what queries ends of topics, within a node's usual bounds."""
     timeout_ms = MetadataSettings().metadata_timeout_ms
-    return TopicEndSource(options, TopicLeaders(options, timeout_ms=timeout_ms), timeout_ms=timeout_ms)
+    return TopicEndSource(options, Cluster(options, timeout_ms), timeout_ms=timeout_ms)

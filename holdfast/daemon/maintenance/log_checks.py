@@ -31,7 +31,7 @@ from holdfast.daemon.topics.state_topic import (
 )
 from holdfast.kafka.errors import ConnectionFailed
 from holdfast.kafka.librdkafka import KafkaClients
-from holdfast.kafka.metadata import MetadataClient
+from holdfast.kafka.topics.metadata_client import MetadataClient
 from holdfast.metrics.line_limit import LineLimiter
 from holdfast.runtime.coordinator import CoordinatorRuntime
 from holdfast.runtime.errors import Alarm

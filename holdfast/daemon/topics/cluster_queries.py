@@ -7,10 +7,9 @@ from typing import NamedTuple
 from holdfast.daemon.settings.models import Settings
 from holdfast.daemon.topics.topic_names import TopicNames
 from holdfast.kafka.connection_options import ConnectionOptions
-from holdfast.kafka.metadata import MetadataClient
+from holdfast.kafka.topics.metadata_client import MetadataClient
 from holdfast.kafka.topics.record_times import RecordTimes
 from holdfast.kafka.topics.topic_ends import TopicEndSource
-from holdfast.kafka.topics.topic_leaders import TopicLeaders
 
 
 class TopicLookUps(NamedTuple):
@@ -50,21 +49,12 @@ def make_cluster_queries(settings: Settings, options: ConnectionOptions, now_ms:
     metadata = settings.metadata
 
     def make_client() -> MetadataClient:
-        return MetadataClient(
-            options,
-            timeout_ms=metadata.metadata_timeout_ms,
-            random=Random(),
-        )
+        return MetadataClient(options, timeout_ms=metadata.metadata_timeout_ms, random=Random())
 
     client = make_client()
     # Half the time of an admin command, which then has an answer although a broker is silent.
     timeout_ms = max(1, settings.log.request_timeout_ms // 2)
     names = TopicNames(make_client(), now_ms, timeout_ms=timeout_ms)
-    leaders = TopicLeaders(
-        options,
-        timeout_ms=metadata.metadata_timeout_ms,
-        known_brokers=lambda: client.brokers,
-    )
-    ends = TopicEndSource(options, leaders, timeout_ms=metadata.metadata_timeout_ms)
-    times = RecordTimes(options, leaders, timeout_ms=metadata.metadata_timeout_ms)
+    ends = TopicEndSource(options, client, timeout_ms=metadata.metadata_timeout_ms)
+    times = RecordTimes(options, client, timeout_ms=metadata.metadata_timeout_ms)
     return ClusterQueries(client, TopicLookUps(names, ends), times)

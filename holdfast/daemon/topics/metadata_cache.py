@@ -20,7 +20,8 @@ from holdfast.daemon.settings.models import MetadataSettings
 from holdfast.daemon.topics.look_ups import LookUp, LookUps, Then
 from holdfast.daemon.topics.metadata_image import MetadataImage, keep_only, merge
 from holdfast.kafka.errors import ConnectionFailed
-from holdfast.kafka.metadata import TOPICS_PER_REQUEST_MAX, RequestRefused, Topic, TopicAnswers
+from holdfast.kafka.metadata import TOPICS_PER_REQUEST_MAX
+from holdfast.kafka.topics.metadata_client import RequestRefused, Topic, TopicAnswers
 
 _log = structlog.get_logger(__name__)
 

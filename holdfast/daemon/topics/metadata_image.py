@@ -4,7 +4,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import final
 
-from holdfast.kafka.metadata import TopicAnswers
+from holdfast.kafka.topics.metadata_client import TopicAnswers
 
 
 @final

@@ -20,9 +20,9 @@ from holdfast.kafka.addresses import format_address
 from holdfast.kafka.errors import ConnectionFailed, SetupRefused
 from holdfast.kafka.librdkafka import create_topic, find_topic, who
 from holdfast.kafka.librdkafka_types import ConfigResource, NewTopic, ResourceType
-from holdfast.kafka.metadata import MetadataClient
 from holdfast.kafka.protocol.denials import acl_remedy
 from holdfast.kafka.topic_ids import format_topic_id
+from holdfast.kafka.topics.metadata_client import MetadataClient
 
 _log = structlog.get_logger(__name__)
 

@@ -11,7 +11,8 @@ from typing import Final, NamedTuple, Protocol
 
 from holdfast.daemon.settings.declarations import MIB, MINUTE_MS
 from holdfast.kafka.errors import ConnectionFailed
-from holdfast.kafka.metadata import TOPICS_PER_REQUEST_MAX, Topic, is_topic_name
+from holdfast.kafka.metadata import TOPICS_PER_REQUEST_MAX, is_topic_name
+from holdfast.kafka.topics.metadata_client import Topic
 
 #: What an entry takes beside its name: the id, the topic and its place in the table.
 _ENTRY_BYTES: Final = 400

@@ -10,10 +10,10 @@ from itertools import islice
 from typing import Final, NamedTuple, Protocol
 
 from holdfast.kafka.brokers.throttle import Throttle
-from holdfast.kafka.cluster import Cluster, TopicRef, TopicView
+from holdfast.kafka.cluster import Cluster
 from holdfast.kafka.connection_options import ConnectionOptions
 from holdfast.kafka.errors import ConnectionFailed, UnreadableAnswer
-from holdfast.kafka.leaders import NO_TOPIC
+from holdfast.kafka.metadata import NO_TOPIC, TopicRef, TopicView
 from holdfast.kafka.protocol import api_keys, requests
 from holdfast.kafka.protocol.error_codes import ErrorCode, name_and_number
 from holdfast.kafka.records.batches import Batch, DamagedRecords, OldFormat, iter_batches
@@ -226,7 +226,7 @@ class Lane:
         connection = self._connection
         if connection is None or not connection.is_open:
             owner = self._owner
-            address = owner.cluster.brokers.get(self.broker_id)
+            address = owner.cluster.addresses.get(self.broker_id)
             if address is None:
                 raise ConnectionFailed(f"broker {self.broker_id} is not known")
             connection = await RecordConnection.open(address, owner.options, owner.config.timeout_ms, owner.make_buffer)
@@ -332,7 +332,7 @@ class Lane:
             ConnectionFailed: the broker does not say.
         """
         cluster = self._owner.cluster
-        await cluster.refresh([reader.topic])
+        await cluster.look_up([reader.topic])
         view = cluster.topics.get(reader.topic)
         why = f"offset {reader.position} is out of range"
         if reader.in_flight is request and view is not None and view.topic_id == reader.topic_id:

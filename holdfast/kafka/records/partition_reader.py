@@ -5,8 +5,7 @@ from collections import deque
 from collections.abc import Iterable
 from typing import NamedTuple, Protocol
 
-from holdfast.kafka.cluster import TopicRef
-from holdfast.kafka.leaders import NO_TOPIC
+from holdfast.kafka.metadata import NO_TOPIC, TopicRef
 from holdfast.kafka.records.batches import Batch
 from holdfast.kafka.records.transactions import AbortedTransaction
 

@@ -10,10 +10,10 @@ from contextlib import suppress
 from typing import Final, NamedTuple
 
 from holdfast.kafka.brokers.throttle import Throttle
-from holdfast.kafka.cluster import Cluster, TopicRef, TopicView
+from holdfast.kafka.cluster import Cluster
 from holdfast.kafka.connection_options import ConnectionOptions
 from holdfast.kafka.errors import ConnectionFailed
-from holdfast.kafka.leaders import NO_TOPIC
+from holdfast.kafka.metadata import NO_TOPIC, TopicRef, TopicView
 from holdfast.kafka.protocol.error_codes import ErrorCode, name_and_number
 from holdfast.kafka.records.lanes import Lane, ReaderConfig, Request
 from holdfast.kafka.records.partition_reader import (
@@ -195,7 +195,7 @@ class TopicReader:
             return
         view = self.cluster.topics.get(reader.topic)
         leader = None if view is None else view.leaders.get(reader.partition)
-        if leader is None or leader.broker_id not in self.cluster.brokers:
+        if leader is None or leader.broker_id not in self.cluster.addresses:
             self.look_up([reader.topic])
         elif self._room.is_full and not reader.is_awaited:
             self._held_back[reader] = None
@@ -241,7 +241,7 @@ class TopicReader:
             if not topics:
                 continue
             try:
-                await self.cluster.refresh(topics)
+                await self.cluster.look_up(topics)
             except ConnectionFailed as failure:
                 for reader in self._of_topics(topics):
                     reader.problem = f"Kafka cannot be reached: {failure}"

@@ -6,16 +6,16 @@ Source: Apache Kafka's message schema Fetch v12, `DefaultRecordBatch`; KIP-74 (a
 """
 
 import asyncio
-from collections import defaultdict
 from collections.abc import Mapping
 from struct import Struct
 from typing import Final
 
 from holdfast.kafka.brokers.broker_connection import BrokerConnection
+from holdfast.kafka.cluster import Cluster
 from holdfast.kafka.connection_options import Address, ConnectionOptions
 from holdfast.kafka.errors import ConnectionFailed
 from holdfast.kafka.protocol.requests import FETCH, FetchTarget, decode_fetched, encode_fetch, read_answer
-from holdfast.kafka.topics.topic_leaders import Led, Place, TopicLeaders
+from holdfast.kafka.topics.topic_ends import Led, Place, led_by
 
 #: Base offset, length, leader epoch, magic, checksum, attributes, delta of the last offset, first time, highest time.
 _BATCH_HEAD: Final = Struct(">qiibIhiqq")
@@ -28,10 +28,10 @@ _NO_SESSION: Final = (0, -1)
 class RecordTimes:
     """Queries to leaders, one record after the other, over connections that last for one query."""
 
-    def __init__(self, options: ConnectionOptions, leaders: TopicLeaders, *, timeout_ms: int) -> None:
+    def __init__(self, options: ConnectionOptions, cluster: Cluster, *, timeout_ms: int) -> None:
         """Connect nowhere yet; `timeout_ms` bounds each answer of a broker, and a query in all."""
         self._options = options
-        self._leaders = leaders
+        self._cluster = cluster
         self._timeout_ms = timeout_ms
 
     async def look_up(self, offsets: Mapping[Place, int]) -> dict[Place, int]:
@@ -39,11 +39,7 @@ class RecordTimes:
         found: dict[Place, int] = {}
         try:
             async with asyncio.timeout(self._timeout_ms / 1_000):
-                leaders = (await self._leaders.find({topic_id for topic_id, _ in offsets})).leaders
-                by_leader: defaultdict[Address, dict[Place, Led]] = defaultdict(dict)
-                for place in sorted(offsets):
-                    if (led := leaders.get(place)) is not None:
-                        by_leader[led.address][place] = led
+                by_leader = led_by(await self._cluster.find({topic_id for topic_id, _ in offsets}), sorted(offsets))
                 queries = [self._query_leader(address, led, offsets, found) for address, led in by_leader.items()]
                 await asyncio.gather(*queries)
         except (TimeoutError, ConnectionFailed):
@@ -57,7 +53,7 @@ class RecordTimes:
         try:
             connection = await BrokerConnection.open(address, self._options, self._timeout_ms)
             try:
-                for place, (_, leader_epoch, topic) in led.items():
+                for place, (leader_epoch, topic) in led.items():
                     target = FetchTarget(place[1], leader_epoch, offsets[place], -1)
                     body = encode_fetch(topic, _NO_SESSION, 0, 1, 1, [target], ())
                     answer = await connection.exchange(*FETCH, body, is_flexible=True)

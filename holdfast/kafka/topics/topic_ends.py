@@ -5,8 +5,8 @@ Source: Apache Kafka's message schema ListOffsets v5 (spoken by brokers from 3.1
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Collection, Mapping
-from typing import Final, NamedTuple
+from collections.abc import Collection, Iterable, Mapping
+from typing import Final, NamedTuple, TypeAlias
 
 from kio.schema.list_offsets.v5.request import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from kio.schema.list_offsets.v5.response import ListOffsetsResponse
@@ -14,12 +14,13 @@ from kio.schema.types import BrokerId, TopicName
 from kio.static.primitive import i8, i32, i64
 
 from holdfast.kafka.brokers.broker_connection import BrokerConnection
+from holdfast.kafka.cluster import Cluster
 from holdfast.kafka.connection_options import Address, ConnectionOptions
 from holdfast.kafka.errors import ConnectionFailed
 from holdfast.kafka.exchange import exchange
+from holdfast.kafka.metadata import Answer
 from holdfast.kafka.protocol.error_codes import STALE_LEADER, ErrorCode, error_name
 from holdfast.kafka.protocol.requests import EARLIEST, LATEST
-from holdfast.kafka.topics.topic_leaders import Led, Place, TopicLeaders
 
 _CONSUMER: Final = BrokerId(-1)
 _READ_UNCOMMITTED: Final = i8(0)
@@ -33,6 +34,29 @@ _PARTITIONS_PER_REQUEST: Final = 500
 QUERIES_WAITING_MAX: Final = 100
 #: Partitions in one query: about a second of a busy broker's time, and 20 requests.
 PARTITIONS_PER_QUERY_MAX: Final = 10_000
+
+
+#: A topic id and a partition.
+Place: TypeAlias = tuple[bytes, int]
+
+
+class Led(NamedTuple):
+    """A partition as its leader is asked about it."""
+
+    leader_epoch: int
+    #: The name of its topic.
+    topic: str
+
+
+def led_by(said: Answer, places: Iterable[Place]) -> dict[Address, dict[Place, Led]]:
+    """Return the partitions that have a leader, by its address."""
+    found: defaultdict[Address, dict[Place, Led]] = defaultdict(dict)
+    for place in places:
+        view = said.topics.get(place[0])
+        leader = None if view is None else view.leaders.get(place[1])
+        if view is not None and leader is not None:
+            found[said.brokers[leader.broker_id]][place] = Led(leader.epoch, view.name)
+    return found
 
 
 class TooManyQueries(Exception):
@@ -65,7 +89,7 @@ class TopicEndSource:
     def __init__(
         self,
         options: ConnectionOptions,
-        leaders: TopicLeaders,
+        cluster: Cluster,
         *,
         timeout_ms: int,
         waiting_max: int = QUERIES_WAITING_MAX,
@@ -74,12 +98,12 @@ class TopicEndSource:
 
         Args:
             options: how to connect.
-            leaders: finds who leads what.
+            cluster: finds the leaders.
             timeout_ms: bound of each answer of a broker, and of a query in all.
             waiting_max: queries that may wait for brokers at once.
         """
         self._options = options
-        self._leaders = leaders
+        self._cluster = cluster
         self._timeout_ms = timeout_ms
         self._waiting_max = waiting_max
         #: Queries in flight.
@@ -117,20 +141,21 @@ class TopicEndSource:
     async def _query(self, places: set[Place], names: dict[bytes, str], found: dict[Place, Ends]) -> set[Place]:
         """Query `places` once, fill `found`, and return those about which another query may find more."""
         try:
-            leaders, named, problems = await self._leaders.find({topic_id for topic_id, _ in places})
+            said = await self._cluster.find({topic_id for topic_id, _ in places})
         except ConnectionFailed as failure:
             found |= dict.fromkeys(places, Ends(-1, -1, f"Kafka cannot be reached: {failure}"))
             return places
-        names |= named
-        again: set[Place] = set()
-        by_leader: defaultdict[Address, dict[Place, Led]] = defaultdict(dict)
-        for place in sorted(places):
-            led = leaders.get(place)
-            if led is not None:
-                by_leader[led.address][place] = led
-                continue
-            problem = problems.get(place[0]) or f"the topic has no partition {place[1]}"
-            if place in leaders:
+        names |= {view.topic_id: view.name for view in said.topics.values() if not view.error_code}
+        by_leader = led_by(said, sorted(places))
+        again = set[Place]()
+        for place in places.difference(*by_leader.values()):
+            topic_id, partition = place
+            view, problem = said.topics.get(topic_id), f"the topic has no partition {partition}"
+            if view is None or view.is_missing:
+                problem = "the cluster knows no topic of this id"
+            elif view.error_code:
+                problem = f"Kafka returns nothing about the topic: {error_name(view.error_code)}"
+            elif partition in view.leader_epochs:
                 again.add(place)
                 problem = "the partition has no leader"
             found[place] = Ends(-1, -1, problem)
@@ -171,7 +196,7 @@ async def _query_part(connection: BrokerConnection, led: Mapping[Place, Led]) ->
     )
     firsts, ends = _offsets(first), _offsets(end)
     answers = {}
-    for place, (_, _, topic) in led.items():
+    for place, (_, topic) in led.items():
         unanswered = (int(ErrorCode.UNKNOWN_SERVER_ERROR), -1)
         both = [offsets.get((topic, place[1]), unanswered) for offsets in (firsts, ends)]
         error = next((code for code, _ in both if code != ErrorCode.NONE), None)
@@ -185,7 +210,7 @@ async def _query_part(connection: BrokerConnection, led: Mapping[Place, Led]) ->
 
 def _request(led: Mapping[Place, Led], which: int) -> ListOffsetsRequest:
     topics: defaultdict[str, list[ListOffsetsPartition]] = defaultdict(list)
-    for (_, partition), (_, leader_epoch, topic) in led.items():
+    for (_, partition), (leader_epoch, topic) in led.items():
         topics[topic].append(
             ListOffsetsPartition(
                 partition_index=i32(partition), current_leader_epoch=i32(leader_epoch), timestamp=i64(which)

@@ -6,7 +6,7 @@ Source: KIP-227 (fetch sessions).
 from collections.abc import Mapping
 from typing import NamedTuple, final
 
-from holdfast.kafka.leaders import Leader
+from holdfast.kafka.metadata import Leader
 from holdfast.kafka.protocol.error_codes import ErrorCode
 from holdfast.kafka.protocol.requests import FetchAnswer, FetchTarget
 

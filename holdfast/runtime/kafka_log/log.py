@@ -12,7 +12,8 @@ from typing import Any, Final
 from holdfast.kafka.brokers.busy_poll import BusyPolling
 from holdfast.kafka.connection_options import ConnectionOptions
 from holdfast.kafka.errors import ConnectionFailed
-from holdfast.kafka.leaders import NO_TOPIC, Brokers
+from holdfast.kafka.leaders import Brokers
+from holdfast.kafka.metadata import NO_TOPIC
 from holdfast.kafka.protocol import requests
 from holdfast.kafka.protocol.denials import acl_remedy
 from holdfast.kafka.protocol.error_codes import ErrorCode, name_and_number
@@ -142,7 +143,7 @@ class KafkaLog:
 
     def renew(self, topic_id: bytes) -> None:
         """Use the topic of this id as the log from now on."""
-        self._brokers.wanted_id = topic_id
+        self._brokers.want(self._config.topic, topic_id)
 
     async def close(self, timeout_s: float) -> bool:
         """Send the appended records, then stop everything; returns whether all was sent in time."""

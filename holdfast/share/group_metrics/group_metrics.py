@@ -18,8 +18,7 @@ from holdfast.daemon.settings.components.group_metrics import GroupMetricSetting
 from holdfast.daemon.settings.models import Settings
 from holdfast.daemon.topics.cluster_queries import ClusterQueries
 from holdfast.kafka.topic_ids import format_topic_id
-from holdfast.kafka.topics.topic_ends import PARTITIONS_PER_QUERY_MAX, Ends, TooManyQueries, TopicEnds
-from holdfast.kafka.topics.topic_leaders import Place
+from holdfast.kafka.topics.topic_ends import PARTITIONS_PER_QUERY_MAX, Ends, Place, TooManyQueries, TopicEnds
 from holdfast.metrics.registry import Registry
 from holdfast.records.share.deliveries import sum_up_deliveries
 from holdfast.records.share.keys import SharePartitionKey

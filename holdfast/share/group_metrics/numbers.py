@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from holdfast.kafka.topics.topic_ends import Ends, TopicEnds
-from holdfast.kafka.topics.topic_leaders import Place
+from holdfast.kafka.topics.topic_ends import Ends, Place, TopicEnds
 from holdfast.records.share.deliveries import Deliveries, find_lag
 
 

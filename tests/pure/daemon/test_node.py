@@ -24,9 +24,9 @@ from holdfast.daemon.steps import NodeSteps
 from holdfast.daemon.topics import cluster_queries
 from holdfast.daemon.topics.state_topic import StateTopic
 from holdfast.daemon.worker_place import ALONE, WorkerPlace
-from holdfast.kafka.metadata import Topic, TopicAnswers
 from holdfast.kafka.protocol.error_codes import ErrorCode
 from holdfast.kafka.topic_ids import format_topic_id
+from holdfast.kafka.topics.metadata_client import Topic, TopicAnswers
 from holdfast.records.share.keys import SharePartitionKey
 from holdfast.runtime.kafka_log import shell
 from holdfast.tenants import TABLES

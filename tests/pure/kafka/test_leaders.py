@@ -8,11 +8,13 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+from kio.schema.errors import ErrorCode
 
 from holdfast.kafka.brokers.broker_connection import BrokerConnection
+from holdfast.kafka.cluster import REFRESH_INTERVAL_S
 from holdfast.kafka.connection_options import ConnectionOptions
 from holdfast.kafka.errors import ConnectionFailed
-from holdfast.kafka.leaders import REFRESH_INTERVAL_S, Brokers
+from holdfast.kafka.leaders import Brokers
 from tests.pure.kafka.brokers.metadata_answers import TOPIC_ID, metadata
 from tests.waiting import PATIENCE_S, wait_until
 
@@ -49,7 +51,7 @@ async def test_close_hangs_up_on_what_is_being_reached(ask: str) -> None:
     server = SilentServer()
     address = await server.start()
     brokers = Brokers(ConnectionOptions(bootstrap=(address,)), "topic", 10_000)
-    brokers._addresses[1] = address
+    brokers.addresses = {1: address}
     asking = asyncio.ensure_future(brokers.refresh() if ask == "refresh" else brokers.connection(1, "fetch"))
     await wait_until(lambda: server.accepted == 1)
     brokers.close()
@@ -71,7 +73,7 @@ async def test_broker_that_does_not_answer_in_time_is_hung_up_on() -> None:
 
 async def test_nobody_is_reached_after_close() -> None:
     brokers = Brokers(ConnectionOptions(bootstrap=(("127.0.0.1", 1),)), "topic", 10_000)
-    brokers._addresses[1] = ("127.0.0.1", 1)
+    brokers.addresses = {1: ("127.0.0.1", 1)}
     brokers.close()
     with pytest.raises(ConnectionFailed, match="broker 1 is not known"):
         await brokers.connection(1, "fetch")
@@ -87,6 +89,8 @@ class Place:
         self.brokers = Brokers(ConnectionOptions(bootstrap=tuple((host, 1) for host in answers)), "topic", 10_000)
 
     async def _open(self, address: tuple[str, int], options: ConnectionOptions, timeout_ms: int) -> Any:
+        if address[0] not in self._answers:
+            raise ConnectionFailed("no such host")
         self.asked.append(address[0])
         place, host = self, address[0]
 
@@ -181,7 +185,7 @@ async def test_a_broker_that_names_a_leader_of_the_past_is_passed_over(monkeypat
     before, now = metadata({0: (1, 3), 1: (1, 3)}), metadata({0: (2, 4), 1: (1, 3)})
     place = Place(monkeypatch, first=always(now), frozen=always(before))
     await place.brokers.refresh()
-    place.brokers._addresses = {}
+    place.brokers.addresses = {}
     await place.brokers.refresh()
     assert place.asked == ["first", "first closed", "frozen", "frozen closed", "first", "first closed"]
     assert place.brokers.leaders == {0: (2, 4), 1: (1, 3)}
@@ -194,7 +198,7 @@ async def test_a_broker_of_the_past_that_is_queried_first_is_not_believed_for_ev
     known = []
     for _ in range(4):
         await place.brokers.refresh()
-        place.brokers._addresses = {}
+        place.brokers.addresses = {}
         known.append(place.brokers.leaders[0])
     assert known == [(1, 3), (2, 4), (2, 4), (2, 4)]
 
@@ -204,7 +208,7 @@ async def test_where_every_broker_names_a_leader_of_the_past_the_last_known_stay
 ) -> None:
     place = Place(monkeypatch, frozen=in_turn(metadata({0: (2, 4)}), metadata({0: (1, 3)})))
     await place.brokers.refresh()
-    place.brokers._addresses = {}
+    place.brokers.addresses = {}
     with pytest.raises(ConnectionFailed, match=r"^frozen:1 has not learned yet who leads now$"):
         await place.brokers.refresh()
     assert place.brokers.leaders == {0: (2, 4)}
@@ -215,19 +219,36 @@ async def test_a_leader_of_the_past_is_known_as_such_when_there_was_none_since(m
     place = Place(monkeypatch, frozen=in_turn(*answers))
     for _ in range(2):
         await place.brokers.refresh()
-        place.brokers._addresses = {}
+        place.brokers.addresses = {}
     with pytest.raises(ConnectionFailed):
         await place.brokers.refresh()
     assert place.brokers.leaders == {}
 
 
 async def test_a_topic_that_was_recreated_begins_with_low_leader_epochs(monkeypatch: pytest.MonkeyPatch) -> None:
-    gone = metadata({}, UUID(int=0))
-    place = Place(monkeypatch, one=in_turn(metadata({0: (1, 3)}), gone, metadata({0: (2, 0)}, UUID(int=2))))
-    for known in ({0: (1, 3)}, {}, {0: (2, 0)}):
+    gone = metadata({}, UUID(int=0), (1,), ErrorCode.unknown_topic_or_partition)
+    answers = metadata({0: (1, 3)}), gone, metadata({0: (1, 0)}, UUID(int=2))
+    Place(monkeypatch, **{"host-1": in_turn(*answers)})
+    brokers = Brokers(ConnectionOptions(bootstrap=(("host-1", 9092),)), "topic", 10_000)
+    for known in ({0: (1, 3)}, {}, {0: (1, 0)}):
+        await brokers.refresh()
+        assert (brokers.leaders, brokers.is_missing, brokers.has_topic) == (known, not known, True)
+
+
+async def test_topic_is_hidden_after_rights_are_taken_and_its_leaders_come_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    hidden = metadata({}, UUID(int=0), (1,), ErrorCode.topic_authorization_failed)
+    answers = hidden, metadata({0: (1, 3)}), hidden, metadata({0: (1, 2)}), metadata({0: (1, 3)})
+    place = Place(monkeypatch, one=in_turn(*answers))
+    for is_hidden, known in ((True, {}), (False, {0: (1, 3)}), (True, {})):
         await place.brokers.refresh()
-        place.brokers._addresses = {}
-        assert place.brokers.leaders == known
+        assert (place.brokers.is_hidden, place.brokers.leaders) == (is_hidden, known)
+        place.brokers.addresses = {}
+    with pytest.raises(ConnectionFailed, match="has not learned yet"):
+        await place.brokers.refresh()
+    await place.brokers.refresh()
+    assert (place.brokers.is_hidden, place.brokers.leaders) == (False, {0: (1, 3)})
 
 
 def one_of_two(leader: int, topic: int = 1) -> bytes:
@@ -300,7 +321,7 @@ async def test_of_a_topic_that_has_taken_the_name_no_leader_of_the_past_is_belie
 async def test_the_topic_that_is_wanted_from_now_on_needs_no_other_word(monkeypatch: pytest.MonkeyPatch) -> None:
     Place(monkeypatch, **{"host-1": always(one_of_two(1)), "host-2": always(one_of_two(2, topic=9))})
     brokers = wanting_brokers(1, 2)
-    brokers.wanted_id = UUID(int=9).bytes
+    brokers.want("topic", UUID(int=9).bytes)
     await brokers.refresh()
     assert brokers.leaders == {0: (2, 0)}
 
@@ -322,7 +343,7 @@ async def test_a_broker_is_confirmed_by_another_one_and_never_by_itself(monkeypa
     assert place.asked[0] == "host-1"
     assert brokers.confirmed_s(1) == -inf
     assert began_s <= brokers.confirmed_s(2) == brokers.confirmed_s(3) <= loop.time()
-    brokers._addresses = {}
+    brokers.addresses = {}
     await brokers.refresh()
     assert place.asked[2] == "host-2"
     assert brokers.confirmed_s(1) > brokers.confirmed_s(2)

@@ -13,10 +13,10 @@ from kio.serial import entity_reader
 
 from holdfast.kafka.connection_options import ConnectionOptions
 from holdfast.kafka.errors import ConnectionFailed
-from holdfast.kafka.metadata import RESERVED_IDS, MetadataClient, is_topic_name
+from holdfast.kafka.metadata import RESERVED_IDS, is_topic_name
+from holdfast.kafka.topics.metadata_client import MetadataClient
 from tests.pure.kafka.brokers.metadata_answers import (
     SILENT,
-    TOPIC_ID,
     UNREACHABLE,
     answer_by_host,
     namesake,
@@ -192,7 +192,7 @@ async def test_brokers_are_queried_at_once_and_a_bootstrap_address_that_none_of_
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     asked = answer_by_host(monkeypatch, {"gone": SILENT, "host-1": namesake(1, 1)})
-    monkeypatch.setattr("holdfast.kafka.metadata.PATIENCE_S", 0)
+    monkeypatch.setattr("holdfast.kafka.cluster.PATIENCE_S", 0)
     async with asyncio.timeout(PATIENCE_S):
         assert await client_at("gone", "host-1").topic_ids("topic") == {broker(1): UUID(int=1).bytes}
     assert sorted(asked) == ["gone", "host-1"]
@@ -200,7 +200,7 @@ async def test_brokers_are_queried_at_once_and_a_bootstrap_address_that_none_of_
 
 async def test_a_broker_that_another_one_names_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     answer_by_host(monkeypatch, {"host-1": namesake(1, 1, 2), "host-2": SILENT})
-    monkeypatch.setattr("holdfast.kafka.metadata.PATIENCE_S", 0)
+    monkeypatch.setattr("holdfast.kafka.cluster.PATIENCE_S", 0)
     asking = asyncio.create_task(client_at("host-1", "host-2").topic_ids("topic"))
     for _ in range(100):
         await asyncio.sleep(0)
@@ -213,14 +213,15 @@ async def test_a_broker_that_another_one_names_is_waited_for(monkeypatch: pytest
 async def test_a_topic_is_not_known_everywhere_where_the_answer_names_no_broker(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    everywhere, stopping = about_topic({0: (1, 1)}), about_topic({0: (-1, 2)}, broker_ids=())
+    topic_id = UUID(int=7)
+    everywhere, stopping = about_topic({0: (1, 1)}, topic_id), about_topic({0: (-1, 2)}, topic_id, ())
     answer_by_host(monkeypatch, {"host-1": iter([stopping, everywhere, everywhere, stopping, everywhere])})
     client = client_at("host-1")
-    assert not await client.is_known_everywhere(TOPIC_ID.bytes, 1)
-    assert await client.is_known_everywhere(TOPIC_ID.bytes, 1)
+    assert not await client.is_known_everywhere(topic_id.bytes, 1)
+    assert await client.is_known_everywhere(topic_id.bytes, 1)
     # The broker that was named before is asked.
-    assert await client.is_known_everywhere(TOPIC_ID.bytes, 1)
-    assert client.brokers == (broker(1),)
+    assert await client.is_known_everywhere(topic_id.bytes, 1)
+    assert client.addresses == {1: broker(1)}
 
 
 @pytest.mark.parametrize("answer", [UNREACHABLE, METADATA], ids=["unreachable", "without the topic"])

@@ -12,8 +12,8 @@ import pytest
 from holdfast.kafka.connection_options import ConnectionOptions, connection_options
 from holdfast.kafka.errors import ConnectionFailed, PropertyRefused, SetupRefused
 from holdfast.kafka.librdkafka import check_properties
-from holdfast.kafka.metadata import MetadataClient
 from holdfast.kafka.security import parse_security, principal_of
+from holdfast.kafka.topics.metadata_client import MetadataClient
 from tests.pure.kafka.brokers.metadata_brokers import METADATA, WITHOUT_METADATA, Broker, listening
 from tests.waiting import PATIENCE_MS
 

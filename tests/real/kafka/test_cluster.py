@@ -13,7 +13,7 @@ from holdfast.daemon.settings.models import DeletedTopicSettings, MetadataSettin
 from holdfast.daemon.topics.metadata_cache import ClusterMetadata, Refresh
 from holdfast.daemon.topics.metadata_image import MetadataImage
 from holdfast.kafka.connection_options import connection_options
-from holdfast.kafka.metadata import MetadataClient
+from holdfast.kafka.topics.metadata_client import MetadataClient
 from holdfast.share.deleted_topics import CleanUp, DeletedTopics
 from tests.real.shared_kafka import NewTopicFactory
 from tests.waiting import PATIENCE_S

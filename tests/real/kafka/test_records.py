@@ -41,7 +41,7 @@ async def reader_of(bootstrap_servers: str, config: ReaderConfig = QUICK) -> Asy
 
 
 async def topic_id_of(reader: TopicReader, name: str) -> bytes:
-    await reader.cluster.refresh([name])
+    await reader.cluster.look_up([name])
     return reader.cluster.topics[name].topic_id
 
 

@@ -24,7 +24,7 @@ from holdfast.daemon.topics.state_topic import (
 )
 from holdfast.kafka.connection_options import connection_options
 from holdfast.kafka.librdkafka import KafkaClients
-from holdfast.kafka.metadata import MetadataClient
+from holdfast.kafka.topics.metadata_client import MetadataClient
 from holdfast.records.log.header import HEADER_NAME, encode_header
 from holdfast.runtime.settings import LogIdentity
 from tests.real.shared_kafka import NewTopicFactory

@@ -26,7 +26,7 @@ from holdfast.daemon.topics.state_topic import StateTopic, check_state_topic, de
 from holdfast.kafka.connection_options import LiveProperties, connection_options
 from holdfast.kafka.group_offsets import GroupOffsets, GroupRefused
 from holdfast.kafka.librdkafka import KafkaClients
-from holdfast.kafka.metadata import MetadataClient
+from holdfast.kafka.topics.metadata_client import MetadataClient
 from holdfast.records.share.batches import ACKNOWLEDGED, StateBatch
 from holdfast.share.snapshots.store import Snapshots
 from tests.kafka_acls import NEEDS, Resource, Role, acls_of

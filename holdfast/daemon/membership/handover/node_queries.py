@@ -5,17 +5,16 @@ The leader epoch of the answer is the owner epoch, which a node that only loads 
 
 import asyncio
 from contextlib import suppress
+from functools import partial
 
 import structlog
-from kio.schema.metadata.v12.response import MetadataResponse
 
 from holdfast.daemon.server.cluster_view import Node
 from holdfast.daemon.server.other_nodes import NodeOptions
 from holdfast.kafka.brokers.broker_connection import BrokerConnection
 from holdfast.kafka.errors import ConnectionFailed, PropertyRefused
 from holdfast.kafka.exchange import exchange
-from holdfast.kafka.leaders import read_leaders
-from holdfast.kafka.metadata import make_request, topic_by_name
+from holdfast.kafka.metadata import query
 
 _log = structlog.get_logger(__name__)
 
@@ -40,14 +39,14 @@ class NodeQueries:
         """See `Queries.query`."""
         try:
             async with asyncio.timeout(self._timeout_ms / 1_000):
-                connection = await self._to(node)
-                request = make_request([topic_by_name(self._state_topic)])
-                found = read_leaders(await exchange(connection, request, MetadataResponse))
+                answer = await query(partial(exchange, await self._to(node)), [self._state_topic])
         except (TimeoutError, ConnectionFailed, PropertyRefused) as failure:
             self.forget(node)
             _log.debug("former_owner_unanswered", node=node.node_id, why=str(failure) or type(failure).__name__)
             return None
-        return {partition: epoch for partition, (leader, epoch) in found.leaders.items() if leader == node.node_id}
+        found = answer.topics.get(self._state_topic)
+        leaders = {} if found is None else found.leaders
+        return {partition: epoch for partition, (leader, epoch) in leaders.items() if leader == node.node_id}
 
     def forget(self, node: Node) -> None:
         """See `Queries.forget`."""

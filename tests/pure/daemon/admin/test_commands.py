@@ -20,13 +20,13 @@ from holdfast.daemon.server.admin import AdminCommand, AdminError
 from holdfast.daemon.server.cluster_view import Node
 from holdfast.daemon.topics.topic_names import TopicNames
 from holdfast.daemon.worker_place import ALONE
+from holdfast.kafka.cluster import Cluster
 from holdfast.kafka.connection_options import ConnectionOptions
 from holdfast.kafka.errors import ConnectionFailed
-from holdfast.kafka.metadata import Topic
 from holdfast.kafka.protocol.error_codes import ErrorCode
 from holdfast.kafka.topic_ids import format_topic_id
+from holdfast.kafka.topics.metadata_client import Topic
 from holdfast.kafka.topics.topic_ends import Ends, TopicEnds, TopicEndSource
-from holdfast.kafka.topics.topic_leaders import TopicLeaders
 from holdfast.metrics.instruments import Counter
 from holdfast.records.log.checkpoint import CHECKPOINT_KEY, decode_checkpoint
 from holdfast.records.share.keys import SharePartitionKey
@@ -78,8 +78,7 @@ class World(PartitionsWorld):
         self.run_id = f"run-{node_id}"
         self.host_metrics = HostMetrics(self.settings, make_context(registry=self.registry), ALONE)
         options = ConnectionOptions(bootstrap=(("a", 9092),))
-        leaders = TopicLeaders(options, timeout_ms=1_000, topics_per_request_max=100)
-        self.topic_ends = TopicEndSource(options, leaders, timeout_ms=1_000, waiting_max=10)
+        self.topic_ends = TopicEndSource(options, Cluster(options, 1_000), timeout_ms=1_000, waiting_max=10)
         names = names or TopicNames(Kafka(), lambda: 0, timeout_ms=60_000)
         self.elsewhere: list[dict[str, Any]] = []
         self._of_node = NodeCommands(self, names, self.topic_ends).table()

@@ -64,7 +64,8 @@ async def world() -> World:
 def let_brokers_mean(monkeypatch: pytest.MonkeyPatch, *topic_ids: bytes | None) -> None:
     """Let each broker name the topic of one of these ids; None: it cannot be reached."""
     bodies = [
-        UNREACHABLE if each is None else metadata({}, UUID(bytes=each), range(len(topic_ids))) for each in topic_ids
+        UNREACHABLE if each is None else metadata({}, UUID(bytes=each), range(len(topic_ids)), name="state")
+        for each in topic_ids
     ]
     hosts = {f"host-{number}": body for number, body in enumerate(bodies)}
     answer_by_host(monkeypatch, {"127.0.0.1": bodies[0], **hosts})

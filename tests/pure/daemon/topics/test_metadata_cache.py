@@ -12,7 +12,7 @@ from holdfast.daemon.settings.models import MetadataSettings
 from holdfast.daemon.topics.metadata_cache import ClusterMetadata, QueryBounds, Refresh
 from holdfast.daemon.topics.metadata_image import MetadataImage
 from holdfast.kafka.errors import ConnectionFailed
-from holdfast.kafka.metadata import RequestRefused, Topic, TopicAnswers
+from holdfast.kafka.topics.metadata_client import RequestRefused, Topic, TopicAnswers
 from holdfast.metrics.instruments import Counter
 from tests.waiting import PATIENCE_S, wait_until
 from tests.world.context import make_context

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast.daemon.topics.metadata_image import MetadataImage, keep_only, merge
-from holdfast.kafka.metadata import Topic, TopicAnswers
+from holdfast.kafka.topics.metadata_client import Topic, TopicAnswers
 
 A, B, C = bytes([1] * 16), bytes([2] * 16), bytes([3] * 16)
 

@@ -26,8 +26,8 @@ from holdfast.daemon.topics.state_topic import (
 )
 from holdfast.kafka.connection_options import ConnectionOptions
 from holdfast.kafka.errors import ConnectionFailed
-from holdfast.kafka.metadata import MetadataClient
 from holdfast.kafka.topic_ids import format_topic_id
+from holdfast.kafka.topics.metadata_client import MetadataClient
 from tests.pure.kafka.brokers.metadata_answers import UNREACHABLE, answer_by_host, metadata, namesake
 from tests.waiting import PATIENCE_MS
 
@@ -55,7 +55,7 @@ class Former:
 
 
 def topic_of(topic: int) -> StateTopic:
-    return StateTopic("state", UUID(int=topic).bytes, 1, 1, 1_048_588)
+    return StateTopic("topic", UUID(int=topic).bytes, 1, 1, 1_048_588)
 
 
 def test_a_node_in_the_place_of_a_broker_is_doubted(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -66,7 +66,7 @@ def test_a_node_in_the_place_of_a_broker_is_doubted(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(state_topic, "find_topic", lambda *_: topic_of(NOW))
     monkeypatch.setattr(state_topic, "who", lambda _: "User:x")
     with pytest.raises(ConnectionFailed, match=r"not supported by broker; name Kafka's brokers, not a Holdfast node$"):
-        describe_topic(cast("Any", NodeAdmin()), "state", PATIENCE_MS)
+        describe_topic(cast("Any", NodeAdmin()), "topic", PATIENCE_MS)
 
 
 class Cluster:
@@ -89,7 +89,7 @@ class Cluster:
     def _check(self, *_: object) -> tuple[StateTopic, tuple[()]]:
         topic = self.described.pop(0) if len(self.described) > 1 else self.described[0]
         if topic is None:
-            raise TopicMissing("There is no topic state.")
+            raise TopicMissing("There is no topic of this name.")
         if topic == UNSAFE:
             raise StateTopicError("retention.ms is 1000")
         return topic_of(topic), ()
@@ -104,7 +104,7 @@ class Cluster:
         options = ConnectionOptions(bootstrap=(("host-1", 9092), ("host-2", 9092)))
         client = MetadataClient(options, timeout_ms=30_000, random=Random(1))
         settings = LogSettings(
-            state_topic="state", state_topic_create_timeout_ms=timeout_ms, new_state_topic=new_state_topic
+            state_topic="topic", state_topic_create_timeout_ms=timeout_ms, new_state_topic=new_state_topic
         )
         admin: Any = None
         topic, _ = await ensure_state_topic(admin, client, settings, "host-1:9092", former or Former())
@@ -153,7 +153,7 @@ async def test_an_empty_topic_is_refused_where_another_is_remembered(monkeypatch
     with pytest.raises(TopicReplaced) as refused:
         await there().found(former=other)
     assert str(refused.value).startswith(
-        f"The state topic state is empty and has the id {NOW_TEXT}, and was another one before: {other.predecessor}. That one was deleted"
+        f"The state topic topic is empty and has the id {NOW_TEXT}, and was another one before: {other.predecessor}. That one was deleted"
     )
     assert str(refused.value).endswith("`holdfast serve --new-state-topic`, once")
     assert await there().found(former=other, new_state_topic=True) == topic_of(NOW)
@@ -168,7 +168,7 @@ async def test_a_broker_that_cannot_be_reached_does_not_count(monkeypatch: pytes
 
 
 async def test_where_nobody_confirms_the_topic_none_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(ConnectionFailed, match="no broker said which topic state is"):
+    with pytest.raises(ConnectionFailed, match="no broker said which topic topic is"):
         await Cluster(monkeypatch, [NOW], UNREACHABLE, UNREACHABLE).found()
 
 
@@ -198,7 +198,7 @@ async def test_where_brokers_do_not_agree_in_time_the_start_ends_and_says_who_me
     with pytest.raises(TopicDisputed) as disputed:
         await cluster.found(timeout_ms=1)
     assert str(disputed.value) == (
-        f"the brokers do not agree which topic state is: {said}; one that lags has not heard that the topic was deleted or made; "
+        f"the brokers do not agree which topic topic is: {said}; one that lags has not heard that the topic was deleted or made; "
         "see that it reaches the controllers, or stop it"
     )
     assert cluster.made == 0

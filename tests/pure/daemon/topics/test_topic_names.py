@@ -7,7 +7,7 @@ import pytest
 
 from holdfast.daemon.topics.topic_names import NameBounds, NotATopicName, Resolved, TooManyNames, TopicNames
 from holdfast.kafka.errors import ConnectionFailed
-from holdfast.kafka.metadata import Topic
+from holdfast.kafka.topics.metadata_client import Topic
 
 OLD, NEW = Topic(bytes([1] * 16), "orders", 8, True), Topic(bytes([2] * 16), "orders", 8, True)
 REFUSED = "127.0.0.1:9092 cannot be reached"

@@ -31,6 +31,7 @@ def metadata(
     topic_id: UUID = TOPIC_ID,
     broker_ids: Iterable[int] | None = None,
     error: ErrorCode = ErrorCode.none,
+    name: str = "topic",
 ) -> bytes:
     """Return an answer about the topic: (broker id or -1, leader epoch) by partition; its brokers are those that lead."""
     named = {leader for leader, _ in leaders.values()} - {-1} if broker_ids is None else broker_ids
@@ -45,7 +46,7 @@ def metadata(
         topics=(
             MetadataResponseTopic(
                 error_code=error,
-                name=TopicName("topic"),
+                name=TopicName(name),
                 topic_id=topic_id,
                 partitions=tuple(
                     MetadataResponsePartition(

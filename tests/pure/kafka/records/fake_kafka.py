@@ -151,7 +151,8 @@ class FakeBroker:
         request, _ = entity_reader(request_type)(body[1:] if version >= 9 else body, 0)
         known = self.kafka.describe() if self.view is None else self.view
         topics = []
-        for wanted in request.topics:
+        with_id = [wanted for wanted in request.topics if getattr(wanted, "topic_id", None)]
+        for wanted in with_id or request.topics:  # a request with ids has no names for Kafka
             topic_id = getattr(wanted, "topic_id", None)
             name = wanted.name
             if topic_id:

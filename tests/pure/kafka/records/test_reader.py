@@ -169,7 +169,7 @@ async def test_broker_that_was_cut_off_is_not_believed() -> None:
         log.append()
         assert offsets_of(await take_to(reading, 2)) == [1]
         for _ in range(4):  # whichever broker is asked first
-            await reader.cluster.refresh(["topic"])
+            await reader.cluster.look_up(["topic"])
             assert reader.cluster.topics["topic"].leaders == {0: (2, 1)}
 
 

@@ -9,21 +9,21 @@ from typing import Any
 
 import pytest
 
+from holdfast.kafka import cluster as cluster_view
 from holdfast.kafka.aiokafka_parts import make_batch_builder
 from holdfast.kafka.brokers.broker_connection import BrokerConnection
 from holdfast.kafka.connection_options import Address, ConnectionOptions
 from holdfast.kafka.errors import ConnectionFailed
+from holdfast.kafka.metadata import Answer, Leader, TopicRef, TopicView
 from holdfast.kafka.protocol.primitives import encode_string, encode_varint
 from holdfast.kafka.topics.record_times import RecordTimes
-from holdfast.kafka.topics.topic_leaders import FoundLeaders, Led, Place, TopicLeaders
+from holdfast.kafka.topics.topic_ends import Place
 
 ORDERS, PAYMENTS = bytes([1] * 16), bytes([2] * 16)
 OPTIONS = ConnectionOptions(bootstrap=(("a", 9092),))
-LEADERS: dict[Place, Led | None] = {
-    (ORDERS, 0): Led(("a", 9092), 3, "orders"),
-    (ORDERS, 1): Led(("b", 9092), 4, "orders"),
-    (PAYMENTS, 0): Led(("a", 9092), 5, "payments"),
-    (PAYMENTS, 1): None,
+TOPICS: dict[TopicRef, TopicView] = {
+    ORDERS: TopicView("orders", ORDERS, {0: Leader(1, 3), 1: Leader(2, 4)}, {0: 3, 1: 4}),
+    PAYMENTS: TopicView("payments", PAYMENTS, {0: Leader(1, 5)}, {0: 5, 1: 5}),
 }
 
 
@@ -37,9 +37,9 @@ def batch_of(*times_ms: int, is_append_time: bool = False) -> bytes:
     return bytes(built)
 
 
-class Leaders(TopicLeaders):
-    async def find(self, topic_ids: Collection[bytes]) -> FoundLeaders:
-        return FoundLeaders({place: led for place, led in LEADERS.items() if place[0] in topic_ids}, {}, {})
+class Leaders(cluster_view.Cluster):
+    async def find(self, topics: Collection[TopicRef]) -> Answer:
+        return Answer("", {1: ("a", 9092), 2: ("b", 9092)}, {topic: TOPICS[topic] for topic in topics})
 
 
 class Cluster:
@@ -59,7 +59,7 @@ class Cluster:
         return Connection(self, address[0])
 
     async def look_up(self, *places: Place, timeout_ms: int = 60_000) -> dict[Place, int]:
-        times = RecordTimes(OPTIONS, Leaders(OPTIONS, timeout_ms=1, topics_per_request_max=1), timeout_ms=timeout_ms)
+        times = RecordTimes(OPTIONS, Leaders(OPTIONS, 1), timeout_ms=timeout_ms)
         found = await times.look_up(dict.fromkeys(places, 7))
         assert self.open == 0
         return found

@@ -18,11 +18,11 @@ from kio.schema.types import BrokerId, TopicName
 from kio.serial import entity_reader, entity_writer
 from kio.static.primitive import i32, i64
 
+from holdfast.kafka import cluster as cluster_view
 from holdfast.kafka.brokers.broker_connection import BrokerConnection
 from holdfast.kafka.connection_options import ConnectionOptions
 from holdfast.kafka.errors import ConnectionFailed
 from holdfast.kafka.topics.topic_ends import Ends, TooManyQueries, TopicEnds, TopicEndSource
-from holdfast.kafka.topics.topic_leaders import TopicLeaders
 from tests.pure.kafka.brokers.metadata_brokers import NO_TIME
 from tests.waiting import wait_until
 
@@ -47,8 +47,8 @@ class Cluster:
 
     def source(self, timeout_ms: int = 10_000, waiting_max: int = 100) -> TopicEndSource:
         options = ConnectionOptions(bootstrap=(("a", 9092),))
-        leaders = TopicLeaders(options, timeout_ms=timeout_ms, topics_per_request_max=100)
-        return TopicEndSource(options, leaders, timeout_ms=timeout_ms, waiting_max=waiting_max)
+        view = cluster_view.Cluster(options, timeout_ms)
+        return TopicEndSource(options, view, timeout_ms=timeout_ms, waiting_max=waiting_max)
 
     async def _open(self, address: tuple[str, int], options: ConnectionOptions, timeout_ms: int) -> Connection:
         if address[0] in self.down:

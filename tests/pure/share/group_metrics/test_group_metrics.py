@@ -8,8 +8,7 @@ from contextlib import suppress
 from typing import Any
 
 from holdfast.kafka.topic_ids import format_topic_id
-from holdfast.kafka.topics.topic_ends import Ends, TooManyQueries, TopicEnds
-from holdfast.kafka.topics.topic_leaders import Place
+from holdfast.kafka.topics.topic_ends import Ends, Place, TooManyQueries, TopicEnds
 from holdfast.metrics.registry import Registry
 from holdfast.records.share.keys import SharePartitionKey
 from holdfast.share.group_metrics.group_metrics import GroupMetrics

@@ -1,0 +1,192 @@
+"""Topics by ids and by names, over one connection that is kept.
+
+librdkafka queries by name only, and a name says nothing about a topic that was deleted and recreated.
+"""
+
+import asyncio
+from collections.abc import Collection, Iterable, Mapping
+from functools import partial
+from random import Random
+from typing import NamedTuple
+
+from holdfast.kafka.brokers.broker_connection import BrokerConnection
+from holdfast.kafka.cluster import Cluster
+from holdfast.kafka.connection_options import Address, ConnectionOptions
+from holdfast.kafka.errors import ConnectionFailed, all_failed
+from holdfast.kafka.exchange import exchange
+from holdfast.kafka.metadata import TOPICS_PER_REQUEST_MAX, Answer, TopicRef, query
+
+
+class RequestRefused(ConnectionFailed):
+    """A broker answered without what was requested: something in the request may be the reason."""
+
+
+class Topic(NamedTuple):
+    """A topic that exists."""
+
+    topic_id: bytes
+    name: str
+    partition_count: int
+    #: Whether every partition has a leader.
+    is_led: bool
+
+
+class TopicAnswers(NamedTuple):
+    """Topics of a request as a broker knows them; one in neither collection is unclear, which is no evidence."""
+
+    cluster_id: str
+    topics: tuple[Topic, ...]
+    #: Requested by id, answered UNKNOWN_TOPIC_ID.
+    unknown_ids: frozenset[bytes]
+
+
+class MetadataClient(Cluster):
+    """One connection to any broker of the cluster, opened when needed and opened elsewhere when it broke."""
+
+    _may_lack_ids = False
+
+    def __init__(
+        self,
+        options: ConnectionOptions,
+        *,
+        timeout_ms: int,
+        topics_per_request_max: int = TOPICS_PER_REQUEST_MAX,
+        random: Random,
+    ) -> None:
+        """Describe the cluster; nothing is connected before the first request.
+
+        Args:
+            options: how to connect.
+            timeout_ms: bound of connecting, and of each answer.
+            topics_per_request_max: more topics go into several requests.
+            random: chooses among the brokers.
+        """
+        super().__init__(options, timeout_ms)
+        self._topics_per_request_max = topics_per_request_max
+        self._random = random
+        self._kept: BrokerConnection | None = None
+        #: Requests that need a connection at once open one between them.
+        self._connecting: asyncio.Task[BrokerConnection] | None = None
+        #: Calls in flight.
+        self._calls = 0
+        #: Brokers to be tried, the next one last.
+        self._untried: list[Address] = []
+
+    async def query_ids(self, topic_ids: Collection[bytes]) -> TopicAnswers:
+        """Request topics by their 16-byte ids; without any, the answer still names the cluster.
+
+        Raises:
+            ConnectionFailed: there is no answer; the next request goes to another broker.
+        """
+        return await self._request(list(topic_ids))
+
+    async def query_names(self, names: Iterable[str]) -> Mapping[str, Topic]:
+        """Request topics by name, see `is_topic_name`; missing ones are left out. Nothing is created by that.
+
+        Raises:
+            ConnectionFailed: there is no answer.
+        """
+        answers = await self._request(list(names))
+        return {topic.name: topic for topic in answers.topics}
+
+    def move_on(self) -> None:
+        """Go to another broker from the next request on, unless one is in flight."""
+        if not self._calls:
+            self.close()
+
+    def close(self) -> None:
+        """Close the connection; requests in flight fail, and a later one connects again."""
+        if self._connecting is not None:
+            self._connecting.cancel()
+            self._connecting = None
+        if self._kept is not None:
+            self._kept.close()
+            self._kept = None
+
+    async def _request(self, topics: list[TopicRef]) -> TopicAnswers:
+        self._calls += 1
+        try:
+            size = self._topics_per_request_max
+            answers = [
+                await self._request_some(topics[start : start + size]) for start in range(0, max(1, len(topics)), size)
+            ]
+        finally:
+            self._calls -= 1
+        self.addresses = answers[-1].brokers or self.addresses
+        return _to_answers(answers)
+
+    async def _request_some(self, topics: list[TopicRef]) -> Answer:
+        """Send a request over the connection that is there; where that turns out to be dead, once more over another."""
+        kept = self._kept
+        if kept is not None and kept.is_open:
+            try:
+                return await self._request_over(kept, topics)
+            except ConnectionFailed:
+                pass  # a broker that was restarted, say; nothing is waited for in here
+        return await self._request_over(await self._connected(), topics)
+
+    async def _request_over(self, connection: BrokerConnection, topics: list[TopicRef]) -> Answer:
+        try:
+            answer = await query(partial(exchange, connection), topics)
+            if not answer.cluster_id:
+                raise RequestRefused("a broker refused the request, or does not know its cluster yet")
+        except ConnectionFailed:
+            connection.close()
+            raise
+        return answer
+
+    async def _connected(self) -> BrokerConnection:
+        if self._kept is not None and self._kept.is_open:
+            return self._kept
+        if self._connecting is None:
+            self._connecting = asyncio.create_task(self._connect(), name="holdfast-metadata-connecting")
+        connecting = self._connecting
+        try:
+            # Shielded, because others may wait for it too.
+            return await asyncio.shield(connecting)
+        except asyncio.CancelledError:
+            if connecting.cancelled() and self._connecting is not connecting:
+                raise ConnectionFailed("the connection was closed while it was opened") from None
+            raise
+
+    async def _connect(self) -> BrokerConnection:
+        """Try each broker once, those that were tried before come last, until one can be reached.
+
+        One after the other and not as `first_answer` does: the connection is kept, so a second one beside it would be in the way.
+        """
+        others = sorted({*self.addresses.values(), *self._options.bootstrap}.difference(self._untried))
+        self._random.shuffle(others)
+        self._untried[:0] = others
+        failures: list[ConnectionFailed] = []
+        try:
+            async with asyncio.timeout(self._timeout_ms / 1_000):
+                while self._untried:
+                    address = self._untried.pop()
+                    try:
+                        self._kept = await BrokerConnection.open(address, self._options, self._timeout_ms)
+                    except ConnectionFailed as failure:
+                        failures.append(failure)
+                    else:
+                        return self._kept
+        except TimeoutError:
+            failures.append(ConnectionFailed(f"no broker was reached within {self._timeout_ms} ms"))
+        finally:
+            if self._connecting is asyncio.current_task():
+                self._connecting = None
+        raise all_failed(failures)
+
+
+def _to_answers(answers: list[Answer]) -> TopicAnswers:
+    cluster_ids = {answer.cluster_id for answer in answers}
+    if len(cluster_ids) != 1 or not (cluster_id := cluster_ids.pop()):
+        raise ConnectionFailed("the answers do not agree on one cluster id")
+    views = [(topic, view) for answer in answers for topic, view in answer.topics.items()]
+    return TopicAnswers(
+        cluster_id=cluster_id,
+        topics=tuple(
+            Topic(view.topic_id, view.name, len(view.leader_epochs), len(view.leaders) == len(view.leader_epochs))
+            for _, view in views
+            if not view.error_code
+        ),
+        unknown_ids=frozenset(topic for topic, view in views if isinstance(topic, bytes) and view.is_missing),
+    )
