@@ -147,7 +147,8 @@ class TopicReader:
         reader = PartitionReader(self, topic, partition, offset, last_epoch)
         self._readers[reader] = None
         self._counts[topic] += 1
-        if topic in self.cluster.topics:
+        view = self.cluster.topics.get(topic)
+        if view is not None and not view.is_missing:  # it may have been made since
             self._compare(reader)
         self.settle(reader)
         return reader

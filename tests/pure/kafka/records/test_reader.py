@@ -304,6 +304,14 @@ async def test_topic_without_id_is_another_one_after_all_brokers_missed_it() -> 
             await reading.take()
 
 
+async def test_name_that_had_no_topic_is_looked_up_again_for_a_new_reading() -> None:
+    async with fake_kafka() as kafka, reader_of(kafka) as reader:
+        with pytest.raises(TopicGone):
+            await reader.open("topic", 0, 0).take()
+        kafka.make_topic().partitions[0].append()
+        await take_to(reader.open("topic", 0, 0), 1)
+
+
 @pytest.mark.parametrize(("offset", "start"), [(0, 3), (9, 0)])
 async def test_offset_that_the_log_has_not_is_told_with_its_bounds(offset: int, start: int) -> None:
     async with fake_kafka() as kafka, reader_of(kafka) as reader:
