@@ -31,11 +31,7 @@ class ClusterQueries(NamedTuple):
 
 def make_first_look(settings: Settings, options: ConnectionOptions) -> MetadataClient:
     """Return the client of a start's first query, which says after one request's time that no broker answers."""
-    return MetadataClient(
-        options,
-        timeout_ms=settings.log.request_timeout_ms,
-        random=Random(),
-    )
+    return MetadataClient(options, timeout_ms=settings.log.request_timeout_ms, random=Random())
 
 
 def make_cluster_queries(settings: Settings, options: ConnectionOptions, now_ms: Callable[[], int]) -> ClusterQueries:

@@ -27,8 +27,6 @@ class Topic(NamedTuple):
     topic_id: bytes
     name: str
     partition_count: int
-    #: Whether every partition has a leader.
-    is_led: bool
 
 
 class TopicAnswers(NamedTuple):
@@ -184,9 +182,7 @@ def _to_answers(answers: list[Answer]) -> TopicAnswers:
     return TopicAnswers(
         cluster_id=cluster_id,
         topics=tuple(
-            Topic(view.topic_id, view.name, len(view.leader_epochs), len(view.leaders) == len(view.leader_epochs))
-            for _, view in views
-            if not view.error_code
+            Topic(view.topic_id, view.name, len(view.leader_epochs)) for _, view in views if not view.error_code
         ),
         unknown_ids=frozenset(topic for topic, view in views if isinstance(topic, bytes) and view.is_missing),
     )

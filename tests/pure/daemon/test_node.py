@@ -95,7 +95,7 @@ class Metadata:
     brokers = ()
 
     def __init__(self, *_: object, **__: object) -> None:
-        self.found = Topic(TOPIC, "orders", 10, True)
+        self.found = Topic(TOPIC, "orders", 10)
 
     async def query_ids(self, topic_ids: Collection[bytes]) -> TopicAnswers:
         return TopicAnswers(CLUSTER, (self.found,) if TOPIC in topic_ids else (), frozenset(topic_ids) - {TOPIC})

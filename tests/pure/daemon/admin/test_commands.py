@@ -52,7 +52,7 @@ class Kafka:
     async def query_names(self, names: Iterable[str]) -> Mapping[str, Topic]:
         if self.is_down:
             raise ConnectionFailed("127.0.0.1:9092 cannot be reached")
-        return {name: Topic(TOPIC, name, 8, True) for name in names if name == "orders"}
+        return {name: Topic(TOPIC, name, 8) for name in names if name == "orders"}
 
     def close(self) -> None:
         """Do nothing."""

@@ -47,7 +47,7 @@ class FakeCluster:
             raise RequestRefused("no cluster id")
         return TopicAnswers(
             self.cluster_id,
-            tuple(Topic(i, f"topic-{i[0]}", count, True) for i, count in known.items()),
+            tuple(Topic(i, f"topic-{i[0]}", count) for i, count in known.items()),
             frozenset(topic_ids).difference(known, self.unclear),
         )
 

@@ -11,7 +11,7 @@ A, B, C = bytes([1] * 16), bytes([2] * 16), bytes([3] * 16)
 
 
 def answers(existing: dict[bytes, int], *unknown: bytes) -> TopicAnswers:
-    topics = tuple(Topic(topic_id, f"topic-{topic_id[0]}", count, True) for topic_id, count in existing.items())
+    topics = tuple(Topic(topic_id, f"topic-{topic_id[0]}", count) for topic_id, count in existing.items())
     return TopicAnswers("cluster", topics, frozenset(unknown))
 
 

@@ -9,7 +9,7 @@ from holdfast.daemon.topics.topic_names import NameBounds, NotATopicName, Resolv
 from holdfast.kafka.errors import ConnectionFailed
 from holdfast.kafka.topics.metadata_client import Topic
 
-OLD, NEW = Topic(bytes([1] * 16), "orders", 8, True), Topic(bytes([2] * 16), "orders", 8, True)
+OLD, NEW = Topic(bytes([1] * 16), "orders", 8), Topic(bytes([2] * 16), "orders", 8)
 REFUSED = "127.0.0.1:9092 cannot be reached"
 
 
@@ -30,9 +30,7 @@ class Kafka:
         await self.may_answer.wait()
         if self.is_down:
             raise ConnectionFailed(REFUSED)
-        return {
-            name: self.topics.get(name, Topic(bytes(16), name, 1, True)) for name in names if name not in self.missing
-        }
+        return {name: self.topics.get(name, Topic(bytes(16), name, 1)) for name in names if name not in self.missing}
 
     def close(self) -> None:
         self.is_closed = True
