@@ -58,7 +58,17 @@ class Snapshots(Protocol):
         """Do what is due; return whether there is more to be done soon."""
 
 
-class ShardKind(Protocol):
+class Shards(Protocol):
+    """A view of the shards of a log, for the parts that prune and describe them."""
+
+    def shard_of(self, machine: StateMachine | None) -> Shard | None:
+        """Return the shard that a state machine is; None where there is none."""
+
+    def format_key(self, key: Any) -> str:  # noqa: ANN401 - the machine's own type
+        """Return a key for people."""
+
+
+class ShardKind(Shards, Protocol):
     """The kind of shard that a log holds."""
 
     #: How long an operation may take in all.
@@ -66,12 +76,6 @@ class ShardKind(Protocol):
 
     def make_machine(self, partition: int) -> StateMachine:
         """Return the state machine of a log partition that loads."""
-
-    def shard_of(self, machine: StateMachine | None) -> Shard | None:
-        """Return the shard that a state machine is; None where there is none."""
-
-    def format_key(self, key: Any) -> str:  # noqa: ANN401 - the machine's own type
-        """Return a key for people."""
 
     def watch(self, topic: str, partition: int, shard: Shard) -> None:
         """Show the metrics of a log partition that serves, with the labels `topic` and `partition`, by which the host removes them."""

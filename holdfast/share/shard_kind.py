@@ -41,11 +41,11 @@ class ShareShards:
         return ShareShard(self._config)
 
     def shard_of(self, machine: StateMachine | None) -> Shard | None:
-        """See `ShardKind.shard_of`."""
+        """See `Shards.shard_of`."""
         return machine if isinstance(machine, ShareShard) else None
 
     def format_key(self, key: SharePartitionKey) -> str:
-        """See `ShardKind.format_key`."""
+        """See `Shards.format_key`."""
         return format_key(key)
 
     def watch(self, topic: str, partition: int, shard: Shard) -> None:

@@ -12,13 +12,11 @@ from holdfast.daemon.server.admin import Admin
 from holdfast.daemon.server.api_table import ADMIN_ARGUMENTS_BYTES_MAX, ApiHandler
 from holdfast.daemon.server.cluster_view import ClusterView
 from holdfast.daemon.server.find_coordinator import KeyType
-from holdfast.daemon.settings.models import KafkaSettings, Settings
-from holdfast.daemon.topics.state_topic import StateTopic
-from holdfast.metrics.registry import Registry
-from holdfast.records.share.keys import SharePartitionKey
+from holdfast.daemon.shards import Shard
+from holdfast.records.share.keys import SharePartitionKey, format_key
+from holdfast.runtime.state_machine import StateMachine
 from holdfast.share.calls import KEY_TYPE, REQUEST_BOUNDS, ShareAnswers, ShareCalls, ShareKeys
-from holdfast.share.metrics import ShareMetrics
-from holdfast.share.shard_kind import ShareShards
+from holdfast.share.decisions import ShareShard
 from holdfast.share.tenant import CALLS
 from holdfast.tenants import TABLES
 
@@ -26,12 +24,19 @@ APIS: Final = TABLES.apis
 NEEDS: Final = TABLES.needs
 QUERIES: Final = TABLES.queries
 PAGES: Final = TABLES.pages
-#: What a pruner asks of the kind of its shard, whose settings say nothing of that.
-SHARDS: Final = ShareShards(
-    Settings(kafka=KafkaSettings(properties={"bootstrap.servers": "127.0.0.1:1"})),
-    StateTopic("state", bytes(16), 1, 1, 1_048_588),
-    ShareMetrics(Registry()),
-)
+
+
+class Shards:
+    """The view that the host has of shards of share state (`daemon.shards.Shards`)."""
+
+    def shard_of(self, machine: StateMachine | None) -> Shard | None:
+        return machine if isinstance(machine, ShareShard) else None
+
+    def format_key(self, key: SharePartitionKey) -> str:
+        return format_key(key)
+
+
+SHARDS: Final = Shards()
 
 
 def make_handler(

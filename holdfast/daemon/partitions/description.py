@@ -8,7 +8,7 @@ from holdfast.daemon.brokers.silence import named
 from holdfast.daemon.partitions.own_view import find_winner
 from holdfast.daemon.pruning.pruner import Pruner
 from holdfast.daemon.server.cluster_view import Node
-from holdfast.daemon.shards import ShardKind
+from holdfast.daemon.shards import Shards
 from holdfast.kafka.addresses import format_address
 from holdfast.runtime.partition.lifecycle import Partition
 from holdfast.runtime.partition.states import State
@@ -40,13 +40,13 @@ _FIELDS: Final = (
 )
 
 
-def describe_partition(partition: Partition, pruner: Pruner | None, kind: ShardKind, state: str) -> dict[str, Any]:
+def describe_partition(partition: Partition, pruner: Pruner | None, shards: Shards, state: str) -> dict[str, Any]:
     """Return a log partition for people: owner, epoch, state, offsets, keys and what keeps the log from being pruned.
 
     `state` is its state as people see it, `pruner` None before it has served.
     """
     winner = partition.ownership.winner
-    shard = kind.shard_of(partition.machine) if partition.state is State.ACTIVE else None
+    shard = shards.shard_of(partition.machine) if partition.state is State.ACTIVE else None
     oldest = None if shard is None else shard.oldest_snapshot()
     dead, total = pruner.bytes_dead() if pruner is not None else (0, 0)
     return {
@@ -66,7 +66,7 @@ def describe_partition(partition: Partition, pruner: Pruner | None, kind: ShardK
         "void_records": partition.reading.void_records,
         "log_bytes": total,
         "dead_bytes": dead,
-        "oldest_key": None if oldest is None else kind.format_key(oldest[0]),
+        "oldest_key": None if oldest is None else shards.format_key(oldest[0]),
         "oldest_snapshot_offset": None if oldest is None else oldest[1],
         "why_not_pruned": None if pruner is None else pruner.why_not_pruned(),
         "failure": partition.failure,

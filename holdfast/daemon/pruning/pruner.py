@@ -17,7 +17,7 @@ from typing import Final, Protocol
 
 from holdfast.daemon.pruning.log_readers import LogReaders, Progress
 from holdfast.daemon.settings.models import PruningSettings
-from holdfast.daemon.shards import Shard, ShardKind
+from holdfast.daemon.shards import Shard, Shards
 from holdfast.runtime.errors import CoordinatorError, RecordTooLarge
 from holdfast.runtime.partition.lifecycle import Partition
 from holdfast.runtime.partition.states import State
@@ -102,7 +102,7 @@ class Pruner:
         runtime: Runtime,
         settings: PruningSettings,
         readers: LogReaders,
-        kind: ShardKind,
+        shards: Shards,
         *,
         records_per_slice_max: int = RECORDS_PER_SLICE_MAX,
         timeout_ms: int = TIMEOUT_MS,
@@ -116,7 +116,7 @@ class Pruner:
         self._runtime = runtime
         self._settings = settings
         self._readers = readers
-        self._kind = kind
+        self._shards = shards
         self._instance = 0
         self._cut_offset = -1
         #: `tick` does nothing before.
@@ -186,13 +186,13 @@ class Pruner:
         oldest = shard.oldest_snapshot()
         if self.phase is Phase.WRITING and oldest is not None and oldest[1] < self._cut_offset:
             if oldest[0] in self._waits_for:
-                return f"key {self._kind.format_key(oldest[0])} alone blocks it: {self._waits_for[oldest[0]]}; move its start offset"
+                return f"key {self._shards.format_key(oldest[0])} alone blocks it: {self._waits_for[oldest[0]]}; move its start offset"
             failure = f"; writing the next ones failed: {self._slice_failure}" if self._slice_failure else ""
-            return f"key {self._kind.format_key(oldest[0])} has its newest snapshot at {oldest[1]}, below {self._cut_offset}{failure}"
+            return f"key {self._shards.format_key(oldest[0])} has its newest snapshot at {oldest[1]}, below {self._cut_offset}{failure}"
         return f"a round is {self.phase.value} for offset {self._cut_offset}"
 
     def _shard(self) -> Shard | None:
-        return self._kind.shard_of(self._partition.machine)
+        return self._shards.shard_of(self._partition.machine)
 
     # ---- the steps -------------------------------------------------------------------------------------------------
 
