@@ -7,4 +7,4 @@ from typing import Final
 from holdfast.daemon.tenant import Tables
 from holdfast.share.tenant import SHARE_TENANT
 
-TABLES: Final = Tables((SHARE_TENANT,))
+TABLES: Final = Tables(SHARE_TENANT)

@@ -56,7 +56,7 @@ from holdfast.daemon.settings.models import Settings
 from holdfast.daemon.shards import Snapshots
 from holdfast.daemon.starting import BrokerWait, StartingView, starting_commands
 from holdfast.daemon.steps import NodeSteps, Stopped, cancelled
-from holdfast.daemon.tenant import Answers, LogParts, Tables
+from holdfast.daemon.tenant import Answers, LogParts, Tables, merge_rows
 from holdfast.daemon.topics.cluster_queries import make_cluster_queries, make_first_look
 from holdfast.daemon.topics.metadata_cache import ClusterMetadata
 from holdfast.daemon.topics.remains import Remains
@@ -121,7 +121,8 @@ class Node:
         #: Beside how it ended; empty until it is to stop.
         self.why_stopped = ""
         self._steps = NodeSteps(self._exit)
-        self._tenants = [tenant.make(self) for tenant in tables.tenants]
+        self._shard_tenant = tables.shard_tenant.make(self)
+        self._tenants = [self._shard_tenant, *(tenant.make(self) for tenant in tables.others)]
         #: It was given its log partitions, maybe none, and can say who has the others.
         self._knows_work = asyncio.Event()
         #: Every log partition serves, as far as this node knows.
@@ -285,7 +286,7 @@ class Node:
             end_with = server.connections.batch.end_with
             parts = LogParts(log, partitions, metadata, cluster, end_with, allotment.describe_elsewhere)
             tenants = [each.serve(parts, authorizer) for each in self._tenants]
-            decisions = {name: decide for each in tenants for name, decide in each.decisions.items()}
+            decisions = merge_rows("decision", *(each.decisions for each in tenants))
             watch = BrokerWatch(
                 options,
                 topic,
@@ -365,7 +366,7 @@ class Node:
         """Return the handler of requests, with the calls of the tenants."""
         return ApiHandler(
             {key: answer for each in tenants for key, answer in each.calls.items()},
-            {number: kind for each in tenants for number, kind in each.key_types.items()},
+            merge_rows("key type", *(each.key_types for each in tenants)),
             self._tables.apis,
             view,
             admin,
@@ -385,9 +386,6 @@ class Node:
 
     def _make_partitions(self, log: LogPlace, metadata: ClusterMetadata, at_exit: _AtExit) -> Partitions:
         settings, step_ms = self.settings, self.settings.shutdown.shutdown_step_timeout_ms
-        # A log holds one kind of shard.
-        state_tenant = self._tenants[0]
-
         others = OtherNodes(self.context.limiter, settings.security.client_properties_file)
 
         def make_owners(partitions: Partitions) -> Owners:
@@ -400,14 +398,14 @@ class Node:
             )
 
         def make_snapshots(partitions: Partitions) -> Snapshots:
-            return state_tenant.make_snapshots(log, self.node_settings.kafka, partitions, metadata)
+            return self._shard_tenant.make_snapshots(log, self.node_settings.kafka, partitions, metadata)
 
         partitions = Partitions(
             settings,
             log,
             log_readers(settings, now_ms, ReaderReport(self._metrics)),
             self,
-            state_tenant.shard_kind(log),
+            self._shard_tenant.shard_kind(log),
             self._metrics,
             self._runtime_metrics,
             self.context.limiter,

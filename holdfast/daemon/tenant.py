@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple, Protocol, TypeVar
+from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
 
 from holdfast.daemon.access.acl import Operation
 from holdfast.daemon.access.authorizer import Authorizer
@@ -99,6 +99,13 @@ class NodeTenant(Protocol):
     def starting(self, authorizer: Authorizer) -> Answers:
         """Return the answers of a node that starts: each call is refused so that its client tries again."""
 
+    def serve(self, log: LogParts, authorizer: Authorizer) -> ServingTenant:
+        """Return the tenant at work."""
+
+
+class NodeShardTenant(NodeTenant, Protocol):
+    """The tenant whose shards the log holds, on one node."""
+
     def shard_kind(self, place: LogPlace) -> ShardKind:
         """Return the kind of its shards."""
 
@@ -107,12 +114,12 @@ class NodeTenant(Protocol):
     ) -> Snapshots:
         """Return the snapshots from which its shards are restored."""
 
-    def serve(self, log: LogParts, authorizer: Authorizer) -> ServingTenant:
-        """Return the tenant at work."""
+
+_OnNode_co = TypeVar("_OnNode_co", bound=NodeTenant, covariant=True)
 
 
 @dataclass(frozen=True)
-class Tenant:
+class Tenant(Generic[_OnNode_co]):
     """An application on the host."""
 
     name: str
@@ -123,29 +130,37 @@ class Tenant:
     #: HTTP paths that are made of the answers of several commands.
     pages: Sequence[Page]
     #: Returns the tenant on a node that starts.
-    make: Callable[[Host], NodeTenant]
+    make: Callable[[Host], _OnNode_co]
 
 
 class Tables:
-    """The tables of a node: built once, from the rows of the host and of its tenants, of which the first one has the shards of the log.
+    """The tables of a node: built once, from the rows of the host and of its tenants.
+
+    Args:
+        shard_tenant: the tenant whose shards the log holds; there is one kind of shard in a log.
+        others: tenants that have no shards.
 
     Raises:
         ValueError: two rows have the same API key, command or path.
     """
 
-    def __init__(self, tenants: Sequence[Tenant]) -> None:
-        calls = _merge("API key", *(tenant.calls for tenant in tenants))
-        commands = _merge("command", *(tenant.commands for tenant in tenants))
-        self.tenants: Final = tuple(tenants)
-        self.apis: Final[Mapping[int, Api]] = _merge("API key", APIS, {key: call.api for key, call in calls.items()})
-        _merge("command", COMMANDS, commands)
+    def __init__(self, shard_tenant: Tenant[NodeShardTenant], others: Sequence[Tenant[NodeTenant]] = ()) -> None:
+        tenants = (shard_tenant, *others)
+        calls = merge_rows("API key", *(tenant.calls for tenant in tenants))
+        commands = merge_rows("command", *(tenant.commands for tenant in tenants))
+        self.shard_tenant: Final = shard_tenant
+        self.others: Final = tuple(others)
+        self.apis: Final[Mapping[int, Api]] = merge_rows(
+            "API key", APIS, {key: call.api for key, call in calls.items()}
+        )
+        merge_rows("command", COMMANDS, commands)
         self.needs: Final = Needs(
             {key: GroupCall(call.api.name, call.operation) for key, call in calls.items()}, commands
         )
         of_tenants = ({query.command: query for query in tenant.queries} for tenant in tenants)
-        self.queries: Final[Mapping[str, Query]] = _merge("path", QUERIES, *of_tenants)
-        pages = _merge("path", *({page.query.command: page for page in tenant.pages} for tenant in tenants))
-        _merge("path", self.queries, {path: page.query for path, page in pages.items()})
+        self.queries: Final[Mapping[str, Query]] = merge_rows("path", QUERIES, *of_tenants)
+        pages = merge_rows("path", *({page.query.command: page for page in tenant.pages} for tenant in tenants))
+        merge_rows("path", self.queries, {path: page.query for path, page in pages.items()})
         self.pages: Final[tuple[Page, ...]] = tuple(pages.values())
 
 
@@ -153,7 +168,7 @@ _Key = TypeVar("_Key", int, str)
 _Row = TypeVar("_Row")
 
 
-def _merge(kind: str, *tables: Mapping[_Key, _Row]) -> dict[_Key, _Row]:
+def merge_rows(kind: str, *tables: Mapping[_Key, _Row]) -> dict[_Key, _Row]:
     """Return the rows of all tables.
 
     Raises:

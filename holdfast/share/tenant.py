@@ -101,7 +101,7 @@ class StartingShareCalls:
 
 
 class NodeShare:
-    """Share state on one node (`daemon.tenant.NodeTenant`)."""
+    """Share state on one node (`daemon.tenant.NodeShardTenant`)."""
 
     def __init__(self, host: Host) -> None:
         self._host = host
@@ -114,13 +114,13 @@ class NodeShare:
         return self._answers(calls, authorizer, StartingShareCommands(calls).table())
 
     def shard_kind(self, place: LogPlace) -> ShareShards:
-        """See `NodeTenant.shard_kind`."""
+        """See `NodeShardTenant.shard_kind`."""
         return ShareShards(self._host.settings, place.topic, self._metrics)
 
     def make_snapshots(
         self, place: LogPlace, kafka: LiveProperties, partitions: Partitions, metadata: ClusterMetadata
     ) -> Snapshots:
-        """See `NodeTenant.make_snapshots`."""
+        """See `NodeShardTenant.make_snapshots`."""
         host = self._host
         return Snapshots(host.settings, kafka, place, host.context, partitions, metadata)
 
@@ -159,4 +159,4 @@ class ServingShare:
         self.shut_down: Callable[[], None] = self._service.shut_down
 
 
-SHARE_TENANT: Final = Tenant("share", CALLS, COMMANDS, QUERIES, PAGES, NodeShare)
+SHARE_TENANT: Final[Tenant[NodeShare]] = Tenant("share", CALLS, COMMANDS, QUERIES, PAGES, NodeShare)

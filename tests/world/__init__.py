@@ -15,6 +15,8 @@ reaches the runtime, which a log would only carry later. A listener has no shard
 | `shard`       | one share shard over a log that is a list                                               |
 | `service`     | the share service over such shards                                                      |
 | `serving`     | a listener on loopback, whose answers a test decides                                    |
+| `tenants`     | tables of a node with all tenants, and parts of share state that the host is given      |
+| `timers`      | a second tenant, with a row of each kind but no shards                                  |
 | `old_broker`  | a broker on loopback that is too old for members of groups                              |
 | `identity`    | who clients are and what they may do: certificates, logins, access rules                |
 """

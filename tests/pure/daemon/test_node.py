@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from holdfast.client import AdminRefused, Client, ClientSettings, ShareStateError, connect
+from holdfast.client.connection import Address, open_connection
 from holdfast.daemon import node as node_module
 from holdfast.daemon.config_topic import topic as topic_module
 from holdfast.daemon.maintenance.log_checks import LogChecks
@@ -21,20 +23,25 @@ from holdfast.daemon.server.sockets import listen
 from holdfast.daemon.settings import reloading
 from holdfast.daemon.settings.file_env_flags import Loaded, load_settings
 from holdfast.daemon.steps import NodeSteps
+from holdfast.daemon.tenant import Host, Tables
 from holdfast.daemon.topics import cluster_queries
 from holdfast.daemon.topics.state_topic import StateTopic
 from holdfast.daemon.worker_place import ALONE, WorkerPlace
+from holdfast.kafka.discovery.find_coordinator import FIND_COORDINATOR, Found, Key, KeyType
 from holdfast.kafka.protocol.error_codes import ErrorCode
 from holdfast.kafka.topic_ids import format_topic_id
 from holdfast.kafka.topics.metadata_client import Topic, TopicAnswers
 from holdfast.records.share.keys import SharePartitionKey
 from holdfast.runtime.kafka_log import shell
+from holdfast.share.tenant import SHARE_TENANT
 from holdfast.tenants import TABLES
 from tests.pure.daemon.config_topic.test_node_settings import Topic as ConfigTopic
 from tests.simulated.memory_log import MemoryTopic
 from tests.waiting import PATIENCE_S, in_patience, wait_until
+from tests.world.http import get
 from tests.world.node import CLUSTER, state_topic
 from tests.world.samples import TOPIC
+from tests.world.timers import STARTS, TICK, TIMERS, NodeTimers
 
 KEY = SharePartitionKey("group", TOPIC, 0)
 LOG_PARTITIONS = 2
@@ -119,7 +126,7 @@ class Watch:
     def __init__(self, *_: object, **__: object) -> None:
         self.is_stopped = False
 
-    def leaves_out(self, partition: int | None) -> bool:
+    def leave_out(self, partition: int | None) -> bool:
         return False
 
     def leader_quiet_s(self, partition: int) -> float:
@@ -161,14 +168,14 @@ class no_admin:  # noqa: N801 - a context manager
 
 @asynccontextmanager
 async def listening(
-    config: ConfigTopic | None = None, place: WorkerPlace = ALONE, **flags: object
+    config: ConfigTopic | None = None, place: WorkerPlace = ALONE, tables: Tables = TABLES, **flags: object
 ) -> AsyncIterator[tuple[Node, Client]]:
     """Give a node that listens, and a client of it; it ends cleanly. With a config topic, it takes settings from there."""
 
     def load(cluster: Mapping[str, str]) -> Loaded:
         return load_settings(flags=FLAGS | flags, cluster=cluster)
 
-    node = Node(load({}).settings, TABLES, None if config is None else load, place)
+    node = Node(load({}).settings, tables, None if config is None else load, place)
     ended = asyncio.create_task(node.run())
     try:
         await wait_until(lambda: node.port or ended.done(), "the node listens")
@@ -300,3 +307,41 @@ async def test_a_stop_takes_no_longer_than_the_service_manager_is_told(
         stages.beginnings_read.set()
         await wait_until(lambda: node.is_ready, "the node is ready")
     assert sum(bounds_ms) == stop_timeout_ms(node.settings)
+
+
+async def test_second_tenant_is_served_from_start_to_stop(stages: Stages) -> None:
+    """A tenant with one row of each kind beside share state: its call, command, HTTP paths, key type and duty."""
+    made: list[NodeTimers] = []
+
+    def make(host: Host) -> NodeTimers:
+        made.append(NodeTimers(host))
+        return made[0]
+
+    async with listening(tables=Tables(SHARE_TENANT, [replace(TIMERS, make=make)])) as (node, client):
+        connection = await open_connection(Address("127.0.0.1", node.port), ONE_TRY)
+        assert node.http_port is not None
+        assert connection.versions[TICK] == (0, 1)
+        assert await connection.exchange(TICK, 1, b"tea", is_flexible=True) == STARTS
+        assert "is starting; try again when it is ready" in await refusal(client, "ticks")
+        assert (await get(node.http_port, "/api/v1/ticks")).status == 503
+        stages.topic_found.set()
+        stages.beginnings_read.set()
+        await wait_until(lambda: node.is_ready, "the node is ready")
+        assert await connection.exchange(TICK, 1, b"tea", is_flexible=True) == b"tea: 1"
+        assert await connection.exchange(TICK, 0, b"egg", is_flexible=True) == b"egg: 2"
+        shown = await client.admin("ticks")
+        assert (shown["node_id"], shown["ticks"]) == (1, 2)
+        serving = made[0].serving
+        assert serving is not None
+        await wait_until(lambda: serving.rounds > 0, "its duty is done")
+        assert "takes no argument 'until'" in await refusal(client, "ticks", until=1)
+        assert (await get(node.http_port, "/api/v1/ticks")).json()["ticks"] == 2
+        assert (await get(node.http_port, "/api/v1/clock")).json() == {"clock": 2}
+        keys = [Key(KeyType.GROUP, "tea")]
+        body = await connection.exchange(
+            FIND_COORDINATOR.api_key, 6, FIND_COORDINATOR.encode(6, keys), is_flexible=True
+        )
+        assert FIND_COORDINATOR.decode(6, keys, body).values[keys[0]] == Found(1, "127.0.0.1", node.port, 0, "")
+        await client.initialize(KEY.group_id, TOPIC, 0, 1, 0)
+        connection.close()
+    assert serving.log_partitions == 0, "it is shut down"

@@ -1,0 +1,111 @@
+"""A second tenant: it counts ticks in memory, and has a row of each kind that a node takes, but no shards."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from holdfast.daemon.access.acl import Operation
+from holdfast.daemon.access.authorizer import Authorizer
+from holdfast.daemon.access.needs import LOOKS, Command
+from holdfast.daemon.admin.plans import Decide
+from holdfast.daemon.http.queries import Ask, Page, Query
+from holdfast.daemon.maintenance.schedule import Duty
+from holdfast.daemon.server.admin import NodeStarting
+from holdfast.daemon.server.find_coordinator import GROUP
+from holdfast.daemon.server.wire.requests import Api, Request, Respond, Steps
+from holdfast.daemon.tenant import Answers, Call, Host, LogParts, Tenant
+
+TICK: Final = 19_999
+DENIED: Final = b"denied"
+STARTS: Final = b"starts"
+STOPPED: Final = b"stopped"
+
+
+class TimerKeys:
+    """Keys of timers, of Kafka's type for groups: each lies in log partition 0."""
+
+    first_version = 0
+    state_name = "timers"
+
+    def parse(self, text: str) -> tuple[str, str]:
+        return text, text
+
+    def partition_for(self, key: str) -> int:
+        return 0
+
+
+class NodeTimers:
+    """Timers on one node (`daemon.tenant.NodeTenant`)."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        #: None until the node has found its log.
+        self.serving: ServingTimers | None = None
+
+    def starting(self, authorizer: Authorizer) -> Answers:
+        def tick(request: Request, respond: Respond) -> Steps | None:
+            respond(STARTS)
+            return None
+
+        def refuse(arguments: dict[str, Any]) -> object:
+            raise NodeStarting
+
+        return Answers({TICK: tick}, {GROUP: TimerKeys()}, {"ticks": refuse})
+
+    def serve(self, log: LogParts, authorizer: Authorizer) -> ServingTimers:
+        self.serving = ServingTimers(self._host, authorizer)
+        return self.serving
+
+
+class ServingTimers:
+    """Timers on a node that has found its log (`daemon.tenant.ServingTenant`)."""
+
+    def __init__(self, host: Host, authorizer: Authorizer) -> None:
+        self._node_id = host.settings.node_id
+        self._authorizer = authorizer
+        self.log_partitions = 0
+        self._ticks = 0
+        #: How often its duty was done.
+        self.rounds = 0
+        self.answers = Answers({TICK: self._tick}, {GROUP: TimerKeys()}, {"ticks": self._describe})
+        self.decisions: Mapping[str, Decide] = {}
+        self.duties = (Duty(1, self._count_round),)
+
+    def start_up(self, partition_count: int) -> None:
+        self.log_partitions = partition_count
+
+    def shut_down(self) -> None:
+        self.log_partitions = 0
+
+    async def _count_round(self) -> None:
+        self.rounds += 1
+
+    def _tick(self, request: Request, respond: Respond) -> Steps | None:
+        """Count a tick of a timer; the body of a request is its name."""
+        name = request.frame[request.body_offset :].decode()
+        if not self._authorizer.may_call(request, TICK, name):
+            respond(DENIED)
+        elif not self.log_partitions:
+            respond(STOPPED)
+        else:
+            self._ticks += 1
+            respond(b"%b: %d" % (name.encode(), self._ticks))
+        return None
+
+    def _describe(self, arguments: dict[str, Any]) -> object:
+        return {"node_id": self._node_id, "ticks": self._ticks}
+
+
+async def _clock(ask: Ask, names: Mapping[str, str], arguments: Mapping[str, Any]) -> dict[str, Any]:
+    return {"clock": (await ask("ticks", {}))["ticks"]}
+
+
+TIMERS: Final[Tenant[NodeTimers]] = Tenant(
+    "timers",
+    {TICK: Call(Api("Tick", 0, 1), Operation.READ)},
+    {"ticks": Command(LOOKS, ("since",))},
+    (Query("ticks", "Ticks.", "object"),),
+    (Page(Query("clock", "The clock.", "object"), _clock),),
+    NodeTimers,
+)
