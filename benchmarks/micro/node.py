@@ -34,6 +34,7 @@ from holdfast.daemon.server.wire.connections import Connections
 from holdfast.daemon.server.wire.requests import WireBounds
 from holdfast.daemon.settings.components.listener import LimitSettings
 from holdfast.daemon.topics.state_topic import StateTopic
+from holdfast.kafka.aiokafka_parts import Opened
 from holdfast.kafka.brokers.broker_connection import BrokerConnection
 from holdfast.kafka.connection_options import connection_options
 from holdfast.kafka.leaders import Brokers
@@ -56,6 +57,8 @@ from holdfast.tenants import TABLES
 BROKER_S: Final = 0.001
 #: How long it holds a fetch that brings nothing.
 _IDLE_FETCH_S: Final = 0.05
+#: How its brokers are reached.
+_OPTIONS: Final = connection_options({"bootstrap.servers": "broker:1", "client.id": "node"})
 WORKLOADS: Final = tuple(
     Workload(api=api, keys=keys, connections=64, mix=mix)
     for api, keys, mix in (
@@ -173,7 +176,7 @@ class FakeBrokers(Brokers):
         if connection is None:
             broker = FakeBroker()
             transport = cast("asyncio.Transport", broker)
-            connection = BrokerConnection(transport, broker.close, ("broker", 1), "node", {}, 30_000)
+            connection = BrokerConnection(Opened(transport, {}, broker.close), ("broker", 1), _OPTIONS, 30_000)
             broker.connection = self._connections[broker_id, purpose] = connection
         return connection
 

@@ -27,7 +27,8 @@ from aiokafka.record.default_records import DefaultRecordBatchBuilder  # type: i
 from aiokafka.record.memory_records import MemoryRecords  # type: ignore[import-untyped]  # as above
 
 from holdfast.hidden_texts import HIDDEN_TEXTS
-from holdfast.kafka.addresses import format_address
+from holdfast.kafka.addresses import Address, format_address
+from holdfast.kafka.connection_options import ConnectionOptions
 from holdfast.kafka.discovery.dialing import dial
 from holdfast.kafka.errors import ConnectionFailed, LoginDenied, SetupRefused
 from holdfast.kafka.oauth.sources import MECHANISM
@@ -158,51 +159,31 @@ class _LoopOfSocket:
         return self._transport, protocol
 
 
-async def open_transport(
-    host: str,
-    port: int,
-    *,
-    client_id: str,
-    timeout_ms: int,
-    security_protocol: str,
-    ssl_context: ssl.SSLContext | None,
-    sasl: Mapping[str, str],
-    tokens: TokenKeeper | None = None,
-    tls_name: str = "",
-) -> Opened:
+async def open_transport(address: Address, options: ConnectionOptions, timeout_ms: int) -> Opened:
     """Connect, and authenticate if the security protocol says so; `timeout_ms` bounds each step.
 
     Where a host has several addresses, one that is silent gets its part of that, and then the next one its own.
 
-    Args:
-        host: of the broker.
-        port: where it listens.
-        client_id: what we call ourselves.
-        timeout_ms: see above.
-        security_protocol: Kafka's name of one.
-        ssl_context: for those with TLS.
-        sasl: aiokafka's arguments, for a password.
-        tokens: gives what we authenticate by in place of a password.
-        tls_name: of which the certificate must be; empty: of the host.
-
     Raises:
         ConnectionFailed: it did not come about.
     """
+    host, port = address
+    secured = options if options.renewed is None else options.renewed()
 
     async def shake_hands(connected: socket.socket, part_s: float) -> Opened:
-        login = None if tokens is None else _TokenLogin(tokens, part_s)
+        login = None if secured.tokens is None else _TokenLogin(secured.tokens, part_s)
         by_token = {} if login is None else {"sasl_mechanism": MECHANISM, "sasl_oauth_token_provider": login}
         inner = _BoundedConnection(
             host,
             port,
-            client_id=client_id,
+            client_id=options.client_id,
             request_timeout_ms=part_s * 1_000,
-            ssl_context=ssl_context,
-            security_protocol=security_protocol,
-            **sasl,
+            ssl_context=secured.ssl_context,
+            security_protocol=secured.security_protocol,
+            **secured.sasl,
             **by_token,
         )
-        loop = inner._loop = _LoopOfSocket(inner._loop, connected, tls_name or host)
+        loop = inner._loop = _LoopOfSocket(inner._loop, connected, secured.tls_name or host)
         if login is not None:
             inner.authenticator_oauth = lambda: login
         try:
@@ -223,7 +204,7 @@ async def open_transport(
             failure = LoginDenied
         elif isinstance(error, _SETUP_REFUSALS):
             failure = SetupRefused
-        if security_protocol == "SSL" and isinstance(error, KafkaConnectionError):
+        if secured.security_protocol == "SSL" and isinstance(error, KafkaConnectionError):
             why += "; a broker ends a connection without a word whose certificate it does not accept"
             failure = SetupRefused
         raise failure(f"{format_address(host, port)} cannot be reached: {why}") from error

@@ -4,7 +4,7 @@ aiokafka connects and does TLS and SASL, then its transport is taken over; the b
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from functools import partial
 from struct import Struct
 from typing import Any, Final, cast, final
@@ -12,9 +12,8 @@ from typing import Any, Final, cast, final
 from mypy_extensions import mypyc_attr
 
 from holdfast.kafka.addresses import format_address
-from holdfast.kafka.aiokafka_parts import open_transport
-from holdfast.kafka.brokers.busy_poll import BusyPolling
-from holdfast.kafka.connection_options import Address, AnswerTimes, ConnectionOptions
+from holdfast.kafka.aiokafka_parts import Opened, open_transport
+from holdfast.kafka.connection_options import Address, ConnectionOptions
 from holdfast.kafka.errors import ConnectionFailed, VersionUnsupported
 from holdfast.kafka.protocol import requests
 from holdfast.kafka.protocol.frames import encode_request
@@ -58,42 +57,34 @@ class BrokerConnection:
 
     def __init__(
         self,
-        transport: asyncio.Transport,
-        close_transport: Callable[[], object],
+        opened: Opened,
         address: Address,
-        client_id: str,
-        versions: Mapping[int, tuple[int, int]],
+        options: ConnectionOptions,
         timeout_ms: int,
-        answers: AnswerTimes | None = None,
-        busy_polling: BusyPolling | None = None,
     ) -> None:
         """Take over a transport whose broker has let us in and answered every request so far.
 
         Args:
-            transport: to the broker; its protocol is to be set by the caller.
-            close_transport: closes it.
+            opened: the transport, whose protocol the caller sets; without versions, all are sent.
             address: of the broker, for people.
-            client_id: what we call ourselves.
-            versions: lowest and highest version of each API that the broker speaks; empty: not known, so all are sent.
+            options: how it was opened.
             timeout_ms: bounds every answer.
-            answers: keeps when answers came.
-            busy_polling: how the event loop polls for what comes next; None: it does not.
         """
         #: Requests can still be sent.
         self.is_open = True
-        #: As `versions` of the arguments.
-        self.versions = versions
-        self._write = transport.write
-        self._close_transport = close_transport
+        #: Lowest and highest version of each API that the broker speaks, both inclusive; empty: not known.
+        self.versions = opened.versions
+        self._write = opened.transport.write
+        self._close_transport = opened.close
         # Compiled, a tuple whose type is known is made again wherever it is a key.
         self._place: Any = address
         self._address = format_address(*address)
-        self._heard = (answers or AnswerTimes()).by_address
-        self._client_id = client_id.encode()
+        self._heard = options.answers.by_address
+        self._client_id = options.client_id.encode()
         self._timeout_ms = timeout_ms
         self._loop = asyncio.get_running_loop()
         self._now_s = self._loop.time
-        self._busy_polling = busy_polling or BusyPolling()
+        self._busy_polling = options.busy_polling
         self._correlation_id = 0
         #: Few, as a rule one.
         self._waiting: list[_Request] = []
@@ -112,35 +103,14 @@ class BrokerConnection:
         Raises:
             ConnectionFailed: it did not come about.
         """
-        host, port = address
-        secured = options if options.renewed is None else options.renewed()
-        transport, versions, close_transport = await open_transport(
-            host,
-            port,
-            client_id=options.client_id,
-            timeout_ms=timeout_ms,
-            security_protocol=secured.security_protocol,
-            ssl_context=secured.ssl_context,
-            sasl=secured.sasl,
-            tokens=secured.tokens,
-            tls_name=secured.tls_name,
-        )
-        connection = BrokerConnection(
-            transport,
-            close_transport,
-            address,
-            options.client_id,
-            versions,
-            timeout_ms,
-            options.answers,
-            options.busy_polling,
-        )
+        opened = await open_transport(address, options, timeout_ms)
+        connection = BrokerConnection(opened, address, options, timeout_ms)
         connection._heard[address] = connection._loop.time()  # it has said what versions it speaks
         # What aiokafka does for each request, in two tasks and a stream, costs several times the request itself.
-        transport.set_protocol(cast("asyncio.Protocol", connection))
-        if transport.is_closing():  # aiokafka's protocol was notified, not ours
+        opened.transport.set_protocol(cast("asyncio.Protocol", connection))
+        if opened.transport.is_closing():  # aiokafka's protocol was notified, not ours
             connection.close()
-            raise ConnectionFailed(f"{format_address(host, port)} closed the connection")
+            raise ConnectionFailed(f"{format_address(*address)} closed the connection")
         return connection
 
     def send(self, api_key: int, version: int, body: bytes, on_answer: Answered, *, is_flexible: bool = False) -> None:

@@ -76,24 +76,13 @@ class RecordConnection(asyncio.BufferedProtocol):
         Raises:
             ConnectionFailed: it did not come about.
         """
-        host, port = address
-        secured = options if options.renewed is None else options.renewed()
-        opened = await open_transport(
-            host,
-            port,
-            client_id=options.client_id,
-            timeout_ms=timeout_ms,
-            security_protocol=secured.security_protocol,
-            ssl_context=secured.ssl_context,
-            sasl=secured.sasl,
-            tokens=secured.tokens,
-        )
+        opened = await open_transport(address, options, timeout_ms)
         connection = RecordConnection(opened, address, options, make_buffer)
         connection._heard[address] = connection._loop.time()  # it has said what versions it speaks
         opened.transport.set_protocol(connection)
         if opened.transport.is_closing():  # aiokafka's protocol was notified, not ours
             connection.close()
-            raise ConnectionFailed(f"{format_address(host, port)} closed the connection")
+            raise ConnectionFailed(f"{format_address(*address)} closed the connection")
         return connection
 
     async def exchange(

@@ -19,19 +19,15 @@ from packaging.requirements import Requirement
 
 from holdfast.kafka import aiokafka_parts, librdkafka_types
 from holdfast.kafka.aiokafka_parts import make_batch_builder, open_transport, read_batch
+from holdfast.kafka.connection_options import ConnectionOptions
 from holdfast.kafka.errors import ConnectionFailed
 from tests.pure.kafka.brokers.metadata_brokers import Broker, listening
 
 #: The sources, also where the compiled build is tested.
 ROOT = Path(__file__).parents[3]
 HOUSE = ROOT / "holdfast"
-PLAIN: dict[str, Any] = {
-    "client_id": "me",
-    "timeout_ms": 10_000,
-    "security_protocol": "PLAINTEXT",
-    "ssl_context": None,
-    "sasl": {},
-}
+PLAIN = ConnectionOptions(bootstrap=(("127.0.0.1", 1),), client_id="me")
+TIMEOUT_MS = 10_000
 #: Of a record batch.
 HEAD_BYTES = 61
 
@@ -111,7 +107,7 @@ def test_the_types_of_librdkafka_are_those_that_its_client_takes_and_gives(name:
 async def test_an_opened_transport_says_what_the_broker_speaks_and_is_ours_to_use() -> None:
     broker = Broker()
     async with listening(broker) as port:
-        opened = await open_transport("127.0.0.1", port, **PLAIN)
+        opened = await open_transport(("127.0.0.1", port), PLAIN, TIMEOUT_MS)
         assert opened.versions[3][0] <= 12 <= opened.versions[3][1]
         received = asyncio.Event()
 
@@ -128,7 +124,7 @@ async def test_an_opened_transport_says_what_the_broker_speaks_and_is_ours_to_us
 
 async def test_nobody_there_is_a_failed_connection() -> None:
     with pytest.raises(ConnectionFailed, match=r"^127\.0\.0\.1:1 cannot be reached: Connection refused$"):
-        await open_transport("127.0.0.1", 1, **PLAIN)
+        await open_transport(("127.0.0.1", 1), PLAIN, TIMEOUT_MS)
 
 
 @pytest.mark.parametrize(
@@ -163,7 +159,7 @@ async def test_why_a_broker_cannot_be_reached_is_in_plain_words(
 
     monkeypatch.setattr("holdfast.kafka.aiokafka_parts.dial", fail)
     with pytest.raises(ConnectionFailed) as caught:
-        await open_transport("b", 1, **PLAIN)
+        await open_transport(("b", 1), PLAIN, TIMEOUT_MS)
     assert str(caught.value) == f"b:1 cannot be reached: {why}"
 
 
@@ -171,7 +167,7 @@ async def test_a_broker_that_is_silent_is_said_to_be() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         port = silent.getsockname()[1]
         with pytest.raises(ConnectionFailed, match=rf":{port} cannot be reached: no answer in 20 ms$"):
-            await open_transport("127.0.0.1", port, **PLAIN | {"timeout_ms": 20})
+            await open_transport(("127.0.0.1", port), PLAIN, 20)
 
 
 def test_a_batch_has_kafkas_layout_and_reads_back() -> None:
@@ -224,7 +220,7 @@ async def test_what_a_broker_announces_before_a_login_is_bounded_and_no_tracebac
     async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
         port = server.sockets[0].getsockname()[1]
         with pytest.raises(ConnectionFailed, match=rf"cannot be reached: .*it announced an answer of {size} bytes$"):
-            await open_transport("127.0.0.1", port, **PLAIN)
+            await open_transport(("127.0.0.1", port), PLAIN, TIMEOUT_MS)
     assert not caplog.records
 
 
@@ -238,7 +234,7 @@ async def test_bytes_that_are_no_answer_before_a_login_are_no_traceback(caplog: 
     async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
         port = server.sockets[0].getsockname()[1]
         with pytest.raises(ConnectionFailed, match=f"^127.0.0.1:{port} cannot be reached: "):
-            await open_transport("127.0.0.1", port, **PLAIN)
+            await open_transport(("127.0.0.1", port), PLAIN, TIMEOUT_MS)
     assert not caplog.records
 
 
@@ -247,4 +243,4 @@ async def test_bytes_that_are_no_answer_before_a_login_are_no_traceback(caplog: 
 )
 async def test_an_address_that_cannot_be_one_is_a_failed_connection(address: tuple[str, int]) -> None:
     with pytest.raises(ConnectionFailed, match="cannot be reached"):
-        await open_transport(*address, **PLAIN)
+        await open_transport(address, PLAIN, TIMEOUT_MS)

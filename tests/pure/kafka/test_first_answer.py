@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from holdfast.kafka.aiokafka_parts import open_transport
-from holdfast.kafka.connection_options import Address
+from holdfast.kafka.connection_options import Address, ConnectionOptions
 from holdfast.kafka.errors import ConnectionFailed, LoginDenied, SetupRefused
 from holdfast.kafka.exchange import first_answer
 
@@ -57,6 +57,4 @@ async def test_a_refusal_by_one_broker_is_what_all_that_failed_amount_to(
 @pytest.mark.parametrize("host", ["a..b", "x" * 64 + ".example"])
 async def test_a_host_that_can_be_no_name_is_a_broker_that_cannot_be_reached(host: str) -> None:
     with pytest.raises(ConnectionFailed, match="cannot be reached"):
-        await open_transport(
-            host, 9092, client_id="c", timeout_ms=1_000, security_protocol="PLAINTEXT", ssl_context=None, sasl={}
-        )
+        await open_transport((host, 9092), ConnectionOptions(bootstrap=((host, 9092),)), 1_000)

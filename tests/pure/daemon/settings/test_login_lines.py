@@ -17,6 +17,7 @@ import pytest
 from holdfast.daemon.settings.logging import LAST_LINES, configure_logging, set_level
 from holdfast.daemon.settings.models import LoggingSettings
 from holdfast.kafka.aiokafka_parts import Opened, open_transport
+from holdfast.kafka.connection_options import ConnectionOptions
 from holdfast.kafka.errors import ConnectionFailed
 from holdfast.kafka.oauth.sources import Bearer, TokenFile
 from holdfast.kafka.oauth.tokens import TokenKeeper
@@ -65,16 +66,14 @@ def answer(request: bytes, refusal: bytes) -> bytes:
 
 async def log_in(port: int, password: str = "", tokens: TokenKeeper | None = None) -> Opened:
     by_password = {"sasl_mechanism": "PLAIN", "sasl_plain_username": "me", "sasl_plain_password": password}
-    return await open_transport(
-        "127.0.0.1",
-        port,
-        client_id="c",
-        timeout_ms=10_000,
+    address = ("127.0.0.1", port)
+    options = ConnectionOptions(
+        bootstrap=(address,),
         security_protocol="SASL_PLAINTEXT",
-        ssl_context=None,
         sasl=by_password if tokens is None else {},
         tokens=tokens,
     )
+    return await open_transport(address, options, 10_000)
 
 
 def configured(secrets: tuple[str, ...] = ()) -> io.StringIO:

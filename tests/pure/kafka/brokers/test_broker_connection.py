@@ -2,18 +2,21 @@
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from typing import cast
 
 import pytest
 import uvloop
 
+from holdfast.kafka.aiokafka_parts import Opened
 from holdfast.kafka.brokers.broker_connection import ANSWER_BYTES_MAX, BrokerConnection
 from holdfast.kafka.brokers.busy_poll import BusyPolling
-from holdfast.kafka.connection_options import AnswerTimes
+from holdfast.kafka.connection_options import AnswerTimes, ConnectionOptions
 from holdfast.kafka.errors import ConnectionFailed, VersionUnsupported
 from tests.waiting import in_patience, wait_until
 
 PRODUCE, FETCH = (0, 8), (1, 12)
+OPTIONS = ConnectionOptions(bootstrap=(("host", 9092),), client_id="me")
 
 
 class Socket:
@@ -39,7 +42,7 @@ async def socket() -> Socket:
 
 def make_connection(socket: Socket, timeout_ms: int = 10_000) -> BrokerConnection:
     versions = {0: (3, 11), 1: (4, 13)}
-    return BrokerConnection(socket, socket.close, ("host", 9092), "me", versions, timeout_ms)  # type: ignore[arg-type]
+    return BrokerConnection(Opened(socket, versions, socket.close), ("host", 9092), OPTIONS, timeout_ms)  # type: ignore[arg-type]
 
 
 @pytest.fixture
@@ -227,7 +230,12 @@ async def test_everything_in_flight_is_waited_for_that_much_longer(socket: Socke
 
 async def test_each_answer_is_noted_with_its_time_and_the_beginning_of_one_is_not(socket: Socket) -> None:
     answers = AnswerTimes()
-    connection = BrokerConnection(socket, socket.close, ("host", 9092), "me", {0: (3, 11)}, 10_000, answers)  # type: ignore[arg-type]
+    connection = BrokerConnection(
+        Opened(socket, {0: (3, 11)}, socket.close),  # type: ignore[arg-type]
+        ("host", 9092),
+        replace(OPTIONS, answers=answers),
+        10_000,
+    )
     reports: list[Outcome] = []
     ask(connection, reports)
     whole = answer(1, b"body")
@@ -257,7 +265,7 @@ def test_an_event_loop_takes_a_connection_for_a_protocol(new_loop: Callable[[], 
         server = await asyncio.start_server(answer_one, "127.0.0.1", 0)
         port = server.sockets[0].getsockname()[1]
         transport, _ = await asyncio.get_running_loop().create_connection(asyncio.Protocol, "127.0.0.1", port)
-        connection = BrokerConnection(transport, transport.close, ("host", 9092), "me", {}, 10_000)
+        connection = BrokerConnection(Opened(transport, {}, transport.close), ("host", 9092), OPTIONS, 10_000)
         transport.set_protocol(cast("asyncio.Protocol", connection))
         body = bytes(1 << 24)  # more than a socket takes at once
         assert await connection.exchange(*PRODUCE, body) == bytes(1 << 20)
@@ -273,7 +281,12 @@ def test_an_event_loop_takes_a_connection_for_a_protocol(new_loop: Callable[[], 
 async def test_the_loop_polls_behind_a_request_if_it_is_told_to(socket: Socket, busy_poll_us: int) -> None:
     now_s = 100.0
     polling = BusyPolling(busy_poll_us, clock_s=lambda: now_s)
-    connection = BrokerConnection(socket, socket.close, ("host", 9092), "me", {}, 10_000, None, polling)  # type: ignore[arg-type]
+    connection = BrokerConnection(
+        Opened(socket, {}, socket.close),  # type: ignore[arg-type]
+        ("host", 9092),
+        replace(OPTIONS, busy_polling=polling),
+        10_000,
+    )
     loop = asyncio.get_running_loop()
     reports: list[Outcome] = []
     connection.send(*FETCH, b"body", reports.append)  # whose answer comes when there is something to read
