@@ -49,6 +49,7 @@ def partition_config(node_id: str, log: LogIdentity, **given: Any) -> PartitionC
         "retry_backoff_ms": 200,
         "retry_backoff_max_ms": 30_000,
         "alarm_backoff_ms": 300_000,
+        "write_timeout_ms": 5_000,
     }
     return PartitionConfig(node_id=node_id, log=log, **{**values, **given})
 

@@ -46,7 +46,7 @@ from holdfast.runtime.coordinator import CoordinatorRuntime
 from holdfast.runtime.log_protocol import LogRecord
 from holdfast.runtime.metrics import RuntimeMetrics
 from holdfast.runtime.partition.lifecycle import Partition
-from holdfast.runtime.settings import LogIdentity
+from holdfast.runtime.settings import LogIdentity, Surroundings
 from holdfast.share.calls import KEY_TYPE, ShareAnswers, ShareKeys
 from holdfast.share.components import shard_config, state_bounds
 from holdfast.share.decisions import ShareShard
@@ -161,16 +161,12 @@ class World:
         topic = StateTopic("state", identity.topic_id, LOG_PARTITIONS, 1, 1_048_588)
         config = shard_config(SETTINGS, topic, StateTotals(state_bounds(SETTINGS)))
         runtime = CoordinatorRuntime(
-            partition_config(SETTINGS, identity, "127.0.0.1:9095"),
+            partition_config(SETTINGS, identity, "127.0.0.1:9095", 5_000),
             self.log,
             self,
             lambda _: ShareShard(config),
-            make_wall_clock_ms(),
-            os.urandom,
-            lambda: 0.5,
+            Surroundings(make_wall_clock_ms(), os.urandom, lambda: 0.5),
             RuntimeMetrics(Registry()),
-            write_timeout_ms=5_000,
-            slice_ms=5,
         )
         for index in range(LOG_PARTITIONS):
             runtime.load(index, None)

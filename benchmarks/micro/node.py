@@ -223,14 +223,12 @@ async def serve(workloads: list[Workload], seconds: float) -> None:
     topic = StateTopic("state", identity.topic_id, LOG_PARTITIONS, 1, 1_048_588)
     share = shard_config(SETTINGS, topic, StateTotals(state_bounds(SETTINGS)))
     shell = CoordinatorShell(
-        partition_config(SETTINGS, identity, "127.0.0.1:9095"),
+        partition_config(SETTINGS, identity, "127.0.0.1:9095", 5_000),
         state_log_config(SETTINGS, topic, connection_options({"bootstrap.servers": "127.0.0.1:1"})),
         lambda _: ShareShard(share),
         observer,
         metrics=RuntimeMetrics(Registry()),
-        write_timeout_ms=5_000,
         tick_ms=50,
-        slice_ms=5,
     )
     connections = Connections(
         _answer_nothing, TABLES.apis, LimitSettings(), lambda *_: None, InternalErrors(Counter()), bounds=WireBounds()

@@ -23,7 +23,9 @@ _QUIET_FETCHES_PER_SILENCE: Final = 4
 _MESSAGE_TIMEOUTS_PER_STALL: Final = 2
 
 
-def partition_config(settings: Settings, log: LogIdentity, advertised_address: str) -> PartitionConfig:
+def partition_config(
+    settings: Settings, log: LogIdentity, advertised_address: str, write_timeout_ms: int
+) -> PartitionConfig:
     """Return what each log partition is given; clients reach this node at `advertised_address` (`host:port`)."""
     return configure(
         PartitionConfig,
@@ -32,6 +34,7 @@ def partition_config(settings: Settings, log: LogIdentity, advertised_address: s
         node_id=str(settings.node_id),
         log=log,
         advertised_address=advertised_address,
+        write_timeout_ms=write_timeout_ms,
         append_stall_ms=_MESSAGE_TIMEOUTS_PER_STALL * settings.log.message_timeout_ms,
     )
 

@@ -7,7 +7,7 @@ The asyncio shell calls it on one loop; the simulation calls it one event at a t
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from holdfast.records.log.checkpoint import Checkpoint
 from holdfast.runtime.deadlines import Deadlines, Interval
@@ -33,13 +33,22 @@ from holdfast.runtime.partition.restore_point import RestorePoint, RestorePointF
 from holdfast.runtime.partition.serving import Serving
 from holdfast.runtime.partition.states import State
 from holdfast.runtime.read_index import ReadIndexes
-from holdfast.runtime.settings import LogTrust, PartitionConfig, Ports
+from holdfast.runtime.settings import LogTrust, PartitionConfig, Ports, Surroundings
 from holdfast.runtime.state_machine import Operation, StateMachine
 
 T = TypeVar("T")
 
 #: Time between two checks of serving partitions, for appends that stall (after minutes) and for records that another program deleted.
 _SERVING_LOOK_MS: Final = 1_000
+
+
+class LoadAdvisers(NamedTuple):
+    """The parts of a node that its loads ask; None: they do not."""
+
+    #: Finds from where a load may begin.
+    restore_points: RestorePointFinder | None = None
+    #: Asks the owner whether it still serves.
+    owners: Owners | None = None
 
 
 class CoordinatorRuntime:
@@ -51,19 +60,15 @@ class CoordinatorRuntime:
         log: Log,
         host: Host,
         make_machine: Callable[[int], StateMachine],
-        clock_ms: Callable[[], int],
-        random_bytes: Callable[[int], bytes],
-        jitter: Callable[[], float],
+        surroundings: Surroundings,
         metrics: RuntimeMetrics,
-        *,
-        write_timeout_ms: int,
-        slice_ms: int,
-        restore_points: RestorePointFinder | None = None,
-        owners: Owners | None = None,
+        advisers: LoadAdvisers = LoadAdvisers(),  # noqa: B008 - immutable
     ) -> None:
+        clock_ms, random_bytes, jitter = surroundings
+        restore_points, owners = advisers
         self.partitions: dict[int, Partition] = {}
         self.config = config
-        self.write_timeout_ms = write_timeout_ms
+        self.write_timeout_ms = config.write_timeout_ms
         self.is_closed = False
         self._log = log
         self._host = host
@@ -71,7 +76,7 @@ class CoordinatorRuntime:
         self._clock_ms = clock_ms
         self._trust = LogTrust()
         self._read_indexes = ReadIndexes()
-        slices = Slices(clock_ms, slice_ms, host.begin_load_turn)
+        slices = Slices(clock_ms, config.slice_ms, host.begin_load_turn)
         self._discards = Discards(slices.begin, host.continue_soon, host.note)
         self._ports = Ports(
             log.append,

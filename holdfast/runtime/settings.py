@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from holdfast.runtime.errors import Alarm
+from holdfast.runtime.load_slices import SLICE_MS
 from holdfast.runtime.metrics import RuntimeMetrics
 from holdfast.runtime.state_machine import StateMachine
 
@@ -39,8 +40,12 @@ class PartitionConfig:
     retry_backoff_max_ms: int
     #: The pause after an alarm; it is long because each load reads the whole log.
     alarm_backoff_ms: int
+    #: Time after which an operation that waits is answered with a time-out.
+    write_timeout_ms: int
     #: Time without progress after which a load writes a line; an election of leaders takes less.
     load_stall_ms: int = 30_000
+    #: Time that long work may hold the loop in one turn.
+    slice_ms: int = SLICE_MS
 
 
 class LogTrust:
@@ -49,6 +54,15 @@ class LogTrust:
     def __init__(self) -> None:
         #: The reason why no partition of this log may be taken; None: they may.
         self.alarm: Alarm | None = None
+
+
+class Surroundings(NamedTuple):
+    """The clock and the chance of a node."""
+
+    clock_ms: Callable[[], int]
+    random_bytes: Callable[[int], bytes]
+    #: Returns a number from 0 to 1.
+    jitter: Callable[[], float]
 
 
 class Ports(NamedTuple):

@@ -9,14 +9,12 @@ from typing import Any, Protocol
 
 from holdfast.metrics.registry import Registry
 from holdfast.records.log.checkpoint import Checkpoint
-from holdfast.runtime.coordinator import CoordinatorRuntime
+from holdfast.runtime.coordinator import CoordinatorRuntime, LoadAdvisers
 from holdfast.runtime.errors import CoordinatorError
 from holdfast.runtime.metrics import RuntimeMetrics
 from holdfast.runtime.partition.lifecycle import Partition
-from holdfast.runtime.partition.ownership import Owners
-from holdfast.runtime.partition.restore_point import RestorePointFinder
 from holdfast.runtime.partition.states import State
-from holdfast.runtime.settings import PartitionConfig
+from holdfast.runtime.settings import PartitionConfig, Surroundings
 from holdfast.runtime.state_machine import Decision, Operation, StateMachine
 from tests.simulated.memory_log import MemoryTopic
 
@@ -85,10 +83,7 @@ class Process:
         clock: Clock | None = None,
         observer: Observer | None = None,
         metrics: RuntimeMetrics | None = None,
-        write_timeout_ms: int = 5_000,
-        slice_ms: int = 5,
-        owners: Owners | None = None,
-        restore_points: RestorePointFinder | None = None,
+        advisers: LoadAdvisers = LoadAdvisers(),  # noqa: B008 - immutable
     ) -> None:
         self.topic = topic
         self.clock = clock or Clock()
@@ -109,14 +104,9 @@ class Process:
             self.log,
             self,
             make_machine,
-            self.clock,
-            Random(config.node_id).randbytes,
-            lambda: 0.5,
+            Surroundings(self.clock, Random(config.node_id).randbytes, lambda: 0.5),
             metrics or RuntimeMetrics(Registry()),
-            write_timeout_ms=write_timeout_ms,
-            slice_ms=slice_ms,
-            owners=owners,
-            restore_points=restore_points,
+            advisers,
         )
 
     # ---- the runtime's host ----------------------------------------------------------------------------------------

@@ -28,10 +28,9 @@ from holdfast.kafka.addresses import format_address
 from holdfast.kafka.connection_options import ConnectionOptions
 from holdfast.metrics.line_limit import LineLimiter
 from holdfast.records.log.checkpoint import Checkpoint
-from holdfast.runtime.coordinator import CoordinatorRuntime
+from holdfast.runtime.coordinator import CoordinatorRuntime, LoadAdvisers
 from holdfast.runtime.deadlines import Interval
 from holdfast.runtime.kafka_log.shell import CoordinatorShell
-from holdfast.runtime.load_slices import SLICE_MS
 from holdfast.runtime.metrics import RuntimeMetrics
 from holdfast.runtime.partition.lifecycle import Partition
 from holdfast.runtime.partition.states import State
@@ -144,16 +143,13 @@ class Partitions:
         self._owners = None if make_owners is None else make_owners(self)
         identity = LogIdentity(place.cluster_id, place.topic.topic_id, place.topic.partition_count)
         self._shell = make_shell(
-            partition_config(settings, identity, place.advertised_address),
+            partition_config(settings, identity, place.advertised_address, kind.write_timeout_ms),
             state_log_config(settings, place.topic, place.connection),
             kind.make_machine,
             self,
-            write_timeout_ms=kind.write_timeout_ms,
             tick_ms=settings.load.tick_ms,
-            slice_ms=SLICE_MS,
             metrics=runtime_metrics,
-            restore_points=None if self._snapshots is None else self._snapshots.follower,
-            owners=self._owners,
+            advisers=LoadAdvisers(None if self._snapshots is None else self._snapshots.follower, self._owners),
         )
         self.runtime: CoordinatorRuntime = self._shell.runtime
         #: Takes the operations of calls.

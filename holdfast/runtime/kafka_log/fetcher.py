@@ -17,7 +17,7 @@ Source: KIP-320 (truncation).
 
 import asyncio
 from collections.abc import Callable, Generator, Iterator
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from holdfast.kafka.brokers.throttle import READ_PAUSE_MAX_MS, Throttle
 from holdfast.kafka.leaders import Brokers
@@ -47,6 +47,18 @@ _DECOMPRESSED_HERE_BYTES_MAX: Final = 256 * 1024
 Turn: TypeAlias = asyncio.Future[Iterator[LogRecord]] | None
 
 
+class FetchEvents(NamedTuple):
+    """The calls by which a fetcher tells of what came."""
+
+    #: Takes (partition, instance, next offset, leader epoch of the batch below it, -1 if not known) when a partition was followed to
+    #: its end.
+    on_end: Callable[[int, int, int, int], None]
+    #: Takes each sent batch that was read back as it was sent.
+    on_read_back: Callable[[SentBatch], None] = lambda _: None
+    #: Takes (broker id, send time of the request by the loop's clock) with every answer of a broker.
+    on_heard: Callable[[int, float], None] | None = None
+
+
 class Fetcher:
     """The follower of partitions until their end, or until they are forgotten."""
 
@@ -58,9 +70,7 @@ class Fetcher:
         listener: Callable[[], LogListener],
         sent: SentBatches,
         metrics: RuntimeMetrics,
-        on_end: Callable[[int, int, int, int], None],
-        on_read_back: Callable[[SentBatch], None] = lambda _: None,
-        on_heard: Callable[[int, float], None] | None = None,
+        events: FetchEvents,
     ) -> None:
         """Follow changes of the leaders; a loop of fetches starts with the first partition of its broker.
 
@@ -71,15 +81,10 @@ class Fetcher:
             listener: receives the records.
             sent: batches that this node sent and has not read back.
             metrics: counters.
-            on_end: gets (partition, instance, next offset, leader epoch of the batch below it, -1 if not known) when a
-                partition was followed to its end.
-            on_read_back: gets each sent batch that was read back as it was sent.
-            on_heard: gets (broker id, send time of the request by the loop's clock) with every answer of a broker.
+            events: the calls that tell of what came.
         """
         self._purpose = purpose
-        self._on_end = on_end
-        self._on_read_back = on_read_back
-        self._on_heard = on_heard
+        self._on_end, self._on_read_back, self._on_heard = events
         now_s = asyncio.get_running_loop().time
         self._throttle: Throttle[int] = Throttle(
             min(config.throttle_max_ms, READ_PAUSE_MAX_MS), metrics.throttle_time_ms, now_s

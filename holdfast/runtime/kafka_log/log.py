@@ -19,7 +19,7 @@ from holdfast.kafka.protocol.denials import acl_remedy
 from holdfast.kafka.protocol.error_codes import ErrorCode, name_and_number
 from holdfast.runtime.kafka_log.bug_reports import BugReports
 from holdfast.runtime.kafka_log.fetch_loop import FetcherConfig
-from holdfast.runtime.kafka_log.fetcher import Fetcher
+from holdfast.runtime.kafka_log.fetcher import Fetcher, FetchEvents
 from holdfast.runtime.kafka_log.list_offsets import OffsetQueries
 from holdfast.runtime.kafka_log.sending.accumulator import AccumulatorConfig
 from holdfast.runtime.kafka_log.sending.pace import PaceConfig
@@ -272,9 +272,7 @@ class KafkaLog:
             self._listening,
             self._sent,
             self._metrics,
-            self._end_load,
-            self._on_read_back,
-            self._offsets.on_heard,
+            FetchEvents(self._end_load, self._on_read_back, self._offsets.on_heard),
         )
 
     # ---- inside ----------------------------------------------------------------------------------------------------

@@ -9,14 +9,12 @@ from typing import Final, Protocol
 
 from holdfast.clock import exact_now_ms, make_wall_clock_ms
 from holdfast.records.log.checkpoint import Checkpoint
-from holdfast.runtime.coordinator import CoordinatorRuntime
+from holdfast.runtime.coordinator import CoordinatorRuntime, LoadAdvisers
 from holdfast.runtime.deadlines import rest_tick_ms
 from holdfast.runtime.kafka_log.log import KafkaLog, KafkaLogConfig
 from holdfast.runtime.metrics import RuntimeMetrics
 from holdfast.runtime.partition.lifecycle import Partition
-from holdfast.runtime.partition.ownership import Owners
-from holdfast.runtime.partition.restore_point import RestorePointFinder
-from holdfast.runtime.settings import PartitionConfig
+from holdfast.runtime.settings import PartitionConfig, Surroundings
 from holdfast.runtime.state_machine import StateMachine
 
 
@@ -83,11 +81,8 @@ class CoordinatorShell:
         observer: Observer,
         *,
         metrics: RuntimeMetrics,
-        write_timeout_ms: int,
         tick_ms: int,
-        slice_ms: int,
-        restore_points: RestorePointFinder | None = None,
-        owners: Owners | None = None,
+        advisers: LoadAdvisers = LoadAdvisers(),  # noqa: B008 - immutable
     ) -> None:
         clock_ms = make_wall_clock_ms()
         self._log = KafkaLog(log_config, clock_ms, metrics)
@@ -99,14 +94,9 @@ class CoordinatorShell:
             self._log,
             _LoopHost(observer, asyncio.get_running_loop()),
             make_machine,
-            clock_ms,
-            os.urandom,
-            random.random,
-            write_timeout_ms=write_timeout_ms,
-            slice_ms=slice_ms,
-            metrics=metrics,
-            restore_points=restore_points,
-            owners=owners,
+            Surroundings(clock_ms, os.urandom, random.random),
+            metrics,
+            advisers,
         )
 
     async def start(self) -> None:

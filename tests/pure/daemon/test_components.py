@@ -81,6 +81,7 @@ def own_values() -> Settings:
         "share_partitions_per_group_max": 20,
         "snapshot_update_records_per_snapshot": 22,
         "state_bytes_max": 4_000_001,
+        "write_timeout_ms": 5_001,
     }
     kafka = {"properties": {"bootstrap.servers": "127.0.0.1:1"}}
     return Settings.model_validate({"kafka": kafka, "log": log, "load": load, "share": share})
@@ -108,7 +109,9 @@ def test_each_component_gets_the_settings_of_its_names() -> None:
     settings = own_values()
     given = (
         state_bounds(settings),
-        partition_config(settings, LogIdentity("cluster", bytes(16), 3), "127.0.0.1:9095"),
+        partition_config(
+            settings, LogIdentity("cluster", bytes(16), 3), "127.0.0.1:9095", settings.share.write_timeout_ms
+        ),
         state_log_config(settings, TOPIC, OPTIONS),
         shard_config(settings, TOPIC, StateTotals(state_bounds(settings))),
     )

@@ -23,12 +23,14 @@ from holdfast.runtime.log_protocol import ReadError
 from holdfast.runtime.metrics import RuntimeMetrics
 from holdfast.runtime.partition.lifecycle import Partition
 from holdfast.runtime.partition.states import State
-from holdfast.runtime.settings import LogIdentity, PartitionConfig
+from holdfast.runtime.settings import LogIdentity, PartitionConfig, Surroundings
 from tests.configs import partition_config
 from tests.pure.runtime.counter import Add, Bugs, Counter
 from tests.simulated.memory_log import Append, MemoryTopic
 
 IDENTITY = LogIdentity("cluster", b"t" * 16, 2)
+WRITE_TIMEOUT_MS = 200
+SLICE_MS = 5
 CONFIG = partition_config(
     node_id="a",
     log=IDENTITY,
@@ -38,9 +40,9 @@ CONFIG = partition_config(
     retry_backoff_ms=100,
     retry_backoff_max_ms=400,
     alarm_backoff_ms=800,
+    write_timeout_ms=WRITE_TIMEOUT_MS,
+    slice_ms=SLICE_MS,
 )
-WRITE_TIMEOUT_MS = 200
-SLICE_MS = 5
 #: Fields of every log line that say where it comes from.
 ORIGIN = {"partition", "state", "generation", "exc_info"}
 
@@ -74,12 +76,8 @@ class World:
             self,
             self,
             self._make_machine,
-            lambda: self.now_ms,
-            self._random_bytes,
-            lambda: 1.0,
+            Surroundings(lambda: self.now_ms, self._random_bytes, lambda: 1.0),
             RuntimeMetrics(Registry()),
-            write_timeout_ms=WRITE_TIMEOUT_MS,
-            slice_ms=SLICE_MS,
         )
         self.log.start(self.runtime)
 

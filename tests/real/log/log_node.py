@@ -43,6 +43,7 @@ class LogNode:
             retry_backoff_ms=20,
             retry_backoff_max_ms=200,
             alarm_backoff_ms=200,
+            write_timeout_ms=write_timeout_ms,
         )
         self.shell = CoordinatorShell(
             of_partition,
@@ -50,9 +51,7 @@ class LogNode:
             self._make,
             self,
             metrics=RuntimeMetrics(Registry()),
-            write_timeout_ms=write_timeout_ms,
             tick_ms=10,
-            slice_ms=5,
         )
         self.runtime = self.shell.runtime
 

@@ -14,13 +14,14 @@ from holdfast.daemon.pruning.pruner import Phase, Pruner
 from holdfast.metrics.instruments import Counter
 from holdfast.metrics.registry import Registry
 from holdfast.records.log.checkpoint import CHECKPOINT_KEY, Checkpoint
-from holdfast.runtime.coordinator import CoordinatorRuntime
+from holdfast.runtime.coordinator import CoordinatorRuntime, LoadAdvisers
 from holdfast.runtime.errors import AppendRefused
 from holdfast.runtime.log_protocol import LogRecord, ReadError
 from holdfast.runtime.metrics import RuntimeMetrics
 from holdfast.runtime.partition.lifecycle import Partition
 from holdfast.runtime.partition.ownership import Owners
 from holdfast.runtime.partition.states import State
+from holdfast.runtime.settings import Surroundings
 from holdfast.runtime.state_machine import Operation, StateMachine
 from holdfast.share.service import ShareService
 from holdfast.share.snapshots.follower import Bounds, SnapshotFollower
@@ -97,6 +98,7 @@ class Node:
             load_stall_ms=5_000,
             append_stall_ms=APPEND_STALL_MS,
             alarm_backoff_ms=30_000,
+            slice_ms=world.slice_ms,
         )
         self.snapshot_log = None if world.snapshots is None else world.snapshots.open_log()
         self.snapshot_metrics = SnapshotMetrics(Registry())
@@ -106,14 +108,9 @@ class Node:
             WatchedLog(self.log, self._appended),
             self,
             self._make_shard,
-            world.clock_ms,
-            world.random_bytes,
-            world.random.random,
+            Surroundings(world.clock_ms, world.random_bytes, world.random.random),
             RuntimeMetrics(Registry()),
-            slice_ms=world.slice_ms,
-            restore_points=self.follower and WatchedRestorePoints(self.follower, world.count),
-            owners=self.make_owners(),
-            write_timeout_ms=5_000,
+            LoadAdvisers(self.follower and WatchedRestorePoints(self.follower, world.count), self.make_owners()),
         )
         self.log.start(self)
         self.service = ShareService(self, NoMetrics(), world.clock_ms, InternalErrors(Counter()))

@@ -2,12 +2,25 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 from holdfast.kafka.brokers.throttle import Throttle
 from holdfast.kafka.leaders import Brokers
 from holdfast.runtime.kafka_log.bug_reports import BugReports
 from holdfast.runtime.kafka_log.sending.broker_slot import PendingBatch, ProduceRequest, leader_id, make_retry
+
+
+class RetryPorts(NamedTuple):
+    """The calls of a sender that its retries make."""
+
+    #: Runs a task; the sender waits for its end when it closes.
+    run: Callable[[Coroutine[Any, Any, None]], None]
+    #: Sends a request.
+    send: Callable[[ProduceRequest], None]
+    #: Ends a batch if the tail has read it meanwhile; returns whether it has.
+    end_read_back: Callable[[PendingBatch], bool]
+    #: Ends a batch that may or may not be in the log, with the reason.
+    give_up: Callable[[PendingBatch, str], None]
 
 
 class Retries:
@@ -20,11 +33,7 @@ class Retries:
         brokers: Brokers,
         throttle: Throttle[int],
         bugs: BugReports,
-        *,
-        run: Callable[[Coroutine[Any, Any, None]], None],
-        send: Callable[[ProduceRequest], None],
-        end_read_back: Callable[[PendingBatch], bool],
-        give_up: Callable[[PendingBatch, str], None],
+        sender: RetryPorts,
     ) -> None:
         """Keep the calls of the sender.
 
@@ -34,20 +43,14 @@ class Retries:
             brokers: the leaders of partitions.
             throttle: the time for which each broker must be sent nothing.
             bugs: the receiver of bugs of ours.
-            run: runs a task; the sender waits for its end when it closes.
-            send: sends a request.
-            end_read_back: ends a batch if the tail has read it meanwhile; returns whether it has.
-            give_up: ends a batch that may or may not be in the log, with the reason.
+            sender: the calls that it takes.
         """
         self._backoff_s = backoff_ms / 1_000
         self._message_timeout_ms = message_timeout_ms
         self._brokers = brokers
         self._throttle = throttle
         self._bugs = bugs
-        self._run_task = run
-        self._send = send
-        self._end_read_back = end_read_back
-        self._give_up = give_up
+        self._run_task, self._send, self._end_read_back, self._give_up = sender
         self._loop = asyncio.get_running_loop()
         self._is_closed = False
 

@@ -22,7 +22,7 @@ from holdfast.runtime.kafka_log.bug_reports import BugReports
 from holdfast.runtime.kafka_log.sending.accumulator import AccumulatorConfig, RecordAccumulator
 from holdfast.runtime.kafka_log.sending.broker_slot import BrokerSlot, PendingBatch, ProduceRequest
 from holdfast.runtime.kafka_log.sending.pace import Pace, PaceConfig
-from holdfast.runtime.kafka_log.sending.retries import Retries
+from holdfast.runtime.kafka_log.sending.retries import Retries, RetryPorts
 from holdfast.runtime.kafka_log.sent_batches import SentBatch, SentBatches
 from holdfast.runtime.metrics import RuntimeMetrics
 
@@ -92,10 +92,7 @@ class Sender:
             brokers,
             self._throttle,
             self._bugs,
-            run=self._run,
-            send=self._send,
-            end_read_back=self._end_read_back,
-            give_up=self._give_up,
+            RetryPorts(self._run, self._send, self._end_read_back, self._give_up),
         )
 
     def append(self, partition: int, key: bytes, value: bytes | None, header: bytes) -> None:

@@ -9,8 +9,7 @@ from holdfast.runtime.kafka_log.fetcher import Fetcher
 from holdfast.runtime.kafka_log.sending.sender import Sender
 from holdfast.runtime.kafka_log.sent_batches import SentBatch, SentBatches
 from tests.pure.kafka.brokers.fake_brokers import FakeBrokers, fetched
-from tests.pure.runtime.kafka_log.fetcher_world import CONFIG as FETCHER_CONFIG
-from tests.pure.runtime.kafka_log.fetcher_world import Reports, Sent, make_metrics
+from tests.pure.runtime.kafka_log.fetcher_world import Reports, Sent, make_metrics, make_tail
 from tests.pure.runtime.kafka_log.sending.sender_world import CONFIG as SENDER_CONFIG
 from tests.pure.runtime.kafka_log.sending.sender_world import Failures, Landings
 from tests.waiting import PATIENCE_MS
@@ -72,6 +71,6 @@ def sent() -> Sent:
 
 @pytest.fixture
 async def tail(silent_brokers: FakeBrokers, reports: Reports, sent: Sent) -> AsyncIterator[Fetcher]:
-    tail = Fetcher("tail", FETCHER_CONFIG, silent_brokers, lambda: reports, sent.batches, make_metrics(), reports.ended)  # type: ignore[arg-type,return-value]
+    tail = make_tail(silent_brokers, reports, sent.batches)
     yield tail
     await tail.close()

@@ -1,9 +1,12 @@
 """A listener that keeps the reports of a fetcher, and answers to its fetches."""
 
 from collections.abc import Callable
+from typing import Any
 
 from holdfast.kafka.protocol.requests import Fetched
 from holdfast.metrics.registry import Registry
+from holdfast.runtime.kafka_log.fetch_loop import FetcherConfig
+from holdfast.runtime.kafka_log.fetcher import Fetcher, FetchEvents
 from holdfast.runtime.kafka_log.sent_batches import SentBatch, SentBatches
 from holdfast.runtime.log_protocol import LogRecord, ReadError
 from holdfast.runtime.metrics import RuntimeMetrics
@@ -74,6 +77,11 @@ class Sent:
 
 def make_metrics() -> RuntimeMetrics:
     return RuntimeMetrics(Registry())
+
+
+def make_tail(brokers: Any, reports: Any, sent: SentBatches, config: FetcherConfig = CONFIG) -> Fetcher:
+    """Return a fetcher of the tail; it tells `reports` when a partition is followed to its end."""
+    return Fetcher("tail", config, brokers, lambda: reports, sent, make_metrics(), FetchEvents(reports.ended))
 
 
 def found(records: bytes, partition: int = 0, *, error_code: int = 0, is_diverging: bool = False) -> Fetched:

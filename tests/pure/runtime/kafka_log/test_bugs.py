@@ -11,7 +11,7 @@ from holdfast.kafka.errors import ConnectionFailed
 from holdfast.metrics.instruments import Counter
 from holdfast.metrics.registry import Registry
 from holdfast.runtime.kafka_log.bug_reports import BugReports
-from holdfast.runtime.kafka_log.fetcher import Fetcher
+from holdfast.runtime.kafka_log.fetcher import Fetcher, FetchEvents
 from holdfast.runtime.kafka_log.list_offsets import OffsetQueries
 from holdfast.runtime.kafka_log.sending.sender import Sender
 from holdfast.runtime.kafka_log.sent_batches import SentBatches
@@ -59,7 +59,7 @@ async def test_bug_in_fetch_fails_its_partitions(
         lambda: reports,  # type: ignore[arg-type,return-value]
         SentBatches(),
         metrics,
-        reports.ended,
+        FetchEvents(reports.ended),
     )
     tail.follow(0, 3, 5)
     tail.follow(1, 4, 5)

@@ -9,7 +9,7 @@ from holdfast.runtime.kafka_log.fetcher import Fetcher
 from holdfast.runtime.kafka_log.sent_batches import SentBatch
 from tests.configs import fetcher_config
 from tests.pure.kafka.brokers.fake_brokers import FakeBrokers, batch, fetched, sealed, targets_of
-from tests.pure.runtime.kafka_log.fetcher_world import Reports, Sent, answer, found, make_metrics
+from tests.pure.runtime.kafka_log.fetcher_world import Reports, Sent, answer, found, make_tail
 from tests.waiting import wait_until
 
 GOOD = batch(5, [b"a", b"b"])
@@ -17,7 +17,7 @@ CONFIG = fetcher_config()
 
 
 def make_fetcher(brokers: FakeBrokers, reports: Reports, sent: Sent | None = None) -> Fetcher:
-    return Fetcher("tail", CONFIG, brokers, lambda: reports, (sent or Sent()).batches, make_metrics(), reports.ended)  # type: ignore[arg-type,return-value]
+    return make_tail(brokers, reports, (sent or Sent()).batches, CONFIG)
 
 
 @pytest.fixture
@@ -234,7 +234,7 @@ async def test_no_slice_is_reported_again_when_batch_is_acknowledged_meanwhile(
     reports = Reports()
     own = SentBatch(b"as it was before the broker compressed it", 7, b"o0", b"o6", None)
     sent = Sent(own)
-    fetcher = Fetcher("tail", CONFIG, FakeBrokers({}), lambda: reports, sent.batches, make_metrics(), reports.ended)  # type: ignore[arg-type,return-value]
+    fetcher = make_tail(FakeBrokers({}), reports, sent.batches, CONFIG)
     fetcher.follow(0, 1, 0)
     values = [b"%d" % number for number in range(7)]
     answer = batch(0, [b"x", b"y"]) + batch(2, values, header=b"o") + batch(9, [b"next"])
@@ -259,7 +259,7 @@ async def test_position_moved_by_acknowledgement_keeps_its_leader_epoch() -> Non
     reports = Reports()
     own, next_own = (SentBatch(b"%d" % number, 3, b"o%d" % number, b"", None) for number in range(2))
     sent = Sent(own, next_own)
-    fetcher = Fetcher("tail", CONFIG, FakeBrokers({}), lambda: reports, sent.batches, make_metrics(), reports.ended)  # type: ignore[arg-type,return-value]
+    fetcher = make_tail(FakeBrokers({}), reports, sent.batches, CONFIG)
     fetcher.follow(0, 1, 0)
     followed = fetcher._partitions[0]
     whole = batch(0, [b"x", b"y"]) + batch(2, [b"a", b"b", b"c"])

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from holdfast.kafka.protocol.requests import Fetched
-from holdfast.runtime.kafka_log.fetcher import Fetcher
+from holdfast.runtime.kafka_log.fetcher import Fetcher, FetchEvents
 from holdfast.runtime.kafka_log.sent_batches import SentBatch
 from holdfast.runtime.log_protocol import LogRecord
 from tests.pure.kafka.brokers.fake_brokers import FakeBrokers, batch, fetched, targets_of
@@ -227,8 +227,7 @@ async def test_each_answer_says_when_its_request_left(silent_brokers: FakeBroker
         lambda: reports,  # type: ignore[arg-type,return-value]
         Sent().batches,
         make_metrics(),
-        reports.ended,
-        on_heard=lambda broker_id, sent_s: heard.append((broker_id, sent_s)),
+        FetchEvents(reports.ended, on_heard=lambda broker_id, sent_s: heard.append((broker_id, sent_s))),
     )
     loop = asyncio.get_running_loop()
     began_s = loop.time()

@@ -9,7 +9,7 @@ from holdfast.runtime.kafka_log.fetcher import Fetcher
 from holdfast.runtime.kafka_log.sent_batches import SentBatch
 from tests.configs import fetcher_config
 from tests.pure.kafka.brokers.fake_brokers import FakeBrokers, batch, fetched, last_epochs_of, targets_of, wait_ms_of
-from tests.pure.runtime.kafka_log.fetcher_world import Reports, Sent, answer, found, make_metrics
+from tests.pure.runtime.kafka_log.fetcher_world import Reports, Sent, answer, found, make_tail
 from tests.waiting import PATIENCE_MS, wait_until
 
 
@@ -339,7 +339,7 @@ async def test_fetch_pauses_unheld_while_batches_are_acknowledged(
 async def patient(silent_brokers: FakeBrokers, reports: Reports, sent: Sent) -> AsyncIterator[Fetcher]:
     """Give a tail that fetches nothing for longer than a test lasts, while batches are appended and there is nothing else to read."""
     config = fetcher_config(fetch_wait_ms=10 * PATIENCE_MS, retry_backoff_ms=50)
-    patient = Fetcher("tail", config, silent_brokers, lambda: reports, sent.batches, make_metrics(), reports.ended)  # type: ignore[arg-type,return-value]
+    patient = make_tail(silent_brokers, reports, sent.batches, config)
     yield patient
     await patient.close()
 

@@ -12,7 +12,7 @@ from holdfast.runtime.kafka_log.fetcher import Fetcher
 from holdfast.runtime.kafka_log.record_batches import DamagedBatch, encode
 from tests.configs import fetcher_config
 from tests.pure.kafka.brokers.fake_brokers import FakeBrokers, batch
-from tests.pure.runtime.kafka_log.fetcher_world import Reports, Sent, make_metrics
+from tests.pure.runtime.kafka_log.fetcher_world import Reports, Sent, make_tail
 
 GZIP, SNAPPY, LZ4, ZSTD = 1, 2, 3, 4
 MIB = 1 << 20
@@ -31,7 +31,7 @@ def reports() -> Reports:
 
 @pytest.fixture
 async def fetcher(reports: Reports) -> AsyncIterator[Fetcher]:
-    fetcher = Fetcher("tail", CONFIG, FakeBrokers({}), lambda: reports, Sent().batches, make_metrics(), reports.ended)  # type: ignore[arg-type,return-value]
+    fetcher = make_tail(FakeBrokers({}), reports, Sent().batches, CONFIG)
     yield fetcher
     await fetcher.close()
 

@@ -57,8 +57,6 @@ def make_shell(observer: Observer, *, tick_ms: int = 1, log_config: KafkaLogConf
         observer,
         metrics=make_metrics(),
         tick_ms=tick_ms,
-        write_timeout_ms=5_000,
-        slice_ms=5,
     )
 
 

@@ -6,6 +6,7 @@ import pytest
 
 from holdfast.records.log.checkpoint import CHECKPOINT_KEY, Checkpoint, decode_checkpoint, encode_checkpoint
 from holdfast.records.log.header import encode_header
+from holdfast.runtime.coordinator import LoadAdvisers
 from holdfast.runtime.errors import NotCoordinator, OperationFailed
 from holdfast.runtime.partition.lifecycle import Partition
 from holdfast.runtime.partition.states import State
@@ -30,7 +31,7 @@ class World:
             self.topic,
             partition_config(node_id="a", log=self.topic.identity),
             lambda _: Counter("machine", lambda _: None, Bugs()),
-            owners=self if queries_owners else None,
+            advisers=LoadAdvisers(owners=self if queries_owners else None),
         )
         self.runtime = self.process.runtime
         self.process.start()

@@ -7,6 +7,7 @@ import pytest
 from holdfast.records.log.checkpoint import CHECKPOINT_KEY, Checkpoint, decode_checkpoint, encode_checkpoint
 from holdfast.records.log.fencing import Position
 from holdfast.records.log.header import encode_header
+from holdfast.runtime.coordinator import LoadAdvisers
 from holdfast.runtime.log_protocol import LogRecord
 from holdfast.runtime.partition.lifecycle import Partition
 from holdfast.runtime.partition.restore_point import RestorePoint
@@ -69,7 +70,7 @@ class World:
             self.topic,
             partition_config(node_id="a", log=self.topic.identity),
             lambda _: Counter("machine", lambda _: None, self.bugs),
-            restore_points=self,
+            advisers=LoadAdvisers(restore_points=self),
         )
         self.runtime = self.process.runtime
         self.process.start()
