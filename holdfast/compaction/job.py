@@ -23,7 +23,7 @@ from holdfast.compaction.config import CompactionConfig
 from holdfast.compaction.errors import CompactionError
 from holdfast.compaction.history.writer import HistoryWriter
 from holdfast.compaction.presence import BEAT_INTERVAL_S, Presence
-from holdfast.compaction.query import Query, QueryEnd
+from holdfast.compaction.query import EndWhen, Query, QueryCalls, QueryEnd
 from holdfast.compaction.report import BatchReport, PartitionReport
 from holdfast.compaction.sink import Sink
 from holdfast.compaction.spark.failures import SPARK_ERRORS, DamagedLog, find_damage, reason, silence_py4j
@@ -252,11 +252,8 @@ class _Job:
             files,
             sink,
             self._batch_sizer,
-            self._report,
-            _nothing_to_tidy if writer is None else writer.join_files,
-            on_poll=self._beat,
-            once=self._once,
-            stop=self._stop,
+            QueryCalls(self._report, _nothing_to_tidy if writer is None else writer.join_files, self._beat),
+            EndWhen(self._once, self._stop),
         )
 
     def _report(self, report: BatchReport) -> None:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from enum import Enum
 from threading import Event
 from time import monotonic
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import structlog
 from pyspark.errors import StreamingQueryException
@@ -48,6 +48,27 @@ class _BatchRefused(Exception):
     """A batch that is not written because the query is to end; Spark repeats it in the next query."""
 
 
+class QueryCalls(NamedTuple):
+    """The calls that a query makes while it runs."""
+
+    #: Takes the report of each batch, on a thread of Spark's.
+    on_report: Callable[[BatchReport], None]
+    #: Works for some seconds while Spark may write a batch, and returns whether there is more to do; it is called again and again. Its
+    #: argument is whether the last batch was written just now.
+    tidy: Callable[[bool], bool]
+    #: Is called about once a second.
+    on_poll: Callable[[], None]
+
+
+class EndWhen(NamedTuple):
+    """The conditions on which a query ends."""
+
+    #: At the log's end.
+    once: bool
+    #: When it is set, between two batches.
+    stop: Event
+
+
 class Query:
     """One run of the fold, which writes what comes of it batch by batch.
 
@@ -55,12 +76,8 @@ class Query:
         rows: what the fold gives out.
         sink: writes it.
         batch_sizer: says how many records a batch takes in.
-        on_report: called with the report of each batch, on a thread of Spark's.
-        on_poll: called about once a second.
-        tidy: called again and again while Spark may write a batch; works for some seconds, and returns whether there is more to do. Its
-            argument is whether the last batch was written just now.
-        once: end at the log's end.
-        stop: the query ends when it is set, between two batches.
+        calls: the calls that it makes meanwhile.
+        end: when it ends.
     """
 
     def __init__(
@@ -70,23 +87,16 @@ class Query:
         files: QueryFiles,
         sink: Sink,
         batch_sizer: BatchSizer,
-        on_report: Callable[[BatchReport], None],
-        tidy: Callable[[bool], bool],
-        *,
-        on_poll: Callable[[], None],
-        once: bool,
-        stop: Event,
+        calls: QueryCalls,
+        end: EndWhen,
     ) -> None:
         self._rows = rows
         self._config = config
         self._files = files
         self._sink = sink
         self._batch_sizer = batch_sizer
-        self._on_report = on_report
-        self._on_poll = on_poll
-        self._tidy = tidy
-        self._once = once
-        self._stop = stop
+        self._on_report, self._tidy, self._on_poll = calls
+        self._once, self._stop = end
         self._is_resized = False
         #: What the batch that was begun last failed with.
         self._failure: Exception | None = None

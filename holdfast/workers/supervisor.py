@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from random import Random
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import structlog
 
@@ -40,6 +40,28 @@ _PIPES_TIMEOUT_S: Final = 10.0
 _KILL_TIMEOUT_S: Final = 5.0
 
 
+class WorkerStart(NamedTuple):
+    """The command that starts a worker, and the settings of all."""
+
+    #: File of the settings of all workers, or None.
+    config: Path | None
+    #: Settings of all.
+    flags: Mapping[str, object]
+    #: Starts a worker.
+    command: Sequence[str] = COMMAND
+
+
+class SupervisorBounds(NamedTuple):
+    """The times that starts of workers may take."""
+
+    #: See `service.notices.Bounds`.
+    start_stall_ms: int = 0
+    #: The first pause before a worker that ended by itself is started again.
+    restart_backoff_ms: int = RESTART_BACKOFF_MS
+    #: The longest one.
+    restart_backoff_max_ms: int = RESTART_BACKOFF_MAX_MS
+
+
 class Supervisor:
     """The keeper of the workers, from the first start to the last end."""
 
@@ -48,14 +70,10 @@ class Supervisor:
         settings: HostSettings,
         workers: Sequence[Worker],
         sockets: Sequence[socket.socket],
-        config: Path | None,
-        flags: Mapping[str, object],
+        start: WorkerStart,
         forward: WorkerLines,
-        command: Sequence[str] = COMMAND,
         manager: ServiceManager | None = None,
-        start_stall_ms: int = 0,
-        restart_backoff_ms: int = RESTART_BACKOFF_MS,
-        restart_backoff_max_ms: int = RESTART_BACKOFF_MAX_MS,
+        bounds: SupervisorBounds = SupervisorBounds(),  # noqa: B008 - immutable
     ) -> None:
         """Start nothing yet.
 
@@ -63,32 +81,26 @@ class Supervisor:
             settings: of the host.
             workers: all of them.
             sockets: listen; they are closed when the workers stop.
-            config: file of the settings of all, or None.
-            flags: of all.
+            start: how each is started.
             forward: takes the lines of the workers.
-            command: starts a worker.
             manager: the service manager of all, or None.
-            start_stall_ms: see `service.notices.Bounds`.
-            restart_backoff_ms: first pause before a worker that ended by itself is started again.
-            restart_backoff_max_ms: the longest one.
+            bounds: of starts.
         """
         self._workers = {worker.node_id: worker for worker in workers}
         self._sockets = sockets
-        self._config = config
-        self._flags = flags
+        self._start_with = start
         self._forward = forward
-        self._command = command
         self._manager = manager
         # A killed worker's pipes may outlast it.
         stop_ms = settings.worker_stop_timeout_ms + round(1_000 * (_KILL_TIMEOUT_S + _PIPES_TIMEOUT_S))
-        self._bounds = Bounds(start_stall_ms, stop_ms, None if manager is None else manager.watchdog_ms)
+        self._bounds = Bounds(bounds.start_stall_ms, stop_ms, None if manager is None else manager.watchdog_ms)
         self._fleet = Fleet(
             self._workers,
             settings,
             self,
             Random().random,
-            restart_backoff_ms=restart_backoff_ms,
-            restart_backoff_max_ms=restart_backoff_max_ms,
+            restart_backoff_ms=bounds.restart_backoff_ms,
+            restart_backoff_max_ms=bounds.restart_backoff_max_ms,
         )
         self._condition = HostCondition(self._workers, self._bounds.silence_max_ms)
         self._children: dict[int, Child] = {}
@@ -187,7 +199,7 @@ class Supervisor:
         if self._fleet.is_stopping:
             return NodeExit.STOPPED
         descriptors = [each.fileno() for each in self._sockets]
-        child = self._children[worker.node_id] = await Child.start(self._command, descriptors)
+        child = self._children[worker.node_id] = await Child.start(self._start_with.command, descriptors)
         self._condition.started(worker.node_id, now_ms())
         if worker.node_id in self._early_signals:
             child.send_signal(self._early_signals.pop(worker.node_id))
@@ -212,9 +224,9 @@ class Supervisor:
 
     def _order(self, worker: Worker, descriptors: list[int], restarts: int) -> Order:
         others = {each.node_id: each.address for each in self._workers.values() if each is not worker}
-        flags: dict[str, Any] = with_flags(self._flags, worker.settings)
+        flags: dict[str, Any] = with_flags(self._start_with.flags, worker.settings)
         interval_ms = None if self._manager is None else self._bounds.look_interval_ms
-        return Order(self._config, flags, descriptors, others, restarts, interval_ms)
+        return Order(self._start_with.config, flags, descriptors, others, restarts, interval_ms)
 
     async def _forward_all(self, node_id: int, stream: asyncio.StreamReader) -> None:
         async for line in lines(stream):

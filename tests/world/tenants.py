@@ -9,7 +9,7 @@ from typing import Any, Final, cast
 from holdfast.api.state_requests import Bounds
 from holdfast.daemon.access.authorizer import Authorizer
 from holdfast.daemon.server.admin import Admin
-from holdfast.daemon.server.api_table import ADMIN_ARGUMENTS_BYTES_MAX, ApiHandler
+from holdfast.daemon.server.api_table import ADMIN_ARGUMENTS_BYTES_MAX, ApiHandler, HandlerBounds
 from holdfast.daemon.server.cluster_view import ClusterView
 from holdfast.daemon.server.find_coordinator import KeyType
 from holdfast.daemon.shards import Shard
@@ -51,7 +51,13 @@ def make_handler(
     calls = dict.fromkeys(CALLS, answers.answer)
     key_types = {KEY_TYPE: ShareKeys(service)}
     return ApiHandler(
-        calls, key_types, APIS, cluster, admin, authorizer, bounds.share_partitions, admin_arguments_bytes_max
+        calls,
+        key_types,
+        APIS,
+        cluster,
+        admin,
+        authorizer,
+        HandlerBounds(bounds.share_partitions, admin_arguments_bytes_max),
     )
 
 

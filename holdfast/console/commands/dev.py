@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from signal import SIGHUP, SIGINT, SIGTERM
-from typing import Final
+from typing import Final, NamedTuple
 
 import click
 
@@ -100,9 +100,8 @@ def dev(
     with broker_failures(), one_interrupt(SIGINT, SIGTERM, SIGHUP), ExitStack() as running:
         try:
             http_address = format_address(HOST, http_port or _choose_http_port())
-            kafka, node = _start(
-                running, data_dir, listen, http_address, kafka_port, workers, kafka_home, start_timeout_s
-            )
+            places = _Places(listen, http_address, kafka_port)
+            kafka, node = _start(running, data_dir, places, workers, kafka_home, start_timeout_s)
             made = [_make_topic(_clients(kafka), name, start_timeout_s) for name in topics]
             node.wait_ready(start_timeout_s)
             _tell(kafka, node, made, data_dir is not None, as_json)
@@ -169,12 +168,18 @@ def _ports_of_workers(port: int, workers: int) -> Sequence[int]:
         raise Failure(str(error), Exit.WRONG_USAGE) from None
 
 
+class _Places(NamedTuple):
+    """The addresses at which the parts listen."""
+
+    listen: str
+    http_address: str
+    kafka_port: int
+
+
 def _start(
     running: ExitStack,
     data_dir: Path | None,
-    listen: str,
-    http_address: str,
-    kafka_port: int,
+    places: _Places,
     workers: int,
     kafka_home: Path | None,
     start_timeout_s: float,
@@ -192,7 +197,7 @@ def _start(
         ) from None
     kafka = EmbeddedKafka(
         data_dir=directory / "kafka",
-        port=kafka_port,
+        port=places.kafka_port,
         unpacked_kafka=kafka_home,
         jvm_options=FAST_START,
         start_timeout_s=start_timeout_s,
@@ -202,7 +207,7 @@ def _start(
     say("Starting Kafka …")
     kafka.start()
     say("Starting the node …")
-    node = NodeProcess(listen, http_address, kafka.bootstrap_servers, directory / "node.log", workers)
+    node = NodeProcess(places.listen, places.http_address, kafka.bootstrap_servers, directory / "node.log", workers)
     running.callback(node.stop, _STOP_TIMEOUT_S)
     with in_directory(directory):
         node.start()

@@ -164,7 +164,7 @@ def _supervise(settings: Settings, config: Path | None, flags: Mapping[str, obje
     from holdfast.workers.host_port import host_port
     from holdfast.workers.lines import WorkerLines
     from holdfast.workers.plan import PlanRefused, plan_workers
-    from holdfast.workers.supervisor import Supervisor
+    from holdfast.workers.supervisor import Supervisor, SupervisorBounds, WorkerStart
 
     try:
         sockets = _listen_when_free(*settings.listener.listen_address, settings.limits.connections_max)
@@ -178,11 +178,10 @@ def _supervise(settings: Settings, config: Path | None, flags: Mapping[str, obje
         settings.host,
         workers,
         sockets,
-        config,
-        flags,
+        WorkerStart(config, flags),
         forward,
-        manager=take_service_manager(os.environ),
-        start_stall_ms=settings.load.load_timeout_ms,
+        take_service_manager(os.environ),
+        SupervisorBounds(settings.load.load_timeout_ms),
     )
 
     async def run() -> NodeExit:

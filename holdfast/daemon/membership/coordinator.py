@@ -7,7 +7,7 @@ Nothing here waits for a clock: what drives it (`membership.group_member`) calls
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, Protocol
 
@@ -35,11 +35,9 @@ from holdfast.daemon.membership.reactions import REACTIONS, Situation, judge, ne
 from holdfast.daemon.membership.rebalance_watch import RebalanceWatch
 from holdfast.daemon.membership.rejoins import Rejoins
 from holdfast.daemon.partitions.description import describe_elsewhere
-from holdfast.daemon.partitions.identity import KnownMembers
 from holdfast.daemon.server.cluster_view import Node
 from holdfast.kafka.addresses import format_address
 from holdfast.membership import JoinedMember
-from holdfast.metrics.instruments import Counter
 
 _log = structlog.get_logger(__name__)
 
@@ -94,6 +92,16 @@ class GroupPlace(NamedTuple):
     protocol: str = ""
 
 
+class CoordinatorPorts(NamedTuple):
+    """The calls of a node that its protocol makes."""
+
+    now_ms: Callable[[], int]
+    #: Takes everybody who is a member by a new map.
+    members_seen: Callable[[Iterable[Node]], None]
+    #: Takes why this node gets no work before its first assignment, and where the node is that has its id.
+    refused: Callable[[str, Node | None], None]
+
+
 class NodeCoordinator:
     """The protocol of a node (`membership.Coordinator`)."""
 
@@ -101,45 +109,33 @@ class NodeCoordinator:
 
     def __init__(
         self,
-        this_node: Node,
         config: NodeProtocolConfig,
         holdings: Holdings,
         view: MapView,
         config_source: ConfigSource,
         rejoins: Rejoins,
         rebalances: RebalanceWatch,
-        known_members: KnownMembers,
-        rebalance_alarms: Counter,
-        *,
-        now_ms: Callable[[], int],
-        refused: Callable[[str, Node | None], None],
+        ports: CoordinatorPorts,
     ) -> None:
         """Belong to no group yet.
 
         Args:
-            this_node: where clients and other nodes reach it.
             config: how it takes part.
             holdings: what it holds.
             view: what it shows to clients.
             config_source: the config topic.
             rejoins: when it joins again.
             rebalances: how often the group rebalances.
-            known_members: learns of everybody who was a member.
-            rebalance_alarms: counts alarms of `rebalances`.
-            now_ms: the clock.
-            refused: called with why this node gets no work before its first assignment, and where the node is that has its id.
+            ports: the calls that it makes.
         """
-        self._node = this_node
+        self._node = view.this_node
         self._config = config
         self._holdings = holdings
         self._view = view
         self._config_source = config_source
         self._rejoins = rejoins
         self._rebalances = rebalances
-        self._known_members = known_members
-        self._rebalance_alarms = rebalance_alarms
-        self._now_ms = now_ms
-        self._refused = refused
+        self._now_ms, self._members_seen, self._refused = ports
         self._place = GroupPlace()
         self._is_rebalancing = False
         #: Why this member has caused the rebalance that is about to come.
@@ -299,7 +295,7 @@ class NodeCoordinator:
     def _adopt(self, found: Assignment, *, begins_at_once: bool) -> None:
         now_ms, generation = self._now_ms(), found.map.generation
         self._assignment, self._assigned_ms = found, now_ms
-        self._known_members.add(found.map.nodes)
+        self._members_seen(found.map.nodes)
         self._view.adopt(found.map)
         self._rejoin_if_moved(found.map)
         gone, dropped = self._holdings.change(found.work, generation, now_ms, begins_at_once=begins_at_once)
@@ -396,7 +392,6 @@ class NodeCoordinator:
         reasons = self._rebalances.count(self._cause, self._now_ms())
         self._cause = _BY_OTHERS
         if reasons is not None:
-            self._rebalance_alarms.value += 1
             _log.error("rebalances_exceeded", reasons=reasons)
 
     def _last_division(self) -> LastDivision | None:

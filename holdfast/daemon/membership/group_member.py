@@ -14,7 +14,7 @@ import structlog
 
 from holdfast.backoff import Backoff
 from holdfast.daemon.context import NodeContext
-from holdfast.daemon.membership.coordinator import ConfigSource, NodeCoordinator, NodeProtocolConfig
+from holdfast.daemon.membership.coordinator import ConfigSource, CoordinatorPorts, NodeCoordinator, NodeProtocolConfig
 from holdfast.daemon.membership.division.machine import find_machine
 from holdfast.daemon.membership.duties import Duties
 from holdfast.daemon.membership.former_member import FormerMember, name_place
@@ -135,7 +135,6 @@ class GroupMember:
             now_ms=context.now_ms,
         )
         self._coordinator = NodeCoordinator(
-            this_node,
             configure(
                 NodeProtocolConfig,
                 members,
@@ -151,11 +150,8 @@ class GroupMember:
                 Backoff(_REJOIN_BACKOFF_MS, _REJOIN_BACKOFF_MAX_MS, random.random),
                 2 * _REJOIN_BACKOFF_MAX_MS,
             ),
-            RebalanceWatch(),
-            identity.known_members,
-            metrics.rebalance_alarms,
-            now_ms=context.now_ms,
-            refused=self._look_for_twin,
+            RebalanceWatch(metrics.rebalance_alarms),
+            CoordinatorPorts(context.now_ms, identity.known_members.add, self._look_for_twin),
         )
         self._member = Member(
             self._coordinator,

@@ -55,7 +55,7 @@ class MapView:
         self.cluster_id = place.cluster_id
         self.state_topic: StateTopicView | None = place.topic
         self.map: OwnershipMap | None = None
-        self._this_node = place.node
+        self.this_node = place.node
         self._own = own
         self._former = former
         self._handover_timeout_ms = handover_timeout_ms
@@ -94,7 +94,7 @@ class MapView:
         """The nodes of the map that is answered from, this one, and former owners that serve; sorted, each node id once."""
         known = self._usable_map()
         others = () if known is None else (*self._former.confirmed.values(), *known.nodes)
-        by_id = {node.node_id: node for node in (self._this_node, *others)}
+        by_id = {node.node_id: node for node in (self.this_node, *others)}
         return tuple(node for _, node in sorted(by_id.items()))
 
     def owner(self, partition: int) -> Node | None:
@@ -103,12 +103,12 @@ class MapView:
         None as well where that is this node, and it is to join again, or an alarm waits for an admin, or the log is out of reach.
         """
         if self._own.serves(partition):
-            return self._this_node
+            return self.this_node
         known = self._usable_map()
         if known is None:
             return None
         named = self._former.owner(partition) or known.owner(partition)
-        return None if named == self._this_node and (self.is_stale or self._own.is_alarmed(partition)) else named
+        return None if named == self.this_node and (self.is_stale or self._own.is_alarmed(partition)) else named
 
     def may_serve(self, held: Collection[int]) -> tuple[FormerOwner, ...]:
         """Return who may serve which log partitions, as far as this member knows, this node being one of them for what it holds.
@@ -117,15 +117,15 @@ class MapView:
         """
         known, tasks = self.map, dict[tuple[Node, int], list[int]]()
         if held:
-            tasks[self._this_node, self._handover_timeout_ms] = sorted(held)
+            tasks[self.this_node, self._handover_timeout_ms] = sorted(held)
         for task in range(0 if known is None or self.state_topic is None else self.state_topic.partition_count):
             owner = None if known is None else known.owner(task)
-            if owner == self._this_node and self._own.serves(task):
+            if owner == self.this_node and self._own.serves(task):
                 continue
             waits_ms = self._former.waits_ms(task)
             if owner is None:  # it waits for an absent node, and who takes it in its place is yet to come
                 waits_ms = dict.fromkeys(waits_ms, self._handover_timeout_ms)
-            if owner is not None and owner != self._this_node:
+            if owner is not None and owner != self.this_node:
                 waits_ms[owner] = self._handover_timeout_ms
             for place in waits_ms.items():
                 tasks.setdefault(place, []).append(task)
@@ -133,7 +133,7 @@ class MapView:
 
     def owner_epoch(self, partition: int) -> int:
         """Return the owner epoch of a log partition; -1: this node has not read it, or names itself and has not taken it yet."""
-        is_to_come = self.owner(partition) == self._this_node and not self._own.serves(partition)
+        is_to_come = self.owner(partition) == self.this_node and not self._own.serves(partition)
         return -1 if is_to_come else self._own.owner_epoch(partition)
 
     def _usable_map(self) -> OwnershipMap | None:

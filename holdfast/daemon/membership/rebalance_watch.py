@@ -3,6 +3,8 @@
 from collections import Counter, deque
 from typing import Final
 
+from holdfast.metrics.instruments import Counter as Instrument
+
 #: Rebalances are counted over so long.
 WINDOW_MS: Final = 600_000
 
@@ -14,8 +16,9 @@ REBALANCES_MAX: Final = 20
 class RebalanceWatch:
     """The rebalances of the last ten minutes."""
 
-    def __init__(self, rebalances_max: int = REBALANCES_MAX) -> None:
-        """Know none; more than `rebalances_max` in ten minutes are too many."""
+    def __init__(self, alarms: Instrument, rebalances_max: int = REBALANCES_MAX) -> None:
+        """Count an alarm in `alarms` for more than `rebalances_max` in ten minutes."""
+        self._alarms = alarms
         self._rebalances_max = rebalances_max
         #: (time in ms, reason), the oldest first; bounded by what an alarm needs.
         self._rebalances: deque[tuple[int, str]] = deque(maxlen=rebalances_max + 1)
@@ -29,4 +32,5 @@ class RebalanceWatch:
         if self._alarmed_at_ms is not None and self._alarmed_at_ms > now_ms - WINDOW_MS:
             return None
         self._alarmed_at_ms = now_ms
+        self._alarms.value += 1
         return dict(Counter(each for _, each in self._rebalances))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from typing import Final
+from typing import Final, NamedTuple
 
 from kio.schema.errors import ErrorCode
 
@@ -43,6 +43,15 @@ ADMIN_ARGUMENTS_BYTES_MAX: Final = 64 * 1024
 Answer = Callable[[Request, Respond], Steps | None]
 
 
+class HandlerBounds(NamedTuple):
+    """The bounds of requests that have no other ones."""
+
+    #: A FindCoordinator request that names more keys is malformed.
+    keys_max: int = _KEYS_MAX
+    #: Bytes of an admin command and its arguments.
+    admin_arguments_bytes_max: int = ADMIN_ARGUMENTS_BYTES_MAX
+
+
 class ApiHandler:
     """The answers to requests of all calls; an instance is the handler of a `Server`."""
 
@@ -54,8 +63,7 @@ class ApiHandler:
         cluster: ClusterView,
         admin: Admin,
         authorizer: Authorizer,
-        keys_max: int = _KEYS_MAX,
-        admin_arguments_bytes_max: int = ADMIN_ARGUMENTS_BYTES_MAX,
+        bounds: HandlerBounds = HandlerBounds(),  # noqa: B008 - immutable
     ) -> None:
         """Make a handler.
 
@@ -66,15 +74,13 @@ class ApiHandler:
             cluster: what Metadata and FindCoordinator show.
             admin: runs the commands of an admin.
             authorizer: says who may do what.
-            keys_max: a FindCoordinator request that names more keys is malformed.
-            admin_arguments_bytes_max: bytes of a command and its arguments.
+            bounds: of requests that clients choose.
         """
         self._key_types = key_types
         self._authorizer = authorizer
         self._cluster = cluster
         self._admin = admin
-        self._keys_max = keys_max
-        self._admin_arguments_bytes_max = admin_arguments_bytes_max
+        self._bounds = bounds
         self._metadata = metadata.MetadataAnswers(cluster)
         self._api_versions = api_versions.ApiVersionsAnswers(apis)
         self._answers: dict[int, Answer] = {
@@ -132,7 +138,7 @@ class ApiHandler:
         may_look_up = partial(self._authorizer.may_call, request, request.api_key)
         denied = self._authorizer.needs.explain_denial(request.principal, request.api_key)
         find = find_coordinator.Finder(version, self._cluster, self._key_types, may_look_up, denied)
-        pieces = find.answer(frame, offset, self._keys_max)
+        pieces = find.answer(frame, offset, self._bounds.keys_max)
         if len(frame) <= SMALL_FRAME_BYTES:
             respond(b"".join(pieces))
             return None
@@ -140,7 +146,7 @@ class ApiHandler:
 
     def answer_admin(self, request: Request, respond: Respond) -> Steps | None:
         """Answer a command of the command line tool; one that is too large is not read, and the connection goes on."""
-        bytes_max, size = self._admin_arguments_bytes_max, len(request.frame) - request.body_offset
+        bytes_max, size = self._bounds.admin_arguments_bytes_max, len(request.frame) - request.body_offset
         if size > bytes_max:
             text = (
                 f"The command has {size} bytes with its arguments, and this node takes {bytes_max}; "

@@ -24,7 +24,7 @@ from holdfast.daemon.settings.components.host import HostSettings
 from holdfast.service.notify_socket import ServiceManager
 from holdfast.workers.lines import WorkerLines
 from holdfast.workers.plan import Worker
-from holdfast.workers.supervisor import Supervisor
+from holdfast.workers.supervisor import Supervisor, SupervisorBounds, WorkerStart
 from tests.processes import is_alive
 from tests.waiting import PATIENCE_MS, wait_until
 
@@ -71,14 +71,14 @@ class World:
             host,
             workers,
             self.sockets,
-            None,
-            {"node_id": "7", "log_level": "debug"},
+            WorkerStart(
+                None,
+                {"node_id": "7", "log_level": "debug"},
+                (sys.executable, "-S", str(directory / "worker.py")),
+            ),
             WorkerLines(self.stream, None, 100),
-            (sys.executable, "-S", str(directory / "worker.py")),
             manager,
-            start_stall_ms=PATIENCE_MS,
-            restart_backoff_ms=1,
-            restart_backoff_max_ms=4,
+            SupervisorBounds(PATIENCE_MS, 1, 4),
         )
         #: Of the supervisor's own files.
         self.reloads = 0
@@ -273,7 +273,7 @@ async def test_a_stop_reaches_a_worker_that_is_just_being_started(
 
 async def test_a_program_that_cannot_be_started_is_tried_again(tmp_path: Path) -> None:
     world = World(tmp_path, UNTIL_STOPPED)
-    world.supervisor._command = ("/no/such/program",)
+    world.supervisor._start_with = world.supervisor._start_with._replace(command=("/no/such/program",))
     with capture_logs() as lines:
         await wait_until(lambda: [line["event"] for line in lines].count("worker_start_failed") >= 6)
         os.kill(os.getpid(), signal.SIGTERM)

@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from holdfast.backoff import Backoff
-from holdfast.daemon.membership.coordinator import NodeCoordinator, NodeProtocolConfig
+from holdfast.daemon.membership.coordinator import CoordinatorPorts, NodeCoordinator, NodeProtocolConfig
 from holdfast.daemon.membership.division.assignment import decode_assignment
 from holdfast.daemon.membership.division.metadata import decode_metadata
 from holdfast.daemon.membership.handover.former_owners import FormerOwners
@@ -91,7 +91,6 @@ class GroupMember:
             now_ms=self.now_ms,
         )
         self.coordinator = NodeCoordinator(
-            self.place,
             NodeProtocolConfig(
                 partition_count=partition_count,
                 machine=f"machine-{node.name}",
@@ -106,11 +105,12 @@ class GroupMember:
             self.view,
             self.config,
             Rejoins(Backoff(100, 2_000, world.random.random), 4_000),
-            RebalanceWatch(1_000),
-            node.known,
-            AssignmentMetrics(Registry(), self.holdings).rebalance_alarms,
-            now_ms=self.now_ms,
-            refused=lambda why, _: violate(Invariant.NOBODY_IS_REFUSED, f"{node.name}: {why}"),
+            RebalanceWatch(AssignmentMetrics(Registry(), self.holdings).rebalance_alarms, 1_000),
+            CoordinatorPorts(
+                self.now_ms,
+                node.known.add,
+                lambda why, _: violate(Invariant.NOBODY_IS_REFUSED, f"{node.name}: {why}"),
+            ),
         )
         metrics = MembershipMetrics(Registry())
         self.life = MemberLifecycle(settings, self.coordinator.metadata, world.random.random, metrics)

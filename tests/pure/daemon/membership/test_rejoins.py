@@ -3,6 +3,7 @@
 from holdfast.backoff import Backoff
 from holdfast.daemon.membership.rebalance_watch import WINDOW_MS, RebalanceWatch
 from holdfast.daemon.membership.rejoins import Rejoins
+from holdfast.metrics.instruments import Counter
 
 
 def test_a_wish_waits_for_its_pause_and_is_taken_once() -> None:
@@ -42,7 +43,7 @@ def test_pauses_are_short_again_after_a_long_rest() -> None:
 
 
 def test_more_rebalances_than_allowed_in_ten_minutes_are_an_alarm_with_their_reasons() -> None:
-    watch = RebalanceWatch(3)
+    watch = RebalanceWatch(Counter(), 3)
     assert [watch.count("x", at) for at in (0, 1, 2)] == [None, None, None]
     assert watch.count("y", 3) == {"x": 3, "y": 1}
     assert watch.count("y", 4) is None, "once in ten minutes"
@@ -52,5 +53,5 @@ def test_more_rebalances_than_allowed_in_ten_minutes_are_an_alarm_with_their_rea
 
 
 def test_as_many_rebalances_in_more_than_ten_minutes_are_none() -> None:
-    watch = RebalanceWatch(3)
+    watch = RebalanceWatch(Counter(), 3)
     assert [watch.count("x", at) for at in range(0, 10 * WINDOW_MS, WINDOW_MS // 3)] == [None] * 30

@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from holdfast.backoff import Backoff
-from holdfast.daemon.membership.coordinator import NodeCoordinator, NodeProtocolConfig
+from holdfast.daemon.membership.coordinator import CoordinatorPorts, NodeCoordinator, NodeProtocolConfig
 from holdfast.daemon.membership.handover.former_owners import FormerOwners
 from holdfast.daemon.membership.holdings import Holdings
 from holdfast.daemon.membership.map_view import MapView, OwnTasks
@@ -83,17 +83,15 @@ class Member:
             "keeps_place": False,
         }
         self.coordinator = NodeCoordinator(
-            self.node,
             NodeProtocolConfig(**{**values, **given}),
             self.holdings,
             self.view,
             self.config,
             Rejoins(Backoff(100, 30_000, lambda: 1.0), 60_000),
-            RebalanceWatch(20),
-            KnownMembers(),
-            self.alarms,
-            now_ms=lambda: clock.now_ms,
-            refused=lambda why, place: self.refusals.append((why, place)),
+            RebalanceWatch(self.alarms, 20),
+            CoordinatorPorts(
+                lambda: clock.now_ms, KnownMembers().add, lambda why, place: self.refusals.append((why, place))
+            ),
         )
 
     def begin_tasks(self, tasks: Collection[int], generation: int) -> None:
