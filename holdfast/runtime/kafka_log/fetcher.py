@@ -47,6 +47,10 @@ _DECOMPRESSED_HERE_BYTES_MAX: Final = 256 * 1024
 Turn: TypeAlias = asyncio.Future[Iterator[LogRecord]] | None
 
 
+def _ignore_batch(_: SentBatch) -> None:
+    """Do nothing about a batch that was read back, where nothing measures it."""
+
+
 class FetchEvents(NamedTuple):
     """The calls by which a fetcher tells of what came."""
 
@@ -54,7 +58,7 @@ class FetchEvents(NamedTuple):
     #: its end.
     on_end: Callable[[int, int, int, int], None]
     #: Takes each sent batch that was read back as it was sent.
-    on_read_back: Callable[[SentBatch], None] = lambda _: None
+    on_read_back: Callable[[SentBatch], None] = _ignore_batch
     #: Takes (broker id, send time of the request by the loop's clock) with every answer of a broker.
     on_heard: Callable[[int, float], None] | None = None
 
