@@ -194,7 +194,7 @@ class Node:
 
     def describe_readiness(self) -> list[dict[str, Any]]:
         """See `Partitions.describe_readiness`; none while the node starts."""
-        return [] if self.parts is None else self.parts.partitions.describe_readiness(self.parts.watch.cut_off)
+        return [] if self.parts is None else self.parts.partitions.describe_readiness(self.parts.watch.silence.cut_off)
 
     def status(self) -> dict[str, Any]:
         """Return whether the node is ready, why if it is not, what it serves, and the longest turn of its loop."""
@@ -212,7 +212,9 @@ class Node:
             "topic_id": None if topic is None else format_topic_id(topic.topic_id),
             "log_partitions": None if topic is None else topic.partition_count,
             "log_partitions_held": 0 if parts is None or self._exit.done() else parts.partitions.held_count(),
-            "log_partitions_cut_off": 0 if parts is None else len(parts.watch.cut_off & parts.partitions.wanted.keys()),
+            "log_partitions_cut_off": 0
+            if parts is None
+            else len(parts.watch.silence.cut_off & parts.partitions.wanted.keys()),
             "membership": None if parts is None else parts.allotment.describe_membership(),
             "port": self.port,
             "http_port": self.http_port,
@@ -305,7 +307,7 @@ class Node:
 
             # They work, and it answers for them.
             await self._steps.unless_stopped(patiently(partitions.start))
-            self.context.limiter.leave_effects_to(watch.leave_out)
+            self.context.limiter.leave_effects_to(watch.silence.leave_out)
             self.parts = NodeParts(view, allotment, partitions, watch, metadata)
             self._admins.append(admin)
             server.hand_over(self._handler([each.answers for each in tenants], view, admin, authorizer))
@@ -321,7 +323,7 @@ class Node:
             at_exit("requests in flight", lambda: server.drain_all(drain_ms), drain_ms + step_ms)
             for each in tenants:
                 stack.callback(each.shut_down)
-            allotment.start(watch.leader_quiet_s)
+            allotment.start(watch.silence.leader_quiet_s)
             at_exit("membership", allotment.stop, 2 * step_ms + drain_ms + settings.compaction.stop_timeout_ms)
             yield
             _log.info("node_stopping")

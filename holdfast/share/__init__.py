@@ -10,12 +10,12 @@
 | `service`, `operations` | take a request apart, one operation for each share partition, and answer once |
 | `decisions`, `refusals` | `ShareShard`, the state machine of one log partition: every decision about it |
 | `state`, `load` | what the shard decides about, and how it is loaded from the log |
-| `shard_kind` | shards as the node sees them |
+| `shard_kind` | shards as the node sees them, and the warning before a bound is reached |
 | `config`, `components`, `state_bounds` | the settings of a shard, where they come from, and the bounds of all shards of a node together |
 | `errors` | Kafka's error codes, and which error is answered with which |
-| `metrics`, `state_watch` | instruments, and the warning before a bound is reached |
+| `metrics` | instruments |
 | `commands`, `previews`, `state_listing` | commands of an admin, what a call would change, and pages of share partitions |
-| `queries`, `group_pages` | HTTP paths |
+| `group_pages` | HTTP paths of pages for groups |
 | `missing_topics`, `deleted_topics`, `deleted_state` | how long topics have been missing, when their state may go, and its removal |
 | `group_metrics/` | records in flight, given up, retried and not yet delivered, by share group |
 | `snapshots/` | the snapshot topic: followed, restored from, verified |

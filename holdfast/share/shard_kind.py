@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final
+
+import structlog
 
 from holdfast.daemon.settings.models import Settings
 from holdfast.daemon.shards import Shard
@@ -14,7 +17,12 @@ from holdfast.share.components import shard_config, state_bounds
 from holdfast.share.decisions import ShareShard
 from holdfast.share.metrics import ShareMetrics
 from holdfast.share.state_bounds import StateTotals
-from holdfast.share.state_watch import StateWatch
+
+_log = structlog.get_logger(__name__)
+
+#: Shares of a bound at which the warning is written, and below which the next one may be.
+_CLOSE: Final = 0.8
+_FAR: Final = 0.7
 
 
 def serving(partitions: Iterable[Partition]) -> Iterator[tuple[Partition, ShareShard]]:
@@ -23,6 +31,35 @@ def serving(partitions: Iterable[Partition]) -> Iterator[tuple[Partition, ShareS
         machine = partition.machine
         assert isinstance(machine, ShareShard), "a log partition that serves has a shard"
         yield partition, machine
+
+
+class _StateWatch:
+    """The gauges of the states held, and one line each time a bound comes close."""
+
+    def __init__(self, totals: StateTotals, metrics: ShareMetrics) -> None:
+        self._totals = totals
+        self._metrics = metrics
+        #: Bounds that were warned of.
+        self._close: set[str] = set()
+
+    def tick(self) -> None:
+        """Look at the totals."""
+        totals, metrics, used = self._totals, self._metrics, self._totals.used()
+        metrics.state_bytes.value = totals.state_bytes
+        metrics.state_bounds_used.value = round(max(used.values()), 4)
+        metrics.state_refusals.value = totals.refusals
+        for name, share in used.items():
+            if share >= _CLOSE and name not in self._close:
+                self._close.add(name)
+                _log.warning(
+                    "state_bound_approached",
+                    setting=name,
+                    used=round(share, 3),
+                    share_partitions=totals.share_partitions,
+                    state_bytes=totals.state_bytes,
+                )
+            elif share < _FAR:
+                self._close.discard(name)
 
 
 class ShareShards:
@@ -34,7 +71,8 @@ class ShareShards:
         self.totals = StateTotals(state_bounds(settings))
         self._config = shard_config(settings, topic, self.totals)
         self._metrics = metrics
-        self._watch = StateWatch(self.totals, metrics)
+        self.format_key: Callable[[SharePartitionKey], str] = format_key
+        self.tick: Callable[[], None] = _StateWatch(self.totals, metrics).tick
 
     def make_machine(self, partition: int) -> StateMachine:
         """See `ShardKind.make_machine`."""
@@ -44,14 +82,6 @@ class ShareShards:
         """See `Shards.shard_of`."""
         return machine if isinstance(machine, ShareShard) else None
 
-    def format_key(self, key: SharePartitionKey) -> str:
-        """See `Shards.format_key`."""
-        return format_key(key)
-
     def watch(self, topic: str, partition: int, shard: Shard) -> None:
         """See `ShardKind.watch`."""
         self._metrics.watch_partition(topic, partition, shard.key_count)
-
-    def tick(self) -> None:
-        """See `ShardKind.tick`."""
-        self._watch.tick()

@@ -12,6 +12,7 @@ from holdfast.clock import exact_now_ms, now_ms
 from holdfast.daemon.access.acl import Operation, ResourceType
 from holdfast.daemon.access.authorizer import Authorizer
 from holdfast.daemon.access.needs import CHANGES, LOOKS, Command, Need
+from holdfast.daemon.http.queries import Parameter, Query
 from holdfast.daemon.internal_errors import InternalErrors
 from holdfast.daemon.maintenance.schedule import Duty
 from holdfast.daemon.partitions.partitions import LogPlace, Partitions
@@ -28,7 +29,6 @@ from holdfast.share.deleted_state import DeletedState
 from holdfast.share.group_metrics.group_metrics import make_group_metrics
 from holdfast.share.group_pages import PAGES
 from holdfast.share.metrics import ShareMetrics
-from holdfast.share.queries import QUERIES
 from holdfast.share.service import ShareService
 from holdfast.share.shard_kind import ShareShards
 from holdfast.share.snapshots.store import Snapshots
@@ -77,6 +77,22 @@ COMMANDS: Final[Mapping[str, Command]] = {
     ),
     "topics-accept-deleted": Command(CHANGES, ("run_id", "reason")),
 }
+
+
+#: HTTP paths that show the answer of one command.
+QUERIES: Final = (
+    Query(
+        "share-partitions",
+        "A page of share partitions as the log has committed them, in the order of group, topic id and partition.",
+        "object",
+        (
+            Parameter("group", "string", "Share partitions of this group alone."),
+            Parameter("topic_id", "string", "Share partitions of this topic alone."),
+            Parameter("after", "json", "The `next` of the page before."),
+            Parameter("limit", "integer", "Rows at most; share_partitions_per_page_max is the most."),
+        ),
+    ),
+)
 
 
 class _NoPartitions:

@@ -12,18 +12,32 @@ from holdfast.daemon.access.acl import Acl
 from holdfast.daemon.access.acl_file import AclFileError, read_acls
 from holdfast.daemon.access.audit import Audit
 from holdfast.daemon.access.authorizer import Authorizer
-from holdfast.daemon.access.metrics import AccessMetrics
 from holdfast.daemon.access.needs import Needs
 from holdfast.daemon.access.rules import Rules
 from holdfast.daemon.context import NodeContext
 from holdfast.daemon.file_watch import FileWatch
-from holdfast.daemon.settings.logging import AUDIT_LOGGER
+from holdfast.daemon.settings.logging import AUDIT_LOGGER, AUDIT_UNWRITTEN
 from holdfast.daemon.settings.models import Settings
+from holdfast.metrics.registry import Registry
 
 _log = structlog.get_logger(AUDIT_LOGGER)
 
 #: Of the rules that a reload brought; who wants all has the file's history.
 _SHOWN_MAX: Final = 50
+
+
+class AccessMetrics:
+    """The instruments of what is allowed and denied."""
+
+    def __init__(self, registry: Registry) -> None:
+        self.denials = registry.counter(
+            "access_denials", "Requests that were denied since the start; of a look-up each key; 0 is healthy."
+        )
+        registry.counter(
+            "audit_lines_unwritten",
+            "Lines of the audit log that `audit_file` did not take since the start; 0 is healthy.",
+            lambda: AUDIT_UNWRITTEN.value,
+        )
 
 
 def is_open(settings: Settings) -> bool:

@@ -68,7 +68,7 @@ class BrokerWatch:
         self._look_s = silence_max_ms / 1_000 / _LOOKS
         self._query_s = silence_max_ms / 1_000 / _QUERIES
         # Silent for two queries: one was sent, and had its time for an answer.
-        self._silence = BrokerSilence(silence_max_ms, self._look_s, 2 * self._query_s, context.registry, time.time)
+        self.silence = BrokerSilence(silence_max_ms, self._look_s, 2 * self._query_s, context.registry, time.time)
         self._tasks: set[asyncio.Task[None]] = set()
         self._answered_again = answered_again
         #: Brokers with a query in flight.
@@ -79,7 +79,7 @@ class BrokerWatch:
     @property
     def problem(self) -> str:
         """Why the log cannot be served now; empty while it can."""
-        return self._silence.problem
+        return self.silence.problem
 
     @property
     def another_cluster(self) -> str:
@@ -88,19 +88,6 @@ class BrokerWatch:
         if found in ("", self._cluster_id):
             return ""
         return f"the brokers are another cluster ({found}) than the one that has the log ({self._cluster_id})"
-
-    @property
-    def cut_off(self) -> frozenset[int]:
-        """See `BrokerSilence.cut_off`."""
-        return self._silence.cut_off
-
-    def leader_quiet_s(self, partition: int) -> float:
-        """See `BrokerSilence.leader_quiet_s`."""
-        return self._silence.leader_quiet_s(partition)
-
-    def leave_out(self, partition: int | None) -> bool:
-        """See `BrokerSilence.leave_out`."""
-        return self._silence.leave_out(partition)
 
     def start(self) -> None:
         """Begin to watch."""
@@ -130,7 +117,7 @@ class BrokerWatch:
         leaders = {partition: broker for partition, (broker, _) in named.items()}
         now_s, known, problem = asyncio.get_running_loop().time(), self._brokers.addresses, self.problem
         of_topic = leaders, self._topic.partition_count
-        self._silence.look(now_s, *of_topic, known, self._heard, self._query_s, self._why_leaderless())
+        self.silence.look(now_s, *of_topic, known, self._heard, self._query_s, self._why_leaderless())
         if problem and not self.problem:
             self._answered_again()
 
@@ -145,7 +132,7 @@ class BrokerWatch:
             if self._leaders is None or self._leaders.done():
                 self._leaders = self._run(self._query_leaders(), "holdfast-broker-watch-leaders")
             for broker in self._brokers.addresses.keys() - self._in_flight:
-                if self._silence.quiet_s(broker) >= self._query_s:
+                if self.silence.quiet_s(broker) >= self._query_s:
                     self._in_flight.add(broker)
                     self._run(self._query(broker), f"holdfast-broker-watch-{broker}")
             await asyncio.sleep(self._query_s)

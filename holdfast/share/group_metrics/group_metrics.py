@@ -10,8 +10,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import defaultdict
-from collections.abc import AsyncIterator, Mapping, Sequence
-from typing import Final, Protocol
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from typing import Final, Protocol, TypeVar
 
 from holdfast.daemon.partitions.partitions import Partitions
 from holdfast.daemon.settings.components.group_metrics import GroupMetricSettings
@@ -27,7 +27,6 @@ from holdfast.share.decisions import ShareShard
 from holdfast.share.group_metrics.choice import Choice, PairChooser
 from holdfast.share.group_metrics.numbers import GroupNumbers, Pair, Standing, ends_of
 from holdfast.share.group_metrics.series import GroupSeries
-from holdfast.share.group_metrics.turns import in_turns
 from holdfast.share.shard_kind import serving
 
 #: Keys of each turn, so that none takes more than a millisecond.
@@ -106,13 +105,13 @@ class GroupMetrics:
         ends = await self._find_ends(places)
         times = await self._find_times(standings, ends)
         numbers: dict[Pair, GroupNumbers] = {}
-        async for standing in in_turns(standings, _STANDINGS_PER_TURN):
+        async for standing in _in_turns(standings, _STANDINGS_PER_TURN):
             pair, place = standing.pair, standing.place
             if pair not in numbers:
                 known = ends.get(pair.topic_id)
                 numbers[pair] = GroupNumbers((known and known.name) or format_topic_id(pair.topic_id))
             numbers[pair].add(standing, ends_of(ends, place), times.get((pair.group, place)))
-        async for _ in in_turns(self._series.show(numbers), _PAIRS_PER_TURN):
+        async for _ in _in_turns(self._series.show(numbers), _PAIRS_PER_TURN):
             pass
 
     # ---- the states ------------------------------------------------------------------------------------------------
@@ -121,7 +120,7 @@ class GroupMetrics:
         """Yield the share partitions of each log partition that serves, some in each turn."""
         for partition, shard in list(serving(self._partitions.active())):
             keys = shard.state.keys()
-            async for start in in_turns(range(0, len(keys), _KEYS_PER_TURN), 1):
+            async for start in _in_turns(range(0, len(keys), _KEYS_PER_TURN), 1):
                 if partition.machine is not shard:
                     break  # it has been handed over meanwhile
                 yield partition, shard, keys[start : start + _KEYS_PER_TURN]
@@ -186,7 +185,7 @@ class GroupMetrics:
         """Return by group and place when the oldest record that is not finished was written."""
         waiting: list[tuple[tuple[str, Place], int]] = []
         wanted = 0
-        async for standing in in_turns(standings, _STANDINGS_PER_TURN):
+        async for standing in _in_turns(standings, _STANDINGS_PER_TURN):
             offset = standing.oldest_offset(ends_of(ends, standing.place))
             if offset is not None:
                 wanted += 1
@@ -222,3 +221,14 @@ def make_group_metrics(
         cluster.record_times,
         GroupSeries(registry, lambda: time.time_ns() // 1_000_000),
     )
+
+
+_T = TypeVar("_T")
+
+
+async def _in_turns(items: Iterable[_T], size: int) -> AsyncIterator[_T]:
+    """Yield items; before the first and after each `size` of them the loop has its turn."""
+    for number, item in enumerate(items):
+        if number % size == 0:
+            await asyncio.sleep(0)
+        yield item

@@ -79,7 +79,8 @@ class Snapshots:
         self._others = OtherTopics(place.cluster_id, settings.deleted_topics.deleted_topic_grace_ms, self._note_shared)
         topics.add_user(self._others)
         self._holder = partitions
-        self._now_ms = context.now_ms
+        #: See `SnapshotHost.now_ms`.
+        self.now_ms: Callable[[], int] = context.now_ms
         # Only the log of the state topic has metrics.
         self._log = KafkaLog(
             snapshot_log_config(settings, place.connection), context.now_ms, RuntimeMetrics(Registry())
@@ -134,10 +135,6 @@ class Snapshots:
     def partitions(self) -> Mapping[int, Partition]:
         """See `SnapshotHost.partitions`."""
         return self._holder.runtime.partitions
-
-    def now_ms(self) -> int:
-        """See `SnapshotHost.now_ms`."""
-        return self._now_ms()
 
     def continue_soon(self, task: Callable[[], None]) -> None:
         """See `SnapshotHost.continue_soon`."""

@@ -220,6 +220,6 @@ async def test_another_cluster_leads_nothing_of_the_log_though_it_has_a_topic_of
         assert world.watch.problem.startswith(
             "the brokers are another cluster (foreign) than the one that has the log (clu"
         )
-        assert world.watch.cut_off == {0, 1}
+        assert world.watch.silence.cut_off == {0, 1}
         world.cluster = b"cluster"
         await wait_until(lambda: not world.watch.problem)

@@ -1,7 +1,7 @@
 """All that a node counts, for the pages that name it."""
 
 from holdfast.compaction.progress import RunProgress
-from holdfast.daemon.access.metrics import AccessMetrics
+from holdfast.daemon.access.following import AccessMetrics
 from holdfast.daemon.admin.host_metrics import WorkerMetrics
 from holdfast.daemon.brokers.silence import watch_broker
 from holdfast.daemon.file_watch import FileWatch
