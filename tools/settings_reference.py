@@ -22,7 +22,7 @@ A setting has one name everywhere. Sources are merged once, and the later wins:
 4. the [config topic](#settings-of-all-nodes): `holdfast config set NAME=VALUE`, for all nodes;
 5. flags: `--set NAME=VALUE`.
 
-A value that loses against a different one of a later source says so, in the event `setting_overruled`.
+If a value loses against a different one of a later source, the event `setting_overruled` says so.
 
 ```toml
 node_id = 1
@@ -49,33 +49,34 @@ Values of properties that hold secrets are never shown.
 
 ## Settings of all nodes
 
-What is to hold for all nodes of a state topic is written once, to the config topic.
+Settings that must hold for all nodes of a state topic are written once, to the config topic.
 It has one partition and `cleanup.policy=compact`.
 `holdfast config set loads_max=16` checks the value as a node would, makes the topic if it is missing, and writes the record.
-Where there is no state topic yet it wants `--before-the-first-node`, for else the name may be misspelt.
+If there is no state topic yet, it needs `--before-the-first-node`, because the topic's name may be misspelt.
 `holdfast config unset loads_max` writes a tombstone.
-`holdfast config list --address HOST:PORT` shows each value, and whether that node goes by it.
+`holdfast config list --address HOST:PORT` shows each value, and whether that node uses it.
 
 The order is Kafka's: a dynamic default of the cluster wins over a broker's `server.properties`.
-So the config topic wins over file and environment, or a forgotten line in one image would have nodes differ.
-A flag wins over it, as a dynamic value of one broker wins over the cluster's: it is how one node is made an exception, on purpose.
+So the config topic wins over file and environment; otherwise a forgotten line in one image would make nodes differ.
+A flag wins over it, as a dynamic value of one broker wins over the cluster's: it makes one node a deliberate exception.
 
 A node that starts reads the topic to its end before it serves anything, for `config.read.timeout.ms` at most.
-Then it follows it, and a change has it read all sources again.
+Then it follows the topic, and reads all sources again after each change.
 It takes over {taken_over} at once, and everything else when it starts again.
-The event `settings_reloaded` says which is which.
+The event `settings_reloaded` says which settings are in effect, and which need a restart.
 A Spark job that a node runs gets the settings of that node; `holdfast compact` by itself reads no config topic.
 
-No value keeps a node from its start:
+No value of the topic prevents a node from starting:
 
-- one that is wrong by itself is left out, and the others hold;
-- where several do not go together with the node's own settings, all values of the topic are left out;
-- a name that this version does not know, as one of a newer version, is kept in the topic and left out by this node.
+- a value that is wrong by itself is left out, and the others hold;
+- if several values contradict each other or the node's own settings, all values of the topic are left out;
+- a name that this version does not know, such as one of a newer version, stays in the topic, and this node leaves it out.
 
 Each of them is in the event `cluster_setting_refused` with its reason, and in `holdfast config list`.
 Two commands at the same moment are checked against the same values, and the later record holds.
 
-Each node has these for itself, and `holdfast config set` refuses them, with all properties of Kafka's client and of Spark, and all secrets:
+Each node has its own values of the following settings.
+`holdfast config set` refuses them, and also all properties of Kafka's client and of Spark, and all secrets:
 
 | Name | Why |
 | --- | --- |
@@ -117,7 +118,7 @@ def _lines() -> Iterator[str]:
 
 
 def _table(settings: Iterator[Known]) -> Iterator[str]:
-    yield "| Name | Default | Takes | What it does |"
+    yield "| Name | Default | Takes | Meaning |"
     yield "| --- | --- | --- | --- |"
     for known in settings:
         yield f"| `{known.name}` | {_default(known)} | {expected(known.field)} | {known.field.description} |"
@@ -132,7 +133,7 @@ def _default(known: Known) -> str:
 
 
 def _refused(properties: Mapping[str, str]) -> Iterator[str]:
-    yield "These are fixed by how the log works, and refused:\n"
+    yield "The way the log works fixes the following properties, so they are refused:\n"
     yield "| Name | Because |"
     yield "| --- | --- |"
     for name, reason in properties.items():

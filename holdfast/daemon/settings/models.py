@@ -212,7 +212,7 @@ class ShutdownSettings(Component):
 
 
 class LoggingSettings(Component):
-    """What the node says about itself."""
+    """The log lines of the node."""
 
     log_format: Literal["auto", "json", "console"] = setting(
         "auto",

@@ -4,7 +4,7 @@ from holdfast.daemon.settings.declarations import Component, Names, count, setti
 
 
 class GroupMetricSettings(Component):
-    """What a node shows of the share groups that it serves, by group and topic."""
+    """The metrics of the share groups that a node serves, by group and topic."""
 
     group_metrics_groups: Names = setting(
         ("*",), "Share groups with metrics of their own; `*` and `?` stand for any characters. Empty: none has any."

@@ -11,7 +11,7 @@ from holdfast.kafka.addresses import DEFAULT_PORT, parse_address
 
 
 class ListenerSettings(Component):
-    """Where the node listens, and how clients reach it."""
+    """The address on which the node listens, and the one by which clients reach it."""
 
     listen: Address = setting(
         f"127.0.0.1:{DEFAULT_PORT}",
@@ -75,7 +75,7 @@ def _check_principals(principals: tuple[str, ...]) -> tuple[str, ...]:
 
 
 class AccessSettings(Component):
-    """Who may do what."""
+    """The rights of clients."""
 
     super_users: Annotated[tuple[str, ...], BeforeValidator(_split_principals), AfterValidator(_check_principals)] = (
         setting(
@@ -103,7 +103,7 @@ class FileSettings(Component):
 
 
 class LimitSettings(Component):
-    """What clients may cost, each of them and all together."""
+    """Bounds on the cost of clients, of each and of all together."""
 
     frame_size_bytes_max: int = setting(
         8 * MIB,
