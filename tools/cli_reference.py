@@ -17,32 +17,32 @@ This page is written by `python -m tools.cli_reference` from the help of each co
 Data goes to standard output and everything else to standard error, so output can be piped as it is.
 With `--json` it is JSON (`holdfast dump` prints one object a line).
 `HOLDFAST_ADDRESS` names the node for all commands that query one.
-Commands that read Kafka or the history themselves learn of brokers, topics and places from the variables of a node's settings,
-as in `HOLDFAST_KAFKA_BOOTSTRAP_SERVERS`. Of two variables the first that is set counts, and an option counts more than either.
-Those that query brokers name them on standard error where these have not answered for two seconds.
+Commands that read Kafka or the history themselves take brokers, topics and places from the variables of a node's settings,
+as in `HOLDFAST_KAFKA_BOOTSTRAP_SERVERS`. If help names two variables, the first that is set counts; an option overrides both.
+Commands that query brokers name them on standard error if they have not answered for two seconds.
 
 A table fits the terminal it is printed on.
-Where there is little room, long cells go to a line of their own, and then some columns are left out.
+If there is little room, long cells go to a line of their own, and after that some columns are left out.
 In a pipe or a file each row is one line with all of its columns; `--json` has more.
 Characters of names that would act on a terminal are shown by their escapes, and `NO_COLOR` is honoured.
 
 ## Commands that change something
 
-They read the state first and show what the change makes of it, before → after, as the node decides it; `--dry-run` ends there.
-Where data is lost they print what is lost, and ask for consent at a terminal.
-Elsewhere they change nothing then and end with 2, unless `--force` is given.
+They read the state first and show how the change would alter it, before → after, as the node decides it; `--dry-run` ends there.
+If data would be lost, they print which, and ask for consent at a terminal.
+Without a terminal they then change nothing and end with 2, unless `--force` is given.
 Afterwards they read the state again and print what happened; with `--json` it is `before`, `after`, `changed`, `dry_run` and `data_lost`.
 A change that changes nothing is not made: the command prints `Nothing changed`, and ends with 0.
-What does not exist ends with 6, also where it was to be deleted.
+If the thing to change does not exist, the command ends with 6, also if the change is a deletion.
 `holdfast state init` and `write` decide about records that the topic does not have yet only with `--beyond-the-end`.
-Where the end of the topic is not known, they need it as well.
+If the end of the topic is not known, they need this option as well.
 
 Another client may change the state between the look and the change.
 `holdfast state write` sends the epochs that it saw, so a new leader or a new state epoch that came meanwhile refuses it.
 Writes under the same epochs are combined with it.
-`init` and `delete` have no epoch of what was seen to send: what they replace may be newer than what was shown.
-Afterwards they print the state that there is then, and say so where it is not what was shown before.
-The protocol refuses only epochs that are too low, as Apache Kafka does; that `write` refuses higher ones is the tool's own.
+`init` and `delete` cannot send an epoch that they saw: the state that they replace may be newer than the one shown.
+Afterwards they print the new state, and say so if it is not the one shown before.
+The protocol refuses only epochs that are too low, as Apache Kafka does; the tool itself makes `write` refuse higher ones.
 
 ## Completion
 
@@ -84,11 +84,11 @@ def _exit_codes() -> Iterator[str]:
     for code in Exit:
         yield f"| {code.value} | {code.name} | {code.meaning} |"
     unseen = ", ".join(f"`{name}`" for name in RUN_UNSEEN[:-1])
-    yield "\nWhat a command is about and what is not there ends with 6: a topic, also the state topic, or what an argument names."
-    yield "An option that narrows a list, as `--group` does for `state list`, may leave nothing of it: that is an empty list, and 0."
-    yield f"\nWhere standard output is closed, as by `>&-`, {unseen} and `{RUN_UNSEEN[-1]}` run all the same, and print nothing there."
+    yield "\nA command ends with 6 if its subject does not exist: a topic, also the state topic, or the thing that an argument names."
+    yield "An option that narrows a list, as `--group` does for `state list`, may leave nothing of it: the result is an empty list, and 0."
+    yield f"\nIf standard output is closed, as by `>&-`, {unseen} and `{RUN_UNSEEN[-1]}` run all the same, and print nothing there."
     yield "Every other command then ends with 1 before it does anything, and so do `--help` and `--version`."
-    yield "After the name of one of those that run, `--help` is printed to nobody and ends with 0.\n"
+    yield "After the name of one of those that run, `--help` prints nothing and ends with 0.\n"
 
 
 def _sections() -> Iterator[str]:
