@@ -1,4 +1,4 @@
-"""What `spark-submit` runs: the compaction job, with the options of `holdfast compact`; docs/spark.md says how."""
+"""The program for `spark-submit`: the compaction job, with the options of `holdfast compact`; docs/spark.md says how."""
 
 import sys
 
