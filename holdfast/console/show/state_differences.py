@@ -74,7 +74,7 @@ def range_changes(before: ShareState | None, after: ShareState | None) -> Iterat
     start = -1 if after is None else after.start_offset
     last: RangeChange | None = None
     for (first, end), old, new in _overlay(was, becomes, start):
-        change = RangeChange(first, end, _batch_text(old), "behind the start" if first < start else _batch_text(new))
+        change = RangeChange(first, end, _batch_text(old), "below the start" if first < start else _batch_text(new))
         if change.before == change.after:
             continue
         if last is not None and last[1:] == (first - 1, *change[2:]):

@@ -125,7 +125,7 @@ def state(holder: Holder) -> Iterator[Run]:
             [
                 "start offset: 100 → 110",
                 "delivery complete count: 10 → 0",
-                "offsets 100-109: acknowledged:1 → behind the start",
+                "offsets 100-109: acknowledged:1 → below the start",
             ],
         ),
         (

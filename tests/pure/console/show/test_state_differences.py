@@ -49,7 +49,7 @@ def test_the_ranges_that_change_are_those_of_the_single_offsets(
 ) -> None:
     start = -1 if after is None else after.start_offset
     single = {
-        offset: (text(before, offset), "behind the start" if offset < start else text(after, offset))
+        offset: (text(before, offset), "below the start" if offset < start else text(after, offset))
         for offset in OFFSETS
         if covering(before, offset) or covering(after, offset)
     }
