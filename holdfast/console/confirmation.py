@@ -1,4 +1,4 @@
-"""What all commands share that change something: the options, consent before data is lost, and the result as JSON."""
+"""The part that all commands which change something share: options, consent before data is lost, and the result as JSON."""
 
 import sys
 from collections.abc import Callable, Mapping, Sequence

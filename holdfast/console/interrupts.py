@@ -21,8 +21,8 @@ def set_by(*numbers: Signals, event: Event | None = None) -> Iterator[Event]:
     event = event or Event()
 
     def receive(*_: object) -> None:
-        # A handler runs inside of whatever its thread does, also where that holds the lock of this very event, which is not
-        # re-entrant: `set` would wait for ever.
+        # A handler interrupts its thread anywhere, even where the thread holds the lock of this very event. The lock is not
+        # re-entrant, so `set` would wait for ever.
         Thread(target=event.set, name="holdfast-signal").start()
 
     earlier = {number: signal(number, receive) for number in numbers}

@@ -1,6 +1,6 @@
-"""What `holdfast compact` shows while the job runs: lines of JSON, lines of text, or a table on the terminal.
+"""The output of `holdfast compact` while the job runs: lines of JSON, lines of text, or a table on the terminal.
 
-Each form also configures where log lines go, and what becomes of the lines that Spark's processes write to standard error.
+Each form also says where log lines go, and how the lines are handled that Spark's processes write to standard error.
 """
 
 import json

@@ -68,9 +68,9 @@ def settings_of(config: Path | None, flags: Mapping[str, object]) -> Settings:
 
 
 def settings_of_the_node(stream: IO[bytes]) -> Settings:
-    """Return the settings that a node wrote, and end this process when the stream ends, for then the node is gone.
+    """Return the settings that a node wrote, and end this process when the stream ends, because then the node is gone.
 
-    Whatever the job does at that moment bears repetition, and another job may begin at once.
+    The job may end in any step: each can be repeated, and another job may begin at once.
     """
     settings = load_settings(flags=json.loads(stream.readline()) | {"log_format": "json"}).settings
 
@@ -137,7 +137,7 @@ def _config_of(settings: Settings) -> CompactionConfig:
 
 
 def _choose_python(config: CompactionConfig) -> None:
-    """Choose the Python of Spark's workers; PySpark takes it from the environment, whatever its properties say."""
+    """Choose the Python of Spark's workers; PySpark takes it from the environment and ignores its own properties."""
     if config.master is not None:
         python = config.spark_properties.get("spark.pyspark.python") or os.environ.get("PYSPARK_PYTHON", sys.executable)
         os.environ["PYSPARK_PYTHON"] = python

@@ -16,7 +16,7 @@ from holdfast.console.outcomes import Exit, Failure
 _POLL_S: Final = 0.05
 _CLIENT: Final = ClientSettings(connect_timeout_ms=1_000, request_timeout_ms=5_000)
 _LAST_LINES: Final = 5
-#: What one broker can hold, and few enough log partitions to look at.
+#: Settings that one broker can meet, with few enough log partitions to look at.
 _SETTINGS: Final = {
     "share.coordinator.state.topic.num.partitions": 4,
     "share.coordinator.state.topic.replication.factor": 1,

@@ -1,4 +1,4 @@
-"""The connections of one command to nodes: kept to its end, because several nodes may be behind one address.
+"""The connections of one command to nodes: kept to its end, because one address may lead to several nodes.
 
 A second connection might reach another worker, which has not made the page before and does not know the decision that was shown.
 """

@@ -38,14 +38,14 @@ class HistoryOptions:
 
 
 class OpenHistory(NamedTuple):
-    """A history that a command reads, and the log behind it."""
+    """A history that a command reads, and the log after it."""
 
     log: "HistoryLog"
     wanted: KeyFilter
     begin_ms: int | None  #: time of the first change in the history
     has_tail: bool  #: whether the log is read as well
     names: TopicNameCache
-    is_stopped: Event  #: set by whoever wants no more of the log: what reads it then ends, or raises `Stopped`
+    is_stopped: Event  #: set to stop reading the log: its reader then ends, or raises `Stopped`
 
     def warn_before_begin(self, time_ms: int | None) -> None:
         """Say that a time lies before all that is known."""
@@ -95,7 +95,7 @@ def history_options(command: Callable[..., None]) -> Callable[..., None]:
 
 @contextmanager
 def open_history(options: HistoryOptions) -> Iterator[OpenHistory]:
-    """Give the history that options name, and the log behind it; the log is closed with the block.
+    """Give the history that options name, and the log after it; the log is closed with the block.
 
     Raises:
         Failure: the history cannot be read, or Kafka cannot be reached, or a topic is not known.

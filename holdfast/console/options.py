@@ -59,7 +59,7 @@ _BATCH = re.compile(
 )
 _STATES = {name: state for state, name in STATE_NAMES.items()}
 
-#: What to do about an error of the coordinator, by its name.
+#: Name of an error of the coordinator to the next step of the user.
 _NEXT_STEPS: Final = {
     "FENCED_STATE_EPOCH": "`holdfast state summary` shows the state epoch that is current",
     "FENCED_LEADER_EPOCH": "`holdfast state summary` shows the leader epoch that is current",
@@ -272,7 +272,7 @@ def query_node(address: str, query: Callable[[Client], Awaitable[T]]) -> T:
     """Query a node, all queries of a command the same one, and return the answer.
 
     Raises:
-        Failure: whatever went wrong, in one sentence with the next step.
+        Failure: the call failed; the message is one sentence with the next step.
     """
     try:
         with node_session() as session:
@@ -314,7 +314,7 @@ def ask_brokers(
         timeout_ms: bounds connecting to each broker, and each answer, where it is shorter than usual.
 
     Raises:
-        Failure: whatever went wrong, in one sentence with the next step.
+        Failure: the call failed; the message is one sentence with the next step.
     """
 
     async def connected(options: ConnectionOptions) -> T:

@@ -51,7 +51,7 @@ class Failure(click.ClickException):
         self.exit_code = code  # type: ignore[misc] # click asks the instance
 
     def show(self, file: IO[Any] | None = None) -> None:
-        """Write the sentence to standard error, and the lines behind it."""
+        """Write the sentence to standard error, and then the other lines."""
         for line in (f"Error: {self.message}", *self.more_lines):
             click.echo(escaped(line), err=True, file=file)
 

@@ -79,7 +79,7 @@ def print_to_nobody() -> None:
 
     Else the next file or connection would have its number, and get what a child such as Java prints.
     """
-    # The lowest number that is free is taken: that of standard input first, where whoever closes descriptors closed it as well.
+    # The system takes the lowest free number: first that of standard input, if the caller closed it as well.
     while (nobody := os.open(os.devnull, os.O_RDWR)) < _STDOUT:
         os.set_inheritable(nobody, True)
     os.set_inheritable(nobody, nobody == _STDOUT)

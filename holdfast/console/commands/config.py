@@ -43,7 +43,7 @@ _NODE_COLUMNS: Final = _COLUMNS | {"on_node": Column("on the node", is_detail=Tr
 
 
 class ConfigTopicPlace(NamedTuple):
-    """Where the config topic is."""
+    """The config topic, and the cluster that has it."""
 
     properties: dict[str, str]
     state_topic: str

@@ -31,7 +31,7 @@ from holdfast.kafka.metadata import is_topic_name
 KAFKA_PORT_DEFAULT: Final = 9092
 #: That of a node's setting `http.listen`.
 HTTP_PORT_DEFAULT: Final = 9592
-#: Records of a topic that is made, so that a group has something to be behind of.
+#: Records of a new topic, so that a group has records to read.
 _RECORDS: Final = 100
 _STOP_TIMEOUT_S: Final = 20.0
 _POLL_S: Final = 0.1
@@ -202,7 +202,7 @@ def _start(
         jvm_options=FAST_START,
         start_timeout_s=start_timeout_s,
     )
-    # What a clean stop would save is about to be removed, where the directory is a temporary one.
+    # A clean stop saves data, and a temporary directory is about to be removed with it.
     running.callback(kafka.stop if data_dir is not None else kafka.kill)
     say("Starting Kafka …")
     kafka.start()

@@ -198,7 +198,7 @@ def _entries(reader: LogReader, wanted: LogSelection, until: Event | None) -> It
 def of_coordinator(entries: Iterator[LogEntry], topic: str) -> Iterator[LogEntry]:
     """Yield the records of a topic, unless the first one is none of a coordinator.
 
-    What a node wrote has a header, however damaged it is; what a broker wrote is in one topic.
+    A record of a node has a header, however damaged it is; records of brokers are in one topic.
 
     Raises:
         Failure: it is no state topic.

@@ -1,4 +1,4 @@
-"""`holdfast history` and `holdfast diff`: share partitions as they were, from the history and the log behind it."""
+"""`holdfast history` and `holdfast diff`: share partitions as they were, from the history and the log after it."""
 
 from collections.abc import Iterable, Iterator
 from itertools import chain

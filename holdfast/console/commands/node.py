@@ -35,7 +35,7 @@ _READER_COLUMNS: Final = {
 }
 _WORD: Final = re.compile(r"[a-z0-9]+")
 
-#: What the state of a reader means, where it is more than that it reads.
+#: State of a reader to its explanation, unless the reader just reads.
 _READER_NOTES: Final = {
     "not started": "{group} is the job of `holdfast compact`, which a node can do without; it has not run yet, and holds nothing.",
     "never committed": "{group} has never committed an offset, and holds the whole log until it does.",
@@ -339,7 +339,7 @@ def _decide(
         say("Nothing was changed (--dry-run).")
     else:
         confirm(lost, is_forced=manner.is_forced)
-        # Behind one address there may be several nodes; the one that has shown it is to do it.
+        # One address may lead to several nodes; the node that showed the change must make it.
         done = admin(manner.address, command, **arguments, run_id=answer["run_id"])
         found = None if look is None else look(list(after))
         now = "" if found is None else ", ".join(f"{name.replace('_', ' ')} {_text(found[name])}" for name in found)

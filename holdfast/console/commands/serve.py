@@ -39,8 +39,8 @@ _Load = Callable[[Mapping[str, str]], Loaded]
 #: Looks after the program whose condition it can read, until its context ends.
 _Watch = Callable[[Callable[[], Condition]], AbstractAsyncContextManager[Watcher]]
 
-#: When Python looks for garbage in cycles, which a node hardly makes: after so many new containers, in every second look among
-#: those that survived one, and hardly ever in the whole state. With its usual 700 it would look several times in each turn of
+#: When Python looks for garbage in cycles, which a node hardly makes: after this number of new containers, in every second look
+#: among those that survived one, and hardly ever in the whole state. With its usual 700 it would look several times in each turn of
 #: the loop and take a seventh of the time of a write (benchmarks/findings/hot-path.md). A look holds the loop: one through
 #: 300,000 containers that a load has made took five times `slice_ms` ("How long a load holds the loop"). In turns in which loads work
 #: the first number is a fifth, so the last one, which counts looks, is five times what 130 million containers would want.
@@ -72,7 +72,7 @@ def serve_until_stopped(config: Path | None, flags: Mapping[str, object]) -> Nod
 
 
 def serve_as_worker() -> NodeExit:
-    """Run a node as the worker of a supervisor, which says on the standard input what is to be done."""
+    """Run a node as the worker of a supervisor, which sends its orders on the standard input."""
     from holdfast.children.parent import end_with_parent
     from holdfast.workers.orders import Orders, take_sockets
     from holdfast.workers.reports import Reporter

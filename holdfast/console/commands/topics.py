@@ -19,7 +19,7 @@ from holdfast.kafka.librdkafka import KafkaClients
 from holdfast.kafka.librdkafka_types import NewTopic
 from holdfast.kafka.topic_ids import format_topic_id
 
-#: What lets the cluster decide.
+#: The number that lets the cluster decide.
 CLUSTERS_DEFAULT: Final = -1
 
 TOPIC_NAMES: Final = "a name has 1 to 249 letters, digits, dots, underscores and hyphens"

@@ -1,1 +1,1 @@
-"""What `holdfast doctor` looks at: one small function for each check, which knows nothing of the others."""
+"""The checks of `holdfast doctor`: one small function for each, which knows nothing of the others."""

@@ -28,7 +28,7 @@ from holdfast.kafka.exchange import exchange, exchange_with_any
 from holdfast.kafka.protocol import api_keys
 from holdfast.kafka.protocol.requests import DELETE_RECORDS, FETCH, LIST_OFFSETS, PRODUCE
 
-#: Of each call that a node cannot do without, the version that it speaks.
+#: Each call that a node cannot do without, to the version that it speaks.
 NEEDED: Final[Mapping[int, int]] = dict((PRODUCE, FETCH, LIST_OFFSETS, DELETE_RECORDS)) | {api_keys.METADATA: 12}
 #: Highest version of Fetch to the releases that have it.
 _RELEASES: Final = {
@@ -46,7 +46,7 @@ _CLOCK_FIX: Final = "synchronize both machines' clocks, as with `timedatectl set
 
 
 class Broker(NamedTuple):
-    """What a broker says of itself."""
+    """A broker, as its own answers describe it."""
 
     address: Address
     cluster_id: str

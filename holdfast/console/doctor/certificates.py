@@ -129,7 +129,7 @@ def _find_end_s(shown: ssl.SSLContext, files: CertificateFiles) -> float:
     server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     server.load_cert_chain(files.certificate, files.key or None, files.password or "")
     server.verify_mode = ssl.CERT_REQUIRED
-    # Who has signed it is the other side's affair: it stands for itself.
+    # The certificate is trusted by itself here: only the other side checks its issuer.
     server.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     server.load_verify_locations(files.certificate)
     to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()

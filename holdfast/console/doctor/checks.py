@@ -34,7 +34,7 @@ CHECKS: Final[Mapping[str, Check]] = {
 }
 
 _BROKERS: Final = "brokers"
-#: What brokers are queried for.
+#: Checks that query brokers.
 _OF_BROKERS: Final = frozenset({"clock", "ACLs", "state topic", "snapshot topic"})
 
 

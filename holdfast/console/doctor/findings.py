@@ -1,4 +1,4 @@
-"""What a check finds, and the checks of a table run side by side, each within its time and whatever becomes of the others."""
+"""The findings of a check, and a table of checks that run side by side, each within its time and independent of the others."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from holdfast.kafka.connection_options import ConnectionOptions, connection_opti
 
 
 class Level(Enum):
-    """How a thing stands."""
+    """The result of a check."""
 
     RIGHT = "right"
-    #: It works, and should be mended.
+    #: It works, and should be fixed.
     WARNING = "warning"
     WRONG = "wrong"
     #: It could not be checked.
@@ -28,15 +28,15 @@ class Finding(NamedTuple):
     level: Level
     #: One sentence without its full stop.
     text: str
-    #: What to type or to change; empty where nothing is wrong.
+    #: A command to type or a thing to change; empty if nothing is wrong.
     remedy: str = ""
 
 
 class Subject(NamedTuple):
-    """What is looked at."""
+    """The node to check, and its settings."""
 
     settings: Settings
-    #: Where the node is expected to answer, host:port.
+    #: The address at which the node should answer, host:port.
     address: str
     #: Bound of each check.
     timeout_ms: int

@@ -11,7 +11,7 @@ from holdfast.console.doctor.findings import Finding, Subject, right, warning, w
 
 
 async def check_job(subject: Subject) -> Sequence[Finding]:
-    """Look for what the compaction job would fail of here, where one is to run with these settings."""
+    """Look for causes for which the compaction job would fail here, if these settings ask for one."""
     compaction, properties = subject.settings.compaction, dict(subject.settings.spark.properties)
     if not compaction.checkpoint_dir:
         return judge_job(None, ())

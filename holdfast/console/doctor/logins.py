@@ -1,4 +1,4 @@
-"""Who may come in at the listener, and what they may do: the files that the settings name, read as the node reads them."""
+"""Users and rules of the listener: the files that the settings name, read as the node reads them."""
 
 from __future__ import annotations
 

@@ -23,15 +23,15 @@ from holdfast.share.service import CACHED_KEYS_MAX
 
 #: Libraries whose versions matter when something is reported.
 _LIBRARIES: Final = ("confluent-kafka", "aiokafka", "kio", "fastavro", "pydantic", "uvloop")
-#: A node needs up to so many times its bytes of state.
+#: Bytes of memory that a node may need for each byte of state.
 _MEMORY_PER_STATE_BYTE: Final = 10
-#: What a node takes that has neither clients nor state.
+#: Memory of a node that has neither clients nor state.
 _IDLE_BYTES: Final = 128 * MIB
 _BYTES_PER_CONNECTION: Final = MIB // 2
 _BYTES_PER_CACHED_KEY: Final = 1_024
-#: Files beside those of client connections: brokers, log, sockets that listen, libraries.
+#: Open files other than those of client connections: brokers, log, sockets that listen, libraries.
 _OTHER_FILES: Final = 200
-#: Where the limit of a container or a service is, newest form first.
+#: Files with the memory limit of a container or a service, newest form first.
 _MEMORY_LIMITS: Final = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
 
 

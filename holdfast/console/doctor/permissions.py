@@ -1,4 +1,4 @@
-"""What the brokers allow the node's principal, by the operations that they say are authorized; nothing is tried that changes anything.
+"""The rights of the node's principal, by the operations that brokers say are authorized; no check tries anything that changes data.
 
 Brokers without an authorizer allow everything.
 
@@ -31,7 +31,7 @@ from holdfast.kafka.metadata import topic_by_name
 
 
 class Operation(IntEnum):
-    """What an ACL can allow, by Kafka's numbers."""
+    """An operation that an ACL can allow, by Kafka's number."""
 
     READ = 3
     WRITE = 4
@@ -41,7 +41,7 @@ class Operation(IntEnum):
     DESCRIBE_CONFIGS = 10
 
 
-#: What brokers answer that say nothing about operations.
+#: The answer of brokers that say nothing about operations.
 _NOT_SAID: Final = -(2**31)
 
 

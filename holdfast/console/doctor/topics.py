@@ -98,7 +98,7 @@ def replaced_log(topic: StateTopic, predecessor: str) -> Finding:
 
 
 def missing_log(settings: Settings, broker_count: int) -> Finding:
-    """Return what is said where there is no state topic and so many brokers are up; 0: they are not known."""
+    """Return the finding for a missing state topic while `broker_count` brokers are up; 0: their number is not known."""
     log = settings.log
     if broker_count and (flags := flags_to_fit(broker_count, log)):
         return warning(
@@ -118,7 +118,7 @@ def judge_topic(what: str, weak: Iterable[TopicFinding]) -> Sequence[Finding]:
 
 
 def judge_fatal(line: str) -> Finding:
-    """Return a finding for which a node does not start; the line has the command behind its problem."""
+    """Return a finding that prevents a node from starting; the line has the command after its problem."""
     problem, found, command = line.partition("; mend it with: ")
     return wrong(problem.removesuffix("."), command if found else _BY_HAND)
 

@@ -1,4 +1,4 @@
-"""What people and scripts see; nothing here reads from a node or from Kafka.
+"""The output for people and scripts; nothing here reads from a node or from Kafka.
 
 - `output`: printing, as tables or JSON; `tables`: the layout of rows on a terminal;
 - `division`: log partitions and the nodes that divide them, and whether all is well;

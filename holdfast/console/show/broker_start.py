@@ -1,4 +1,4 @@
-"""What a person sees of a Kafka that starts: a bar on a terminal, lines elsewhere, on standard error."""
+"""The display of a Kafka that starts: a bar on a terminal, lines elsewhere, on standard error."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

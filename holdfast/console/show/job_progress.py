@@ -1,4 +1,4 @@
-"""What a person sees of the compaction job: a line for each batch, or a table that follows the run."""
+"""The display of the compaction job: a line for each batch, or a table that follows the run."""
 
 from typing import Final
 
@@ -14,20 +14,20 @@ _LAGS_MAX: Final = 8
 
 
 def line_of(progress: RunProgress) -> str:
-    """Return one line about the last batch, or about what the first one waits for."""
+    """Return one line about the last batch, or about the wait for the first one."""
     report = progress.last
     if report is None:
         return _waiting_text(progress)
     return (
         f"batch {report.batch_id}: {report.records:,} records in {report.duration_ms / 1_000:.2f} s "
         f"({progress.records_per_second:,.0f}/s), {report.entries:,} snapshots, {report.manifests:,} manifests, "
-        f"{sum(report.lag.values()):,} behind, {progress.keys:,} share partitions, {bytes_text(report.bytes_in)} in, "
+        f"lag {sum(report.lag.values()):,}, {progress.keys:,} share partitions, {bytes_text(report.bytes_in)} in, "
         f"{bytes_text(report.bytes_out)} out, ratio {progress.compaction_ratio:.1f}"
     )
 
 
 def view_of(progress: RunProgress, elapsed_s: float = 0.0) -> RenderableType:
-    """Return the table of a run that began so many seconds ago."""
+    """Return the table of a run that began `elapsed_s` ago."""
     report, totals = progress.last, progress.totals
     if report is None:
         return Text(f"{_waiting_text(progress)} {elapsed_s:,.0f} s so far.", style="dim")

@@ -50,8 +50,8 @@ def print_table(
         columns: titles, and how each is shown.
         rows: a cell for each; None is shown as a dash.
         numbers: columns to be aligned right, of those that are given by their titles alone.
-        rows_measured: from so many rows the widths are taken, so that the others can be printed as they come; without it,
-            from all.
+        rows_measured: number of rows from which the widths are taken, so that the others can be printed as they come; without
+            it, all.
     """
     shown = [each if isinstance(each, Column) else Column(each, is_number=each in numbers) for each in columns]
     for line in table_lines(shown, rows, _width(), rows_measured=rows_measured, emphasize=_emphasize()):

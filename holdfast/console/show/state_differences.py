@@ -1,4 +1,4 @@
-"""What a change makes of the state of a share partition: before → after for people and for JSON, and what is lost by it; pure."""
+"""The effect of a change on the state of a share partition: before → after for people and for JSON, and its losses; pure."""
 
 from collections.abc import Iterator, Sequence
 from itertools import chain, pairwise
@@ -8,9 +8,9 @@ from holdfast.console.show.output import STATE_NAMES, batch_data
 from holdfast.records.share.batches import ACKNOWLEDGED, ARCHIVED, StateBatch
 from holdfast.records.share.replay import ShareState
 
-#: Fields of a state in the calls, beside its batches.
+#: Fields of a state in the calls, other than its batches.
 _FIELDS: Final = ("state_epoch", "leader_epoch", "start_offset", "delivery_complete_count")
-#: What -1 means, by field.
+#: Field to the meaning of -1 in it.
 _NONE: Final = {"start_offset": "not decided", "delivery_complete_count": "unknown"}
 
 _FINISHED: Final = frozenset((ACKNOWLEDGED, ARCHIVED))

@@ -1,6 +1,6 @@
 """Rows laid out as lines of text: one for each where there is room, and on a narrow terminal in a form that is chosen.
 
-Where there is no room, columns of detail go to a line of their own below the others, and then those that can be missed are
+If there is no room, columns of detail go to a line of their own below the others, and then those that can be missed are
 left out; if even that does not fit, each row becomes a list of names and values. Words are never broken.
 """
 
@@ -42,8 +42,8 @@ def table_lines(
     Args:
         columns: titles, and how each is shown.
         rows: a cell for each column; None is shown as a dash. They are taken one after the other.
-        width: of the terminal, in characters; without one each row is a line, whatever its length.
-        rows_measured: from so many rows the widths are taken, before a line comes out; without it, from all.
+        width: of the terminal, in characters; without one each row is a line of any length.
+        rows_measured: number of rows from which the widths are taken, before a line comes out; without it, all.
         emphasize: makes a title stand out.
     """
     remaining = ([cell_text(value) for value in row] for row in rows)
@@ -99,7 +99,7 @@ def escaped(text: str) -> str:
 
 
 class _Layout:
-    """Where each column is, by their places in a row, and how wide they are."""
+    """The columns that are shown, by their places in a row, and their widths."""
 
     def __init__(self, columns: Sequence[Column], measured: Sequence[Sequence[str]], width: int | None) -> None:
         self._columns = columns
@@ -173,7 +173,7 @@ def _padded(text: str, width: int, *, is_number: bool = False) -> str:
 
 
 def _wrapped(start: str, text: str, width: int | None) -> list[str]:
-    """Return the text behind its start, on more lines where a terminal needs them; they are broken at spaces alone."""
+    """Return the start and then the text, on more lines if a terminal needs them; they are broken at spaces alone."""
     indent = _length(start)
     if width is None or indent + _length(text) <= width or width - indent < _WRAPPED_WIDTH_MIN:
         return [start + text]

@@ -1,4 +1,4 @@
-"""What a person sees of a command that waits for brokers: after a while, a line on standard error that names them."""
+"""The display of a command that waits for brokers: after a while, a line on standard error that names them."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

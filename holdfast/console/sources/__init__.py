@@ -1,4 +1,4 @@
-"""Where commands read from.
+"""The places that commands read.
 
 - `node_states`: a running node; `group_nodes`: all nodes that divide a log;
 - `member_conditions`: how each of those nodes is;

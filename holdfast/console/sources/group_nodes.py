@@ -8,12 +8,12 @@ from holdfast.console.outcomes import Failure
 
 Row = dict[str, Any]
 
-#: Of what is not the own log partition of the node that lists it.
+#: States of a log partition that the node which lists it does not serve.
 _OF_OTHERS: Final = frozenset({"elsewhere", "unassigned"})
 
 
 class OtherNode(NamedTuple):
-    """A member of the group beside the node that was queried."""
+    """A member of the group other than the node that was queried."""
 
     node_id: int
     address: str
@@ -23,7 +23,7 @@ class OtherNode(NamedTuple):
 
 
 class Answers(NamedTuple):
-    """What all nodes answered to a command."""
+    """The answers of all nodes to a command."""
 
     #: The node that the user named comes first.
     found: list[Any]
@@ -52,7 +52,7 @@ def query_all(address: str, command: str, **arguments: Any) -> Answers:  # noqa:
 
 
 def merge_partitions(answers: Sequence[Sequence[Row]]) -> list[Row]:
-    """Return each log partition as the node shows it that serves it, or else as the one that is to have it does."""
+    """Return each log partition as shown by the node that serves it, or else by the node that will have it."""
     best: dict[int, Row] = {}
     for row in (row for rows in answers for row in rows):
         known = best.get(row["partition"])

@@ -64,7 +64,7 @@ class HistoryDays:
 
     @cached_property
     def _listed(self) -> dict[str, tuple[str, ...]]:
-        """The paths of the files of each day."""
+        """Return the paths of the files of each day."""
         found = self._files.get_file_info(fs.FileSelector(self._path))
         names = [info.base_name for info in found if info.type == fs.FileType.Directory]
         days = [name.removeprefix(schema.DAY) for name in names if name.startswith(schema.DAY)]

@@ -38,7 +38,7 @@ _ROWS_PER_BATCH: Final = 8_192
 _ID_NAME: Final = "state_topic_id="
 _LAST_DAY: Final = "9"
 
-#: What pyarrow calls the schemes by which Hadoop knows a store; those that both call the same are here too.
+#: Hadoop's scheme of a store to the one of pyarrow; schemes that both share are here too.
 SCHEMES: Final = {
     "file": "file",
     "s3a": "s3",
@@ -58,7 +58,7 @@ _parse_topic_id = lru_cache(maxsize=10_000)(parse_topic_id)
 
 
 class HistoryDirectory:
-    """Where the job writes histories: a directory, or what lies under a URI of one of `SCHEMES`."""
+    """The place to which the job writes histories: a directory, or a URI of one of `SCHEMES`."""
 
     def __init__(self, uri: str) -> None:
         """List the histories.
@@ -158,7 +158,7 @@ class HistoryFiles:
             for _ in range(coverage.LISTS_MAX):
                 listed = self._files.get_file_info(selector)
                 found = [info.path for info in listed if coverage.is_covered_file(info.base_name)]
-                # Where the job has replaced a file, the next list has the newer one.
+                # If the job has replaced a file, the next list has the newer one.
                 with suppress(FileNotFoundError):
                     return coverage.merge_covered({path: self._read_text(path) for path in found})
             raise FileNotFoundError(f"what is listed in {coverage.DIRECTORY} is not there")
@@ -231,7 +231,7 @@ class HistoryFiles:
         return HistoryGap(log_partition, end, end_ms if newest is None else newest[1])
 
     def _next_gaps(self, log_partitions: set[int], after_day: str, read_day: str) -> Iterator[HistoryGap]:
-        """Yield the gap that comes next in each of some log partitions, if nothing else does behind a day.
+        """Yield the first row after a day of each of some log partitions that is a gap, and not a change.
 
         Args:
             log_partitions: which ones.
@@ -254,7 +254,7 @@ class HistoryFiles:
 
 
 def _file_system(uri: str) -> tuple[Any, str]:
-    """Return the file system behind a path, or a URI as Hadoop takes it, and the path in it.
+    """Return the file system that has a path, or a URI as Hadoop takes it, and the path in it.
 
     Raises:
         Failure: it is no URI that can be read, because of its scheme or its form.

@@ -1,9 +1,9 @@
 """Changes of share partitions, in the order of the log, turned into answers: the states at an instant, the history of an offset.
 
 An instant is a time; the state of a share partition at it is the one after the newest of its own changes that is no later, and
-all of its changes before that one, for the clock of a broker may be set back, though by no more than a day.
-So the answer about a share partition rests on nothing but its own changes and the gaps of its log partition, whatever else is
-asked for.
+all of its changes before that one, because the clock of a broker may be set back, though by no more than a day.
+So the answer about a share partition depends only on its own changes and the gaps of its log partition, and on nothing else
+that a command asks for.
 """
 
 from collections import Counter
@@ -16,15 +16,15 @@ from holdfast.records.share.keys import SharePartitionKey
 from holdfast.records.share.replay import ShareState, replay
 from holdfast.records.share.values import Snapshot, Value
 
-#: Never reached: what is counted of updates is not shown.
+#: Never reached: the count of updates is not shown.
 _UPDATES_MAX: Final = 1 << 31
 
-#: The most by which the clock of a broker is set back: what is later by more is not looked at for an instant.
+#: The most by which the clock of a broker is set back: for an instant, changes that are later by more are not read.
 DAY_MS: Final = 86_400_000
 
 
 class KeyFilter(NamedTuple):
-    """Which share partitions are wanted; None means any."""
+    """A choice of share partitions; None means any."""
 
     group_id: str | None = None
     topic_id: bytes | None = None
@@ -46,21 +46,21 @@ class LogChange(NamedTuple):
 
 
 class HistoryGap(NamedTuple):
-    """A range of a log partition, between known changes before and behind it, whose changes are lost."""
+    """A range of a log partition, between known changes before and after it, whose changes are lost."""
 
     log_partition: int
-    end: int  #: offset behind the last of them
+    end: int  #: offset after the last of them
     since_ms: int  #: time of the last record that is known before them; nothing is certain from then on
 
 
 class Status(Enum):
-    """What is known of a share partition."""
+    """The knowledge about a share partition."""
 
     LIVE = "live"
     DELETED = "deleted"
     #: It was there, but no snapshot of it was read, or a gap lies between that and an update.
     UNKNOWN = "unknown"
-    #: As it was before a gap; in it, whatever lived may have changed or be deleted, and whatever was deleted be created again.
+    #: As it was before a gap; in the gap a live one may have changed or been deleted, and a deleted one created again.
     UNCERTAIN = "uncertain"
 
 
@@ -75,7 +75,7 @@ class KnownState(NamedTuple):
 
 
 class _Ahead(NamedTuple):
-    """A share partition behind changes that are later than an instant."""
+    """A share partition after changes that are later than an instant."""
 
     known: KnownState
     change_count: int  #: since the instant
@@ -85,16 +85,16 @@ class StatesAt:
     """The states of all share partitions at an instant, folded from changes."""
 
     def __init__(self, time_ms: int | None) -> None:
-        """Begin with nothing.
+        """Choose the instant.
 
         Args:
             time_ms: the instant, in milliseconds since 1970; None: the end of all changes.
         """
         self.known: dict[SharePartitionKey, KnownState] = {}
-        #: How many changes made what is known.
+        #: Number of changes that made a known state.
         self.change_counts: Counter[SharePartitionKey] = Counter()
         self._time_ms = time_ms
-        #: What is later than the instant, until something of the same share partition follows that is not.
+        #: States later than the instant, until a change of the same share partition follows that is not later.
         self._ahead: dict[SharePartitionKey, _Ahead] = {}
         #: Whether a share partition whose first change is later than the instant was there before.
         self._was_there: dict[SharePartitionKey, bool] = {}
@@ -141,12 +141,12 @@ class StatesAt:
 
 
 def after(before: KnownState | None, change: LogChange) -> KnownState:
-    """Return what is known of a share partition after its next change."""
+    """Return the known state of a share partition after its next change."""
     place = change.log_partition, change.offset, change.timestamp_ms
     if change.value is None:
         return KnownState(Status.DELETED, None, *place)
     if isinstance(change.value, Snapshot):
-        # A snapshot behind a gap is a whole state again.
+        # A snapshot after a gap is a whole state again.
         base = before.state if before is not None and before.status is Status.LIVE else None
         return KnownState(Status.LIVE, replay(base, change.value, _UPDATES_MAX), *place)
     if before is None or before.state is None or before.status is Status.UNCERTAIN:
@@ -155,7 +155,7 @@ def after(before: KnownState | None, change: LogChange) -> KnownState:
 
 
 class Step(NamedTuple):
-    """What a change did to one offset of the user's topic partition."""
+    """The effect of a change on one offset of the user's topic partition."""
 
     change: LogChange
     text: str  #: acknowledged, archived, available, or a few words where no delivery state applies
@@ -187,7 +187,7 @@ class OffsetHistory:
         if state is None:
             return ("share partition deleted" if known.status is Status.DELETED else "unknown"), None
         if self._offset < state.start_offset:
-            # What it was last is known only from the steps before.
+            # Only the steps before know its last state.
             before = self._described or ("", None)
             if before[0].startswith("below the start offset"):
                 return before

@@ -35,7 +35,7 @@ T = TypeVar("T")
 #: How long a broker may be silent before reading is given up.
 READ_TIMEOUT_S: Final = 30.0
 
-#: What a consumer reports of an offset that the log does not have any more, for it may not choose another one.
+#: Errors of a consumer whose offset the log no longer has; it may not choose another offset by itself.
 _CUT: Final = (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE)
 _POLL_S: Final = 0.1
 #: Errors of requests for which librdkafka found no broker, or had no answer, in the time of one try. The last two are those of a query for
@@ -64,7 +64,7 @@ class OffsetRange(NamedTuple):
     """The offsets that a partition holds."""
 
     start: int  #: offset of the first record
-    end: int  #: offset behind the last record
+    end: int  #: offset after the last record
 
 
 class LogCut(Failure):
@@ -88,7 +88,7 @@ class KafkaReader:
         self._is_stopped = is_stopped or Event()
         self._properties = dict(properties)
         self._clients = KafkaClients(properties, self._note)
-        #: What librdkafka said last of a connection that failed.
+        #: The last words of librdkafka about a connection that failed.
         self._connection_failure = ""
         self._has_read = False
         #: The last request to the consumer, which may not have ended.
@@ -294,7 +294,7 @@ class KafkaReader:
 
     @cached_property
     def _node_instead(self) -> Failure | None:
-        """The failure where a node listens in the place of a broker; looked for once, for a silent address among them takes long."""
+        """Return the failure if a node listens in the place of a broker; looked for once, because a silent address takes long."""
         return node_instead(self._properties)
 
     def _list_topics(self, topic: str | None = None) -> Mapping[str, Any]:
@@ -321,7 +321,7 @@ class KafkaReader:
                     if code == KafkaError._TIMED_OUT:
                         # A broker has the request, and may be slower than a try is long.
                         try_s = min(2 * try_s, _TRY_MAX_S)
-                    # Where the broker went away a try takes no time.
+                    # If the broker went away, a try takes no time.
                     self._is_stopped.wait(max(0.0, begun_s + _TRY_FIRST_S - monotonic()))
         raise self._stopped()
 
@@ -372,7 +372,8 @@ class KafkaReader:
         if cause.code() == KafkaError._UNSUPPORTED_FEATURE and (failure := self._node_instead):
             return failure
         if not self._has_read:
-            # It has its lines given out. Later it might take a record that is to be read, and then they came with those before.
+            # This poll makes librdkafka give its log lines. A later poll might take a record that must be read, and earlier
+            # reads have given the lines already.
             self._consumer.poll(0)
         # The error of a request that found no broker says nothing of the reason.
         why = self._connection_failure if cause.code() in _UNANSWERED else ""

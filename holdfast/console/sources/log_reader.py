@@ -1,10 +1,10 @@
-"""Any state topic read as a list of records, with the one rule of who counts applied to each.
+"""Any state topic read as a list of records, each with the result of the rule that says which records count.
 
 It reads what is there now and changes nothing: no consumer group is joined, no offset is committed.
-A log partition is read from its start, whatever part of it is wanted, because whether a record counts depends on all
-before it. Where the log start fell back after pruning, nothing below the pruned offset counts.
-Where that happens before any of it was shown, it is read from its new start.
-Where the first record has no `hf` header, the topic is a broker's own, and every record counts.
+A log partition is always read from its start, because whether a record counts depends on all before it.
+If the log start fell back after pruning, no record below the pruned offset counts.
+If the log is cut before any record of it was shown, it is read from its new start.
+If the first record has no `hf` header, the topic is a broker's own, and every record counts.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -56,7 +56,7 @@ class LogSelection(NamedTuple):
 
 
 class _Header(NamedTuple):
-    """What the headers of a record, and its value if it is a checkpoint, say of whether it counts."""
+    """Whether a record counts, by its headers, and by its value if it is a checkpoint."""
 
     counts: bool
     owner_epoch: int | None = None
@@ -154,7 +154,7 @@ class LogReader:
                 yield from self._read_on(reading, partition, wanted)
                 return
             except LogCut:
-                # What was shown, or is read from a promised start, has a gap now.
+                # Records that were shown, or read from a promised start, have a gap after them now.
                 if reading.next_offset != OFFSET_BEGINNING or beginning == _BEGINNINGS_MAX:
                     raise
 

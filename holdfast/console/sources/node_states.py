@@ -1,4 +1,4 @@
-"""What a node holds, queried page by page."""
+"""The share partitions of a node, queried page by page."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from heapq import merge
@@ -12,7 +12,7 @@ from holdfast.console.sources.group_nodes import OtherNode, other_nodes
 from holdfast.kafka.topic_ids import format_topic_id, parse_topic_id
 from holdfast.records.share.group_lag import Place, Row, TopicEnd
 
-#: Partitions that one query names; a node takes some thousands, and so many fit into the arguments of a command.
+#: Partitions that one query names; a node takes some thousands, and this number fits into the arguments of a command.
 _PLACES_PER_QUERY: Final = 1_000
 #: Share partitions of a page that is made of those of several nodes.
 _ROWS_PER_PAGE: Final = 1_000
@@ -23,7 +23,7 @@ class NodeSource:
 
     def __init__(self, address: str) -> None:
         self._address = address
-        #: Of each node that answered: why share partitions were missing from a page, by log partition.
+        #: For each node that answered: log partition to the reason for which its share partitions were missing from a page.
         self._not_listed: list[dict[int, str]] = []
         #: Members that did not answer, a clause each.
         self._silent: list[str] = []

@@ -19,7 +19,7 @@ from holdfast.runtime.partition.restore_point import RestorePoint
 
 
 class PartitionSnapshots(NamedTuple):
-    """What the snapshot topic holds about a log partition."""
+    """The content of the snapshot topic about a log partition."""
 
     log_partition: int
     snapshots: SnapshotSet
@@ -40,7 +40,7 @@ class Difference(NamedTuple):
 
 
 class Verification(NamedTuple):
-    """What came of comparing the snapshot topic with the log, at the offset of a manifest."""
+    """The result of comparing the snapshot topic with the log, at the offset of a manifest."""
 
     covered_offset: int
     compared: int  #: entries
@@ -114,7 +114,7 @@ class SnapshotReader:
 
 
 class _Store(dict[bytes, folding.Held]):
-    """What the fold holds of each share partition."""
+    """The state of the fold, by share partition."""
 
     def put(self, key: bytes, held: folding.Held) -> None:
         self[key] = held

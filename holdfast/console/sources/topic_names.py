@@ -15,7 +15,7 @@ class TopicNameCache:
     """Names of topics as Kafka has them now, requested when the first is shown."""
 
     def __init__(self, kafka: KafkaReader | None) -> None:
-        """Request nothing yet.
+        """Choose the cluster.
 
         Args:
             kafka: the cluster; None: topics are shown by their ids.

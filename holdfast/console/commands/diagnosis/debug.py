@@ -1,4 +1,4 @@
-"""`holdfast debug bundle`: one file for whoever is to find out what is wrong."""
+"""`holdfast debug bundle`: one file for the person who looks for the cause of a problem."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from holdfast.daemon.settings.secrets import secrets_of
 from holdfast.distribution import NAME, VERSION
 from holdfast.runtime.build import BUILD
 
-#: What a node is queried for, and the file that it goes to; what matters most comes first.
+#: Query of a node to the file of its answer; the most important ones come first.
 _NODE_PARTS: Final = {
     "status": "status.json",
     "members": "members.json",

@@ -22,7 +22,7 @@ from holdfast.kafka.addresses import format_address
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-#: Where a node that listens everywhere is reached from here.
+#: Address on which a node listens everywhere to the one that reaches it from here.
 _EVERYWHERE: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104
 _COLUMNS: Final = {
     "level": Column("is"),
@@ -33,13 +33,13 @@ _SETTINGS: Final = "settings"
 
 
 class Examined(NamedTuple):
-    """What is examined: the settings of a node, and the node."""
+    """The settings of a node, and the node, both to examine."""
 
-    #: None: they are wrong.
+    #: The settings; None: they are wrong.
     loaded: Loaded | None
-    #: What is wrong with them, a sentence each.
+    #: The problems of the settings, a sentence each.
     problems: tuple[str, ...]
-    #: Of the node.
+    #: Address of the node.
     address: str
     #: Whether settings that are not given here are those of the node, which runs.
     is_of_node: bool = False

@@ -179,7 +179,7 @@ def _read_password(password_file: str | None) -> str:
 
 
 def _first_lines(name: str, count: int) -> list[str]:
-    """Return so many lines of a file, or of the standard input; those that it lacks are empty."""
+    """Return the first `count` lines of a file, or of the standard input; those that it lacks are empty."""
     if name == _STDIN and sys.stdin is None:  # it is closed
         return [""] * count
     try:

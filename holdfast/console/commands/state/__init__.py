@@ -127,7 +127,7 @@ def _call(address: str, named: Named, call: Callable[[Client, bytes], Awaitable[
     """Make a call about a share partition, and return its answer.
 
     Raises:
-        Failure: it has no state, or whatever else went wrong.
+        Failure: it has no state, or the call failed for another reason.
     """
 
     async def with_topic(client: Client) -> T:

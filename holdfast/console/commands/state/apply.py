@@ -21,7 +21,7 @@ _CURRENT: Final = {"state_epoch": "state_epoch_fence", "leader_epoch": "leader_e
 #: Stands for the epoch that is current, in what is previewed; no call of the protocol can name it.
 CURRENT_EPOCH: Final = -1
 
-#: What a node answers where it finds no state; with any other error it may not have looked.
+#: The answer of a node that finds no state; a node that answers another error may not have looked.
 _NEVER_INITIALIZED: Final = "INVALID_REQUEST"
 
 
@@ -46,7 +46,7 @@ class StateChange(NamedTuple):
 
 
 class _Look(NamedTuple):
-    """What a command reads before it makes a change."""
+    """The state of a share partition before a change and after it, and the range of its topic."""
 
     key: SharePartitionKey
     before: ShareState | None

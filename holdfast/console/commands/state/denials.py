@@ -30,7 +30,7 @@ def query_about(address: str, group: str, topic: str, call: str, query: Callable
         query: what is sent.
 
     Raises:
-        Failure: whatever went wrong; all rights that are lacking, each with the command that gives it.
+        Failure: the query failed; the message names all rights that are lacking, each with the command that gives it.
     """
 
     async def with_denials(client: Client) -> T:

@@ -206,7 +206,7 @@ def test_a_batch_is_a_line_for_people_or_a_report_for_programs(
     text = compact()
     assert capfd.readouterr().err.splitlines()[0] == "Spark starts; 10,008 records wait up to the log's end."
     assert text.stdout.splitlines()[1] == (
-        "batch 1: 100 records in 0.50 s (200/s), 18 snapshots, 1 manifests, 5 behind, 40 share partitions, 9.8 KiB in, "
+        "batch 1: 100 records in 0.50 s (200/s), 18 snapshots, 1 manifests, lag 5, 40 share partitions, 9.8 KiB in, "
         "2.0 KiB out, ratio 5.0"
     )
     said = compact("--json")
