@@ -59,6 +59,8 @@ class Cluster:
 
     #: Topics that are named by their names may be those of a cluster without ids.
     _may_lack_ids = True
+    #: One broker suffices to tell that a topic is missing or, where no id is wanted, that its name has another one.
+    _believes_one = False
 
     def __init__(self, options: ConnectionOptions, timeout_ms: int) -> None:
         """Describe the cluster; nothing is connected before the first query.
@@ -297,16 +299,16 @@ class Cluster:
     def _doubt(self, topic: TopicRef, view: TopicView) -> str:
         """Return why a broker does not count alone, a clause; empty: it does."""
         if view.is_missing:
-            return "knows no such topic"
+            return "" if self._believes_one else "knows no such topic"
         if self._is_outdated(topic, view):
             return "has not learned yet who leads now"
         if view.error_code:
             return ""
         wanted_id, seen = self._wanted_ids.get(topic, NO_TOPIC), self._seen.get(topic)
-        if wanted_id == NO_TOPIC and seen is not None and not self.topics[topic].is_missing:
+        if wanted_id == NO_TOPIC:
+            if self._believes_one or seen is None or self.topics[topic].is_missing:
+                return ""
             wanted_id = seen.topic_id
-        elif wanted_id == NO_TOPIC:
-            return ""
         return "" if view.topic_id == wanted_id else f"means another topic by the name {view.name}"
 
     def _is_outdated(self, topic: TopicRef, view: TopicView) -> bool:

@@ -17,6 +17,8 @@ class Brokers(Cluster):
     """A cluster, of which one topic is looked up; the leaders of its partitions are at hand."""
 
     _may_lack_ids = False
+    # A node must start, without a config topic as a rule, while a broker is silent that others still name.
+    _believes_one = True
 
     def __init__(self, options: ConnectionOptions, topic: str, timeout_ms: int, wanted_id: bytes = NO_TOPIC) -> None:
         """Prepare.
@@ -38,7 +40,7 @@ class Brokers(Cluster):
         self.has_topic = False
         #: The broker that answered last does not let this client know whether there is such a topic.
         self.is_hidden = False
-        #: The brokers say that there is no such topic.
+        #: It says that there is no such topic.
         self.is_missing = False
         self._refreshing: asyncio.Task[None] | None = None
         self._listeners: list[Callable[[], None]] = []

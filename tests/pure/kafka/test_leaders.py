@@ -235,6 +235,17 @@ async def test_a_topic_that_was_recreated_begins_with_low_leader_epochs(monkeypa
         assert (brokers.leaders, brokers.is_missing, brokers.has_topic) == (known, not known, True)
 
 
+async def test_one_broker_suffices_for_a_missing_topic_while_another_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:
+    gone = metadata({}, UUID(int=0), (1, 2), ErrorCode.unknown_topic_or_partition)
+    Place(monkeypatch, **{"host-1": in_turn(metadata({0: (2, 3)}, broker_ids=(1, 2)), gone), "host-2": silence})
+    brokers = Brokers(ConnectionOptions(bootstrap=(("host-1", 9092),)), "topic", 10_000)
+    async with asyncio.timeout(PATIENCE_S):
+        for is_missing, known in ((False, {0: (2, 3)}), (True, {})):
+            await brokers.refresh()
+            assert (brokers.is_missing, brokers.leaders) == (is_missing, known)
+            brokers.addresses = {}
+
+
 async def test_topic_is_hidden_after_rights_are_taken_and_its_leaders_come_back(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
