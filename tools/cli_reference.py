@@ -18,8 +18,9 @@ Data goes to standard output and everything else to standard error, so output ca
 With `--json` it is JSON (`holdfast dump` prints one object a line).
 `HOLDFAST_ADDRESS` names the node for all commands that query one.
 Commands that read Kafka or the history themselves take brokers, topics and places from the variables of a node's settings,
-as in `HOLDFAST_KAFKA_BOOTSTRAP_SERVERS`. If help names two variables, the first that is set counts; an option overrides both.
-Commands that query brokers name them on standard error if they have not answered for two seconds.
+as in `HOLDFAST_KAFKA_BOOTSTRAP_SERVERS`.
+If the help of an option names two variables, the first that is set counts; the option overrides both.
+Commands that query brokers name the brokers on standard error if these have not answered for two seconds.
 
 A table fits the terminal it is printed on.
 If there is little room, long cells go to a line of their own, and after that some columns are left out.
@@ -41,7 +42,7 @@ Another client may change the state between the look and the change.
 `holdfast state write` sends the epochs that it saw, so a new leader or a new state epoch that came meanwhile refuses it.
 Writes under the same epochs are combined with it.
 `init` and `delete` cannot send an epoch that they saw: the state that they replace may be newer than the one shown.
-Afterwards they print the new state, and say so if it is not the one shown before.
+Afterwards they print the new state, and say so if it differs from the one that they showed before.
 The protocol refuses only epochs that are too low, as Apache Kafka does; the tool itself makes `write` refuse higher ones.
 
 ## Completion
