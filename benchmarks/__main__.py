@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from benchmarks.contenders import Contender, HoldfastNode, KafkaCoordinator, TwoWorkers
+from benchmarks.contenders import Contender, HoldfastNode, KafkaCoordinator, ThroughLibrdkafka, TwoWorkers
 from benchmarks.folded import FastHoldfast, PrunedHoldfast
 from benchmarks.history import History
 from benchmarks.load import run_loads
@@ -32,6 +32,8 @@ OF_SUITE: Final[dict[str, dict[str, type[Contender]]]] = {
     "rf1": {"holdfast-2": TwoWorkers},
     "load": {"holdfast-pruned": PrunedHoldfast, "holdfast-fast": FastHoldfast},
 }
+#: The node with either client of its log, beside each other.
+LOG_CLIENTS: Final[dict[str, type[Contender]]] = {"holdfast": HoldfastNode, "holdfast-librdkafka": ThroughLibrdkafka}
 RESULTS: Final = Path(__file__).with_name("results")
 README: Final = Path(__file__).with_name("README.md")
 FRONT_PAGE: Final = README.parents[1] / "README.md"
@@ -49,6 +51,11 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--contender", choices=every, action="append", help="these (default: all)")
     parser.add_argument("--repeats", type=int, help="runs of each workload (default: 5, quick: 1)")
     parser.add_argument("--seconds", type=float, help="length of a run (default: 5, quick: 2)")
+    parser.add_argument(
+        "--log-client",
+        action="store_true",
+        help="the node with either client of its log (log.client), in place of the contenders; prints only (default suite: rf1)",
+    )
     parser.add_argument("--tables", action="store_true", help="measure nothing: write the tables from results/*.json")
     options = parser.parse_args(arguments)
     if options.tables:
@@ -57,8 +64,8 @@ def main(arguments: Sequence[str]) -> int:
     effort = QUICK if options.quick else FULL
     effort = replace(effort, repeats=options.repeats or effort.repeats, seconds=options.seconds or effort.seconds)
     about = describe(shlex.join(["python", "-m", "benchmarks", *arguments]))
-    for suite in options.only or SUITES:
-        known = CONTENDERS | OF_SUITE.get(suite, {})
+    for suite in options.only or (["rf1"] if options.log_client else SUITES):
+        known = LOG_CLIENTS if options.log_client else CONTENDERS | OF_SUITE.get(suite, {})
         contenders = [known[name]() for name in options.contender or known if name in known]
         if not contenders:
             continue
@@ -67,7 +74,7 @@ def main(arguments: Sequence[str]) -> int:
             runs = run_loads(contenders, history, effort.repeats, _say)
         else:
             runs = run_requests(REQUESTS[suite], contenders, effort, _say)
-        if options.quick:
+        if options.quick or options.log_client:
             print(f"\n{_table(suite, runs)}\n{mark_table({suite: runs})}")
         else:
             RESULTS.mkdir(exist_ok=True)

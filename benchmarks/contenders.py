@@ -296,6 +296,17 @@ class HoldfastNode:
         return [json.loads(line) for line in lines if line.startswith("{")]
 
 
+class ThroughLibrdkafka(HoldfastNode):
+    """The daemon that writes and reads its log through librdkafka."""
+
+    name = "holdfast-librdkafka"
+    state_topic = "__holdfast_share_state_librdkafka"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.settings |= {"log.client": "librdkafka"}
+
+
 class TwoWorkers(HoldfastNode):
     """The daemon with two workers: a client asks for the coordinator of each share partition, and goes to its own port."""
 

@@ -74,6 +74,7 @@ def kafka_log_config(topic: str, connection: ConnectionOptions, **given: Any) ->
         "busy_poll_us": 0,
         "leader_silence_max_ms": 3_000,
         "throttle_max_ms": 300_000,
+        "client": "native",
     }
     return KafkaLogConfig(topic=topic, connection=connection, **{**values, **given})
 

@@ -12,6 +12,7 @@ from holdfast.daemon.settings.by_name import configure
 from holdfast.daemon.settings.models import Settings
 from holdfast.daemon.topics.state_topic import StateTopic
 from holdfast.kafka.connection_options import ConnectionOptions
+from holdfast.kafka.librdkafka import Say, unsaid
 from holdfast.runtime.kafka_log.log import KafkaLogConfig
 from holdfast.runtime.settings import LogIdentity, PartitionConfig
 
@@ -39,8 +40,10 @@ def partition_config(
     )
 
 
-def state_log_config(settings: Settings, topic: StateTopic, connection: ConnectionOptions) -> KafkaLogConfig:
-    """Return how the log itself is written and read."""
+def state_log_config(
+    settings: Settings, topic: StateTopic, connection: ConnectionOptions, say: Say = unsaid
+) -> KafkaLogConfig:
+    """Return how the log itself is written and read; `say` takes the lines of librdkafka."""
     return configure(
         KafkaLogConfig,
         settings.log,
@@ -48,6 +51,8 @@ def state_log_config(settings: Settings, topic: StateTopic, connection: Connecti
         topic_id=topic.topic_id,
         connection=connection,
         message_bytes_max=topic.max_message_bytes,
+        client=settings.log_client.client,
+        say=say,
     )
 
 
@@ -65,6 +70,8 @@ def snapshot_log_config(settings: Settings, connection: ConnectionOptions) -> Ka
         topic=snapshots.topic,
         connection=connection,
         message_bytes_max=0,
+        client=settings.log_client.client,
+        say=unsaid,  # the log has the same brokers
         fetch_wait_ms=_quiet_fetch_wait_ms(settings),
         busy_poll_us=0,  # nobody waits for it
     )
@@ -78,6 +85,8 @@ def config_log_config(settings: Settings, connection: ConnectionOptions) -> Kafk
         topic=settings.config_topic_name,
         connection=connection,
         message_bytes_max=0,
+        client=settings.log_client.client,
+        say=unsaid,  # the log has the same brokers
         fetch_wait_ms=_quiet_fetch_wait_ms(settings),
         busy_poll_us=0,
     )

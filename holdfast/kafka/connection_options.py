@@ -53,6 +53,8 @@ class ConnectionOptions:
     answers: AnswerTimes = field(default_factory=AnswerTimes, repr=False, compare=False)
     #: Gives what says of security how the next connection is opened; None: these do.
     renewed: "Callable[[], ConnectionOptions] | None" = field(default=None, repr=False, compare=False)
+    #: The properties that they were made of, for clients of librdkafka; None: they were given by hand.
+    live: "LiveProperties | None" = field(default=None, repr=False, compare=False)
 
     def who(self) -> str:
         """Return who brokers take the next connection for."""
@@ -90,7 +92,7 @@ class LiveProperties:
         Raises:
             PropertyRefused: as `connection_options`.
         """
-        return replace(self._options(), answers=AnswerTimes(), renewed=self._options)
+        return replace(self._options(), answers=AnswerTimes(), renewed=self._options, live=self)
 
     def renew(self, properties: Mapping[str, str]) -> None:
         """Go by other properties from now on, and by what their files hold now.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Container, Iterator
+from functools import partial
 from typing import Any, Final, NamedTuple, Protocol
 
 from holdfast.daemon.components import partition_config, state_log_config
@@ -21,6 +22,7 @@ from holdfast.daemon.partitions.timed_writes import TimedWrites
 from holdfast.daemon.pruning.log_readers import LogReaders
 from holdfast.daemon.pruning.pruner import Phase, Pruner
 from holdfast.daemon.server.cluster_view import Node
+from holdfast.daemon.settings.logging import warn_of_library
 from holdfast.daemon.settings.models import Settings
 from holdfast.daemon.shards import ShardKind, Snapshots
 from holdfast.daemon.topics.state_topic import StateTopic
@@ -144,7 +146,7 @@ class Partitions:
         identity = LogIdentity(place.cluster_id, place.topic.topic_id, place.topic.partition_count)
         self._shell = make_shell(
             partition_config(settings, identity, place.advertised_address, kind.write_timeout_ms),
-            state_log_config(settings, place.topic, place.connection),
+            state_log_config(settings, place.topic, place.connection, partial(warn_of_library, limiter)),
             kind.make_machine,
             self,
             tick_ms=settings.load.tick_ms,

@@ -23,7 +23,7 @@ from holdfast.daemon.settings.components.listener import (
     ListenerSettings,
     SecuritySettings,
 )
-from holdfast.daemon.settings.components.log import LogSettings
+from holdfast.daemon.settings.components.log import LogClientSettings, LogSettings
 from holdfast.daemon.settings.components.members import MemberSettings
 from holdfast.daemon.settings.components.snapshots import CompactionSettings, SnapshotSettings, SparkSettings
 from holdfast.daemon.settings.declarations import (
@@ -260,6 +260,7 @@ class Settings(Component):
     kafka: KafkaSettings
     config_topic: ConfigTopicSettings = ConfigTopicSettings()
     log: LogSettings = LogSettings()
+    log_client: LogClientSettings = LogClientSettings()
     members: MemberSettings = MemberSettings()
     share: ShareSettings = ShareSettings()
     load: LoadSettings = LoadSettings()

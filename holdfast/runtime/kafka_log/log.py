@@ -2,17 +2,19 @@
 
 Appends, loads and tails use requests of our own on the event loop (`sender`, `fetcher`): one Produce and one Fetch serve all partitions
 of a broker, while librdkafka sends one Produce for each partition. docs/decisions/log.md has the figures.
+With `log.client = librdkafka` records are sent and read through librdkafka (`through_librdkafka`); all else is the same.
 """
 
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, Literal, Protocol
 
 from holdfast.kafka.brokers.busy_poll import BusyPolling
 from holdfast.kafka.connection_options import ConnectionOptions
 from holdfast.kafka.errors import ConnectionFailed
 from holdfast.kafka.leaders import Brokers
+from holdfast.kafka.librdkafka import Say, unsaid
 from holdfast.kafka.metadata import NO_TOPIC
 from holdfast.kafka.protocol import requests
 from holdfast.kafka.protocol.denials import acl_remedy
@@ -25,6 +27,9 @@ from holdfast.runtime.kafka_log.sending.accumulator import AccumulatorConfig
 from holdfast.runtime.kafka_log.sending.pace import PaceConfig
 from holdfast.runtime.kafka_log.sending.sender import Sender, SenderConfig
 from holdfast.runtime.kafka_log.sent_batches import SentBatch, SentBatches
+from holdfast.runtime.kafka_log.through_librdkafka import properties as librdkafka
+from holdfast.runtime.kafka_log.through_librdkafka.fetcher import LibrdkafkaFetcher, RecordSource
+from holdfast.runtime.kafka_log.through_librdkafka.sender import LibrdkafkaSender, SenderBounds
 from holdfast.runtime.log_protocol import LogListener, ReadError
 from holdfast.runtime.metrics import RuntimeMetrics
 
@@ -76,6 +81,38 @@ class KafkaLogConfig:
     leader_silence_max_ms: int
     #: Longest time for which a broker is sent nothing because of a quota; longer pauses that it requests are cut to this.
     throttle_max_ms: int = 300_000
+    #: Client through which records are written and read.
+    client: Literal["native", "librdkafka"]
+    #: Takes the lines of librdkafka, on the event loop.
+    say: Say = unsaid
+
+
+class RecordsOut(Protocol):
+    """A sender of the records of a log."""
+
+    def forget(self, partition: int) -> None:
+        """Drop records that were not sent yet, because their owner is gone; those in flight may still be appended."""
+
+    async def close(self, timeout_s: float) -> bool:
+        """Send the waiting records and await those in flight; return whether all were answered in time."""
+
+
+class RecordsIn(Protocol):
+    """A follower of the partitions of a log, which reports their records."""
+
+    def follow(
+        self, partition: int, instance: int, offset: int, end_offset: int | None = None, last_epoch: int = -1
+    ) -> None:
+        """Follow a partition from an offset (`Fetcher.follow`)."""
+
+    def forget(self, partition: int) -> None:
+        """Follow a partition no more."""
+
+    def reach(self, partition: int, offset: int) -> None:
+        """Read a partition at once if it has not been read up to an offset."""
+
+    async def close(self) -> None:
+        """Stop."""
 
 
 class KafkaLog:
@@ -95,30 +132,8 @@ class KafkaLog:
         polling = BusyPolling(config.busy_poll_us, metrics.busy_poll_ms)
         connection = replace(config.connection, busy_polling=polling)
         self._brokers = Brokers(connection, config.topic, timeout_ms, config.topic_id)
+        #: Requests of the native client.
         self._sent = SentBatches()
-        self._sender = Sender(
-            SenderConfig(
-                accumulator=AccumulatorConfig(
-                    batch_bytes_max=config.message_bytes_max,
-                    state_topic_compression_codec=config.state_topic_compression_codec,
-                    producer_queue_records_max=config.producer_queue_records_max,
-                    producer_queue_bytes_max=config.producer_queue_bytes_max,
-                ),
-                pace=PaceConfig(
-                    append_linger_ms=config.append_linger_ms,
-                    append_linger_max_ms=config.append_linger_max_ms,
-                    produce_requests_in_flight_max=config.produce_requests_in_flight_max,
-                ),
-                message_timeout_ms=config.message_timeout_ms,
-                throttle_max_ms=config.throttle_max_ms,
-            ),
-            self._brokers,
-            self._sent,
-            self._on_acknowledged,
-            self._on_append_failed,
-            clock_ms,
-            metrics,
-        )
         self._offsets = OffsetQueries(
             self._brokers,
             self._on_latest,
@@ -127,10 +142,15 @@ class KafkaLog:
             throttle_max_ms=config.throttle_max_ms,
             request_timeout_ms=config.request_timeout_ms,
         )
-        self._tail = self._make_fetcher("tail")
-        self._load = self._make_fetcher("load")
-        self.append = self._sender.append
-        self.flush_if_all_wait = self._sender.pace.flush_if_all_wait
+        self.append: Callable[[int, bytes, bytes | None, bytes], None]
+        self.flush_if_all_wait: Callable[[], None]
+        self._sender: RecordsOut
+        self._tail: RecordsIn
+        self._load: RecordsIn
+        if config.client == "native":
+            self._make_native(clock_ms)
+        else:
+            self._make_of_librdkafka(clock_ms)
 
     async def start(self, listener: LogListener) -> None:
         """Find the brokers and start to work for this listener.
@@ -177,7 +197,7 @@ class KafkaLog:
         self._reading.pop(partition, None)
         self._tail.forget(partition)
         self._load.forget(partition)
-        self._sender.accumulator.forget(partition)
+        self._sender.forget(partition)
 
     def query_log_start(self, partition: int, instance: int) -> None:
         """See `Log.query_log_start`."""
@@ -255,8 +275,38 @@ class KafkaLog:
         self._tail.follow(partition, instance, next_offset, last_epoch=last_epoch)
         self._listening().caught_up(partition, instance, next_offset)
 
-    def _make_fetcher(self, purpose: str) -> Fetcher:
+    # ---- clients ---------------------------------------------------------------------------------------------------
+
+    def _make_native(self, clock_ms: Callable[[], int]) -> None:
         config = self._config
+
+        def on_acknowledged(partition: int, batch: SentBatch, base_offset: int) -> None:
+            tail.on_acknowledged(partition, batch, base_offset)
+
+        sent = self._sent
+        sender = Sender(
+            SenderConfig(
+                accumulator=AccumulatorConfig(
+                    batch_bytes_max=config.message_bytes_max,
+                    state_topic_compression_codec=config.state_topic_compression_codec,
+                    producer_queue_records_max=config.producer_queue_records_max,
+                    producer_queue_bytes_max=config.producer_queue_bytes_max,
+                ),
+                pace=PaceConfig(
+                    append_linger_ms=config.append_linger_ms,
+                    append_linger_max_ms=config.append_linger_max_ms,
+                    produce_requests_in_flight_max=config.produce_requests_in_flight_max,
+                ),
+                message_timeout_ms=config.message_timeout_ms,
+                throttle_max_ms=config.throttle_max_ms,
+            ),
+            self._brokers,
+            sent,
+            on_acknowledged,
+            self._on_append_failed,
+            clock_ms,
+            self._metrics,
+        )
         bounds = FetcherConfig(
             fetch_wait_ms=config.fetch_wait_ms,
             fetch_bytes_max=config.fetch_bytes_max,
@@ -265,14 +315,63 @@ class KafkaLog:
             slice_records_max=config.slice_records_max,
             throttle_max_ms=config.throttle_max_ms,
         )
-        return Fetcher(
-            purpose,
-            bounds,
-            self._brokers,
-            self._listening,
-            self._sent,
+        tail, load = (
+            Fetcher(
+                purpose,
+                bounds,
+                self._brokers,
+                self._listening,
+                sent,
+                self._metrics,
+                FetchEvents(self._end_load, self._on_read_back, self._offsets.on_heard),
+            )
+            for purpose in ("tail", "load")
+        )
+        self._sender, self._tail, self._load = sender, tail, load
+        self.append, self.flush_if_all_wait = sender.append, sender.pace.flush_if_all_wait
+
+    def _make_of_librdkafka(self, clock_ms: Callable[[], int]) -> None:
+        config = self._config
+        say = librdkafka.LinesOnLoop(config.say)
+        clients = librdkafka.make_clients(config.connection, say)
+        sender = LibrdkafkaSender(
+            SenderBounds(
+                message_bytes_max=config.message_bytes_max,
+                producers_max=config.produce_requests_in_flight_max,
+                queue_records_max=config.producer_queue_records_max,
+                queue_bytes_max=config.producer_queue_bytes_max,
+            ),
+            clients,
+            librdkafka.producer_properties(
+                message_bytes_max=config.message_bytes_max,
+                message_timeout_ms=config.message_timeout_ms,
+                request_timeout_ms=config.request_timeout_ms,
+                linger_ms=max(0, int(config.append_linger_ms)),
+                records_max=2 * config.producer_queue_records_max,
+                codec=config.state_topic_compression_codec,
+            ),
+            config.topic,
+            self._on_append_failed,
+            clock_ms,
             self._metrics,
-            FetchEvents(self._end_load, self._on_read_back, self._offsets.on_heard),
+        )
+        self._sender, self.append, self.flush_if_all_wait = sender, sender.append, sender.flush_if_all_wait
+        read = librdkafka.consumer_properties(
+            fetch_wait_ms=config.fetch_wait_ms,
+            fetch_bytes_max=config.fetch_bytes_max,
+            fetch_partition_bytes_max=config.fetch_partition_bytes_max,
+            request_timeout_ms=config.request_timeout_ms,
+        )
+        self._tail, self._load = (
+            LibrdkafkaFetcher(
+                purpose,
+                RecordSource(clients, read, config.topic, config.slice_records_max),
+                self._listening,
+                self._end_load,
+                self._bugs,
+                say,
+            )
+            for purpose in ("tail", "load")
         )
 
     # ---- inside ----------------------------------------------------------------------------------------------------
@@ -284,9 +383,6 @@ class KafkaLog:
     def _on_read_back(self, batch: SentBatch) -> None:
         if batch.first_record_s is not None:
             self._metrics.event_purgatory_time.record((self._loop.time() - batch.first_record_s) * 1_000)
-
-    def _on_acknowledged(self, partition: int, batch: SentBatch, base_offset: int) -> None:
-        self._tail.on_acknowledged(partition, batch, base_offset)
 
     def _on_append_failed(self, partition: int, header: bytes, text: str) -> None:
         self._listening().append_failed(partition, header, text)

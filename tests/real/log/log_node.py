@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, ClassVar
 
 from holdfast.kafka.connection_options import ConnectionOptions
 from holdfast.metrics.registry import Registry
@@ -19,13 +19,19 @@ from tests.pure.runtime.counter import Add, Bugs, Counter
 from tests.waiting import PATIENCE_MS, PATIENCE_S, wait_until
 
 
+class LogClient:
+    """Through what the logs of a test are written and read; a fixture sets it."""
+
+    name: ClassVar[str] = "native"
+
+
 def log_config(bootstrap_servers: str, topic: str, **settings: Any) -> KafkaLogConfig:
     """Describe the log of a topic on one broker."""
     host, port = bootstrap_servers.split(":")
     return kafka_log_config(
         topic=topic,
         connection=ConnectionOptions(bootstrap=((host, int(port)),)),
-        **settings,
+        **{"client": LogClient.name, **settings},
     )
 
 

@@ -188,10 +188,11 @@ async def scene(kafka: EmbeddedKafka, state_topic: str, directory: Path, **setti
         assert await node.wait_exit() == 0
 
 
+@pytest.mark.parametrize("log_client", ["native", "librdkafka"])
 async def test_the_only_broker_is_restarted_again_and_again_under_the_same_node(
-    one_broker: EmbeddedKafka, topic: str, tmp_path: Path
+    one_broker: EmbeddedKafka, topic: str, tmp_path: Path, log_client: str
 ) -> None:
-    async with scene(one_broker, topic, tmp_path) as playing:
+    async with scene(one_broker, topic, tmp_path, **{"log.client": log_client}) as playing:
         for restart in range(RESTARTS):
             # In good order and as a crash, in turn.
             await asyncio.to_thread(playing.kafka.kill if restart % 2 else playing.kafka.stop)
@@ -215,12 +216,15 @@ async def test_each_of_three_brokers_is_restarted_in_turn_under_the_same_node(to
             await playing.check(f"{ROUNDS} restarts of each of three brokers")
 
 
-@pytest.mark.parametrize("sort", ["gone", "frozen"])
+@pytest.mark.parametrize(
+    ("sort", "log_client"), [("gone", "native"), ("frozen", "native"), ("gone", "librdkafka"), ("frozen", "librdkafka")]
+)
 async def test_in_an_outage_the_node_says_so_in_few_lines_and_serves_when_it_is_over(
-    sort: str, one_broker: EmbeddedKafka, topic: str, tmp_path: Path
+    sort: str, log_client: str, one_broker: EmbeddedKafka, topic: str, tmp_path: Path
 ) -> None:
     # Batches are given up within the outage, so log partitions fail and load again, and fail.
-    async with scene(one_broker, topic, tmp_path, message_timeout_ms=MESSAGE_TIMEOUT_MS) as playing:
+    settings = {"message_timeout_ms": MESSAGE_TIMEOUT_MS, "log.client": log_client}
+    async with scene(one_broker, topic, tmp_path, **settings) as playing:
         playing.new_lines()
         seconds = OUTAGE_S if sort == "gone" else FREEZE_S
         began_s = time.monotonic()
@@ -276,12 +280,12 @@ async def test_a_node_that_nothing_happens_to_serves_afterwards(
         await playing.check(f"{IDLE_S:.0f} s without an event")
 
 
-@pytest.mark.parametrize("sort", ["gone", "frozen"])
+@pytest.mark.parametrize(("sort", "log_client"), [("gone", "native"), ("frozen", "native"), ("frozen", "librdkafka")])
 async def test_a_node_told_to_stop_in_an_outage_stops_within_its_bounds(
-    sort: str, one_broker: EmbeddedKafka, topic: str, tmp_path: Path
+    sort: str, log_client: str, one_broker: EmbeddedKafka, topic: str, tmp_path: Path
 ) -> None:
     with node_processes(one_broker.bootstrap_servers, topic, tmp_path) as make_node:
-        node = make_node(**SETTINGS)
+        node = make_node(**SETTINGS | {"log.client": log_client})
         await node.start()
         await asyncio.to_thread(one_broker.kill if sort == "gone" else one_broker.freeze)
         try:

@@ -40,6 +40,8 @@ from tests.waiting import PATIENCE_MS, PATIENCE_S, wait_until
 
 pytestmark = pytest.mark.real
 
+either_client = pytest.mark.parametrize("log_client", ["native", "librdkafka"])
+
 #: Brokers that are killed, one after the other.
 MOVES = int(os.environ.get("MOVES", "1"))
 BROKERS = 3
@@ -258,8 +260,11 @@ async def scene(brokers: EmbeddedKafka, state_topic: str, directory: Path, **set
         assert await playing.lost() == []
 
 
-async def test_a_broker_is_killed_and_comes_back(brokers: EmbeddedKafka, topic: str, tmp_path: Path) -> None:
-    async with scene(brokers, topic, tmp_path) as playing:
+@either_client
+async def test_a_broker_is_killed_and_comes_back(
+    brokers: EmbeddedKafka, topic: str, tmp_path: Path, log_client: str
+) -> None:
+    async with scene(brokers, topic, tmp_path, **{"log.client": log_client}) as playing:
         for _ in range(MOVES):
             victim = await playing.busiest()
             brokers.kill(victim)
@@ -320,11 +325,13 @@ async def test_a_broker_falls_silent_and_wakes_up(brokers: EmbeddedKafka, topic:
         await playing.wait_answers()
 
 
+@either_client
 async def test_a_broker_wakes_up_alone_and_names_leaders_of_the_past(
-    brokers: EmbeddedKafka, topic: str, tmp_path: Path
+    brokers: EmbeddedKafka, topic: str, tmp_path: Path, log_client: str
 ) -> None:
     """Nobody can tell it that it leads no more; the end that its log has is not taken for the end of the log."""
-    async with scene(brokers, topic, tmp_path, request_timeout_ms=4_000) as playing:
+    settings = {"request_timeout_ms": 4_000, "log.client": log_client}
+    async with scene(brokers, topic, tmp_path, **settings) as playing:
         victim = await playing.busiest()
         brokers.freeze(victim)
         try:

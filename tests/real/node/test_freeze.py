@@ -105,11 +105,14 @@ async def write_there(connection: NodeConnection, topic_id: bytes, partition: in
 MEMBER: Final = {"membership": "group", "session.timeout.ms": 6_000, "heartbeat.interval.ms": 500}
 
 
-@pytest.mark.parametrize("membership", ["static", "group"])
+@pytest.mark.parametrize(
+    ("membership", "log_client"), [("static", "native"), ("group", "native"), ("static", "librdkafka")]
+)
 async def test_a_frozen_node_that_wakes_up_answers_no_write_that_its_successor_does_not_hold(
-    kafka: str, topic: str, new_topic: NewTopicFactory, tmp_path: Path, membership: str
+    kafka: str, topic: str, new_topic: NewTopicFactory, tmp_path: Path, membership: str, log_client: str
 ) -> None:
     settings = MEMBER if membership == "group" else {"membership": "static", "when_superseded": "exit"}
+    settings = {**settings, "log.client": log_client}
     topic_id = topic_id_of(kafka, new_topic(SHARE_PARTITIONS))
     async with AsyncExitStack() as stack:
         make_node = stack.enter_context(node_processes(kafka, topic, tmp_path))

@@ -58,8 +58,9 @@ async def find_lost(node: NodeProcess, topic_id: bytes, answered: Mapping[int, i
     return lost
 
 
+@pytest.mark.parametrize("client", ["native", "librdkafka"])
 async def test_no_answered_write_is_lost_however_often_the_daemon_is_killed(
-    kafka: str, topic: str, new_topic: NewTopicFactory, tmp_path: Path
+    kafka: str, topic: str, new_topic: NewTopicFactory, tmp_path: Path, client: str
 ) -> None:
     seed = random.randrange(1 << 32)
     moments = random.Random(seed)
@@ -67,11 +68,11 @@ async def test_no_answered_write_is_lost_however_often_the_daemon_is_killed(
     topic_id = topic_id_of(kafka, new_topic(CONNECTIONS))
     journal_file = tmp_path / "journal"
     with node_processes(kafka, topic, tmp_path) as make_node:
-        node = make_node()
+        node = make_node(**{"log.client": client})
         await node.start()
-        async with connect(node.address) as client:
+        async with connect(node.address) as caller:
             for partition in range(CONNECTIONS):
-                await client.initialize(GROUP, topic_id, partition, state_epoch=1, start_offset=0)
+                await caller.initialize(GROUP, topic_id, partition, state_epoch=1, start_offset=0)
         with writer_process(node.address, topic_id, journal_file) as writer:
             journal = Journal(journal_file)
             for kill in range(1, KILLS + 1):

@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from holdfast.runtime.coordinator import CoordinatorRuntime
+from holdfast.runtime.kafka_log.fetcher import Fetcher
 from holdfast.runtime.kafka_log.log import KafkaLog
+from holdfast.runtime.kafka_log.sending.sender import Sender
 
 
 class Backlog(NamedTuple):
@@ -16,10 +18,23 @@ class Backlog(NamedTuple):
     is_busy: bool  #: a batch has no answer
 
 
+def sender_of(log: KafkaLog) -> Sender:
+    """Return what sends the records of a log whose client is the native one."""
+    assert isinstance(log._sender, Sender)
+    return log._sender
+
+
+def fetchers_of(log: KafkaLog) -> tuple[Fetcher, Fetcher]:
+    """Return what follows the tails, and the loads, of a log whose client is the native one."""
+    assert isinstance(log._tail, Fetcher)
+    assert isinstance(log._load, Fetcher)
+    return log._tail, log._load
+
+
 def backlogs(log: KafkaLog) -> dict[int, Backlog]:
     """Return what is on its way out, by log partition."""
     sent = log._sent._by_partition
-    queues = log._sender.accumulator._queues
+    queues = sender_of(log).accumulator._queues
     return {
         index: Backlog(len(queue.records), sum(batch.record_count for batch in sent.get(index, ())), queue.is_in_flight)
         for index, queue in queues.items()
@@ -28,14 +43,15 @@ def backlogs(log: KafkaLog) -> dict[int, Backlog]:
 
 def has_batch(log: KafkaLog, index: int) -> bool:
     """Tell whether a batch of a log partition was made and is not answered."""
-    queue = log._sender.accumulator._queues.get(index)
+    queue = sender_of(log).accumulator._queues.get(index)
     return queue is not None and queue.is_in_flight
 
 
 def unfinished(log: KafkaLog) -> dict[str, Any]:
     """Return what a log has begun and not ended, by name, where there is any."""
-    sender, accumulator, offsets = log._sender, log._sender.accumulator, log._offsets
-    throttles = sender._throttle, offsets._throttle, log._tail._throttle, log._load._throttle
+    sender, (tail, load), offsets = sender_of(log), fetchers_of(log), log._offsets
+    accumulator = sender.accumulator
+    throttles = sender._throttle, offsets._throttle, tail._throttle, load._throttle
     found = {
         "lingering or sent": {index: each for index, each in backlogs(log).items() if any(each)},
         "records counted": accumulator.records,
@@ -44,8 +60,8 @@ def unfinished(log: KafkaLog) -> dict[str, Any]:
         "batches to be sent again": len(sender._tasks),
         "offsets wanted": {broker: wanted for broker, wanted in offsets._wanted.items() if wanted},
         "offsets asked": dict(offsets._in_flight),
-        "read for nobody": set(log._tail._partitions) - set(log._reading),
-        "loads": dict(log._load._partitions),
+        "read for nobody": set(tail._partitions) - set(log._reading),
+        "loads": dict(load._partitions),
         # A pause that a broker requested while it throttled is kept, also when it throttles no more.
         "brokers left alone": {broker for each in throttles for broker in each._until_s if each.wait_s(broker)},
     }

@@ -1,6 +1,6 @@
 """The settings of the log: the state topic, and how this node writes and reads it."""
 
-from typing import Final, Literal, Self
+from typing import ClassVar, Final, Literal, Self
 
 from pydantic import model_validator
 
@@ -8,6 +8,18 @@ from holdfast.daemon.settings.declarations import MIB, MINUTE_MS, Component, cou
 
 #: A broker that holds fetches is heard of as seldom as they end; so many of them must fit into what counts as silence.
 _FETCHES_PER_SILENCE: Final = 10
+
+
+class LogClientSettings(Component):
+    """Through what this node writes and reads records of its topics."""
+
+    name_prefix: ClassVar[str] = "log."
+
+    client: Literal["native", "librdkafka"] = setting(
+        "native",
+        "Client that writes and reads the records: connections of the node's own, which put the records of all log partitions into one "
+        "request, or librdkafka, for brokers that the former do not get on with. See the page Run a node, *Through librdkafka*.",
+    )
 
 
 class LogSettings(Component):

@@ -104,6 +104,10 @@ class Sender:
         if self.accumulator.append(partition, key, value, header):
             self.pace.flush_soon()
 
+    def forget(self, partition: int) -> None:
+        """See `RecordAccumulator.forget`."""
+        self.accumulator.forget(partition)
+
     async def close(self, timeout_s: float) -> bool:
         """Send the waiting records and wait for all answers; returns whether all came in time."""
         self.pace.end_patience()

@@ -11,6 +11,7 @@ from holdfast.runtime.kafka_log.log import KafkaLog
 from tests.pure.kafka.brokers.fake_brokers import batch
 from tests.pure.runtime.kafka_log.fake_cluster import FakeCluster
 from tests.pure.runtime.kafka_log.log_world import Listener, in_epoch, make_log, turns
+from tests.simulated.cluster.inside import fetchers_of
 from tests.waiting import PATIENCE_MS, wait_until
 
 
@@ -239,7 +240,7 @@ async def test_load_stopped_at_its_last_record_has_no_tail(
     await wait_until(lambda: len(reports.lines) >= 2)
     await turns()
     assert "0 instance 1: caught up at 1" not in reports.lines
-    assert not log._tail._partitions
+    assert not fetchers_of(log)[0]._partitions
 
 
 async def test_a_partition_is_there_while_somebody_leads_it(log: KafkaLog, cluster: FakeCluster) -> None:
@@ -252,7 +253,8 @@ async def test_a_partition_is_there_while_somebody_leads_it(log: KafkaLog, clust
 
 async def test_a_read_index_beyond_the_tail_has_it_fetch_at_once(cluster: FakeCluster, reports: Listener) -> None:
     log = make_log(cluster)
-    log._tail._config = log._tail._config._replace(fetch_wait_ms=10 * PATIENCE_MS)
+    tail, _ = fetchers_of(log)
+    tail._config = tail._config._replace(fetch_wait_ms=10 * PATIENCE_MS)
     await log.start(reports)
     log.start_reading(0, 1)
     await wait_until(lambda: "0 instance 1: caught up at 0" in reports.lines)
