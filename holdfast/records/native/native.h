@@ -173,10 +173,10 @@ uint8_t *put_kafka_batches(uint8_t *at, const Batch *batches, Py_ssize_t size);
 TakesOne encode_batches;
 TakesMany decode_batches;
 
-/* ---- values.c, requests.c, answers.c, deliveries.c, record_batches.c --------------------------------------------- */
+/* ---- values.c, requests.c, answers.c, record_batches.c --------------------------------------------------------- */
 
 TakesOne encode_outcomes, encode_states;
-TakesMany encode_value, decode_update, decode_snapshot, decode_request, sum_up_deliveries, decode_records, encode_header, encode_records;
+TakesMany encode_value, decode_update, decode_snapshot, decode_request, decode_records, encode_header, encode_records;
 
 /* ---- crc32c.c ---------------------------------------------------------------------------------------------------- */
 

@@ -25,7 +25,6 @@ static PyMethodDef functions[] = {
     MANY(decode_batches),
     MANY(decode_request),
     MANY(combine),
-    MANY(sum_up_deliveries),
     MANY(replay_update),
     MANY(decode_records),
     MANY(encode_header),

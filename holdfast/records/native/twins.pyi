@@ -3,7 +3,7 @@
 They are part of the build that ships. Without them the functions in Python that each names serve alone, and answer the same.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar, final, overload
 
 from holdfast.records.share.batches import StateBatch
@@ -102,11 +102,6 @@ def combine(
     current: Sequence[StateBatch], incoming: Sequence[StateBatch], start_offset: int, /
 ) -> PackedBatches | None:
     """Twin of `combining.combine`; None where the case is unusual: many batches, or such as cover no offset or do not settle."""
-
-def sum_up_deliveries(
-    start_offset: int, batches: Iterable[StateBatch], /
-) -> tuple[int, int, int, int, int, tuple[tuple[int, int], ...], int] | None:
-    """Twin of `deliveries.sum_up_in_python`, for packed batches; None where a number is beyond what a log has."""
 
 def replay_update(state: ShareState, update: Update, /) -> ShareState | None:
     """Twin of `replay.replay_update_in_python`, whose state the collector does not look at; None where `combine` says None."""

@@ -10,7 +10,6 @@ from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 
 from holdfast.kafka.topic_ids import format_topic_id
-from holdfast.records.native import twins
 from holdfast.records.share.batches import ACKNOWLEDGED, ARCHIVED, StateBatch
 from holdfast.records.share.keys import SharePartitionKey
 from holdfast.records.share.replay import ShareState
@@ -45,12 +44,6 @@ def sum_up_deliveries(start_offset: int, state_batches: Iterable[StateBatch]) ->
         start_offset: of the state; -1: not decided yet, then what the first batch begins with counts as it.
         state_batches: ascending and free of overlaps; what lies below the start offset counts for nothing.
     """
-    summed = None if twins is None else twins.sum_up_deliveries(start_offset, state_batches)
-    return sum_up_in_python(start_offset, state_batches) if summed is None else Deliveries(*summed)
-
-
-def sum_up_in_python(start_offset: int, state_batches: Iterable[StateBatch]) -> Deliveries:
-    """Answer as `sum_up_deliveries` does."""
     begin = next_offset = start_offset
     oldest = -1
     finished = archived = delivery_count_max = 0

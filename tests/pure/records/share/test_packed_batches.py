@@ -28,7 +28,6 @@ from holdfast.records.share.batches import (
     StateBatch,
 )
 from holdfast.records.share.combining import combine, combine_in_python, pack
-from holdfast.records.share.deliveries import sum_up_deliveries, sum_up_in_python
 from holdfast.runtime.build import BUILD
 
 if twins is None:
@@ -158,24 +157,6 @@ def test_of_each_field_of_a_batch_a_wrong_value_is_found() -> None:
     assert not twins.are_well_formed(packed((good[0], good[1]._replace(last_offset=OFFSET_MAX + 1))))
     for wrong in ({"first_offset": -1}, {"delivery_state": 1}, {"delivery_state": -2}, {"delivery_count": -1}):
         assert not twins.are_well_formed(packed((good[0]._replace(**wrong), good[1])))
-
-
-@given(st.integers(-3, 60) | LONGS, ASCENDING | st.lists(WIRE, max_size=2).map(tuple).map(pack))
-def test_deliveries_are_summed_up_as_in_python(start_offset: int, batches: Sequence[StateBatch]) -> None:
-    expected = sum_up_in_python(start_offset, batches)
-    assert twins.sum_up_deliveries(start_offset, batches) in (None, tuple(expected))
-    assert sum_up_deliveries(start_offset, batches) == expected
-
-
-def test_the_usual_deliveries_are_summed_up_in_c() -> None:
-    batches = packed(StateBatch(20 * n, 20 * n + 9, 2 * (n % 3), n) for n in range(14))
-    for start_offset in (-1, 0, 5, 15, 250, 1000):
-        summed = twins.sum_up_deliveries(start_offset, batches)
-        assert summed == sum_up_in_python(start_offset, batches)
-    assert twins.sum_up_deliveries(0, tuple(batches)) is None
-    assert sum_up_deliveries(1 << 70, batches) == sum_up_in_python(1 << 70, batches)
-    with pytest.raises(TypeError):
-        twins.sum_up_deliveries("0", batches)  # type: ignore[arg-type]
 
 
 def test_batches_outside_of_the_bytes_are_refused() -> None:
