@@ -51,7 +51,7 @@ _SKIPPED: Final = (
     ),
 )
 #: A function that runs once for each request.
-_ONCE_A_REQUEST: Final = "CPyDef_holdfast___daemon___server___api_table___ApiHandler___answer_share_call"
+ONCE_A_REQUEST: Final = "CPyDef_holdfast___share___calls___answer"
 _FUNCTION: Final = re.compile(r"(c?)fn=\((\d+)\)(?: (.*))?")
 _OBJECT: Final = re.compile(r"(c?)ob=\((\d+)\)(?: (.*))?")
 _CALLS: Final = re.compile(r"calls=(\d+)")
@@ -108,7 +108,7 @@ def count(lines: Iterable[str], counted: str = "instructions") -> tuple[Counter[
                 room = _room(functions[number], in_object)
         elif match := _CALLS.match(line):
             is_call = True
-            requests += int(match[1]) * (called == _ONCE_A_REQUEST)
+            requests += int(match[1]) * (called == ONCE_A_REQUEST)
         elif match := _COST.match(line):
             costs = match[1].split()  # without zeros at the end
             rooms[room] += 0 if is_call else sum(int(costs[column]) for column in columns if column < len(costs))
