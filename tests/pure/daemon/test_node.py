@@ -117,20 +117,26 @@ class Metadata:
         """Do nothing."""
 
 
-class Watch:
-    """Stands for `BrokerWatch`: all brokers answer."""
+class Silence:
+    """A watch over silent brokers that knows of none."""
 
-    problem = ""
     cut_off: frozenset[int] = frozenset()
-
-    def __init__(self, *_: object, **__: object) -> None:
-        self.is_stopped = False
 
     def leave_out(self, partition: int | None) -> bool:
         return False
 
     def leader_quiet_s(self, partition: int) -> float:
         return 0.0
+
+
+class Watch:
+    """Stands for `BrokerWatch`: all brokers answer."""
+
+    problem = ""
+
+    def __init__(self, *_: object, **__: object) -> None:
+        self.is_stopped = False
+        self.silence = Silence()
 
     def start(self) -> None:
         """Do nothing."""
@@ -249,7 +255,7 @@ async def test_it_names_its_partitions_before_they_load_and_serves_when_they_hav
         await client.initialize(KEY.group_id, TOPIC, 0, 1, 7)
         assert (await client.read(KEY.group_id, TOPIC, 0, 0)).start_offset == 7
         assert [(row["state"], row["why"]) for row in node.describe_readiness()] == [("serving", None)] * 2
-        monkeypatch.setattr(Watch, "cut_off", frozenset([1, 7]))
+        monkeypatch.setattr(Silence, "cut_off", frozenset([1, 7]))
         cut_off = ("cut off", "no broker that leads it answers")
         assert [(row["state"], row["why"]) for row in node.describe_readiness()] == [("serving", None), cut_off]
         assert (await client.admin("status"))["log_partitions_cut_off"] == 1
