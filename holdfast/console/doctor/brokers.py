@@ -155,10 +155,11 @@ async def _look_at_all(
 
 
 async def _look_at(address: Address, options: ConnectionOptions, timeout_ms: int) -> Broker | str:
+    # Before the check itself is given up, so that one broker that is silent does not hide what the others said.
+    third_ms = max(1, timeout_ms // 3)
     try:
-        # Before the check itself is given up, so that one broker that is silent does not hide what the others said.
-        async with asyncio.timeout(timeout_ms / 3_000):
-            connection = await BrokerConnection.open(address, options, timeout_ms)
+        async with asyncio.timeout(third_ms / 1_000):
+            connection = await BrokerConnection.open(address, options, third_ms)
             try:
                 request = MetadataRequest(topics=(), include_topic_authorized_operations=False)
                 answer = await exchange(connection, request, MetadataResponse)

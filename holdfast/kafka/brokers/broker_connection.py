@@ -97,14 +97,22 @@ class BrokerConnection:
         self._bytes_needed = 0
 
     @staticmethod
-    async def open(address: Address, options: ConnectionOptions, timeout_ms: int) -> "BrokerConnection":
-        """Connect, and authenticate if the options say so; `timeout_ms` bounds this and every later answer.
+    async def open(
+        address: Address, options: ConnectionOptions, timeout_ms: int, answer_timeout_ms: int | None = None
+    ) -> "BrokerConnection":
+        """Connect, and authenticate if the options say so.
+
+        Args:
+            address: of the broker.
+            options: how to connect.
+            timeout_ms: bounds that, and gives each of several addresses its part.
+            answer_timeout_ms: bounds every later answer; None: `timeout_ms`.
 
         Raises:
             ConnectionFailed: it did not come about.
         """
         opened = await open_transport(address, options, timeout_ms)
-        connection = BrokerConnection(opened, address, options, timeout_ms)
+        connection = BrokerConnection(opened, address, options, answer_timeout_ms or timeout_ms)
         connection._heard[address] = connection._loop.time()  # it has said what versions it speaks
         # What aiokafka does for each request, in two tasks and a stream, costs several times the request itself.
         opened.transport.set_protocol(cast("asyncio.Protocol", connection))

@@ -135,8 +135,8 @@ class GroupLink:
             ConnectionFailed: it did not come about.
         """
         try:
-            # The bound of answers is the connection's; to connect must not take that long.
+            # To connect must not take as long as an answer, and each of several addresses needs its part of that.
             async with asyncio.timeout(self._short_ms / 1_000):
-                return await BrokerConnection.open(address, self._options, answer_timeout_ms)
+                return await BrokerConnection.open(address, self._options, self._short_ms, answer_timeout_ms)
         except TimeoutError:
             raise ConnectionFailed(f"{format_address(*address)} let nobody in for {self._short_ms} ms") from None

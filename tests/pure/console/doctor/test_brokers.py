@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Final
 
 import pytest
@@ -11,8 +12,13 @@ from kio.schema.types import BrokerId, TopicName
 from kio.static.primitive import i32, i64
 
 from holdfast.api.admin import ADMIN
-from holdfast.console.doctor.brokers import NEEDED, Broker, judge_brokers, judge_clock
-from holdfast.console.doctor.findings import Level
+from holdfast.console.doctor.brokers import NEEDED, Broker, check_brokers, judge_brokers, judge_clock
+from holdfast.console.doctor.findings import Level, Subject
+from holdfast.daemon.settings.file_env_flags import load_settings
+from holdfast.kafka.addresses import Address
+from holdfast.kafka.brokers.broker_connection import BrokerConnection
+from holdfast.kafka.connection_options import ConnectionOptions
+from holdfast.kafka.errors import ConnectionFailed
 from holdfast.kafka.protocol import api_keys
 
 A, B = ("kafka-1", 9092), ("kafka-2", 9092)
@@ -95,3 +101,14 @@ def test_who_may_not_know_the_time_is_told_so() -> None:
     refused = DescribeQuorumResponse(error_code=ErrorCode.cluster_authorization_failed, topics=())
     assert "Describe the cluster" in judge_clock(refused, 0, 1)[0].text
     assert judge_clock(quorum(1, leader=7), 0, 1)[0].level is Level.UNKNOWN
+
+
+async def test_a_broker_with_a_silent_address_is_reached_by_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def open_by_the_second(address: Address, _: ConnectionOptions, timeout_ms: int) -> None:
+        await asyncio.sleep(timeout_ms / 2_000)  # the first one connects and says nothing
+        raise ConnectionFailed("the second address was tried")
+
+    monkeypatch.setattr(BrokerConnection, "open", open_by_the_second)
+    settings = load_settings(flags={"kafka.bootstrap.servers": "kafka-1:9092"}).settings
+    [found] = await check_brokers(Subject(settings, "", 600))
+    assert found.text == "kafka-1:9092 does not answer (the second address was tried)"

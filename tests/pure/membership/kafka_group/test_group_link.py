@@ -20,7 +20,7 @@ from holdfast.kafka.errors import ConnectionFailed, VersionUnsupported
 from holdfast.kafka.protocol.error_codes import ErrorCode
 from holdfast.membership import Generation, MembershipSettings
 from holdfast.membership.kafka_group.group_link import GroupLink
-from holdfast.membership.requests import Acknowledged, Heartbeat, JoinGroup, Refused
+from holdfast.membership.requests import Acknowledged, Heartbeat, JoinGroup, Refused, Request
 from holdfast.metrics.instruments import Counter
 from tests.pure.kafka.discovery import fake_servers
 from tests.waiting import in_patience, wait_until
@@ -46,6 +46,8 @@ class Cluster:
         self.throttle_ms = 0
         self.failure: Exception | None = None
         self.is_silent = False
+        #: The first of two addresses of its name connects and says nothing: that takes half of the time to connect.
+        self.has_silent_address = False
         self.gate = asyncio.Event()
         #: Host and bound of answers of each connection, but for those of look-ups.
         self.opened: list[tuple[str, int]] = []
@@ -53,11 +55,13 @@ class Cluster:
         self.requests: list[tuple[str, int, float]] = []
 
     async def open(
-        self, address: Address, options: ConnectionOptions, timeout_ms: int
+        self, address: Address, options: ConnectionOptions, timeout_ms: int, answer_timeout_ms: int | None = None
     ) -> Connection | fake_servers.Connection:
         if address[0] in self.brokers.servers:
             return await self.brokers.open_one(address)
-        self.opened.append((address[0], timeout_ms))
+        self.opened.append((address[0], answer_timeout_ms or timeout_ms))
+        if self.has_silent_address:
+            await asyncio.sleep(timeout_ms / 2_000)
         if self.is_silent:
             await asyncio.Event().wait()
         return Connection(self, address[0])
@@ -214,6 +218,15 @@ async def test_a_connection_is_waited_for_no_longer_than_an_answer(cluster: Clus
     for request in (JOIN, BEAT):
         answer = await in_patience(link.exchange(request))
         assert answer == Refused(ErrorCode.NETWORK_EXCEPTION, "one:9092 let nobody in for 1 ms")
+
+
+@pytest.mark.parametrize("request_", [JOIN, BEAT], ids=["join", "heartbeat"])
+async def test_a_coordinator_with_a_silent_address_is_reached_by_the_next(cluster: Cluster, request_: Request) -> None:
+    cluster.has_silent_address = True
+    cluster.gate.set()
+    link = make_link(MembershipSettings(group_id="g", request_timeout_ms=200))
+    answer = await in_patience(link.exchange(request_))
+    assert not isinstance(answer, Refused) or answer.error_code == ErrorCode.MEMBER_ID_REQUIRED
 
 
 async def test_a_broker_that_is_too_old_is_a_final_answer(cluster: Cluster) -> None:
