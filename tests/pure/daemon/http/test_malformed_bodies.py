@@ -71,7 +71,7 @@ async def dialogue() -> AsyncIterator[Dialogue]:
 
 
 @pytest.mark.parametrize("body", BROKEN)
-async def test_before_the_answer_begins_its_client_is_refused_and_nobody_is_answered(body: bytes) -> None:
+async def test_body_of_no_http_before_the_answer_gets_a_refusal_alone(body: bytes) -> None:
     async with dialogue() as (app, reader, writer):
         writer.write(body)
         assert (await in_patience(reader.readuntil(b"\r\n"))).split()[1] == b"400"
