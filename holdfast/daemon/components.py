@@ -16,9 +16,9 @@ from holdfast.kafka.librdkafka import Say, unsaid
 from holdfast.runtime.kafka_log.log import KafkaLogConfig
 from holdfast.runtime.settings import LogIdentity, PartitionConfig
 
-#: Time for which a broker may hold a fetch of the config topic or of the snapshot topic: nobody waits for their records.
+#: Time for which a broker may hold an empty fetch of the config topic or of the snapshot topic: no client waits for their records.
 _QUIET_FETCH_WAIT_MS: Final = 500
-#: A broker that only holds such fetches answers so often before it counts as silent.
+#: Such fetches that a broker answers before it would count as silent.
 _QUIET_FETCHES_PER_SILENCE: Final = 4
 #: An append that is neither read back nor reported as failed is given up after so many times its own timeout.
 _MESSAGE_TIMEOUTS_PER_STALL: Final = 2
@@ -56,39 +56,18 @@ def state_log_config(
     )
 
 
-def _quiet_fetch_wait_ms(settings: Settings) -> int:
-    """Return how long a broker may hold an empty fetch of a topic that seldom changes, in ms; it must not pass for silent."""
-    return min(_QUIET_FETCH_WAIT_MS, settings.log.leader_silence_max_ms // _QUIET_FETCHES_PER_SILENCE)
-
-
-def snapshot_log_config(settings: Settings, connection: ConnectionOptions) -> KafkaLogConfig:
-    """Return how the snapshot topic is read; nothing is appended to it by this way."""
-    snapshots = settings.snapshots
+def quiet_log_config(settings: Settings, topic: str, connection: ConnectionOptions) -> KafkaLogConfig:
+    """Return how a topic that seldom changes is read, that of the snapshots or of the settings; nothing is appended to it by this way."""
+    silence_max_ms = settings.log.leader_silence_max_ms
     return configure(
         KafkaLogConfig,
         settings.log,
-        topic=snapshots.topic,
+        topic=topic,
         connection=connection,
         message_bytes_max=0,
         client=settings.log_client.client,
-        say=unsaid,  # the log has the same brokers
-        fetch_wait_ms=_quiet_fetch_wait_ms(settings),
-        busy_poll_us=0,  # nobody waits for it
-    )
-
-
-def config_log_config(settings: Settings, connection: ConnectionOptions) -> KafkaLogConfig:
-    """Return how the config topic is read; nothing is appended to it by this way."""
-    return configure(
-        KafkaLogConfig,
-        settings.log,
-        topic=settings.config_topic_name,
-        connection=connection,
-        message_bytes_max=0,
-        client=settings.log_client.client,
-        say=unsaid,  # the log has the same brokers
-        fetch_wait_ms=_quiet_fetch_wait_ms(settings),
-        busy_poll_us=0,
+        fetch_wait_ms=min(_QUIET_FETCH_WAIT_MS, silence_max_ms // _QUIET_FETCHES_PER_SILENCE),
+        busy_poll_us=0,  # no client waits for it
     )
 
 

@@ -9,7 +9,7 @@ from typing import Final
 import structlog
 
 from holdfast.clock import now_ms
-from holdfast.daemon.components import config_log_config
+from holdfast.daemon.components import quiet_log_config
 from holdfast.daemon.config_topic.follower import ConfigFollower
 from holdfast.daemon.config_topic.values import VALUES_BYTES_MAX, ClusterValue
 from holdfast.daemon.settings.models import Settings
@@ -40,7 +40,7 @@ class ConfigTopic:
             PropertyRefused: a property of the client has no counterpart in connections of our own.
         """
         self._settings = settings.config_topic
-        log_config = config_log_config(settings, kafka.connection_options())
+        log_config = quiet_log_config(settings, settings.config_topic_name, kafka.connection_options())
         # Only the log of the state topic has metrics.
         self._log = KafkaLog(log_config, now_ms, RuntimeMetrics(Registry()))
         self._follower = ConfigFollower(self._log, self, VALUES_BYTES_MAX)

@@ -8,7 +8,7 @@ from typing import Final, Protocol
 import structlog
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from holdfast.daemon.components import snapshot_log_config
+from holdfast.daemon.components import quiet_log_config
 from holdfast.daemon.context import NodeContext
 from holdfast.daemon.partitions.partitions import LogPlace
 from holdfast.daemon.settings.logging import warn_of_library
@@ -83,7 +83,9 @@ class Snapshots:
         self.now_ms: Callable[[], int] = context.now_ms
         # Only the log of the state topic has metrics.
         self._log = KafkaLog(
-            snapshot_log_config(settings, place.connection), context.now_ms, RuntimeMetrics(Registry())
+            quiet_log_config(settings, settings.snapshots.topic, place.connection),
+            context.now_ms,
+            RuntimeMetrics(Registry()),
         )
         metrics = SnapshotMetrics(context.registry)
         verifier = SnapshotVerifier(self, metrics, _REMOVALS_PER_SECOND_MAX, SLICE_MS)

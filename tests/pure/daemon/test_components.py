@@ -7,9 +7,8 @@ import pytest
 
 from holdfast.compaction.config import CompactionConfig
 from holdfast.daemon.components import (
-    config_log_config,
     partition_config,
-    snapshot_log_config,
+    quiet_log_config,
     state_log_config,
 )
 from holdfast.daemon.settings.by_name import configure, field_names
@@ -124,18 +123,21 @@ def test_each_component_gets_the_settings_of_its_names() -> None:
 
 def test_topics_that_seldom_change_are_read_like_the_log_with_a_longer_wait() -> None:
     settings = own_values()
-    log, snapshot_log = state_log_config(settings, TOPIC, OPTIONS), snapshot_log_config(settings, OPTIONS)
+    log = state_log_config(settings, TOPIC, OPTIONS)
+    snapshot_log = quiet_log_config(settings, settings.snapshots.topic, OPTIONS)
+    config_log = quiet_log_config(settings, settings.config_topic_name, OPTIONS)
     assert snapshot_log.topic == settings.snapshots.topic
-    assert log.fetch_wait_ms < snapshot_log.fetch_wait_ms == config_log_config(settings, OPTIONS).fetch_wait_ms == 500
+    assert log.fetch_wait_ms < snapshot_log.fetch_wait_ms == config_log.fetch_wait_ms == 500
     differing = {name for name in field_names(KafkaLogConfig) if getattr(log, name) != getattr(snapshot_log, name)}
     assert differing == {"topic", "topic_id", "message_bytes_max", "fetch_wait_ms", "busy_poll_us"}
-    assert snapshot_log.busy_poll_us == config_log_config(settings, OPTIONS).busy_poll_us == 0  # nobody waits for these
+    assert snapshot_log.busy_poll_us == config_log.busy_poll_us == 0  # no client waits for these
 
 
 def test_broker_that_only_holds_fetches_of_the_snapshot_topic_never_passes_for_silent() -> None:
     settings = own_values()
     hasty = settings.model_copy(update={"log": settings.log.model_copy(update={"leader_silence_max_ms": 1_000})})
-    assert snapshot_log_config(hasty, OPTIONS).fetch_wait_ms == config_log_config(hasty, OPTIONS).fetch_wait_ms == 250
+    for topic in (hasty.snapshots.topic, hasty.config_topic_name):
+        assert quiet_log_config(hasty, topic, OPTIONS).fetch_wait_ms == 250
 
 
 @dataclasses.dataclass
