@@ -20,6 +20,11 @@ RECORD_OVERHEAD_BYTES: Final = BATCH_HEAD_BYTES + RECORD_FIELDS_BYTES
 _BATCHES_PER_TIMING: Final = 8
 
 
+def is_beyond_part(held: int, own: int, partitions: int, bound: int) -> bool:
+    """Tell whether all partitions hold a bound together, and one of them has at least an equal part of it."""
+    return held >= bound and own * partitions >= bound
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccumulatorConfig:
     """Bounds of the accumulator."""
@@ -99,10 +104,10 @@ class RecordAccumulator:
         config, partitions = self._config, len(self._queues)
         records, size = len(queue.records), queue.bytes
         records_max, bytes_max = config.producer_queue_records_max, config.producer_queue_bytes_max
-        if self.records >= records_max and records * partitions >= records_max:
+        if is_beyond_part(self.records, records, partitions, records_max):
             text = f"{self.records} records wait to be sent already, {records} of them in this partition"
             raise AppendRefused(text, is_too_large=False)
-        if self._bytes >= bytes_max and size * partitions >= bytes_max:
+        if is_beyond_part(self._bytes, size, partitions, bytes_max):
             text = f"records of {self._bytes} bytes wait to be sent already, {size} of them in this partition"
             raise AppendRefused(text, is_too_large=False)
 

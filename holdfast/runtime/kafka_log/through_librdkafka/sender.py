@@ -21,11 +21,10 @@ from holdfast.kafka.librdkafka import KafkaClients
 from holdfast.records.log.header import HEADER_NAME
 from holdfast.runtime.errors import AppendRefused
 from holdfast.runtime.kafka_log.bug_reports import BugReports
-from holdfast.runtime.kafka_log.record_batches import BATCH_HEAD_BYTES, RECORD_FIELDS_BYTES, Record
+from holdfast.runtime.kafka_log.record_batches import Record
+from holdfast.runtime.kafka_log.sending.accumulator import RECORD_OVERHEAD_BYTES, is_beyond_part
 from holdfast.runtime.metrics import RuntimeMetrics
 
-#: Bytes of a record that is alone in its batch, in addition to key and value; the same as in `sending`.
-_OVERHEAD_BYTES: Final = BATCH_HEAD_BYTES + RECORD_FIELDS_BYTES
 #: How long a thread waits for reports before it looks whether it should end.
 _POLL_S: Final = 0.1
 #: Records of one group; librdkafka's own bound of a batch.
@@ -304,16 +303,16 @@ class LibrdkafkaSender:
         """Refuse records of a log partition beyond an equal part of a bound, so that a silent broker's use up no other's."""
         bounds, partitions = self._bounds, len(self._queues)
         own = len(queue.records) + queue.outstanding
-        if self._records >= bounds.queue_records_max and own * partitions >= bounds.queue_records_max:
+        if is_beyond_part(self._records, own, partitions, bounds.queue_records_max):
             text = f"{self._records} records wait already, {own} of them in this partition"
             raise AppendRefused(text, is_too_large=False)
-        if self._bytes >= bounds.queue_bytes_max and queue.bytes * partitions >= bounds.queue_bytes_max:
+        if is_beyond_part(self._bytes, queue.bytes, partitions, bounds.queue_bytes_max):
             text = f"records of {self._bytes} bytes wait already, {queue.bytes} of them in this partition"
             raise AppendRefused(text, is_too_large=False)
 
 
 def _size_of(key: bytes, value: bytes | None) -> int:
-    return len(key) + (len(value) if value is not None else 0) + _OVERHEAD_BYTES
+    return len(key) + (len(value) if value is not None else 0) + RECORD_OVERHEAD_BYTES
 
 
 def _note(
