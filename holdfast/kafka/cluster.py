@@ -57,18 +57,24 @@ _Words: TypeAlias = dict[Address, _Word]
 class Cluster:
     """Brokers and topics of one cluster; look-ups go over connections that last for one request."""
 
-    #: Topics that are named by their names may be those of a cluster without ids.
-    _may_lack_ids = True
-    #: One broker suffices to tell that a topic is missing or, where no id is wanted, that its name has another one.
-    _believes_one = False
-
-    def __init__(self, options: ConnectionOptions, timeout_ms: int) -> None:
+    def __init__(
+        self,
+        options: ConnectionOptions,
+        timeout_ms: int,
+        *,
+        may_lack_ids: bool = True,
+        believes_one: bool = False,
+    ) -> None:
         """Describe the cluster; nothing is connected before the first query.
 
         Args:
             options: how to connect.
             timeout_ms: bound of connecting, and of each answer of a broker.
+            may_lack_ids: topics that are named by their names may be those of a cluster without ids.
+            believes_one: one broker suffices to tell that a topic is missing or, if no id is wanted, that its name has another one.
         """
+        self._may_lack_ids = may_lack_ids
+        self._believes_one = believes_one
         #: Where the brokers are, by their ids, as the last answer that names any says.
         self.addresses: Mapping[int, Address] = {}
         #: As the last answer names it; empty where it does not.

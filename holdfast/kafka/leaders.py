@@ -16,10 +16,6 @@ from holdfast.kafka.metadata import NO_TOPIC, Leader
 class Brokers(Cluster):
     """A cluster, of which one topic is looked up; the leaders of its partitions are at hand."""
 
-    _may_lack_ids = False
-    # A node must start, without a config topic as a rule, while a broker is silent that others still name.
-    _believes_one = True
-
     def __init__(self, options: ConnectionOptions, topic: str, timeout_ms: int, wanted_id: bytes = NO_TOPIC) -> None:
         """Prepare.
 
@@ -29,7 +25,8 @@ class Brokers(Cluster):
             timeout_ms: bound of each query.
             wanted_id: see `Cluster.want`.
         """
-        super().__init__(options, timeout_ms)
+        # A node must start, without a config topic as a rule, while a broker is silent that others still name.
+        super().__init__(options, timeout_ms, may_lack_ids=False, believes_one=True)
         self.topic = topic
         self.want(topic, wanted_id)
         #: By partition; empty while the topic is missing or hidden.

@@ -38,10 +38,8 @@ class TopicAnswers(NamedTuple):
     unknown_ids: frozenset[bytes]
 
 
-class MetadataClient(Cluster):
+class MetadataClient:
     """One connection to any broker of the cluster, opened when needed and opened elsewhere when it broke."""
-
-    _may_lack_ids = False
 
     def __init__(
         self,
@@ -59,7 +57,12 @@ class MetadataClient(Cluster):
             topics_per_request_max: more topics go into several requests.
             random: chooses among the brokers.
         """
-        super().__init__(options, timeout_ms)
+        self._options = options
+        self._timeout_ms = timeout_ms
+        #: The brokers, and topics as each of them knows them; its queries go over connections of their own.
+        self.cluster = Cluster(options, timeout_ms, may_lack_ids=False)
+        self.topic_ids = self.cluster.topic_ids
+        self.is_known_everywhere = self.cluster.is_known_everywhere
         self._topics_per_request_max = topics_per_request_max
         self._random = random
         self._kept: BrokerConnection | None = None
@@ -69,6 +72,11 @@ class MetadataClient(Cluster):
         self._calls = 0
         #: Brokers to be tried, the next one last.
         self._untried: list[Address] = []
+
+    @property
+    def addresses(self) -> Mapping[int, Address]:
+        """Return the addresses of the brokers, by their ids."""
+        return self.cluster.addresses
 
     async def query_ids(self, topic_ids: Collection[bytes]) -> TopicAnswers:
         """Request topics by their 16-byte ids; without any, the answer still names the cluster.
@@ -110,7 +118,7 @@ class MetadataClient(Cluster):
             ]
         finally:
             self._calls -= 1
-        self.addresses = answers[-1].brokers or self.addresses
+        self.cluster.addresses = answers[-1].brokers or self.addresses
         return _to_answers(answers)
 
     async def _request_some(self, topics: list[TopicRef]) -> Answer:

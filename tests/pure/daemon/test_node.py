@@ -27,6 +27,8 @@ from holdfast.daemon.tenant import Host, Tables
 from holdfast.daemon.topics import cluster_queries
 from holdfast.daemon.topics.state_topic import StateTopic
 from holdfast.daemon.worker_place import ALONE, WorkerPlace
+from holdfast.kafka.cluster import Cluster
+from holdfast.kafka.connection_options import ConnectionOptions
 from holdfast.kafka.discovery.find_coordinator import FIND_COORDINATOR, Found, Key, KeyType
 from holdfast.kafka.protocol.error_codes import ErrorCode
 from holdfast.kafka.topic_ids import format_topic_id
@@ -101,7 +103,8 @@ class Metadata:
 
     brokers = ()
 
-    def __init__(self, *_: object, **__: object) -> None:
+    def __init__(self, options: ConnectionOptions, **_: object) -> None:
+        self.cluster = Cluster(options, timeout_ms=1)
         self.found = Topic(TOPIC, "orders", 10)
 
     async def query_ids(self, topic_ids: Collection[bytes]) -> TopicAnswers:
