@@ -23,16 +23,19 @@ STOPPED: Final = b"stopped"
 
 
 class TimerKeys:
-    """Keys of timers, of Kafka's type for groups: each lies in log partition 0."""
+    """Keys of timers, of Kafka's type for groups: all of them lie in one log partition."""
 
     first_version = 0
     state_name = "timers"
+
+    def __init__(self, partition: int = 0) -> None:
+        self._partition = partition
 
     def parse(self, text: str) -> tuple[str, str]:
         return text, text
 
     def partition_for(self, key: str) -> int:
-        return 0
+        return self._partition
 
 
 class NodeTimers:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator
-from contextlib import closing
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from threading import Event
 from typing import Any, Final
@@ -121,6 +121,17 @@ async def remembered_and_killed(cluster: Cluster, node: NodeProcess) -> str:
     return topic_id
 
 
+@asynccontextmanager
+async def remembered(
+    broker: EmbeddedKafka, topic: str, directory: Path
+) -> AsyncIterator[tuple[Cluster, NodeProcess, NodeProcess, str]]:
+    """Give a cluster that remembers a topic, a node that was killed, one that may begin with an empty log, and the topic's id."""
+    cluster = Cluster(broker, topic)
+    with node_processes(cluster.kafka, topic, directory) as make_node:
+        node, allowed = make_node(**SETTINGS), make_node(**SETTINGS, new_state_topic=True)
+        yield cluster, node, allowed, await remembered_and_killed(cluster, node)
+
+
 async def refusal(node: NodeProcess) -> str:
     """Start a node that is refused; returns why."""
     node.launch()
@@ -148,10 +159,7 @@ async def goes_on(cluster: Cluster, refused: NodeProcess, allowed: NodeProcess, 
 async def test_a_deleted_topic_is_remembered_after_its_group_is_empty(
     broker: EmbeddedKafka, topic: str, tmp_path: Path
 ) -> None:
-    cluster = Cluster(broker, topic)
-    with node_processes(cluster.kafka, topic, tmp_path) as make_node:
-        node, allowed = make_node(**SETTINGS), make_node(**SETTINGS, new_state_topic=True)
-        former_id = await remembered_and_killed(cluster, node)
+    async with remembered(broker, topic, tmp_path) as (cluster, node, allowed, former_id):
         without_commits = f"{topic}-without-commits"
         await asyncio.to_thread(cluster.make_group, without_commits)
         await asyncio.to_thread(cluster.delete, topic)
@@ -171,10 +179,7 @@ async def test_a_deleted_topic_is_remembered_after_its_group_is_empty(
 async def test_an_empty_topic_made_again_without_nodes_is_refused(
     broker: EmbeddedKafka, topic: str, tmp_path: Path
 ) -> None:
-    cluster = Cluster(broker, topic)
-    with node_processes(cluster.kafka, topic, tmp_path) as make_node:
-        node, allowed = make_node(**SETTINGS), make_node(**SETTINGS, new_state_topic=True)
-        former_id = await remembered_and_killed(cluster, node)
+    async with remembered(broker, topic, tmp_path) as (cluster, node, allowed, former_id):
         await asyncio.to_thread(cluster.delete, topic)
         config = {
             "cleanup.policy": "delete",

@@ -23,6 +23,7 @@ from tests.pure.daemon.server.calls import (
 from tests.world.samples import TOPIC
 from tests.world.serving import FakeCluster
 from tests.world.tenants import share_keys
+from tests.world.timers import TimerKeys
 
 
 def test_find_coordinator_answers_per_key_in_order_duplicates_included() -> None:
@@ -78,26 +79,13 @@ def test_what_is_no_share_key_is_refused_in_every_version(version: int, key_type
             assert entry.error_message == text
 
 
-class TimerKeys:
-    """Keys of a tenant that does not exist, of Kafka's type for groups."""
-
-    first_version = 0
-    state_name = "timers"
-
-    def parse(self, text: str) -> tuple[str, str]:
-        return text, text
-
-    def partition_for(self, key: str) -> int:
-        return 1
-
-
 @pytest.mark.parametrize(
     ("key_types", "version", "answers"),
     [
         ({}, 6, {0: "this node coordinates nothing that has keys", 2: "The key type 2 is unknown."}),
-        ({0: TimerKeys()}, 6, {0: "", 1: "this node coordinates timers only", 2: "The key type 2 is unknown."}),
+        ({0: TimerKeys(1)}, 6, {0: "", 1: "this node coordinates timers only", 2: "The key type 2 is unknown."}),
         (
-            {**share_keys(lambda key: key.partition), 0: TimerKeys()},
+            {**share_keys(lambda key: key.partition), 0: TimerKeys(1)},
             5,
             {0: "", 2: "this node coordinates share state and timers only"},
         ),
