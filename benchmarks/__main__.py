@@ -32,7 +32,7 @@ OF_SUITE: Final[dict[str, dict[str, type[Contender]]]] = {
     "rf1": {"holdfast-2": TwoWorkers},
     "load": {"holdfast-pruned": PrunedHoldfast, "holdfast-fast": FastHoldfast},
 }
-#: The node with either client of its log, beside each other.
+#: The node with either client of its log, side by side.
 LOG_CLIENTS: Final[dict[str, type[Contender]]] = {"holdfast": HoldfastNode, "holdfast-librdkafka": ThroughLibrdkafka}
 RESULTS: Final = Path(__file__).with_name("results")
 README: Final = Path(__file__).with_name("README.md")

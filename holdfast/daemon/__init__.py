@@ -12,6 +12,6 @@ Read in this order: `node` (every part, started and stopped top to bottom), `ser
 
 Around `node`: `context` (clock, metrics, bugs and log lines), `node_parts` (what people and clients query), `components` (from settings to
 what each part is given), `starting` (what is answered before the parts exist, and the wait for brokers), `steps` (of a start and a stop),
-`node_exit` (how it ends), `node_condition` (as seen by whoever looks after the process), `worker_place` (as one of several on a host),
+`node_exit` (how it ends), `node_condition` (as the supervisor of the process sees it), `worker_place` (as one of several on a host),
 `internal_errors` (bugs of ours), and the files that it reads again (`file_watch`) and commands keep (`file_replacement`).
 """

@@ -10,7 +10,7 @@ broker says about a topic is doubted where it names
 
 Other brokers are asked then. A lower leader epoch never counts, however many brokers name it: where a leader was lost, all brokers that
 are left may not have heard of the next one yet. Another id, or no topic, counts where every broker that the answers name says the same.
-Where a cluster has no ids, a topic that was made again is told from the same one only if all brokers missed it in between.
+In a cluster without ids, a topic that was made again is told from the same one only if all brokers missed it in between.
 """
 
 import asyncio
@@ -50,7 +50,7 @@ class _Word(NamedTuple):
     doubted: frozenset[TopicRef]
 
 
-#: What brokers said in one look-up, by their addresses.
+#: The answers of brokers in one look-up, by their addresses.
 _Words: TypeAlias = dict[Address, _Word]
 
 

@@ -123,7 +123,7 @@ class Audit:
         own = self._limiter.admit(event, self._lines_per_minute_max, kind)
         if own is None:
             return None
-        # What its own kind has left out goes with the line: if that is left out, it is told by the next one of all.
+        # The line carries the count that its own kind left out; if it is left out itself, the next line of all kinds carries it.
         return self._limiter.admit(f"{event} of all", self._logins_per_minute_max, untold=own.get("left_out", 0))
 
 

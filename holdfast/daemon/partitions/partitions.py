@@ -61,7 +61,7 @@ class LogPlace(NamedTuple):
 
     @property
     def advertised_address(self) -> str:
-        """Where clients reach the node, as `host:port`, which checkpoints name."""
+        """Return the address at which clients reach the node, as `host:port`; checkpoints name it."""
         return format_address(self.node.host, self.node.port)
 
 

@@ -1,4 +1,4 @@
-"""What tells that another state topic was there before: nothing begins with an empty log in its place without a word.
+"""The signs that another state topic was there before: no node begins with an empty log in its place without a word.
 
 A cluster forgets a deleted topic at once. The group of the nodes outlives it with its memory (`topic_memory`), and what stands in the
 snapshot topic does for good. That the snapshot topic exists says nothing: an admin, or a job, makes it ahead of the first node.
@@ -30,9 +30,9 @@ _UNKNOWN_STATES: Final = ("", "Dead")
 
 
 class Remains:
-    """What is left in Kafka of the nodes of a state topic (`FormerTopic`).
+    """The remains in Kafka of the nodes of a state topic (`FormerTopic`).
 
-    What a broker does not tell, because it does not answer or an ACL is missing, is no sign of anything.
+    If a broker tells nothing, because it does not answer or an ACL is missing, that is no sign of anything.
     """
 
     def __init__(self, admin: AdminClient, settings: Settings, kafka: LiveProperties) -> None:

@@ -118,7 +118,7 @@ class TopicReplaced(StateTopicError):
 
 
 class FormerTopic(Protocol):
-    """What is left of a state topic that is not there any more; see `remains`."""
+    """The remains of a state topic that is not there any more; see `remains`."""
 
     async def find_remains(self) -> str:
         """Return what tells that there was a state topic where there is none, a clause; empty: nothing does."""

@@ -34,10 +34,10 @@ _OFFSETS_TOPIC: Final = "__consumer_offsets"
 _OFFSET: Final = 2**63 - 1
 #: A later version has another number, and is no memory to this one.
 _NOTE: Final = re.compile(r"holdfast-state-topic/1 name=([A-Za-z0-9._-]{1,249}) id=([A-Za-z0-9_-]{22})")
-#: A line shows so much of a note that is none of ours.
+#: Characters of a foreign note that a line shows.
 _SHOWN_CHARS_MAX: Final = 80
 
-#: A member tries so often to commit, which takes 6 minutes at most beside the requests.
+#: Tries of a member to commit; their pauses take 6 minutes at most.
 _TRIES_MAX: Final = 20
 _PAUSE_MS: Final = 100
 _PAUSE_MAX_MS: Final = 30_000

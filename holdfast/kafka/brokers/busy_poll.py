@@ -5,7 +5,7 @@ own, hundreds on a virtual one whose processor was given away meanwhile. Where f
 for the broker's answer to its request, and then the broker for the client's next one.
 
 So the loop polls for a fixed time after each request to a broker and after each answer. It does not judge whether that helps: an operator
-does, and polling is off by default. It costs up to a whole processor, and beside processes that compute without a pause answers come
+does, and polling is off by default. It costs up to a whole processor, and next to processes that compute without a pause answers come
 later: the kernel preempts such a process for a thread that slept, but not for one that polls.
 """
 

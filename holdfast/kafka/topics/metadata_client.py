@@ -158,7 +158,7 @@ class MetadataClient:
     async def _connect(self) -> BrokerConnection:
         """Try each broker once, those that were tried before come last, until one can be reached.
 
-        One after the other and not as `first_answer` does: the connection is kept, so a second one beside it would be in the way.
+        One after the other and not as `first_answer` does: the connection is kept, so a second one would have to be closed.
         """
         others = sorted({*self.addresses.values(), *self._options.bootstrap}.difference(self._untried))
         self._random.shuffle(others)

@@ -319,7 +319,7 @@ async def test_a_stop_takes_no_longer_than_the_service_manager_is_told(
 
 
 async def test_second_tenant_is_served_from_start_to_stop(stages: Stages) -> None:
-    """A tenant with one row of each kind beside share state: its call, command, HTTP paths, key type and duty."""
+    """A tenant with one row of each kind in addition to share state: its call, command, HTTP paths, key type and duty."""
     made: list[NodeTimers] = []
 
     def make(host: Host) -> NodeTimers:

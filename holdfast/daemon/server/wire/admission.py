@@ -18,8 +18,8 @@ from holdfast.daemon.settings.components.listener import is_loopback
 _DESCRIPTORS_KEPT: Final = 64
 #: And no more than this part of all, where there are few.
 _PART_KEPT: Final = 1 / 4
-#: The last places of a port are kept for loopback addresses, from which the admin tool and the probes of this machine come: one of
-#: so many, and no more than a command needs that queries several times at once.
+#: The last places of a port are kept for loopback addresses, from which the admin tool and the probes of this machine come: one place
+#: of 16, and no more than a command needs that queries several times at once.
 _PLACES_PER_RESERVED: Final = 16
 _RESERVED: Final = 20
 

@@ -61,9 +61,9 @@ class WireBounds(NamedTuple):
     requests_in_flight_max: int = 64
     #: Bytes of answers that may wait for the client or be on their way; then none of its requests is begun.
     write_buffer_bytes_max: int = 1 << 20
-    #: At a stop, a client whose requests are answered has so long to take the answers: a round trip to another continent.
+    #: Time that a client whose requests are answered has at a stop to take the answers: a round trip to another continent.
     unread_timeout_ms: int = 500
-    #: Where no connection is free, a new one takes the place of one that was silent for so long: clients that work are not silent.
+    #: Silence after which a connection gives its place to a new one if none is free: clients that work are not silent.
     silent_ms: int = 1_000
     #: Requests are worked on for so long, then the loop turns to sockets and the log.
     slice_ms: int = 5

@@ -229,7 +229,7 @@ async def test_a_loop_that_takes_nothing_makes_the_thread_wait(
 ) -> None:
     fetcher.follow(0, 1, 0)
     consumer = await consumer_of(clients)
-    await wait_until(lambda: listener.log_starts)  # the one thing that is handed over beside records
+    await wait_until(lambda: listener.log_starts)  # the one thing that is handed over in addition to records
     for offset in range(100):
         consumer.messages.put(Message(offset))
     # The loop stands still: two slices of two records wait for it, and the thread holds a third.
