@@ -105,7 +105,7 @@ class BrokerConnection:
         Args:
             address: of the broker.
             options: how to connect.
-            timeout_ms: bounds that, and gives each of several addresses its part.
+            timeout_ms: bounds each step of that; each of several addresses has its part of it.
             answer_timeout_ms: bounds every later answer; None: `timeout_ms`.
 
         Raises:
