@@ -204,10 +204,10 @@ async def test_a_session_that_ends_costs_a_connection_and_no_write(
     orders = make_orders(secured, topic)
     opened, really_open = 0, BrokerConnection.open
 
-    async def open_and_count(address: Any, options: ConnectionOptions, timeout_ms: int) -> BrokerConnection:
+    async def open_and_count(*arguments: Any) -> BrokerConnection:
         nonlocal opened
         opened += 1
-        return await really_open(address, options, timeout_ms)
+        return await really_open(*arguments)
 
     async with running(settings) as node, connect(node.address, ONE_TRY) as client:
         node.client = client

@@ -48,9 +48,9 @@ async def test_a_changed_password_is_taken_over_at_sighup_and_no_write_fails(
     orders = make_orders(secured, topic)
     opened, really_open = 0, BrokerConnection.open
 
-    async def open_and_count(address: Any, options: ConnectionOptions, timeout_ms: int) -> BrokerConnection:
+    async def open_and_count(*arguments: Any) -> BrokerConnection:
         nonlocal opened
-        connection = await really_open(address, options, timeout_ms)
+        connection = await really_open(*arguments)
         opened += 1
         return connection
 
