@@ -21,7 +21,7 @@ from holdfast.console.outcomes import Exit
 from holdfast.daemon.node import Node
 from holdfast.daemon.node_exit import NodeExit
 from holdfast.kafka.brokers.broker_connection import BrokerConnection
-from holdfast.kafka.connection_options import ConnectionOptions, connection_options
+from holdfast.kafka.connection_options import connection_options
 from holdfast.kafka.errors import ConnectionFailed
 from holdfast.records.share.batches import ACKNOWLEDGED, StateBatch
 from holdfast.tenants import TABLES
