@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple, Protocol
 
 from holdfast.kafka.metadata import NO_TOPIC, TopicRef
@@ -118,6 +118,8 @@ class PartitionReader:
         self._chunks: deque[Chunk] = deque()
         #: Callers of `take`; all are woken by anything new.
         self._takers: set[asyncio.Future[None]] = set()
+        #: Called once by anything new; None: nobody waits so.
+        self._on_more: Callable[[], None] | None = None
 
     @property
     def is_at_end(self) -> bool:
@@ -127,7 +129,7 @@ class PartitionReader:
     @property
     def is_awaited(self) -> bool:
         """Tell whether a caller waits for what comes next."""
-        return bool(self._takers)
+        return bool(self._takers) or self._on_more is not None
 
     def take_nowait(self) -> Chunk | None:
         """Return what was read ahead, the oldest first; None: nothing.
@@ -161,6 +163,14 @@ class PartitionReader:
                 self._takers.discard(taker)
         return chunk
 
+    def call_when_more(self, callback: Callable[[], None]) -> None:
+        """Have a callback called once, as soon as `take_nowait` has something or raises; a later call replaces the callback."""
+        is_first = not self.is_awaited
+        self._on_more = callback
+        if is_first:
+            # It may have waited for room, which one that is awaited does not.
+            self._owner.settle(self)
+
     def seek(self, offset: int, last_epoch: int = -1) -> None:
         """Go on at another offset, and forget what was read ahead and what failed."""
         self._chunks.clear()
@@ -172,6 +182,7 @@ class PartitionReader:
     def close(self) -> None:
         """End the reading."""
         self._chunks.clear()
+        self._on_more = None
         self.fail(ReadFailed("the reading was ended"))
         self._owner.drop(self)
 
@@ -197,3 +208,6 @@ class PartitionReader:
         for taker in takers:
             if not taker.done():
                 taker.set_result(None)
+        on_more, self._on_more = self._on_more, None
+        if on_more is not None:
+            on_more()

@@ -109,8 +109,14 @@ class TopicEndSource:
         #: Queries in flight.
         self._waiting = 0
 
-    async def look_up(self, wanted: Mapping[bytes, Collection[int]]) -> dict[bytes, TopicEnds]:
+    async def look_up(
+        self, wanted: Mapping[bytes, Collection[int]], since_ms: int | None = None
+    ) -> dict[bytes, TopicEnds]:
         """Return first and end offsets of partitions by topic id; what cannot be found says why.
+
+        Args:
+            wanted: partitions by topic id.
+            since_ms: in ms since 1970; the first offset is then that of the first record as new as that, and the end where none is.
 
         Raises:
             TooManyQueries: `waiting_max` others wait.
@@ -125,7 +131,7 @@ class TopicEndSource:
             async with asyncio.timeout(self._timeout_ms / 1_000):
                 for number in range(_TRIES):
                     await asyncio.sleep(number * _PAUSE_S)
-                    missing = await self._query(missing, names, found)
+                    missing = await self._query(missing, EARLIEST if since_ms is None else since_ms, names, found)
                     if not missing:
                         break
         except TimeoutError:
@@ -138,7 +144,9 @@ class TopicEndSource:
             for topic_id, partitions in wanted.items()
         }
 
-    async def _query(self, places: set[Place], names: dict[bytes, str], found: dict[Place, Ends]) -> set[Place]:
+    async def _query(
+        self, places: set[Place], first: int, names: dict[bytes, str], found: dict[Place, Ends]
+    ) -> set[Place]:
         """Query `places` once, fill `found`, and return those about which another query may find more."""
         try:
             said = await self._cluster.find({topic_id for topic_id, _ in places})
@@ -159,7 +167,7 @@ class TopicEndSource:
                 again.add(place)
                 problem = "the partition has no leader"
             found[place] = Ends(-1, -1, problem)
-        answers = await asyncio.gather(*(self._query_leader(address, led) for address, led in by_leader.items()))
+        answers = await asyncio.gather(*(self._query_leader(address, led, first) for address, led in by_leader.items()))
         for answer in answers:
             for place, (ends, is_passing) in answer.items():
                 found[place] = ends
@@ -167,7 +175,9 @@ class TopicEndSource:
                     again.add(place)
         return again
 
-    async def _query_leader(self, address: Address, led: Mapping[Place, Led]) -> dict[Place, tuple[Ends, bool]]:
+    async def _query_leader(
+        self, address: Address, led: Mapping[Place, Led], first: int
+    ) -> dict[Place, tuple[Ends, bool]]:
         """Return what one broker answers, and of each partition whether another query may find more."""
         answers: dict[Place, tuple[Ends, bool]] = {}
         places = list(led)
@@ -176,7 +186,7 @@ class TopicEndSource:
             try:
                 for start in range(0, len(places), _PARTITIONS_PER_REQUEST):
                     part = {place: led[place] for place in places[start : start + _PARTITIONS_PER_REQUEST]}
-                    answers |= await _query_part(connection, part)
+                    answers |= await _query_part(connection, part, first)
             finally:
                 connection.close()
         except ConnectionFailed as failure:
@@ -185,14 +195,16 @@ class TopicEndSource:
         return answers
 
 
-async def _query_part(connection: BrokerConnection, led: Mapping[Place, Led]) -> dict[Place, tuple[Ends, bool]]:
+async def _query_part(
+    connection: BrokerConnection, led: Mapping[Place, Led], first_timestamp: int
+) -> dict[Place, tuple[Ends, bool]]:
     """Return what a broker answers about some partitions, and of each whether another query may find more.
 
     Raises:
         ConnectionFailed: it gives no answer.
     """
     first, end = await asyncio.gather(
-        *(exchange(connection, _request(led, which), ListOffsetsResponse) for which in (EARLIEST, LATEST))
+        *(exchange(connection, _request(led, which), ListOffsetsResponse) for which in (first_timestamp, LATEST))
     )
     firsts, ends = _offsets(first), _offsets(end)
     answers = {}
@@ -201,7 +213,8 @@ async def _query_part(connection: BrokerConnection, led: Mapping[Place, Led]) ->
         both = [offsets.get((topic, place[1]), unanswered) for offsets in (firsts, ends)]
         error = next((code for code, _ in both if code != ErrorCode.NONE), None)
         if error is None:
-            answers[place] = Ends(both[0][1], both[1][1]), False
+            first_offset, end_offset = both[0][1], both[1][1]
+            answers[place] = Ends(end_offset if first_offset < 0 else first_offset, end_offset), False
         else:
             problem = f"its leader does not return its offsets: {error_name(error)}"
             answers[place] = Ends(-1, -1, problem), error in STALE_LEADER

@@ -68,6 +68,30 @@ async def test_batches_come_as_they_lie_in_the_log_by_id_and_by_name() -> None:
     assert {version for _, version, _ in kafka.fetches} == {17}
 
 
+async def test_callback_comes_once_for_what_is_new_or_failed() -> None:
+    async with fake_kafka() as kafka, reader_of(kafka) as reader:
+        topic = kafka.make_topic()
+        log = topic.partitions[0]
+        log.append()
+        reading, calls = reader.open(topic.topic_id.bytes, 0, 0), list[str]()
+        assert reading.take_nowait() is None
+        reading.call_when_more(lambda: calls.append("replaced"))
+        reading.call_when_more(lambda: calls.append("more"))
+        assert reading.is_awaited
+        await wait_until(lambda: calls, "something came")
+        assert not reading.is_awaited
+        assert reading.take_nowait() is not None
+        log.append()
+        assert offsets_of(await take_to(reading, 2)) == [1]
+        assert calls == ["more"]
+        reading.call_when_more(lambda: calls.append("failed"))
+        reading.fail(ReadFailed("damaged"))
+        assert calls == ["more", "failed"]
+        reading.call_when_more(lambda: calls.append("closed"))
+        reading.close()
+        assert calls == ["more", "failed"]
+
+
 @pytest.mark.parametrize("highest", [12, 13, 14, 15, 16, 17, 18])
 async def test_version_is_what_the_broker_offers(highest: int) -> None:
     async with fake_kafka() as kafka, reader_of(kafka) as reader:

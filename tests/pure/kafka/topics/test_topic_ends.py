@@ -90,6 +90,8 @@ class Cluster:
                 errors.pop(0)
             assert error is not NONE or self.leaders.get((name, index), "a") == host
             first, end = by_name[name][index]
+            if which >= 0:  # the record at an offset was written at ten times that
+                first = -1 if which > 10 * (end - 1) else max(first, -(-which // 10))
             return offsets.ListOffsetsPartitionResponse(
                 partition_index=i32(index),
                 error_code=error,
@@ -237,3 +239,13 @@ async def test_a_query_that_waits_for_a_silent_broker_keeps_no_other_waiting(mon
     waiting.cancel()
     await asyncio.gather(waiting, return_exceptions=True)
     assert cluster.open == []
+
+
+async def test_first_offset_since_a_time_is_the_end_where_no_record_is_so_new(monkeypatch: pytest.MonkeyPatch) -> None:
+    source = Cluster(monkeypatch).source()
+    found = await source.look_up({ORDERS: [0]}, since_ms=215)
+    assert found[ORDERS].partitions == {0: Ends(22, 100)}
+    found = await source.look_up({ORDERS: [0]}, since_ms=10)
+    assert found[ORDERS].partitions == {0: Ends(5, 100)}
+    found = await source.look_up({ORDERS: [0]}, since_ms=991)
+    assert found[ORDERS].partitions == {0: Ends(100, 100)}
