@@ -134,6 +134,8 @@ class Partitions:
             lambda: self.runtime.now_ms(),
             limiter,
         )
+        #: Are told of each log partition whose state has changed.
+        self._watchers: list[Callable[[int], None]] = []
         #: `load` was called, if for none.
         self._is_ordered = False
         self._queue = LoadQueue(
@@ -275,6 +277,10 @@ class Partitions:
         """How often the loop has ticked since the start."""
         return self._clock.ticks
 
+    def watch(self, changed: Callable[[int], None]) -> None:
+        """Call `changed` with each log partition whose state has changed, from now on; a bug in it is noted."""
+        self._watchers.append(changed)
+
     # ---- description -----------------------------------------------------------------------------------------------
 
     def describe(self) -> list[dict[str, Any]]:
@@ -333,6 +339,11 @@ class Partitions:
         if state is not State.LOADING:
             self._queue.load_next()
         self._report_loaded()
+        for changed in self._watchers:
+            try:
+                changed(index)
+            except Exception as bug:
+                self.note("error", "partition_watch_failed", {"partition": index, "error": repr(bug), "exc_info": bug})
 
     def _begin_to_prune(self, partition: Partition) -> None:
         index, shard = partition.index, self._kind.shard_of(partition.machine)
