@@ -30,6 +30,14 @@ class ReadPartition(NamedTuple):
     leader_epoch: int  #: 0 or more
 
 
+class ReadOrInitializePartition(NamedTuple):
+    """The first call of a leader in the process of the node; no call of the protocol (`share_state_access`)."""
+
+    partition: int
+    leader_epoch: int  #: 0 or more
+    start_offset: int | None  #: Of a share partition without state, 0 or more; None: such a one stays as it is.
+
+
 class WritePartition(NamedTuple):
     """One share partition of a WriteShareGroupState request."""
 
@@ -98,6 +106,18 @@ make_read_result: Final[Callable[[tuple[int, str | None, int, int, Sequence[Stat
 )
 
 
+class ReadOrInitializeResult(NamedTuple):
+    """The answer to `ReadOrInitializePartition`."""
+
+    error_code: int = 0
+    error_message: str | None = None
+    state_epoch: int = 0
+    start_offset: int = 0
+    state_batches: Sequence[StateBatch] = ()
+    #: False: there is no state, and no start offset was given; or an error.
+    has_state: bool = False
+
+
 class SummaryResult(NamedTuple):
     """The answer to ReadSummary for one share partition."""
 
@@ -119,9 +139,17 @@ class PreviewResult(NamedTuple):
 
 
 PartitionRequest = (
-    InitializePartition | ReadPartition | WritePartition | DeletePartition | SummaryPartition | PreviewPartition
+    InitializePartition
+    | ReadPartition
+    | ReadOrInitializePartition
+    | WritePartition
+    | DeletePartition
+    | SummaryPartition
+    | PreviewPartition
 )
-PartitionResult = InitializeResult | ReadResult | WriteResult | DeleteResult | SummaryResult | PreviewResult
+PartitionResult = (
+    InitializeResult | ReadResult | ReadOrInitializeResult | WriteResult | DeleteResult | SummaryResult | PreviewResult
+)
 
 
 class Caller(Protocol):

@@ -39,6 +39,7 @@ from holdfast.daemon.membership.allotments import make_allotment
 from holdfast.daemon.node_exit import NodeExit, explain
 from holdfast.daemon.node_parts import NodeParts
 from holdfast.daemon.partitions.identity import KnownMembers, NodeIdentity
+from holdfast.daemon.partitions.leadership import LogLeadership
 from holdfast.daemon.partitions.owners import ANSWER_TIMEOUT_MS, Owners, query_status_at
 from holdfast.daemon.partitions.partitions import LogPlace, Partitions
 from holdfast.daemon.server.admin import Admin
@@ -122,7 +123,7 @@ class Node:
         self.why_stopped = ""
         self._steps = NodeSteps(self._exit)
         self._shard_tenant = tables.shard_tenant.make(self)
-        self._tenants = [self._shard_tenant, *(tenant.make(self) for tenant in tables.others)]
+        self._other_tenants = [tenant.make(self) for tenant in tables.others]
         #: It was given its log partitions, maybe none, and can say who has the others.
         self._knows_work = asyncio.Event()
         #: Every log partition serves, as far as this node knows.
@@ -285,9 +286,11 @@ class Node:
             offsets = GroupOffsets(options, settings.log.request_timeout_ms, brokers, throttle_time_ms)
             stack.callback(offsets.close)
             maintenance = make_maintenance(access, partitions, offsets, self.context, log_renewed=view.log_renewed)
-            end_with = server.connections.batch.end_with
-            parts = LogParts(log, partitions, metadata, cluster, end_with, allotment.describe_elsewhere)
-            tenants = [each.serve(parts, authorizer) for each in self._tenants]
+            batch, leadership = server.connections.batch, LogLeadership(view, partitions)
+            parts = LogParts(log, partitions, metadata, cluster, batch, allotment.describe_elsewhere, leadership)
+            shard_tenant = self._shard_tenant.serve(parts, authorizer)
+            others = [each.serve(parts, authorizer, shard_tenant.access) for each in self._other_tenants]
+            tenants = [shard_tenant, *others]
             decisions = merge_rows("decision", *(each.decisions for each in tenants))
             watch = BrokerWatch(
                 options,
@@ -341,7 +344,10 @@ class Node:
         needs = self._tables.needs
         audit = make_audit(context, needs)
         authorizer = make_authorizer(settings, audit, needs, self.files)
-        answers = [each.starting(authorizer) for each in self._tenants]
+        answers = [
+            self._shard_tenant.starting(authorizer),
+            *(each.starting(authorizer) for each in self._other_tenants),
+        ]
         commands = starting_commands(self, look_ups, [each.commands for each in answers])
         admin = Admin(commands, needs, settings.log.request_timeout_ms, self.context.internal_errors)
         self._admins.append(admin)

@@ -17,6 +17,7 @@ from holdfast.daemon.admin.plans import Decide
 from holdfast.daemon.context import NodeContext
 from holdfast.daemon.http.queries import QUERIES, Page, Query
 from holdfast.daemon.maintenance.schedule import Duty
+from holdfast.daemon.partitions.leadership import Leader
 from holdfast.daemon.partitions.partitions import LogPlace, Partitions
 from holdfast.daemon.server.admin import AdminCommand
 from holdfast.daemon.server.api_table import APIS, Answer
@@ -58,6 +59,29 @@ class Host(Protocol):
         """The settings that hold now; those of all nodes come after the first calls."""
 
 
+class Batch(Protocol):
+    """The requests that came in one turn of the loop, and take each part of their way together."""
+
+    def begin_with(self, call: Callable[[], None]) -> None:
+        """Run a call of this process with those that come in this turn of the loop; at once where they are being begun."""
+
+    def end_with(self, task: Callable[[], None]) -> None:
+        """Run a task when those that are being begun are all begun; at once where none is."""
+
+
+class Leadership(Protocol):
+    """The owners of the log partitions: who leads what lies in them, under which epoch."""
+
+    def leader(self, log_partition: int) -> Leader:
+        """Return the owner of a log partition."""
+
+    def watch(self, changed: Callable[[int], None]) -> None:
+        """Call `changed` with a log partition that this node has begun to load, serves from now on, or serves no more.
+
+        It is called in the turn of the loop in which that is known.
+        """
+
+
 class LogParts(NamedTuple):
     """The parts of a node that are there once it has found its log."""
 
@@ -65,10 +89,11 @@ class LogParts(NamedTuple):
     partitions: Partitions
     metadata: ClusterMetadata
     cluster: ClusterQueries
-    #: Runs a task when the requests at hand have all come.
-    end_with: Callable[[Callable[[], None]], None]
+    #: The requests that came in one turn of the loop.
+    batch: Batch
     #: Return the log partitions that other members have, as `partitions.description` describes them.
     describe_elsewhere: Callable[[], Sequence[Mapping[str, Any]]]
+    leadership: Leadership
 
 
 class ServingTenant(Protocol):
@@ -93,18 +118,36 @@ class ServingTenant(Protocol):
         """Refuse all further calls."""
 
 
-class NodeTenant(Protocol):
-    """A tenant on one node, from the start of that to its end."""
+_Access_co = TypeVar("_Access_co", covariant=True)
+_Access_contra = TypeVar("_Access_contra", contravariant=True)
+
+
+class ServingShardTenant(ServingTenant, Protocol[_Access_co]):
+    """The tenant whose shards the log holds, on a node that has found its log."""
+
+    @property
+    def access(self) -> _Access_co:
+        """The way to its state for the other tenants of the node, of which the host knows nothing."""
+
+
+class NodeTenant(Protocol[_Access_contra]):
+    """A tenant without shards on one node, from the start of that to its end."""
 
     def starting(self, authorizer: Authorizer) -> Answers:
         """Return the answers of a node that starts: each call is refused so that its client tries again."""
 
-    def serve(self, log: LogParts, authorizer: Authorizer) -> ServingTenant:
-        """Return the tenant at work."""
+    def serve(self, log: LogParts, authorizer: Authorizer, access: _Access_contra) -> ServingTenant:
+        """Return the tenant at work, which may use the state of the shards by their tenant's `access`."""
 
 
-class NodeShardTenant(NodeTenant, Protocol):
+class NodeShardTenant(Protocol[_Access_co]):
     """The tenant whose shards the log holds, on one node."""
+
+    def starting(self, authorizer: Authorizer) -> Answers:
+        """See `NodeTenant.starting`."""
+
+    def serve(self, log: LogParts, authorizer: Authorizer) -> ServingShardTenant[_Access_co]:
+        """Return the tenant at work."""
 
     def shard_kind(self, place: LogPlace) -> ShardKind:
         """Return the kind of its shards."""
@@ -115,7 +158,12 @@ class NodeShardTenant(NodeTenant, Protocol):
         """Return the snapshots from which its shards are restored."""
 
 
-_OnNode_co = TypeVar("_OnNode_co", bound=NodeTenant, covariant=True)
+class _OnNode(Protocol):
+    def starting(self, authorizer: Authorizer) -> Answers: ...
+
+
+_OnNode_co = TypeVar("_OnNode_co", bound=_OnNode, covariant=True)
+_Access = TypeVar("_Access")
 
 
 @dataclass(frozen=True)
@@ -138,18 +186,21 @@ class Tables:
 
     Args:
         shard_tenant: the tenant whose shards the log holds; there is one kind of shard in a log.
-        others: tenants that have no shards.
+        others: tenants that have no shards, which reach those of the first by its `access`.
 
     Raises:
         ValueError: two rows have the same API key, command or path.
     """
 
-    def __init__(self, shard_tenant: Tenant[NodeShardTenant], others: Sequence[Tenant[NodeTenant]] = ()) -> None:
-        tenants = (shard_tenant, *others)
+    def __init__(
+        self, shard_tenant: Tenant[NodeShardTenant[_Access]], others: Sequence[Tenant[NodeTenant[_Access]]] = ()
+    ) -> None:
+        tenants: tuple[Tenant[_OnNode], ...] = (shard_tenant, *others)
         calls = merge_rows("API key", *(tenant.calls for tenant in tenants))
         commands = merge_rows("command", *(tenant.commands for tenant in tenants))
-        self.shard_tenant: Final = shard_tenant
-        self.others: Final = tuple(others)
+        # Of which type the access is, the tenants alone know.
+        self.shard_tenant: Final[Tenant[NodeShardTenant[Any]]] = shard_tenant
+        self.others: Final[tuple[Tenant[NodeTenant[Any]], ...]] = tuple(others)
         self.apis: Final[Mapping[int, Api]] = merge_rows(
             "API key", APIS, {key: call.api for key, call in calls.items()}
         )

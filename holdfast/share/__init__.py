@@ -8,7 +8,9 @@
 | `calls` | the five calls: from bytes to a request of the service, and back |
 | `topic_gate` | lets calls wait whose topics are not known yet |
 | `service`, `operations` | take a request apart, one operation for each share partition, and answer once |
+| `access` | the way to the service for other tenants of the node |
 | `decisions`, `refusals` | `ShareShard`, the state machine of one log partition: every decision about it |
+| `read_or_initialize` | the decision of a leader's first call, made of those of the calls |
 | `state`, `load` | what the shard decides about, and how it is loaded from the log |
 | `shard_kind` | shards as the node sees them, and the warning before a bound is reached |
 | `config`, `components`, `state_bounds` | the settings of a shard, where they come from, and the bounds of all shards of a node together |

@@ -17,6 +17,8 @@ from holdfast.api.results import (
     PartitionResult,
     PreviewPartition,
     PreviewResult,
+    ReadOrInitializePartition,
+    ReadOrInitializeResult,
     ReadPartition,
     ReadResult,
     StateResponse,
@@ -35,6 +37,7 @@ from holdfast.runtime.errors import CoordinatorError
 from holdfast.runtime.state_machine import Decision, Operation
 from holdfast.share.decisions import ShareShard
 from holdfast.share.errors import error_of
+from holdfast.share.read_or_initialize import decide_read_or_initialize
 
 Topics = list[tuple[bytes, list[PartitionRequest]]]
 Respond = Callable[[StateResponse], None]
@@ -151,14 +154,22 @@ def merge(topics: Topics, results: list[PartitionResult | None]) -> StateRespons
 
 
 class ShareOperation(Operation):
-    """Base of the five operations."""
+    """Base of the operations of the five calls, and of those that are no call of the protocol."""
 
     __slots__ = ("index", "key", "pending", "request")
 
     #: The call that it belongs to, as log lines and errors name it.
     call: ClassVar[str]
     result_type: ClassVar[
-        type[InitializeResult | ReadResult | WriteResult | DeleteResult | SummaryResult | PreviewResult]
+        type[
+            InitializeResult
+            | ReadResult
+            | ReadOrInitializeResult
+            | WriteResult
+            | DeleteResult
+            | SummaryResult
+            | PreviewResult
+        ]
     ]
 
     def __init__(self, key: SharePartitionKey, request: Any, pending: PendingRequest, index: int) -> None:  # noqa: ANN401
@@ -216,6 +227,22 @@ class ReadOperation(ShareOperation):
             size_bytes = len(result.state_batches) * BATCH_SIZE
             if not self.pending.caller.reserve(size_bytes):
                 return Decision((), ReadResult(ErrorCode.COORDINATOR_NOT_AVAILABLE, _ANSWER_FULL))
+        if decision.records:
+            self.pending.metrics.write_recorded(1)
+        return decision
+
+
+class ReadOrInitializeOperation(ShareOperation):
+    """The first call of a leader in the process of the node."""
+
+    __slots__ = ()
+    call = "read-or-initialize"
+    result_type = ReadOrInitializeResult
+
+    def decide(self, machine: ShareShard, now_ms: int) -> Decision:
+        """Decide it; one that writes counts as a write."""
+        request: ReadOrInitializePartition = self.request
+        decision = decide_read_or_initialize(machine, self.key, request.leader_epoch, request.start_offset, now_ms)
         if decision.records:
             self.pending.metrics.write_recorded(1)
         return decision

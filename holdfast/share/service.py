@@ -31,6 +31,7 @@ from holdfast.share.operations import (
     PendingRequest,
     PreviewOperation,
     ReadOperation,
+    ReadOrInitializeOperation,
     Respond,
     ShareOperation,
     SummaryOperation,
@@ -41,9 +42,17 @@ _log = structlog.get_logger(__name__)
 
 #: No call of the protocol: what one of the others would do.
 PREVIEW: Final = -1
+#: No call of the protocol: the first one of a leader in this process.
+READ_OR_INITIALIZE: Final = -2
 
 _OperationType = type[
-    InitializeOperation | ReadOperation | WriteOperation | DeleteOperation | SummaryOperation | PreviewOperation
+    InitializeOperation
+    | ReadOperation
+    | ReadOrInitializeOperation
+    | WriteOperation
+    | DeleteOperation
+    | SummaryOperation
+    | PreviewOperation
 ]
 
 _OPERATIONS: Final[dict[int, _OperationType]] = {
@@ -53,6 +62,7 @@ _OPERATIONS: Final[dict[int, _OperationType]] = {
     DELETE: DeleteOperation,
     SUMMARY: SummaryOperation,
     PREVIEW: PreviewOperation,
+    READ_OR_INITIALIZE: ReadOrInitializeOperation,
 }
 
 #: Keys with longer group ids are not remembered, so that what is remembered has a bound in bytes.
@@ -143,8 +153,9 @@ class ShareService:
     # ---- calls -----------------------------------------------------------------------------------------------------
 
     def handle(self, api_key: int, request: StateRequest, respond: Respond, waited_ms: int = 0) -> None:
-        """Carry out a share-state request, API key 83 to 87 or `PREVIEW`; `respond` is called exactly once, maybe before this returns.
+        """Carry out a share-state request; `respond` is called exactly once, maybe before this returns.
 
+        The API key is one of 83 to 87, `PREVIEW` or `READ_OR_INITIALIZE`.
         The time that the request has waited before is taken off its time.
         A request that names nothing, or holds a topic without partitions, is answered with nothing at all, as Kafka does.
         """

@@ -23,6 +23,7 @@ from holdfast.daemon.topics.metadata_cache import ClusterMetadata
 from holdfast.kafka.connection_options import LiveProperties
 from holdfast.records.share.keys import SharePartitionKey
 from holdfast.runtime.state_machine import Operation as StateOperation
+from holdfast.share.access import ShareAccess
 from holdfast.share.calls import KEY_TYPE, ShareAnswers, ShareCalls, ShareKeys
 from holdfast.share.commands import ShareCommands, StartingShareCommands
 from holdfast.share.deleted_state import DeletedState
@@ -124,7 +125,7 @@ class NodeShare:
         self._metrics = ShareMetrics(host.context.registry)
 
     def starting(self, authorizer: Authorizer) -> Answers:
-        """See `NodeTenant.starting`."""
+        """See `NodeShardTenant.starting`."""
         host = self._host
         calls = StartingShareCalls(self._metrics, exact_now_ms, host.context.internal_errors)
         return self._answers(calls, authorizer, StartingShareCommands(calls).table())
@@ -141,7 +142,7 @@ class NodeShare:
         return Snapshots(host.settings, kafka, place, host.context, partitions, metadata)
 
     def serve(self, log: LogParts, authorizer: Authorizer) -> ServingShare:
-        """See `NodeTenant.serve`."""
+        """See `NodeShardTenant.serve`."""
         return ServingShare(self._host, self._metrics, log, partial(self._answers, authorizer=authorizer))
 
     def _answers(self, calls: ShareCalls, authorizer: Authorizer, commands: Mapping[str, AdminCommand]) -> Answers:
@@ -150,7 +151,7 @@ class NodeShare:
 
 
 class ServingShare:
-    """Share state on a node that has found its log (`daemon.tenant.ServingTenant`)."""
+    """Share state on a node that has found its log (`daemon.tenant.ServingShardTenant`)."""
 
     def __init__(self, host: Host, metrics: ShareMetrics, log: LogParts, make_answers: Callable[..., Answers]) -> None:
         settings, partitions = host.settings, log.partitions
@@ -159,7 +160,7 @@ class ServingShare:
             metrics,
             exact_now_ms,
             host.context.internal_errors,
-            end_with=log.end_with,
+            end_with=log.batch.end_with,
         )
         gate = TopicGate(self._service, log.metadata, settings.share.write_timeout_ms, now_ms)
         deleted_state = DeletedState(
@@ -168,6 +169,7 @@ class ServingShare:
         log.metadata.add_user(deleted_state)
         groups = make_group_metrics(settings, partitions, log.cluster, host.context.registry)
         commands = ShareCommands(gate, partitions, deleted_state, settings.limits, log.describe_elsewhere)
+        self.access = ShareAccess(gate, log.batch.begin_with)
         self.answers = make_answers(gate, commands=commands.table())
         self.decisions = commands.decisions()
         self.duties = (Duty(groups.interval_ms, groups.refresh),) if groups.is_wanted else ()

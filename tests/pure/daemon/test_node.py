@@ -338,10 +338,14 @@ async def test_second_tenant_is_served_from_start_to_stop(stages: Stages) -> Non
         await wait_until(lambda: node.is_ready, "the node is ready")
         assert await connection.exchange(TICK, 1, b"tea", is_flexible=True) == b"tea: 1"
         assert await connection.exchange(TICK, 0, b"egg", is_flexible=True) == b"egg: 2"
+        assert await connection.exchange(TICK, 1, b"state-tea", is_flexible=True) == b"state-tea at 8: 0"
+        assert await connection.exchange(TICK, 1, b"state-tea", is_flexible=True) == b"state-tea at 9: 0"
+        assert (await client.read("state-tea", TOPIC, 0, 1)).start_offset == 9
         shown = await client.admin("ticks")
         assert (shown["node_id"], shown["ticks"]) == (1, 2)
         serving = made[0].serving
         assert serving is not None
+        assert {index for index, serves in serving.changes if serves} == set(range(serving.log_partitions))
         await wait_until(lambda: serving.rounds > 0, "its duty is done")
         assert "takes no argument 'until'" in await refusal(client, "ticks", until=1)
         assert (await get(node.http_port, "/api/v1/ticks")).json()["ticks"] == 2
@@ -354,3 +358,4 @@ async def test_second_tenant_is_served_from_start_to_stop(stages: Stages) -> Non
         await client.initialize(KEY.group_id, TOPIC, 0, 1, 0)
         connection.close()
     assert serving.log_partitions == 0, "it is shut down"
+    assert serving.changes[-1][1] is False, "it serves no log partition any more"

@@ -34,6 +34,8 @@ class RequestBatch:
         self._requests: list[tuple[OpenConnection, Request]] = []
         self._frame_bytes = 0
         self._is_at_work = False
+        #: Calls of this process that go with those at hand.
+        self._calls: list[Callable[[], None]] = []
         #: What is to be done when those at hand are begun.
         self._tasks: list[Callable[[], None]] = []
 
@@ -47,6 +49,15 @@ class RequestBatch:
         if len(self._requests) == 1:
             self._turns.call_soon(self.begin)
 
+    def begin_with(self, call: Callable[[], None]) -> None:
+        """Run a call of this process with the requests of this turn of the loop, after them; at once where they are being begun."""
+        if self._is_at_work:
+            call()
+            return
+        self._calls.append(call)
+        if len(self._calls) == 1 and not self._requests:
+            self._turns.call_soon(self.begin)
+
     def end_with(self, task: Callable[[], None]) -> None:
         """Run a task when all requests at hand are begun; at once where none is being begun."""
         if self._is_at_work:
@@ -55,11 +66,12 @@ class RequestBatch:
             task()
 
     def begin(self) -> None:
-        """Begin the requests that were added; without any it does nothing."""
-        if not self._requests:
+        """Begin the requests and calls that were added; without any it does nothing."""
+        if not self._requests and not self._calls:
             return
         turns, frame_bytes = self._turns, self._frame_bytes
         requests, self._requests, self._frame_bytes = self._requests, [], 0
+        calls, self._calls = self._calls, []
         began_s = turns.clock()
         self._is_at_work = True
         for connection, request in requests:
@@ -70,13 +82,17 @@ class RequestBatch:
                 self._internal_errors.note_bug("request_begin_failed", bug, client=connection.address)
                 connection.abort()
                 request.release()
+        self._run(calls)
         self._is_at_work = False
         tasks, self._tasks = self._tasks, []
+        self._run(tasks)
+        took_s = turns.note_work(began_s)
+        for connection, request in requests:
+            turns.charge(connection, took_s * request.size_bytes / frame_bytes)
+
+    def _run(self, tasks: list[Callable[[], None]]) -> None:
         for task in tasks:
             try:
                 task()
             except Exception as bug:  # it is of all, and none of them is to pay for it
                 self._internal_errors.note_bug("request_batch_end_failed", bug)
-        took_s = turns.note_work(began_s)
-        for connection, request in requests:
-            turns.charge(connection, took_s * request.size_bytes / frame_bytes)

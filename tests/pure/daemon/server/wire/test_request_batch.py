@@ -98,6 +98,42 @@ async def test_what_ends_a_batch_is_done_at_once_where_none_is_begun() -> None:
     assert house.diary == ["end"]
 
 
+async def test_calls_of_this_process_go_with_the_requests_of_a_turn() -> None:
+    house = House()
+
+    def call(name: str) -> Callable[[], None]:
+        def run() -> None:
+            house.diary.append(name)
+            house.batch.end_with(lambda: house.diary.append(f"end of {name}"))
+
+        return run
+
+    client = house.connect("a")
+    client.task = lambda: house.batch.begin_with(call("of a"))
+    house.batch.begin_with(call("x"))
+    house.batch.add(client, request_of(100))
+    house.batch.begin_with(call("y"))
+    assert house.diary == [], "none alone"
+    await asyncio.sleep(0)
+    assert house.diary == ["a", "of a", "x", "y", "end of of a", "end of x", "end of y"]
+    await asyncio.sleep(0)
+    house.batch.begin_with(call("z"))
+    await asyncio.sleep(0)
+    assert house.diary[-2:] == ["z", "end of z"]
+
+
+async def test_a_call_of_this_process_that_raises_harms_no_other() -> None:
+    house = House()
+
+    def fail() -> None:
+        raise ValueError("a bug")
+
+    house.batch.begin_with(fail)
+    house.batch.begin_with(lambda: house.diary.append("x"))
+    await asyncio.sleep(0)
+    assert (house.diary, house.bugs.value) == (["x"], 1)
+
+
 async def test_no_more_is_gathered_than_two_small_frames() -> None:
     house = House()
     for name, begun in (("a", ""), ("b", ""), ("c", "ab"), ("d", "ab"), ("e", "abcd")):
