@@ -1,0 +1,178 @@
+"""The calls of share consumers in all versions and both directions, with values that each of them can carry."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+from hypothesis import strategies as st
+
+from holdfast.api import share_acknowledge, share_errors, share_fetch, share_group_heartbeat
+from holdfast.api.share_acknowledge import SettledPartition, ShareAcknowledgeRequest, ShareAcknowledgeResponse
+from holdfast.api.share_consumer import AcknowledgementBatch, NamedPartition, NodeEndpoint
+from holdfast.api.share_fetch import AcquiredRange, FetchedPartition, ShareFetchRequest, ShareFetchResponse
+from holdfast.api.share_group_heartbeat import HeartbeatRequest, HeartbeatResponse
+
+int16 = st.integers(-(1 << 15), (1 << 15) - 1)
+int32 = st.integers(-(1 << 31), (1 << 31) - 1)
+int64 = st.integers(-(1 << 63), (1 << 63) - 1)
+#: A few are so long that a length takes two bytes.
+texts = st.text(max_size=5) | st.builds("".join, st.lists(st.text(max_size=5), max_size=5).map(lambda some: some * 20))
+nullable_texts = st.none() | texts
+topic_ids = st.binary(min_size=16, max_size=16)
+batches = st.builds(
+    AcknowledgementBatch, int64, int64, st.binary(max_size=5) | st.sampled_from((b"\1" * 126, b"\1" * 127))
+)
+named = st.builds(NamedPartition, int32, st.lists(batches, max_size=3).map(tuple))
+named_topics = st.lists(st.tuples(topic_ids, st.lists(named, max_size=4)), max_size=3)
+numbers = st.lists(st.tuples(topic_ids, st.lists(int32, max_size=4)), max_size=3)
+endpoints = st.lists(st.builds(NodeEndpoint, int32, texts, int32, nullable_texts), max_size=3)
+#: Ranges that a client would not send, too; what is told about them is `find_malformed_batches`.
+ranges = st.builds(AcquiredRange, int64, int64, int16)
+
+
+def codes(those_that_leave: frozenset[int]) -> st.SearchStrategy[int]:
+    return st.just(0) | st.sampled_from(sorted(those_that_leave))
+
+
+def fetch_requests(version: int) -> st.SearchStrategy[ShareFetchRequest]:
+    newer = (st.integers(-128, 127), st.booleans()) if version >= 2 else (st.just(0), st.just(False))
+    limits = [int32] * 5
+    return st.builds(ShareFetchRequest, nullable_texts, nullable_texts, int32, named_topics, numbers, *limits, *newer)
+
+
+fetched = st.builds(
+    FetchedPartition,
+    int32,
+    st.lists(st.binary(max_size=5) | st.just(bytes(200)), max_size=3),
+    st.lists(ranges, max_size=5),
+    codes(share_errors.FETCH_CODES),
+    nullable_texts,
+    codes(share_errors.ACKNOWLEDGE_CODES),
+    nullable_texts,
+    int32,
+    int32,
+)
+fetch_responses = st.builds(
+    ShareFetchResponse,
+    st.lists(st.tuples(topic_ids, st.lists(fetched, max_size=3)), max_size=3),
+    int32,
+    codes(share_errors.REQUEST_CODES),
+    nullable_texts,
+    endpoints,
+    int32,
+)
+
+
+def acknowledge_requests(version: int) -> st.SearchStrategy[ShareAcknowledgeRequest]:
+    is_renew = st.booleans() if version >= 2 else st.just(False)
+    return st.builds(ShareAcknowledgeRequest, nullable_texts, nullable_texts, int32, named_topics, is_renew)
+
+
+settled = st.builds(SettledPartition, int32, codes(share_errors.ACKNOWLEDGE_CODES), nullable_texts, int32, int32)
+
+
+def acknowledge_responses(version: int) -> st.SearchStrategy[ShareAcknowledgeResponse]:
+    return st.builds(
+        ShareAcknowledgeResponse,
+        st.lists(st.tuples(topic_ids, st.lists(settled, max_size=3)), max_size=3),
+        int32 if version >= 2 else st.just(0),
+        codes(share_errors.REQUEST_CODES),
+        nullable_texts,
+        endpoints,
+        int32,
+    )
+
+
+heartbeat_requests = st.builds(
+    HeartbeatRequest, texts, texts, int32, nullable_texts, st.none() | st.lists(texts, max_size=4)
+)
+heartbeat_responses = st.builds(
+    HeartbeatResponse,
+    codes(share_errors.HEARTBEAT_CODES),
+    nullable_texts,
+    nullable_texts,
+    int32,
+    int32,
+    st.none() | numbers,
+    int32,
+)
+
+
+def join(response: ShareFetchResponse) -> bytes:
+    """Return the body of an answer as a client receives it."""
+    return b"".join(share_fetch.encode_response(response))
+
+
+class Codec(NamedTuple):
+    """One direction of one version of a call."""
+
+    decode: Callable[[bytes, int], Any]
+    encode: Callable[[Any], bytes]
+    values: st.SearchStrategy[Any]
+    sample: Any
+
+
+TOPIC_ID = bytes(range(16))
+RANGES = (AcknowledgementBatch(3, 7, b"\1"), AcknowledgementBatch(8, 10, b"\1\2\3"))
+NAMED = [(TOPIC_ID, [NamedPartition(0, RANGES), NamedPartition(1)]), (bytes(16), [NamedPartition(2, RANGES[:1])])]
+FORGOTTEN = [(TOPIC_ID, [1, 2]), (bytes(16), [3])]
+ENDPOINTS = [NodeEndpoint(1, "one", 9092), NodeEndpoint(2, "two", 9093, "rack")]
+FETCH = ShareFetchRequest("group", "member", 3, NAMED, FORGOTTEN, 500, 1, 50 << 20, 500, 500)
+FETCHED = [
+    (
+        TOPIC_ID,
+        [
+            FetchedPartition(0, [b"records", b" of a batch"], [AcquiredRange(3, 7, 1)]),
+            FetchedPartition(1, (), [], 6, "moved", 121, "late", 2, 7),
+        ],
+    ),
+    (bytes(16), [FetchedPartition(2, [b"more"], [AcquiredRange(n, n, 2) for n in range(4)])]),
+]
+SETTLED = [(TOPIC_ID, [SettledPartition(0), SettledPartition(1, 6, "moved", 2, 7)]), (bytes(16), [SettledPartition(2)])]
+
+CODECS = {
+    **{
+        f"fetch request {version}": Codec(
+            partial(share_fetch.decode_request, version),
+            partial(share_fetch.encode_request, version),
+            fetch_requests(version),
+            FETCH if version == 1 else FETCH._replace(acquire_mode=1, is_renew=True),
+        )
+        for version in (1, 2)
+    },
+    "fetch response": Codec(
+        share_fetch.decode_response, join, fetch_responses, ShareFetchResponse(FETCHED, 30_000, 0, None, ENDPOINTS)
+    ),
+    **{
+        f"acknowledge request {version}": Codec(
+            partial(share_acknowledge.decode_request, version),
+            partial(share_acknowledge.encode_request, version),
+            acknowledge_requests(version),
+            ShareAcknowledgeRequest("group", "member", 3, NAMED, version == 2),
+        )
+        for version in (1, 2)
+    },
+    **{
+        f"acknowledge response {version}": Codec(
+            partial(share_acknowledge.decode_response, version),
+            partial(share_acknowledge.encode_response, version),
+            acknowledge_responses(version),
+            ShareAcknowledgeResponse(SETTLED, 30_000 if version == 2 else 0, 0, None, ENDPOINTS),
+        )
+        for version in (1, 2)
+    },
+    "heartbeat request": Codec(
+        share_group_heartbeat.decode_request,
+        share_group_heartbeat.encode_request,
+        heartbeat_requests,
+        HeartbeatRequest("group", "member", 0, "rack", ["one", "two"]),
+    ),
+    "heartbeat response": Codec(
+        share_group_heartbeat.decode_response,
+        share_group_heartbeat.encode_response,
+        heartbeat_responses,
+        HeartbeatResponse(0, None, "member", 1, 5_000, FORGOTTEN),
+    ),
+}
