@@ -26,6 +26,7 @@ COMPILED = {
     ),
     "holdfast_node": (
         "clock.py",
+        "delivery/share_partition",
         "kafka/brokers",
         "metrics/instruments.py",
         "daemon/access/authorizer.py",

@@ -1,6 +1,7 @@
 """Compare our answers with recorded ones: `python -m tests.vectors [DIR]`.
 
-Runs every `*.jsonl` file in DIR (by default the ones beside this module), prints the cases of each and the first failures, and ends with
+Runs every `*.jsonl` and `*.jsonl.xz` file in DIR (by default the ones beside this module),
+prints the cases of each and the first failures, and ends with
 "N passed, N failed". The exit code is 1 when anything failed or nothing was found.
 """
 

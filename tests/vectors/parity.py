@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 from holdfast.records.share.batches import StateBatch
 from holdfast.records.share.redundant_offsets import RedundantOffsetTracker
@@ -47,3 +48,14 @@ def join(batches: Iterable[StateBatch]) -> tuple[StateBatch, ...]:
             batch = batch._replace(first_offset=joined.pop().first_offset)
         joined.append(batch)
     return tuple(joined)
+
+
+def join_neighbours(batches: Iterable[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    """Return batches in their order, each joined with the one before it where both touch and are equal."""
+    joined: list[tuple[Any, ...]] = []
+    for batch in batches:
+        if joined and joined[-1][1] + 1 == batch[0] and joined[-1][2:] == batch[2:]:
+            joined[-1] = (joined[-1][0], *batch[1:])
+        else:
+            joined.append(tuple(batch))
+    return joined

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import lzma
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -17,6 +18,7 @@ from tests.vectors.cases import (
 )
 from tests.vectors.fields import Fields, Mismatch
 from tests.vectors.scenarios import run_scenario
+from tests.vectors.share_partitions import run_share_scenario
 
 DATA = Path(__file__).with_name("data")
 
@@ -35,6 +37,7 @@ CASES: dict[str, Case] = {
     "offsets": run_offsets,
     "shard": run_scenario,
     "shard_ext": run_scenario,
+    "share_partition": run_share_scenario,
 }
 
 
@@ -86,12 +89,24 @@ def run_file(path: Path) -> Report:
 
 
 def run_directory(directory: Path) -> Iterator[Report]:
-    """Run every `*.jsonl` file of a directory and of those in it, by name."""
-    return map(run_file, sorted(directory.rglob("*.jsonl")))
+    """Run every file of cases of a directory and of those in it, by name."""
+    return map(run_file, find_files(directory))
+
+
+def find_files(directory: Path) -> list[Path]:
+    """Return the `*.jsonl` files of a directory and of those in it, packed by xz or not, by name."""
+    return sorted(path for suffix in ("*.jsonl", "*.jsonl.xz") for path in directory.rglob(suffix))
+
+
+def read_text(path: Path) -> str:
+    """Return the lines of a file, which may be packed by xz."""
+    if path.suffix == ".xz":
+        return lzma.decompress(path.read_bytes()).decode()
+    return path.read_text(encoding="utf-8")
 
 
 def _lines(path: Path) -> Iterator[tuple[int, str]]:
     # A line ends at a line feed only; JSON texts may hold other characters that Python also takes for line ends.
-    for number, line in enumerate(path.read_text(encoding="utf-8").split("\n"), 1):
+    for number, line in enumerate(read_text(path).split("\n"), 1):
         if line.strip():
             yield number, line

@@ -1,0 +1,97 @@
+"""Writes: how they are closed, and what their answers lead to."""
+
+from __future__ import annotations
+
+from holdfast.delivery.share_partition.batches import DeliveryRun
+from holdfast.delivery.share_partition.values import ACQUIRED, StateWrite
+from holdfast.delivery.share_partition.window import Window
+from holdfast.records.share.batches import AVAILABLE
+
+
+def begin(window: Window, run: DeliveryRun, state: int, write: StateWrite) -> None:
+    """Give a run that a member holds its next state, for as long as the write is under way."""
+    run.state = state
+    run.member_id = ""
+    run.write = write
+    if state != AVAILABLE:
+        window.complete_count += window.count_of_interest(run.first, run.last)
+    write.add(run.first, run.last, state, run.count)
+
+
+def close_write(window: Window, write: StateWrite) -> StateWrite:
+    """Put the start offset into a write, and how many offsets from there on are done with."""
+    before = window.start_offset
+    write.start_offset_before, write.complete_count_before = before, window.complete_count
+    start_offset = window.start_offset_after(write)
+    write.start_offset, write.delivery_complete_count = start_offset, window.complete_count
+    if start_offset > before:
+        write.delivery_complete_count -= window.count_complete(before, start_offset)
+    return write
+
+
+def commit(window: Window, write: StateWrite) -> bool:
+    """Keep what a write changed, and tell whether something became available."""
+    is_available = False
+    batches = window.batches
+    for first, last, _, _ in write.batches:
+        for index in range(window.ceiling(first), len(batches)):
+            batch = batches[index]
+            if batch.first > last:
+                break
+            runs = batch.runs
+            start = stop = batch.index_at(first) if first > batch.first else 0
+            while stop < len(runs) and runs[stop].first <= last:
+                run = runs[stop]
+                if run.write is write:
+                    run.write = None
+                    run.unlock()
+                    if run.state == AVAILABLE:
+                        is_available = True
+                stop += 1
+            if batch.is_split:
+                batch.join(start, stop)
+    if is_available:
+        window.has_available = True
+    return is_available
+
+
+def roll_back(window: Window, write: StateWrite) -> bool:
+    """Undo what a write changed, and tell whether something became available.
+
+    Its member holds the offsets again, or nobody where their lock has ended since. A split batch stays split.
+    """
+    is_available = False
+    batches = window.batches
+    for first, last, _, _ in write.batches:
+        for index in range(window.ceiling(first), len(batches)):
+            batch = batches[index]
+            if batch.first > last:
+                break
+            runs = batch.runs
+            start = stop = batch.index_at(first) if first > batch.first else 0
+            while stop < len(runs) and runs[stop].first <= last:
+                run = runs[stop]
+                if run.write is write:
+                    run.write = None
+                    if run.lock_until_ms < 0:
+                        # It was archived meanwhile, for it is not in the log any longer.
+                        stop += 1
+                        continue
+                    if run.is_terminal():
+                        window.complete_count -= window.count_of_interest(run.first, run.last)
+                    if run.is_lock_over:
+                        if run.first < window.start_offset <= run.last:
+                            batch.is_split = True
+                            rest = run.cut(window.start_offset)
+                            rest.write = write
+                            runs.insert(stop + 1, rest)
+                        run.unlock()
+                        window.make_available(run, write.delivery_count_limit)
+                        is_available = is_available or run.state == AVAILABLE
+                    else:
+                        run.state = ACQUIRED
+                        run.member_id = write.member_id
+                stop += 1
+            if batch.is_split:
+                batch.join(start, stop)
+    return is_available
