@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from enum import Enum
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self, TypeAlias
@@ -19,6 +20,7 @@ from confluent_kafka.admin import AdminClient
 from holdfast.broker.errors import BrokerError, in_directory
 from holdfast.broker.kafka_broker import BrokerNode, nodes_in
 from holdfast.broker.properties import HOST, NodePorts, choose_ports, is_free, new_kafka_uuid, node_properties
+from holdfast.jars.cache import KAFKA_VERSION, kafka_home
 from holdfast.kafka.addresses import format_address
 from holdfast.kafka.librdkafka import KafkaClients
 
@@ -59,6 +61,7 @@ class EmbeddedKafka:
         data_dir: Path | str | None = None,
         port: int | None = None,
         unpacked_kafka: Path | None = None,
+        version: str = KAFKA_VERSION,
         properties: Mapping[str, str] | None = None,
         jvm_options: Sequence[str] = (),
         heap_mib: int = 512,
@@ -74,6 +77,7 @@ class EmbeddedKafka:
             data_dir: made if missing; without one, a temporary directory that `close` removes.
             port: where the only broker listens; without one, a free port is chosen.
             unpacked_kafka: where a release of Kafka was unpacked; without one, its jars are fetched.
+            version: of the release whose jars are fetched.
             properties: further broker settings by Kafka's names; they win over our defaults.
             jvm_options: for each JVM, after our own; `FAST_START` suits tests.
             heap_mib: most memory for the heap of each JVM.
@@ -102,7 +106,8 @@ class EmbeddedKafka:
         self._outlives_us = outlives_us
         self.cluster_id, ports = self._recall(brokers)
         self._ports = self._with_port(ports)
-        self.nodes = tuple(BrokerNode(i, self.data_dir / f"node-{i}", unpacked_kafka) for i in range(1, brokers + 1))
+        home = partial(kafka_home, unpacked_kafka, version=version)
+        self.nodes = tuple(BrokerNode(i, self.data_dir / f"node-{i}", home) for i in range(1, brokers + 1))
 
     @property
     def bootstrap_servers(self) -> str:

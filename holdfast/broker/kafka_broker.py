@@ -6,7 +6,7 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from importlib import resources
@@ -36,9 +36,16 @@ class BrokerNode:
     this run and the one before), `jvm.log`, `kafka.pid` while it runs, and `data/`.
     """
 
-    def __init__(self, node_id: int, directory: Path, unpacked_kafka: Path | None = None) -> None:
+    def __init__(self, node_id: int, directory: Path, home: Callable[[], Path] = kafka_home) -> None:
+        """Describe a node.
+
+        Args:
+            node_id: counts from 1.
+            directory: where it lives.
+            home: returns the directory of its jars, fetched when that is called first.
+        """
         self.node_id = node_id
-        self._unpacked_kafka = unpacked_kafka
+        self._home = home
         self.directory = directory
         self.data_dir = directory / "data"
         self._settings_file = directory / "server.properties"
@@ -50,7 +57,7 @@ class BrokerNode:
         if (self.data_dir / "meta.properties").exists():
             return
         self.data_dir.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(kafka_home(self._unpacked_kafka) / BOOTSTRAP_CHECKPOINT, self.data_dir / BOOTSTRAP_CHECKPOINT)
+        shutil.copyfile(self._home() / BOOTSTRAP_CHECKPOINT, self.data_dir / BOOTSTRAP_CHECKPOINT)
         identity = {
             "version": "1",
             "cluster.id": cluster_id,
@@ -82,7 +89,7 @@ class BrokerNode:
             shutil.copyfile(log_settings, self.directory / log_settings.name)
         command = [
             find_java(),
-            *("-cp", str(kafka_home(self._unpacked_kafka) / "*")),
+            *("-cp", str(self._home() / "*")),
             f"-Dlog4j2.configurationFile={self.directory / 'log4j2.properties'}",
             f"-Dholdfast.log.dir={self.directory}",
             *jvm_options,

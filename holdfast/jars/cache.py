@@ -21,6 +21,8 @@ from holdfast.jars.locks import file_lock
 
 #: Of the embedded broker: the newest release whose tools are on Maven, so that pages can name them beside it.
 KAFKA_VERSION = "4.3.1"
+#: The newest release that has no share groups, for what is shown and tested in front of one.
+KAFKA_VERSION_WITHOUT_SHARE_GROUPS = "3.9.2"
 LOG4J_VERSION = "2.25.4"
 BOOTSTRAP_CHECKPOINT = "bootstrap.checkpoint"
 
@@ -30,15 +32,19 @@ _REMEDY = "make room there, or name a directory that this user may write by HOLD
 SPARK_KAFKA_VERSION = "4.2.0"
 SPARK_KAFKA_CLIENTS_VERSION = "3.9.2"
 
-_KAFKA = JarSet(
-    title=f"Apache Kafka {KAFKA_VERSION}",
-    ivy_file="ivy.xml",
-    properties={"kafka.version": KAFKA_VERSION, "log4j.version": LOG4J_VERSION},
-    jars_expected=92,
-    megabytes=55,
-    main_jar=f"kafka_2.13-{KAFKA_VERSION}.jar",
-    alternative="name an unpacked Kafka by --kafka-home DIR; or do without, any cluster's address will do",
-)
+
+def _kafka(version: str) -> JarSet:
+    return JarSet(
+        title=f"Apache Kafka {version}",
+        ivy_file="ivy.xml",
+        properties={"kafka.version": version, "log4j.version": LOG4J_VERSION},
+        jars_expected=92,
+        megabytes=55,
+        main_jar=f"kafka_2.13-{version}.jar",
+        alternative="name an unpacked Kafka by --kafka-home DIR; or do without, any cluster's address will do",
+    )
+
+
 _SPARK_KAFKA = JarSet(
     title=f"Spark's connector to Kafka {SPARK_KAFKA_VERSION}",
     ivy_file="ivy-spark-kafka.xml",
@@ -86,11 +92,18 @@ def kafka_classpath(*, fetch_timeout_s: float = 900.0, fetch_attempts: int = 3) 
     return str(kafka_home(fetch_timeout_s=fetch_timeout_s, fetch_attempts=fetch_attempts) / "*")
 
 
-def kafka_home(unpacked: Path | None = None, *, fetch_timeout_s: float = 900.0, fetch_attempts: int = 3) -> Path:
+def kafka_home(
+    unpacked: Path | None = None,
+    *,
+    version: str = KAFKA_VERSION,
+    fetch_timeout_s: float = 900.0,
+    fetch_attempts: int = 3,
+) -> Path:
     """Return the cached directory of Kafka's jars and `bootstrap.checkpoint`, making it first if it is missing.
 
     Args:
         unpacked: where a release of Kafka was unpacked, whose jars are used and none fetched.
+        version: of the release that is fetched.
         fetch_timeout_s: bound of one attempt, and of waiting for another process that makes the same directory.
         fetch_attempts: how often to try, with growing pauses, before giving up.
 
@@ -104,7 +117,7 @@ def kafka_home(unpacked: Path | None = None, *, fetch_timeout_s: float = 900.0, 
         name = f"kafka-at-{sha256(b'|'.join(map(os.fsencode, found))).hexdigest()[:16]}"
     else:
         found = []
-        name = f"kafka-{KAFKA_VERSION}"
+        name = f"kafka-{version}"
 
     def fill(home: Path, timeout_s: float) -> None:
         if found:
@@ -112,7 +125,7 @@ def kafka_home(unpacked: Path | None = None, *, fetch_timeout_s: float = 900.0, 
             for jar in found:
                 (home / jar.name).symlink_to(jar)
         else:
-            fetch(_KAFKA, home, timeout_s)
+            fetch(_kafka(version), home, timeout_s)
         _make_bootstrap_checkpoint(home, home.with_name("formatted"))
 
     return _cached_directory(name, fill, fetch_timeout_s, fetch_attempts)
