@@ -1,4 +1,4 @@
-"""Who gets which partitions: balance first, then as few moves as can be.
+"""The assignment of partitions to members: balance first, then as few moves as can be.
 
 With M members and P partitions each partition is shared by S = ceil(M / P) members, and each member has as many partitions as any other,
 or one more. Members that subscribe to different topics share each topic among its subscribers. Order decides every tie, so that one
@@ -24,14 +24,14 @@ def assign(
     partitions: Mapping[bytes, int],
     before: Mapping[str, Collection[Place]],
 ) -> Assignment:
-    """Return what each member is to have.
+    """Return the partitions of each member.
 
     Args:
         subscriptions: topic ids by member id; those that have no partitions are passed over.
         partitions: number of partitions of each topic.
         before: the assignment so far.
     """
-    wanted = {member: frozenset(topics) & partitions.keys() for member, topics in subscriptions.items()}
+    wanted = {member: frozenset(topics).intersection(partitions) for member, topics in subscriptions.items()}
     if len(set(wanted.values())) <= 1:
         topics = next(iter(wanted.values()), frozenset())
         return _share(list(wanted), _places(topics, partitions), before)
@@ -66,7 +66,7 @@ def _share(members: Sequence[str], places: Sequence[Place], before: Mapping[str,
             if len(kept[member]) < quota and counts[place] < sharing:
                 kept[member].append(place)
                 counts[place] += 1
-    # Where all shares are full there is nothing to hand out.
+    # Nothing is handed out of a place whose shares are all taken.
     open_places = [place for place in places if counts[place] < sharing]
     result = {member: set(held) for member, held in kept.items()}
     for member, quota in zip(members, quotas, strict=True):

@@ -19,7 +19,7 @@ _BY_DURATION: Final = "by_duration:"
 
 
 class OffsetReset(NamedTuple):
-    """Where a new group begins."""
+    """The place in a log at which a new group begins."""
 
     #: After the last record; else at the first one.
     is_latest: bool
@@ -39,7 +39,7 @@ EARLIEST: Final = OffsetReset(False)
 
 @dataclass(frozen=True, slots=True)
 class GroupConfig:
-    """What holds for a share group."""
+    """The configuration of a share group."""
 
     session_timeout_ms: int = 45_000
     heartbeat_interval_ms: int = 5_000

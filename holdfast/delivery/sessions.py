@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Collection, Hashable, Iterable, Sequence
 from typing import Final, NamedTuple, TypeAlias
 
-#: Of a request that begins a session, and of one that ends it.
+#: The epochs of a request that begins a session, and of one that ends it.
 INITIAL_EPOCH: Final = 0
 FINAL_EPOCH: Final = -1
 _EPOCH_MAX: Final = (1 << 31) - 1
@@ -34,14 +34,14 @@ class Refusal(NamedTuple):
 
 
 class Session:
-    """What one member fetches from this node."""
+    """The partitions that one member fetches from this node."""
 
     __slots__ = ("connection", "epoch", "key", "places", "touched", "unanswered")
 
     def __init__(self, key: MemberKey, connection: Hashable) -> None:
         self.key: Final = key
         self.connection = connection
-        #: Of the next request.
+        #: Epoch of the next request.
         self.epoch = 1
         #: Partitions that it fetches, in the order in which they were added.
         self.places: dict[Place, None] = {}

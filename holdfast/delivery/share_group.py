@@ -1,7 +1,7 @@
-"""Members of a share group: who they are, whether they live, and what each is to fetch.
+"""Members of a share group: who they are, whether they live, and the partitions that each fetches.
 
-All of it is memory. A share assignment excludes nobody: what excludes is a lock at a leader. So a coordinator that begins anew tells each
-member once that it does not know it, and the member joins again with its next heartbeat.
+All of it is memory. A share assignment excludes nobody: a lock at a leader does. So a coordinator that has just begun tells each member
+once that it does not know it, and the member joins again with its next heartbeat.
 
 Source: KIP-932; Apache Kafka 4.3.1 `GroupMetadataManager.shareGroupHeartbeat`. An unknown group is UNKNOWN_MEMBER_ID here, for clients
 take GROUP_ID_NOT_FOUND as the end.
@@ -31,7 +31,7 @@ Topics: TypeAlias = Mapping[str, tuple[bytes, int]]
 
 
 class Heartbeat(NamedTuple):
-    """What a member says."""
+    """A sign of life of a member."""
 
     member_id: str
     #: 0: it joins; -1: it leaves.
@@ -51,7 +51,7 @@ class Refused(NamedTuple):
 
 
 class Accepted(NamedTuple):
-    """What a member is told."""
+    """The answer to a member."""
 
     member_epoch: int
     #: None: unchanged.
@@ -79,7 +79,7 @@ class Member:
         self.topic_names: tuple[str, ...] = ()
         self.client_id = ""
         self.client_host = ""
-        #: What it was told last.
+        #: As it was told last.
         self.assigned: frozenset[Place] = frozenset()
         #: When it is taken for dead.
         self.deadline_ms = 0.0
