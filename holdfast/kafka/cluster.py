@@ -106,9 +106,10 @@ class Cluster:
         self._wanted_ids[name] = topic_id
 
     def forget(self, topic: TopicRef) -> None:
-        """Drop what is known of a topic."""
+        """Drop what is known of a topic, and the id that is wanted of it."""
         self.topics.pop(topic, None)
         self._seen.pop(topic, None)
+        self._wanted_ids.pop(topic, None)
 
     async def look_up(self, topics: Collection[TopicRef]) -> set[TopicRef]:
         """Look up topics, and return those about which nothing certain was said: they stay as they were known.

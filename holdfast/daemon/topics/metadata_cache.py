@@ -111,8 +111,8 @@ class ClusterMetadata:
         self._bounds = bounds
         self._users: list[TopicUser] = []
         self._random = random
-        self._look_ups = LookUps(settings.metadata_topics_max, bounds.unknown_per_request_max)
-        self._timers: dict[LookUp, asyncio.TimerHandle] = {}
+        self._look_ups = LookUps[bytes](settings.metadata_topics_max, bounds.unknown_per_request_max)
+        self._timers: dict[LookUp[bytes], asyncio.TimerHandle] = {}
         self._is_wanted = asyncio.Event()
         #: Ids that were wanted since the last full refresh began, and exist; the next one queries them again.
         self._recent: set[bytes] = set()
@@ -138,7 +138,7 @@ class ClusterMetadata:
         """Query the topics of this user, too, and notify it of all refreshes from now on."""
         self._users.append(user)
 
-    def look_up(self, topic_ids: Collection[bytes], caller: str, then: Then, timeout_ms: int) -> None:
+    def look_up(self, topic_ids: Collection[bytes], caller: str, then: Then[bytes], timeout_ms: int) -> None:
         """Query a broker about unknown topics for the client at address `caller`.
 
         `then` is called once and soon: when a broker was queried about all of them after now and has answered, or in `timeout_ms`,
@@ -269,11 +269,11 @@ class ClusterMetadata:
         for user in self._users:
             user.refreshed(image, refresh)
 
-    def _give_up(self, look_up: LookUp) -> None:
+    def _give_up(self, look_up: LookUp[bytes]) -> None:
         self._look_ups.remove(look_up)
         self._finish(look_up)
 
-    def _finish(self, look_up: LookUp) -> None:
+    def _finish(self, look_up: LookUp[bytes]) -> None:
         """Notify the caller that waits, not before the loop's next turn."""
         self._timers.pop(look_up).cancel()
         asyncio.get_running_loop().call_soon(look_up.then, look_up.left())

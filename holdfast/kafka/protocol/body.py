@@ -61,6 +61,19 @@ class BodyReader:
         self.offset = start + size
         return self._data[start : self.offset]
 
+    def skip_bytes(self, field: str) -> None:
+        """Pass over bytes that begin with their length, or null."""
+        start = self.offset
+        if self._is_flexible:
+            size, self.offset = primitives.read_varint(self._data, start, field)
+            size -= 1
+        else:
+            size = self.int32(field)
+        left = len(self._data) - self.offset
+        if not -1 <= size <= left:
+            raise MalformedBody(field, start, f"{size} bytes are announced and {left} are left")
+        self.offset += max(size, 0)
+
     def string(self, field: str) -> str:
         """Take a string that is not null."""
         start = self.offset

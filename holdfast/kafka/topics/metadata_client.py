@@ -4,17 +4,31 @@ librdkafka queries by name only, and a name says nothing about a topic that was 
 """
 
 import asyncio
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from functools import partial
 from random import Random
-from typing import NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 from holdfast.kafka.brokers.broker_connection import BrokerConnection
 from holdfast.kafka.cluster import Cluster
 from holdfast.kafka.connection_options import Address, ConnectionOptions
-from holdfast.kafka.errors import ConnectionFailed, all_failed
-from holdfast.kafka.exchange import exchange
-from holdfast.kafka.metadata import TOPICS_PER_REQUEST_MAX, Answer, TopicRef, query
+from holdfast.kafka.errors import ConnectionFailed, UnreadableAnswer, all_failed
+from holdfast.kafka.exchange import exchange, to_bytes
+from holdfast.kafka.metadata import (
+    TOPICS_PER_REQUEST_MAX,
+    Answer,
+    SummaryReader,
+    TopicRef,
+    TopicSummary,
+    make_request,
+    query,
+)
+from holdfast.kafka.protocol.primitives import MalformedBody
+
+A = TypeVar("A", Answer, "Summaries")
+
+#: Topics and partitions of a listing that are read in one turn of the loop, about two milliseconds.
+_ENTRIES_PER_TURN: Final = 1_000
 
 
 class RequestRefused(ConnectionFailed):
@@ -36,6 +50,13 @@ class TopicAnswers(NamedTuple):
     topics: tuple[Topic, ...]
     #: Requested by id, answered UNKNOWN_TOPIC_ID.
     unknown_ids: frozenset[bytes]
+
+
+class Summaries(NamedTuple):
+    """Topics as one broker knows them."""
+
+    cluster_id: str
+    topics: tuple[TopicSummary, ...]
 
 
 class MetadataClient:
@@ -95,6 +116,29 @@ class MetadataClient:
         answers = await self._request(list(names))
         return {topic.name: topic for topic in answers.topics}
 
+    async def summarize(self, topics: Collection[TopicRef] | None) -> Summaries:
+        """Request topics, at most as many as go into one request and all by id or all by name; None: all that there are.
+
+        Raises:
+            ConnectionFailed: there is no answer.
+        """
+        request = make_request(topics)
+
+        async def ask(connection: BrokerConnection) -> Summaries:
+            body = await connection.exchange(
+                request.__api_key__, request.__version__, to_bytes(request), is_flexible=request.__flexible__
+            )
+            try:
+                return await _read_summaries(body)
+            except MalformedBody as error:
+                raise UnreadableAnswer(f"a broker sent an answer that cannot be read: {error}") from error
+
+        self._calls += 1
+        try:
+            return await self._send(ask)
+        finally:
+            self._calls -= 1
+
     def move_on(self) -> None:
         """Go to another broker from the next request on, unless one is in flight."""
         if not self._calls:
@@ -122,18 +166,21 @@ class MetadataClient:
         return _to_answers(answers)
 
     async def _request_some(self, topics: list[TopicRef]) -> Answer:
+        return await self._send(lambda connection: query(partial(exchange, connection), topics))
+
+    async def _send(self, ask: Callable[[BrokerConnection], Awaitable[A]]) -> A:
         """Send a request over the connection that is there; where that turns out to be dead, once more over another."""
         kept = self._kept
         if kept is not None and kept.is_open:
             try:
-                return await self._request_over(kept, topics)
+                return await self._send_over(kept, ask)
             except ConnectionFailed:
                 pass  # a broker that was restarted, say; nothing is waited for in here
-        return await self._request_over(await self._connected(), topics)
+        return await self._send_over(await self._connected(), ask)
 
-    async def _request_over(self, connection: BrokerConnection, topics: list[TopicRef]) -> Answer:
+    async def _send_over(self, connection: BrokerConnection, ask: Callable[[BrokerConnection], Awaitable[A]]) -> A:
         try:
-            answer = await query(partial(exchange, connection), topics)
+            answer = await ask(connection)
             if not answer.cluster_id:
                 raise RequestRefused("a broker refused the request, or does not know its cluster yet")
         except ConnectionFailed:
@@ -194,3 +241,14 @@ def _to_answers(answers: list[Answer]) -> TopicAnswers:
         ),
         unknown_ids=frozenset(topic for topic, view in views if isinstance(topic, bytes) and view.is_missing),
     )
+
+
+async def _read_summaries(body: bytes) -> Summaries:
+    reader, topics, room = SummaryReader(body), [], _ENTRIES_PER_TURN
+    for topic in reader:
+        topics.append(topic)
+        room -= 1 + topic.partition_count
+        if room <= 0:
+            await asyncio.sleep(0)
+            room = _ENTRIES_PER_TURN
+    return Summaries(reader.cluster_id, tuple(topics))

@@ -18,14 +18,14 @@ def ignore(not_queried: Collection[bytes]) -> None:
     """Take the end of a look-up."""
 
 
-def add(look_ups: LookUps, caller: str, topic_ids: Collection[bytes]) -> LookUp:
+def add(look_ups: LookUps[bytes], caller: str, topic_ids: Collection[bytes]) -> LookUp[bytes]:
     look_up, dropped = look_ups.add(caller, topic_ids, ignore)
     assert look_up is not None
     assert dropped == []
     return look_up
 
 
-def make(waiting_max: int = 100_000, per_request_max: int = 20_000) -> LookUps:
+def make(waiting_max: int = 100_000, per_request_max: int = 20_000) -> LookUps[bytes]:
     return LookUps(waiting_max, per_request_max)
 
 
@@ -142,7 +142,7 @@ def test_an_answer_after_the_end_of_a_look_up_changes_nothing() -> None:
 )
 def test_every_look_up_ends_once_and_the_books_agree(steps: list[tuple[str, int, int, int, int]]) -> None:
     look_ups = make(waiting_max=40, per_request_max=10)
-    waiting: list[LookUp] = []
+    waiting: list[LookUp[bytes]] = []
     for what, host, connection, count, first in steps:
         if what == "add":
             look_up, dropped = look_ups.add(f"10.0.0.{host}:{connection}", ids(count, first), ignore)
