@@ -71,6 +71,7 @@ INTERPRETED = {
     "holdfast/daemon/server/other_nodes.py",
     "holdfast/daemon/server/schemas.py",
     "holdfast/daemon/server/sockets.py",
+    "holdfast/daemon/server/topics_view.py",
 }
 #: What is written in C, one extension of all files of a room.
 IN_C = (Path("holdfast/kafka/protocol/native"), Path("holdfast/records/native"))

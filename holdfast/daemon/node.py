@@ -57,7 +57,7 @@ from holdfast.daemon.settings.models import Settings
 from holdfast.daemon.shards import Snapshots
 from holdfast.daemon.starting import BrokerWait, StartingView, starting_commands
 from holdfast.daemon.steps import NodeSteps, Stopped, cancelled
-from holdfast.daemon.tenant import Answers, LogParts, Tables, merge_rows
+from holdfast.daemon.tenant import Answers, LogParts, Tables, find_topics, merge_rows
 from holdfast.daemon.topics.cluster_queries import make_cluster_queries, make_first_look
 from holdfast.daemon.topics.metadata_cache import ClusterMetadata
 from holdfast.daemon.topics.remains import Remains
@@ -95,7 +95,7 @@ class Node:
         self, settings: Settings, tables: Tables, load: Load | None = None, place: WorkerPlace = ALONE
     ) -> None:
         """Prepare a node that serves what its `tables` hold."""
-        self._tables = tables
+        self._tables = tables = tables.on(settings)
         self.node_settings = NodeSettings(settings, load)
         registry = Registry()
         self._metrics, self._runtime_metrics = LogMetrics(registry), RuntimeMetrics(registry)
@@ -379,6 +379,7 @@ class Node:
             view,
             admin,
             authorizer,
+            topics=find_topics(tenants),
         )
 
     async def _find_topic(self, access: ClusterAccess) -> StateTopic:

@@ -6,7 +6,7 @@ The tables of calls, commands and HTTP paths are built once, from the rows of th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
 
@@ -22,6 +22,7 @@ from holdfast.daemon.partitions.partitions import LogPlace, Partitions
 from holdfast.daemon.server.admin import AdminCommand
 from holdfast.daemon.server.api_table import APIS, Answer
 from holdfast.daemon.server.find_coordinator import KeyType
+from holdfast.daemon.server.topics_view import NoTopics, TopicsView
 from holdfast.daemon.server.wire.requests import Api
 from holdfast.daemon.settings.models import Settings
 from holdfast.daemon.shards import ShardKind, Snapshots
@@ -47,6 +48,8 @@ class Answers(NamedTuple):
     key_types: Mapping[int, KeyType]
     #: Admin commands, by name.
     commands: Mapping[str, AdminCommand]
+    #: Topics that Metadata shows beside the state topic; of one tenant at most.
+    topics: TopicsView | None = None
 
 
 class Host(Protocol):
@@ -166,6 +169,10 @@ _OnNode_co = TypeVar("_OnNode_co", bound=_OnNode, covariant=True)
 _Access = TypeVar("_Access")
 
 
+def _is_always_on(settings: Settings) -> bool:
+    return True
+
+
 @dataclass(frozen=True)
 class Tenant(Generic[_OnNode_co]):
     """An application on the host."""
@@ -179,6 +186,8 @@ class Tenant(Generic[_OnNode_co]):
     pages: Sequence[Page]
     #: Returns the tenant on a node that starts.
     make: Callable[[Host], _OnNode_co]
+    #: Tells by the settings of a node whether it is there.
+    is_on: Callable[[Settings], bool] = _is_always_on
 
 
 class Tables:
@@ -214,6 +223,11 @@ class Tables:
         merge_rows("path", self.queries, {path: page.query for path, page in pages.items()})
         self.pages: Final[tuple[Page, ...]] = tuple(pages.values())
 
+    def on(self, settings: Settings) -> Tables:
+        """Return the tables of a node with these settings: without the tenants that are off on it."""
+        others = [tenant for tenant in self.others if tenant.is_on(settings)]
+        return self if len(others) == len(self.others) else Tables(self.shard_tenant, others)
+
 
 _Key = TypeVar("_Key", int, str)
 _Row = TypeVar("_Row")
@@ -231,3 +245,15 @@ def merge_rows(kind: str, *tables: Mapping[_Key, _Row]) -> dict[_Key, _Row]:
             raise ValueError(f"{kind} {repeated[0]} has two rows")
         merged.update(table)
     return merged
+
+
+def find_topics(tenants: Iterable[Answers]) -> TopicsView:
+    """Return the topics of the one tenant that has any.
+
+    Raises:
+        ValueError: two tenants have topics.
+    """
+    views = [each.topics for each in tenants if each.topics is not None]
+    if len(views) > 1:
+        raise ValueError("two tenants show topics")
+    return views[0] if views else NoTopics()

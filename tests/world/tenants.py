@@ -12,6 +12,7 @@ from holdfast.daemon.server.admin import Admin
 from holdfast.daemon.server.api_table import ADMIN_ARGUMENTS_BYTES_MAX, ApiHandler, HandlerBounds
 from holdfast.daemon.server.cluster_view import ClusterView
 from holdfast.daemon.server.find_coordinator import KeyType
+from holdfast.daemon.server.topics_view import NoTopics, TopicsView
 from holdfast.daemon.shards import Shard
 from holdfast.records.share.keys import SharePartitionKey, format_key
 from holdfast.runtime.state_machine import StateMachine
@@ -46,10 +47,13 @@ def make_handler(
     authorizer: Authorizer,
     bounds: Bounds = REQUEST_BOUNDS,
     admin_arguments_bytes_max: int = ADMIN_ARGUMENTS_BYTES_MAX,
+    *,
+    key_types: Mapping[int, KeyType] = {},
+    topics: TopicsView = NoTopics(),  # noqa: B008 - immutable
 ) -> ApiHandler:
     answers = ShareAnswers(service, authorizer, bounds)
     calls = dict.fromkeys(CALLS, answers.answer)
-    key_types = {KEY_TYPE: ShareKeys(service)}
+    key_types = {KEY_TYPE: ShareKeys(service), **key_types}
     return ApiHandler(
         calls,
         key_types,
@@ -58,6 +62,7 @@ def make_handler(
         admin,
         authorizer,
         HandlerBounds(bounds.share_partitions, admin_arguments_bytes_max),
+        topics,
     )
 
 

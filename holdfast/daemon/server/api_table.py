@@ -23,13 +23,10 @@ from holdfast.daemon.access.authorizer import Authorizer
 from holdfast.daemon.server import api_versions, find_coordinator, metadata
 from holdfast.daemon.server.admin import Admin
 from holdfast.daemon.server.cluster_view import ClusterView
+from holdfast.daemon.server.topics_view import NoTopics, TopicsView
 from holdfast.daemon.server.wire.requests import SMALL_FRAME_BYTES, Api, Request, Respond, Steps
 from holdfast.kafka.protocol import api_keys, sasl_calls
 
-#: Topics of a Metadata request that is answered in one step.
-_METADATA_TOPICS_AT_ONCE: Final = 20
-#: Topics that one Metadata request may name; there is only one here to be named.
-_METADATA_TOPICS_MAX: Final = 1_000
 #: A refusal names the principal and a group, which may be long.
 _REFUSAL_CHARACTERS_MAX: Final = 1_000
 
@@ -64,6 +61,7 @@ class ApiHandler:
         admin: Admin,
         authorizer: Authorizer,
         bounds: HandlerBounds = HandlerBounds(),  # noqa: B008 - immutable
+        topics: TopicsView = NoTopics(),  # noqa: B008 - immutable
     ) -> None:
         """Make a handler.
 
@@ -75,13 +73,14 @@ class ApiHandler:
             admin: runs the commands of an admin.
             authorizer: says who may do what.
             bounds: of requests that clients choose.
+            topics: those of a tenant, which Metadata shows.
         """
         self._key_types = key_types
         self._authorizer = authorizer
         self._cluster = cluster
         self._admin = admin
         self._bounds = bounds
-        self._metadata = metadata.MetadataAnswers(cluster)
+        self._metadata = metadata.MetadataAnswers(cluster, topics)
         self._api_versions = api_versions.ApiVersionsAnswers(apis)
         self._answers: dict[int, Answer] = {
             api_keys.METADATA: self.answer_metadata,
@@ -124,12 +123,8 @@ class ApiHandler:
         return None
 
     def answer_metadata(self, request: Request, respond: Respond) -> Steps | None:
-        """Answer Metadata."""
-        version = request.api_version
-        queries = metadata.decode_request(version, request.frame, request.body_offset, _METADATA_TOPICS_MAX)
-        if queries is not None and len(queries) > _METADATA_TOPICS_AT_ONCE:
-            return self._answer_in_steps(request, respond, self._metadata.encode_in_steps(version, queries))
-        respond(self._metadata.encode(version, queries))
+        """Answer Metadata, maybe later."""
+        self._metadata.answer(request, respond)
         return None
 
     def answer_find_coordinator(self, request: Request, respond: Respond) -> Steps | None:

@@ -25,6 +25,8 @@ class ClusterQueries(NamedTuple):
     #: For the metadata image; it also knows the brokers.
     client: MetadataClient
     look_ups: TopicLookUps
+    #: For the topics that a tenant shows to clients.
+    shown: MetadataClient
     #: When records of users' topics were written.
     record_times: RecordTimes
 
@@ -53,4 +55,4 @@ def make_cluster_queries(settings: Settings, options: ConnectionOptions, now_ms:
     names = TopicNames(make_client(), now_ms, timeout_ms=timeout_ms)
     ends = TopicEndSource(options, client.cluster, timeout_ms=metadata.metadata_timeout_ms)
     times = RecordTimes(options, client.cluster, timeout_ms=metadata.metadata_timeout_ms)
-    return ClusterQueries(client, TopicLookUps(names, ends), times)
+    return ClusterQueries(client, TopicLookUps(names, ends), make_client(), times)

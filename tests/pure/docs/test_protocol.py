@@ -46,9 +46,12 @@ def test_the_error_codes_are_those_of_the_code() -> None:
         ErrorCode.UNSUPPORTED_VERSION,
     }
     of_admin_commands = {ErrorCode.GROUP_ID_NOT_FOUND}
-    known = SHARE_STATE_ANSWERS | of_look_ups | of_logins | of_admin_commands
+    of_metadata = {ErrorCode.LEADER_NOT_AVAILABLE, ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.UNKNOWN_TOPIC_ID}
+    known = SHARE_STATE_ANSWERS | of_look_ups | of_logins | of_admin_commands | of_metadata
     assert {ErrorCode[name] for name in named} <= known
     assert all(code.name in PAGE for code in of_logins)
+    metadata = PAGE.partition("\n## Metadata\n")[2].partition("\n## ")[0]
+    assert {code for code in of_metadata if code.name in metadata} == of_metadata
     look_ups = PAGE.partition("\n## FindCoordinator\n")[2].partition("\n## ")[0]
     assert {code for code in of_look_ups if code.name in look_ups} == of_look_ups
 

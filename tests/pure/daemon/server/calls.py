@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
+from collections.abc import Mapping
 from importlib import import_module
 from io import BytesIO
 from typing import Any
@@ -15,6 +16,8 @@ from holdfast.daemon.access.authorizer import Authorizer
 from holdfast.daemon.internal_errors import InternalErrors
 from holdfast.daemon.server.admin import Admin, AdminCommand, AdminError
 from holdfast.daemon.server.cluster_view import Node
+from holdfast.daemon.server.find_coordinator import KeyType
+from holdfast.daemon.server.topics_view import NoTopics, TopicsView
 from holdfast.daemon.server.wire.requests import Body, Request, RequestMemory
 from holdfast.metrics.instruments import Counter
 from holdfast.records.share.keys import SharePartitionKey, format_key
@@ -28,11 +31,27 @@ TOPIC_UUID = uuid.UUID(bytes=bytes(range(16, 32)))
 
 
 class ApiWorld:
-    def __init__(self, commands: dict[str, AdminCommand] | None = None, authorizer: Authorizer | None = None) -> None:
+    def __init__(
+        self,
+        commands: dict[str, AdminCommand] | None = None,
+        authorizer: Authorizer | None = None,
+        *,
+        key_types: Mapping[int, KeyType] = {},
+        topics: TopicsView = NoTopics(),  # noqa: B008 - immutable
+    ) -> None:
         self.service = FakeService()
         self.cluster = FakeCluster(nodes=list(NODES))
         admin = Admin(commands or {}, NEEDS, 20, InternalErrors(Counter()))
-        self.handler = make_handler(self.service, self.cluster, admin, authorizer or OPEN, Bounds(50), 1_024)
+        self.handler = make_handler(
+            self.service,
+            self.cluster,
+            admin,
+            authorizer or OPEN,
+            Bounds(50),
+            1_024,
+            key_types=key_types,
+            topics=topics,
+        )
 
     def ask_raw(self, api_key: int, version: int, body: bytes) -> bytes:
         answers: list[Body] = []
@@ -40,8 +59,7 @@ class ApiWorld:
             Request(api_key, version, 1, b"me", b"head" + body, 4, "10.0.0.1:5", RequestMemory(), 0), answers.append
         )
         (answer,) = answers
-        assert isinstance(answer, bytes)
-        return answer
+        return answer if isinstance(answer, bytes) else b"".join(answer)
 
     def ask(self, call: str, version: int, **fields: Any) -> Any:
         """Ask by means of kio's entities."""
