@@ -4,7 +4,8 @@ The rooms, top down; imports point downwards only, and `lint-imports` checks it:
 
 - `cli`, `console`: the command line tool.
 - `workers`: several nodes of one host. `tenants`: the applications that a node hosts.
-- `share`: share state, a tenant. `daemon`: one node and host of tenants, from its sockets to its periodic work; it knows no tenant.
+- `gateway`: the share gateway, a tenant. `share`: share state, another one.
+- `daemon`: one node and host of tenants, from its sockets to its periodic work; it knows no tenant.
 - `client`: an asyncio client of a node. `broker`: an embedded Kafka for development.
 - `compaction`: the Spark job. `runtime`: the pure core of the coordinator, and the log on Kafka.
 - `delivery`: the pure core of a leader of share groups.

@@ -33,6 +33,7 @@ _NODE_ONLY: Final = {
 _NODE_ONLY_BEGINNINGS: Final = {
     "kafka.": _FINDS_TOPIC,
     "config.": _FINDS_TOPIC,
+    "gateway.topics": "a node tells clients what it serves before it reads the config topic",
     "spark.": "anyone who may write the config topic could make Spark run any program",
     "http.": "each node has a port and files of its own",
     "listener.": _LISTENS_FIRST,

@@ -13,6 +13,7 @@ from typing import Literal, Self
 from pydantic import model_validator
 
 from holdfast.daemon.settings.components.config_topic import ConfigTopicSettings, config_topic_of
+from holdfast.daemon.settings.components.gateway import GatewaySettings
 from holdfast.daemon.settings.components.group_metrics import GroupMetricSettings
 from holdfast.daemon.settings.components.host import HostSettings
 from holdfast.daemon.settings.components.http import HttpSettings
@@ -271,6 +272,7 @@ class Settings(Component):
     deleted_topics: DeletedTopicSettings = DeletedTopicSettings()
     metadata: MetadataSettings = MetadataSettings()
     group_metrics: GroupMetricSettings = GroupMetricSettings()
+    gateway: GatewaySettings = GatewaySettings()
     shutdown: ShutdownSettings = ShutdownSettings()
     logging: LoggingSettings = LoggingSettings()
 
@@ -295,7 +297,14 @@ class Settings(Component):
             raise ValueError(
                 f"config.topic is {self.config_topic_name}, which holds the state or its snapshots; name a topic of its own"
             )
+        if why := self.gateway.why_refused(self.own_topics):
+            raise ValueError(why)
         return self
+
+    @property
+    def own_topics(self) -> tuple[str, ...]:
+        """Names of the topics that the node itself writes, which hold no records of users."""
+        return tuple(filter(None, (self.log.state_topic, self.snapshots.topic, self.config_topic_name)))
 
     @property
     def config_topic_name(self) -> str:
