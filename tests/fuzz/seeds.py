@@ -42,6 +42,7 @@ from holdfast.records.share.keys import format_key
 from holdfast.records.share.snapshot_store import entries
 from holdfast.records.share.values import Snapshot, Update
 from holdfast.runtime.kafka_log.record_batches import BATCH_HEAD_BYTES
+from tests.pure.api.share_samples import CODECS
 from tests.pure.kafka.records.samples import ABORT, make_batch, make_marker
 from tests.world.records import encode_record
 from tests.world.samples import KEY, OTHER_TOPIC, TOPIC, batch
@@ -76,6 +77,11 @@ def state_responses_of(api_key: int, version: int) -> list[bytes]:
     """Return an answer about two topics."""
     answered = [(TOPIC, [(0, _ANSWERED[api_key])]), (OTHER_TOPIC, [(1, _ANSWERED[api_key])] * 2)]
     return [state_responses.encode_response(api_key, version, answered)]
+
+
+def consumer_calls_of(name: str) -> list[bytes]:
+    """Return the sample of a call of share consumers."""
+    return [CODECS[name].encode(CODECS[name].sample)]
 
 
 def admin_requests() -> list[bytes]:

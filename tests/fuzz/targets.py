@@ -11,6 +11,10 @@ from typing import Any, NamedTuple
 
 from holdfast.api import admin, share_state, state_requests, state_responses
 from holdfast.api.results import PATIENT_CALLER
+from holdfast.api.share_acknowledge import ShareAcknowledgeRequest, find_malformed_acknowledge
+from holdfast.api.share_consumer import NamedTopics, find_malformed_batches
+from holdfast.api.share_fetch import ShareFetchRequest, find_malformed_fetch
+from holdfast.api.share_group_heartbeat import HeartbeatRequest, find_malformed_heartbeat
 from holdfast.daemon.internal_errors import InternalErrors
 from holdfast.daemon.login.credentials import KeptUsers, Users
 from holdfast.daemon.login.mechanisms import MECHANISMS
@@ -38,6 +42,7 @@ from holdfast.records.share.keys import parse_key
 from holdfast.records.share.snapshot_store import entries
 from holdfast.runtime.kafka_log import record_batches
 from tests.fuzz import brokers, seeds
+from tests.pure.api.share_samples import CODECS
 from tests.world.identity.access import OPEN
 from tests.world.serving import FakeCluster, FakeService
 from tests.world.tenants import APIS, NEEDS, make_handler
@@ -149,6 +154,30 @@ def _state_request(api_key: int, version: int, data: bytes) -> None:
         assert outcomes[0] == outcomes[1]
 
 
+def _run_consumer_call(name: str, data: bytes) -> None:
+    """Decode a call of share consumers and apply its rules; the value can be sent again, and comes back as it was."""
+    codec = CODECS[name]
+    value = codec.decode(data, 0)
+    decoded = codec.decode(codec.encode(value), 0)
+    if isinstance(value, ShareFetchRequest | ShareAcknowledgeRequest | HeartbeatRequest):
+        assert decoded == value
+    if isinstance(value, ShareFetchRequest):
+        find_malformed_fetch(value)
+        _check_acknowledgements(value.topics, value.is_renew)
+    elif isinstance(value, ShareAcknowledgeRequest):
+        find_malformed_acknowledge(value)
+        _check_acknowledgements(value.topics, value.is_renew)
+    elif isinstance(value, HeartbeatRequest):
+        find_malformed_heartbeat(value)
+
+
+def _check_acknowledgements(topics: NamedTopics, is_renew: bool) -> None:
+    for _, partitions in topics:
+        for _, acknowledged in partitions:
+            if find_malformed_batches(acknowledged, is_renew) is None:
+                assert all(batch.types for batch in acknowledged)
+
+
 def _last(steps: Iterator[bool]) -> object:
     while True:
         try:
@@ -206,6 +235,12 @@ TARGETS: dict[str, Target] = {
         )
         for api_key, (low, high) in share_state.VERSIONS.items()
         for version in range(low, high + 1)
+    },
+    **{
+        f"consumer's {name}": Target(
+            partial(_run_consumer_call, name), (MalformedBody,), partial(seeds.consumer_calls_of, name)
+        )
+        for name in CODECS
     },
     "admin request": Target(admin.decode_admin_request, (MalformedBody,), seeds.admin_requests),
     "admin response": Target(admin.decode_admin_response, (MalformedBody,), seeds.admin_responses),

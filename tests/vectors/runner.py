@@ -16,6 +16,7 @@ from tests.vectors.cases import (
     run_partition,
     run_share_key,
 )
+from tests.vectors.consumer_calls import run_consumer_call
 from tests.vectors.fields import Fields, Mismatch
 from tests.vectors.scenarios import run_scenario
 from tests.vectors.share_partitions import run_share_scenario
@@ -35,6 +36,7 @@ CASES: dict[str, Case] = {
     "combiner_odd": run_combiner,
     "combiner_tabled": run_combiner,
     "offsets": run_offsets,
+    "consumer_calls": run_consumer_call,
     "shard": run_scenario,
     "shard_ext": run_scenario,
     "share_partition": run_share_scenario,
