@@ -70,7 +70,7 @@ _unpack_range: Final = _RANGE.unpack_from
 _ONE: Final = 2
 
 
-class AcknowledgementBatch(NamedTuple):
+class AcknowledgedRange(NamedTuple):
     """A range of offsets and what is said of them."""
 
     first_offset: int
@@ -85,7 +85,7 @@ class NamedPartition(NamedTuple):
 
     partition: int
     #: In the order of the wire; a list in a request is no part of its value.
-    acknowledgements: tuple[AcknowledgementBatch, ...] = ()
+    acknowledgements: tuple[AcknowledgedRange, ...] = ()
 
 
 class NodeEndpoint(NamedTuple):
@@ -100,8 +100,8 @@ class NodeEndpoint(NamedTuple):
 #: Topics of a request in the order of the wire, as (topic id, partitions); both may repeat.
 NamedTopics = list[tuple[bytes, list[NamedPartition]]]
 
-_make_batch: Final[Callable[[tuple[int, int, bytes]], AcknowledgementBatch]] = maker(AcknowledgementBatch)
-_make_partition: Final[Callable[[tuple[int, tuple[AcknowledgementBatch, ...]]], NamedPartition]] = maker(NamedPartition)
+_make_batch: Final[Callable[[tuple[int, int, bytes]], AcknowledgedRange]] = maker(AcknowledgedRange)
+_make_partition: Final[Callable[[tuple[int, tuple[AcknowledgedRange, ...]]], NamedPartition]] = maker(NamedPartition)
 
 
 # ---- rules -----------------------------------------------------------------------------------------------------------
@@ -131,7 +131,7 @@ def find_malformed_member_id(member_id: str | None) -> Fault | None:
     return None
 
 
-def find_malformed_batches(batches: Sequence[AcknowledgementBatch], is_renew: bool) -> Fault | None:
+def find_malformed_batches(batches: Sequence[AcknowledgedRange], is_renew: bool) -> Fault | None:
     """Return why the acknowledgements of one partition are refused, None if they may be applied.
 
     Ranges ascend and share no offset; Kafka lets one begin at the last offset of the one before.
@@ -208,7 +208,7 @@ def read_topics(data: bytes, offset: int) -> tuple[NamedTopics, int, int]:
                     offset += 4
                     if not length:
                         raise MalformedBody(_BATCHES_FIELD, offset, "it must not be null")
-                    batches: tuple[AcknowledgementBatch, ...] = ()
+                    batches: tuple[AcknowledgedRange, ...] = ()
                     offset += 1
                 else:
                     batches, offset, types_left = _read_batches(data, offset + 4, types_left)
@@ -225,13 +225,13 @@ _BATCHES_FIELD: Final = "Topics.Partitions.AcknowledgementBatches"
 _TYPES_FIELD: Final = "Topics.Partitions.AcknowledgementBatches.AcknowledgeTypes"
 
 
-def _read_batches(data: bytes, offset: int, types_left: int) -> tuple[tuple[AcknowledgementBatch, ...], int, int]:
+def _read_batches(data: bytes, offset: int, types_left: int) -> tuple[tuple[AcknowledgedRange, ...], int, int]:
     """Return the acknowledgements whose number is at `offset`, the offset after them, and how many types may follow."""
     count, offset = read_count(data, offset, _RANGE_SIZE_MIN, _BATCHES_FIELD)
     types_left -= count
     if types_left < 0:
         raise _too_many_types(_BATCHES_FIELD, offset)
-    batches: list[AcknowledgementBatch] = []
+    batches: list[AcknowledgedRange] = []
     for _ in range(count):
         first_offset, last_offset, length = _unpack_range(data, offset)
         if length == _ONE:

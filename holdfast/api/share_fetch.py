@@ -96,7 +96,7 @@ class ShareFetchRequest(NamedTuple):
     is_renew: bool = False
 
 
-class AcquiredRange(NamedTuple):
+class LockedRange(NamedTuple):
     """Offsets that belong to the client until their lock ends."""
 
     first_offset: int
@@ -373,7 +373,7 @@ def _read_fetched(data: bytes, view: memoryview, offset: int) -> tuple[FetchedPa
     count, offset = read_count(data, offset, _ACQUIRED_SIZE_MIN, f"{field}.AcquiredRecords")
     acquired: list[tuple[int, int, int]] = []
     for _ in range(count):
-        acquired.append(AcquiredRange(*_ACQUIRED.unpack_from(data, offset)))
+        acquired.append(LockedRange(*_ACQUIRED.unpack_from(data, offset)))
         offset = skip_tags(data, offset + _ACQUIRED.size - 1, f"{field}.AcquiredRecords")
     offset = skip_tags(data, offset, field)
     fetched = FetchedPartition(

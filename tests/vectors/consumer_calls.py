@@ -11,8 +11,8 @@ from typing import Any
 
 from holdfast.api import share_acknowledge, share_fetch, share_group_heartbeat
 from holdfast.api.share_acknowledge import SettledPartition, ShareAcknowledgeRequest, ShareAcknowledgeResponse
-from holdfast.api.share_consumer import AcknowledgementBatch, NamedPartition, NodeEndpoint
-from holdfast.api.share_fetch import AcquiredRange, FetchedPartition, ShareFetchRequest, ShareFetchResponse
+from holdfast.api.share_consumer import AcknowledgedRange, NamedPartition, NodeEndpoint
+from holdfast.api.share_fetch import FetchedPartition, LockedRange, ShareFetchRequest, ShareFetchResponse
 from holdfast.api.share_group_heartbeat import HeartbeatRequest, HeartbeatResponse
 from holdfast.kafka.topic_ids import parse_topic_id
 from tests.vectors.fields import Fields, Mismatch, check
@@ -59,9 +59,9 @@ def _take_numbers(fields: Fields, name: str) -> list[tuple[bytes, list[int]]]:
 
 
 def _take_named(fields: Fields) -> NamedPartition:
-    def take_batch(batch: Fields) -> AcknowledgementBatch:
+    def take_batch(batch: Fields) -> AcknowledgedRange:
         types = bytes(each & 0xFF for each in batch.take_list("acknowledgeTypes"))
-        return AcknowledgementBatch(batch.take("firstOffset"), batch.take("lastOffset"), types)
+        return AcknowledgedRange(batch.take("firstOffset"), batch.take("lastOffset"), types)
 
     return NamedPartition(
         fields.take("partitionIndex"), tuple(_take_each(fields, "acknowledgementBatches", take_batch))
@@ -94,8 +94,8 @@ def _take_fetch_request(fields: Fields, version: int) -> ShareFetchRequest:
 
 
 def _take_fetched(fields: Fields) -> FetchedPartition:
-    def take_range(one: Fields) -> AcquiredRange:
-        return AcquiredRange(one.take("firstOffset"), one.take("lastOffset"), one.take("deliveryCount"))
+    def take_range(one: Fields) -> LockedRange:
+        return LockedRange(one.take("firstOffset"), one.take("lastOffset"), one.take("deliveryCount"))
 
     records = bytes.fromhex(fields.take("records"))
     return FetchedPartition._make(

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 from holdfast.api import share_acknowledge, share_fetch, share_group_heartbeat
 from holdfast.api.share_acknowledge import SettledPartition, ShareAcknowledgeRequest, ShareAcknowledgeResponse
-from holdfast.api.share_consumer import AcknowledgementBatch, NamedPartition, NodeEndpoint
-from holdfast.api.share_fetch import AcquiredRange, FetchedPartition, ShareFetchRequest, ShareFetchResponse
+from holdfast.api.share_consumer import AcknowledgedRange, NamedPartition, NodeEndpoint
+from holdfast.api.share_fetch import FetchedPartition, LockedRange, ShareFetchRequest, ShareFetchResponse
 from holdfast.api.share_group_heartbeat import HeartbeatRequest, HeartbeatResponse
 
 
@@ -27,7 +27,7 @@ class Codec(NamedTuple):
 
 
 TOPIC_ID = bytes(range(16))
-RANGES = (AcknowledgementBatch(3, 7, b"\1"), AcknowledgementBatch(8, 10, b"\1\2\3"))
+RANGES = (AcknowledgedRange(3, 7, b"\1"), AcknowledgedRange(8, 10, b"\1\2\3"))
 NAMED = [(TOPIC_ID, [NamedPartition(0, RANGES), NamedPartition(1)]), (bytes(16), [NamedPartition(2, RANGES[:1])])]
 FORGOTTEN = [(TOPIC_ID, [1, 2]), (bytes(16), [3])]
 ENDPOINTS = [NodeEndpoint(1, "one", 9092), NodeEndpoint(2, "two", 9093, "rack")]
@@ -36,11 +36,11 @@ FETCHED = [
     (
         TOPIC_ID,
         [
-            FetchedPartition(0, [b"records", b" of a batch"], [AcquiredRange(3, 7, 1)]),
+            FetchedPartition(0, [b"records", b" of a batch"], [LockedRange(3, 7, 1)]),
             FetchedPartition(1, (), [], 6, "moved", 121, "late", 2, 7),
         ],
     ),
-    (bytes(16), [FetchedPartition(2, [b"more"], [AcquiredRange(n, n, 2) for n in range(4)])]),
+    (bytes(16), [FetchedPartition(2, [b"more"], [LockedRange(n, n, 2) for n in range(4)])]),
 ]
 SETTLED = [(TOPIC_ID, [SettledPartition(0), SettledPartition(1, 6, "moved", 2, 7)]), (bytes(16), [SettledPartition(2)])]
 

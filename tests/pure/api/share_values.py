@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from holdfast.api import share_errors
 from holdfast.api.share_acknowledge import SettledPartition, ShareAcknowledgeRequest, ShareAcknowledgeResponse
-from holdfast.api.share_consumer import AcknowledgementBatch, NamedPartition, NodeEndpoint
-from holdfast.api.share_fetch import AcquiredRange, FetchedPartition, ShareFetchRequest, ShareFetchResponse
+from holdfast.api.share_consumer import AcknowledgedRange, NamedPartition, NodeEndpoint
+from holdfast.api.share_fetch import FetchedPartition, LockedRange, ShareFetchRequest, ShareFetchResponse
 from holdfast.api.share_group_heartbeat import HeartbeatRequest, HeartbeatResponse
 
 int16 = st.integers(-(1 << 15), (1 << 15) - 1)
@@ -20,14 +20,14 @@ texts = st.text(max_size=5) | st.builds("".join, st.lists(st.text(max_size=5), m
 nullable_texts = st.none() | texts
 topic_ids = st.binary(min_size=16, max_size=16)
 batches = st.builds(
-    AcknowledgementBatch, int64, int64, st.binary(max_size=5) | st.sampled_from((b"\1" * 126, b"\1" * 127))
+    AcknowledgedRange, int64, int64, st.binary(max_size=5) | st.sampled_from((b"\1" * 126, b"\1" * 127))
 )
 named = st.builds(NamedPartition, int32, st.lists(batches, max_size=3).map(tuple))
 named_topics = st.lists(st.tuples(topic_ids, st.lists(named, max_size=4)), max_size=3)
 numbers = st.lists(st.tuples(topic_ids, st.lists(int32, max_size=4)), max_size=3)
 endpoints = st.lists(st.builds(NodeEndpoint, int32, texts, int32, nullable_texts), max_size=3)
 #: Ranges that a client would not send, too; what is told about them is `find_malformed_batches`.
-ranges = st.builds(AcquiredRange, int64, int64, int16)
+ranges = st.builds(LockedRange, int64, int64, int16)
 
 
 def codes(those_that_leave: frozenset[int]) -> st.SearchStrategy[int]:

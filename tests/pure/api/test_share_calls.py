@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from holdfast.api import share_acknowledge, share_fetch, share_group_heartbeat
 from holdfast.api.share_acknowledge import ShareAcknowledgeRequest
-from holdfast.api.share_consumer import NAMES_MAX, TYPES_MAX, AcknowledgementBatch, NamedPartition, NamedTopics
-from holdfast.api.share_fetch import AcquiredRange, FetchedPartition, Piece, ShareFetchResponse
+from holdfast.api.share_consumer import NAMES_MAX, TYPES_MAX, AcknowledgedRange, NamedPartition, NamedTopics
+from holdfast.api.share_fetch import FetchedPartition, LockedRange, Piece, ShareFetchResponse
 from holdfast.api.share_group_heartbeat import HeartbeatRequest
 from holdfast.kafka.protocol.primitives import MalformedBody, encode_varint
 from tests.pure.api.share_samples import CODECS, FETCH, TOPIC_ID
@@ -73,12 +73,12 @@ def test_every_cut_and_every_trailing_byte_is_refused(name: str) -> None:
 
 # ---- bounds ------------------------------------------------------------------------------------------------------------
 
-ONE_RANGE = AcknowledgementBatch(0, 0, b"\1")
+ONE_RANGE = AcknowledgedRange(0, 0, b"\1")
 TOO_MANY_TYPES = "one request may have at most 100000 acknowledge types, send several"
 TOO_MANY_NAMES = "one request may name at most 100000 topics and partitions"
 
 
-def acknowledgement(*batches: AcknowledgementBatch) -> NamedTopics:
+def acknowledgement(*batches: AcknowledgedRange) -> NamedTopics:
     return [(TOPIC_ID, [NamedPartition(0, batches)])]
 
 
@@ -90,12 +90,12 @@ def decode_acknowledgements(topics: NamedTopics) -> ShareAcknowledgeRequest:
 @pytest.mark.parametrize(
     "topics",
     [
-        acknowledgement(AcknowledgementBatch(0, TYPES_MAX, bytes(TYPES_MAX + 1))),
+        acknowledgement(AcknowledgedRange(0, TYPES_MAX, bytes(TYPES_MAX + 1))),
         acknowledgement(*[ONE_RANGE] * (TYPES_MAX + 1)),
         acknowledgement(*[ONE_RANGE._replace(types=b"")] * (TYPES_MAX + 1)),
-        acknowledgement(AcknowledgementBatch(0, 9, bytes(10)), *[ONE_RANGE] * (TYPES_MAX - 9)),
+        acknowledgement(AcknowledgedRange(0, 9, bytes(10)), *[ONE_RANGE] * (TYPES_MAX - 9)),
         acknowledgement(*[ONE_RANGE] * (TYPES_MAX // 2)) + acknowledgement(*[ONE_RANGE] * (TYPES_MAX // 2 + 1)),
-        acknowledgement(AcknowledgementBatch(0, TYPES_MAX, bytes(TYPES_MAX)), ONE_RANGE),
+        acknowledgement(AcknowledgedRange(0, TYPES_MAX, bytes(TYPES_MAX)), ONE_RANGE),
     ],
 )
 def test_more_types_than_one_request_may_have_are_refused(topics: NamedTopics) -> None:
@@ -106,9 +106,9 @@ def test_more_types_than_one_request_may_have_are_refused(topics: NamedTopics) -
 @pytest.mark.parametrize(
     "topics",
     [
-        acknowledgement(AcknowledgementBatch(0, TYPES_MAX, bytes(TYPES_MAX))),
+        acknowledgement(AcknowledgedRange(0, TYPES_MAX, bytes(TYPES_MAX))),
         acknowledgement(*[ONE_RANGE] * TYPES_MAX),
-        acknowledgement(AcknowledgementBatch(0, 9, bytes(10)), *[ONE_RANGE] * (TYPES_MAX - 10)),
+        acknowledgement(AcknowledgedRange(0, 9, bytes(10)), *[ONE_RANGE] * (TYPES_MAX - 10)),
         [(TOPIC_ID, [NamedPartition(0)] * (NAMES_MAX - 1))],
         [(TOPIC_ID, [])] * NAMES_MAX,
     ],
@@ -122,7 +122,7 @@ def test_ten_million_types_cost_no_more_than_their_number() -> None:
     types_at = (
         len(share_acknowledge.encode_request(2, ShareAcknowledgeRequest("g", "m", 1, acknowledgement(ONE_RANGE)))) - 6
     )
-    request = ShareAcknowledgeRequest("g", "m", 1, acknowledgement(AcknowledgementBatch(0, count - 1, bytes(count))))
+    request = ShareAcknowledgeRequest("g", "m", 1, acknowledgement(AcknowledgedRange(0, count - 1, bytes(count))))
     data = share_acknowledge.encode_request(2, request)
     assert data[types_at : types_at + 4] == encode_varint(count + 1)
     # No byte of them is needed for the refusal.
@@ -230,10 +230,10 @@ def test_the_records_of_an_answer_are_the_views_that_were_given() -> None:
     broker_answer = memoryview(bytes(range(256)))
     views = [broker_answer[10:20], broker_answer[20:50], broker_answer[100:256]]
     partitions = [
-        FetchedPartition(0, views[:2], [AcquiredRange(0, 9, 1)]),
+        FetchedPartition(0, views[:2], [LockedRange(0, 9, 1)]),
         FetchedPartition(1),
         FetchedPartition(2, [], [], 3, "gone"),
-        FetchedPartition(3, views[2:], [AcquiredRange(0, 9, 1)] * 3),
+        FetchedPartition(3, views[2:], [LockedRange(0, 9, 1)] * 3),
     ]
     pieces = share_fetch.encode_response(ShareFetchResponse([(TOPIC_ID, partitions)], 30_000))
     assert [piece for piece in pieces if isinstance(piece, memoryview)] == views
@@ -260,7 +260,7 @@ def test_records_that_are_empty_have_length_zero_and_are_not_null() -> None:
 
 @pytest.mark.parametrize("count", [0, 1, 2, 3, 4, 126, 127, 1_000])
 def test_any_number_of_ranges_comes_back(count: int) -> None:
-    acquired = [AcquiredRange(n, n, 1 + n % 5) for n in range(count)]
+    acquired = [LockedRange(n, n, 1 + n % 5) for n in range(count)]
     response = ShareFetchResponse([(TOPIC_ID, [FetchedPartition(0, [b"r"], acquired)])] * 2, 30_000)
     assert plain(share_fetch.decode_response(b"".join(share_fetch.encode_response(response)))) == plain(
         response._replace(endpoints=[])

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.api.share_acknowledge import ShareAcknowledgeRequest, find_malformed_acknowledge
-from holdfast.api.share_consumer import AcknowledgementBatch, find_malformed_batches, find_malformed_group_id
+from holdfast.api.share_consumer import AcknowledgedRange, find_malformed_batches, find_malformed_group_id
 from holdfast.api.share_fetch import ShareFetchRequest, find_malformed_fetch
 from holdfast.api.share_group_heartbeat import HeartbeatRequest, find_malformed_heartbeat
 
@@ -166,11 +166,11 @@ def test_requests_of_stock_clients_are_not_refused() -> None:
 def test_acknowledgements_that_mean_nothing_are_refused(
     batches: list[tuple[int, int, bytes]], is_renew: bool, text: str
 ) -> None:
-    made = [AcknowledgementBatch(*batch) for batch in batches]
+    made = [AcknowledgedRange(*batch) for batch in batches]
     assert find_malformed_batches(made, is_renew) == (INVALID_REQUEST, text)
 
 
-def is_refused_plainly(batches: list[AcknowledgementBatch], is_renew: bool) -> bool:
+def is_refused_plainly(batches: list[AcknowledgedRange], is_renew: bool) -> bool:
     """Decide as the rules read, one offset at a time."""
     said: dict[int, int] = {}
     for first, last, types in batches:
@@ -184,25 +184,25 @@ def is_refused_plainly(batches: list[AcknowledgementBatch], is_renew: bool) -> b
 
 
 small = st.builds(
-    AcknowledgementBatch,
+    AcknowledgedRange,
     st.integers(-1, 12),
     st.integers(-1, 14),
     st.lists(st.integers(0, 5), max_size=3).map(bytes) | st.just(b"\1"),
 )
 ascending = st.lists(st.integers(0, 3), min_size=8, max_size=8).map(
     lambda steps: [
-        AcknowledgementBatch(sum(steps[:end]), sum(steps[: end + 1]) - (steps[end] > 1), b"\1")
+        AcknowledgedRange(sum(steps[:end]), sum(steps[: end + 1]) - (steps[end] > 1), b"\1")
         for end in range(0, len(steps), 2)
     ]
 )
 
 
 @given(st.lists(small, max_size=3) | ascending, st.booleans())
-def test_the_rules_are_those_of_single_offsets(batches: list[AcknowledgementBatch], is_renew: bool) -> None:
+def test_the_rules_are_those_of_single_offsets(batches: list[AcknowledgedRange], is_renew: bool) -> None:
     assert (find_malformed_batches(batches, is_renew) is not None) == is_refused_plainly(batches, is_renew)
 
 
 def test_a_range_of_all_offsets_costs_nothing() -> None:
-    whole = AcknowledgementBatch(0, (1 << 63) - 1, b"\1")
+    whole = AcknowledgedRange(0, (1 << 63) - 1, b"\1")
     assert find_malformed_batches([whole], False) is None
     assert find_malformed_batches([whole._replace(types=b"\1\1")], False) is not None
