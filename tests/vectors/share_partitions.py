@@ -19,7 +19,6 @@ from holdfast.delivery.share_partition.batches import DeliveryBatch, DeliveryRun
 from holdfast.delivery.share_partition.partition import SharePartition
 from holdfast.delivery.share_partition.record_batches import find_aborted
 from holdfast.delivery.share_partition.values import (
-    AcknowledgementBatch,
     AcquireMode,
     Condition,
     Refused,
@@ -175,7 +174,7 @@ class ShareScenario:
     # Settling
 
     def _run_acknowledge(self, args: Fields, expected: Fields) -> None:
-        batches = [AcknowledgementBatch(*batch) for batch in args.take("batches")]
+        batches = [(first, last, types) for first, last, types in args.take("batches")]
         written = self._partition.acknowledge(self._now_ms, args.take("member"), batches)
         call, persister = args.take("call"), args.take("persister")
         if isinstance(written, Refused):

@@ -14,7 +14,7 @@ from holdfast.delivery.share_partition.values import (
     REJECT,
     RELEASE,
     RENEW,
-    AcknowledgementBatch,
+    AcknowledgedRange,
     DeliveryConfig,
     Refused,
     StateWrite,
@@ -42,7 +42,7 @@ class Acknowledgement:
         self._member_id = member_id
         self._write = write
 
-    def run(self, batches: Sequence[AcknowledgementBatch]) -> Refused | None:
+    def run(self, batches: Sequence[AcknowledgedRange]) -> Refused | None:
         """Begin the transitions of all batches in order; return why one is refused, after which the caller rolls back."""
         for batch in batches:
             refused = self._acknowledge(batch)
@@ -50,24 +50,24 @@ class Acknowledgement:
                 return refused
         return None
 
-    def _acknowledge(self, asked: AcknowledgementBatch) -> Refused | None:
+    def _acknowledge(self, asked: AcknowledgedRange) -> Refused | None:
         first, last, types = asked
-        for kind in types:
-            if kind != ACCEPT and not GAP <= kind <= RENEW:
-                return Refused(
-                    ErrorCode.INVALID_REQUEST,
-                    f"AcknowledgeTypes of offsets {first} to {last} has {kind}; it must be 0 (gap), 1 (accept), "
-                    "2 (release), 3 (reject) or 4 (renew).",
-                )
+        lowest, highest = (types[0], types[0]) if len(types) == 1 else (min(types), max(types))
+        if lowest < GAP or highest > RENEW:
+            return _bad_type(first, last, lowest if lowest < GAP else highest)
         window = self._window
         start_offset = window.start_offset
         if last < start_offset:
             return None
+        if len(types) != 1 and len(types) != last - first + 1:
+            return _bad_length(first, last, len(types))
         index = window.floor(first)
         if index < 0 and first <= start_offset:
             index = window.floor(start_offset)
         if index < 0:
             return _unknown(first, last)
+        if first > last:
+            return _reversed(first, last)
         end = window.floor(last) + 1
         known = window.batches[index:end]
         last_known = known[-1].last
@@ -99,7 +99,7 @@ class Acknowledgement:
         if begin_offset > end_offset:
             batch.is_split = True
             return None
-        if len(types) == 1:
+        if len(types) == 1 or types.count(types[0]) == len(types):
             start, end = batch.take(begin_offset, end_offset)
             refused = self._acknowledge_runs(batch, start, end, types[0])
             batch.join(start, end)
@@ -145,6 +145,28 @@ class Acknowledgement:
             f"The offsets {first} to {last} are not held by member {self._member_id}: their lock has ended, "
             "or they were acknowledged before. They must be acquired again.",
         )
+
+
+def _bad_type(first: int, last: int, kind: int) -> Refused:
+    return Refused(
+        ErrorCode.INVALID_REQUEST,
+        f"AcknowledgeTypes of offsets {first} to {last} has {kind}; "
+        "it must be 0 (gap), 1 (accept), 2 (release), 3 (reject) or 4 (renew).",
+    )
+
+
+def _bad_length(first: int, last: int, length: int) -> Refused:
+    return Refused(
+        ErrorCode.INVALID_REQUEST,
+        f"AcknowledgeTypes of offsets {first} to {last} has {length} types; it must have one for all, or one for each offset.",
+    )
+
+
+def _reversed(first: int, last: int) -> Refused:
+    return Refused(
+        ErrorCode.INVALID_REQUEST,
+        f"The acknowledgement has FirstOffset {first} and LastOffset {last}; the first must not be above the last.",
+    )
 
 
 def _unknown(first: int, last: int) -> Refused:

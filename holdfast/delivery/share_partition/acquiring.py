@@ -83,6 +83,7 @@ class Acquisition:
         if first < window.start_offset and (not window.batches or window.firsts[0] > first):
             first = window.start_offset
         if first > last:
+            window.pass_hole(fetch_offset, first)
             return NOTHING_ACQUIRED
         index = window.ceiling(first)
         known = window.batches
@@ -92,6 +93,7 @@ class Acquisition:
             self._acquire_known(first, last, wanted, index)
         ranges = self._ranges
         if not ranges:
+            window.pass_hole(fetch_offset, last + 1)
             return NOTHING_ACQUIRED
         window.move_gap(ranges[-1].last_offset + 1)
         if aborted:

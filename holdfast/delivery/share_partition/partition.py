@@ -23,11 +23,11 @@ from holdfast.delivery.share_partition.acquiring import Acquisition
 from holdfast.delivery.share_partition.archiving import move_log_start
 from holdfast.delivery.share_partition.loading import load
 from holdfast.delivery.share_partition.locks import Locks, end_locks
-from holdfast.delivery.share_partition.settling import close_write, commit, roll_back
+from holdfast.delivery.share_partition.settling import close_write, commit, progress_after, roll_back
 from holdfast.delivery.share_partition.values import (
     FENCING_ERRORS,
     NOTHING_ACQUIRED,
-    AcknowledgementBatch,
+    AcknowledgedRange,
     Acquired,
     AcquireMode,
     Condition,
@@ -37,6 +37,7 @@ from holdfast.delivery.share_partition.values import (
     Refused,
     Settled,
     StateWrite,
+    WriteValues,
     callers_error,
 )
 from holdfast.delivery.share_partition.window import Window
@@ -46,7 +47,7 @@ from holdfast.records.share.batches import AVAILABLE, StateBatch
 class SharePartition:
     """The records in flight of one group in one partition of a topic."""
 
-    __slots__ = ("_leader_epoch", "_locks", "_state_epoch", "condition", "config", "window")
+    __slots__ = ("_leader_epoch", "_locks", "_state_epoch", "_written", "condition", "config", "window")
 
     def __init__(self, leader_epoch: int, config: DeliveryConfig) -> None:
         self._leader_epoch: Final = leader_epoch
@@ -54,6 +55,8 @@ class SharePartition:
         self.config = config
         self.condition = Condition.EMPTY
         self._state_epoch = 0
+        #: Start offset and count of what is done with, as a write told them last.
+        self._written = (-1, -1)
         #: Its known offsets.
         self.window: Final = Window()
         self._locks: Final = Locks(self.window)
@@ -71,6 +74,7 @@ class SharePartition:
             return None
         self._state_epoch = state_epoch
         wrong = load(self.window, start_offset, batches)
+        self._written = start_offset, self.window.complete_count
         self.condition = Condition.ACTIVE if wrong is None else Condition.FAILED
         return wrong
 
@@ -91,10 +95,14 @@ class SharePartition:
 
     def can_acquire(self) -> bool:
         """Tell whether a fetch could bring something to acquire."""
-        window = self.window
+        window, locks_max = self.window, self.config.partition_max_record_locks
         if not window.batches or window.next_fetch_offset() != window.end_offset + 1:
             return True
-        return window.end_offset - window.start_offset + 1 < self.config.partition_max_record_locks
+        if window.end_offset - window.start_offset + 1 < locks_max:
+            return True
+        # Nothing else moves the start offset over what ended without a word of a member.
+        window.pass_settled()
+        return not window.batches or window.end_offset - window.start_offset + 1 < locks_max
 
     def acquire(
         self,
@@ -147,7 +155,7 @@ class SharePartition:
     # Settling
 
     def acknowledge(
-        self, now_ms: float, member_id: str, batches: Sequence[AcknowledgementBatch]
+        self, now_ms: float, member_id: str, batches: Sequence[AcknowledgedRange]
     ) -> StateWrite | Refused | None:
         """Take what a member says of the offsets that it acquired.
 
@@ -180,10 +188,34 @@ class SharePartition:
             end_locks(self.window, batch, now_ms, write)
         return close_write(self.window, write) if write.batches else None
 
+    def settle(self) -> StateWrite | None:
+        """Return a write of the start offset alone, if what was written last does not tell how far all is done.
+
+        A caller asks for it when nothing was written for a while: what ended without a write is told only by a later one.
+        """
+        window = self.window
+        window.pass_settled()
+        if self.condition is not Condition.ACTIVE or self._written == progress_after(window, ()):
+            return None
+        return close_write(window, self._make_write(""))
+
+    def join_writes(self, writes: Sequence[StateWrite]) -> WriteValues:
+        """Return what one call must write for several writes, in the order in which they were made.
+
+        None of them may be under way: the start offset is the one that holds when all of them have succeeded. Each is handed to
+        `write_done` with the answer.
+        """
+        start_offset, complete_count = progress_after(self.window, writes)
+        batches = [batch for write in writes for batch in write.batches]
+        return WriteValues(self._state_epoch, self._leader_epoch, start_offset, complete_count, tuple(batches))
+
     def write_done(self, write: StateWrite, error_code: int) -> Settled:
         """Take the coordinator's answer to a write; any code of the coordinator's, 0 for success, -1 for no answer."""
         window = self.window
         error = callers_error(error_code)
+        if not error:
+            self._written = write.start_offset, write.delivery_complete_count
+            window.written_start = max(window.written_start, write.start_offset)
         is_moved = is_available = False
         if write.is_of_locks:
             is_moved = window.move_start()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from holdfast.delivery.share_partition.batches import DeliveryRun
 from holdfast.delivery.share_partition.values import ACQUIRED, StateWrite
 from holdfast.delivery.share_partition.window import Window
@@ -22,11 +24,18 @@ def close_write(window: Window, write: StateWrite) -> StateWrite:
     """Put the start offset into a write, and how many offsets from there on are done with."""
     before = window.start_offset
     write.start_offset_before, write.complete_count_before = before, window.complete_count
-    start_offset = window.start_offset_after(write)
-    write.start_offset, write.delivery_complete_count = start_offset, window.complete_count
-    if start_offset > before:
-        write.delivery_complete_count -= window.count_complete(before, start_offset)
+    write.start_offset, write.delivery_complete_count = progress_after(window, (write,))
     return write
+
+
+def progress_after(window: Window, writes: Sequence[StateWrite]) -> tuple[int, int]:
+    """Return the start offset that holds once some writes have succeeded, and how many offsets from there on are done with."""
+    # The gap may go back to what was acquired again; the log has a higher start offset then, which holds as well.
+    start_offset = max(window.start_offset_after(writes), window.written_start)
+    complete_count = window.complete_count
+    if start_offset > window.start_offset:
+        complete_count -= window.count_complete(window.start_offset, start_offset)
+    return start_offset, complete_count
 
 
 def commit(window: Window, write: StateWrite) -> bool:
@@ -77,14 +86,14 @@ def roll_back(window: Window, write: StateWrite) -> bool:
                         # It was archived meanwhile, for it is not in the log any longer.
                         stop += 1
                         continue
+                    if run.is_lock_over and run.first < window.start_offset <= run.last:
+                        batch.is_split = True
+                        rest = run.cut(window.start_offset)
+                        rest.write = write
+                        runs.insert(stop + 1, rest)
                     if run.is_terminal():
                         window.complete_count -= window.count_of_interest(run.first, run.last)
                     if run.is_lock_over:
-                        if run.first < window.start_offset <= run.last:
-                            batch.is_split = True
-                            rest = run.cut(window.start_offset)
-                            rest.write = write
-                            runs.insert(stop + 1, rest)
                         run.unlock()
                         window.make_available(run, write.delivery_count_limit)
                         is_available = is_available or run.state == AVAILABLE

@@ -106,14 +106,8 @@ class RecordBatch(Protocol):
         """Tell whether it is a marker of a transaction."""
 
 
-class AcknowledgementBatch(NamedTuple):
-    """An acknowledgement of a range of offsets."""
-
-    first_offset: int
-    #: Inclusive.
-    last_offset: int
-    #: One for all, or one for each offset.
-    types: Sequence[int]
+#: First and last offset, inclusive, and the types of an acknowledgement: one for all offsets, or one for each.
+AcknowledgedRange = tuple[int, int, Sequence[int]]
 
 
 class OffsetRange(NamedTuple):
@@ -173,6 +167,16 @@ class Settled(NamedTuple):
         return self.is_moved or self.is_available
 
 
+class WriteValues(NamedTuple):
+    """The fields of a call that writes, which may carry several writes."""
+
+    state_epoch: int
+    leader_epoch: int
+    start_offset: int
+    delivery_complete_count: int
+    state_batches: tuple[StateBatch, ...]
+
+
 class StateWrite:
     """A write of states, from the event that made it to its answer; each range that it changes points to it meanwhile.
 
@@ -210,6 +214,16 @@ class StateWrite:
         self.delivery_complete_count = -1
         self.start_offset_before = -1
         self.complete_count_before = -1
+
+    def values(self) -> WriteValues:
+        """Return what must be written."""
+        return WriteValues(
+            self.state_epoch,
+            self.leader_epoch,
+            self.start_offset,
+            self.delivery_complete_count,
+            tuple(self.batches),
+        )
 
     def add(self, first_offset: int, last_offset: int, state: int, count: int) -> None:
         """Add a range, joined with the one before it where they touch and are equal."""

@@ -10,6 +10,7 @@ ends at the end offset of the load: until the end offset moves beyond it, holes 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
 
 from holdfast.delivery.share_partition.batches import DeliveryBatch, DeliveryRun
 from holdfast.delivery.share_partition.values import StateWrite
@@ -20,6 +21,7 @@ class Window:
     """The known offsets of one share partition."""
 
     __slots__ = (
+        "_empty_hole",
         "_gap_end",
         "_gap_start",
         "batches",
@@ -28,6 +30,7 @@ class Window:
         "firsts",
         "has_available",
         "start_offset",
+        "written_start",
     )
 
     def __init__(self) -> None:
@@ -36,6 +39,8 @@ class Window:
         #: Their first offsets.
         self.firsts: list[int] = []
         self.start_offset = 0
+        #: The highest start offset that a write brought into the log.
+        self.written_start = 0
         #: Inclusive; where nothing is known it is the next offset to fetch.
         self.end_offset = 0
         #: Known offsets from the start offset on that are in a terminal state.
@@ -45,6 +50,8 @@ class Window:
         #: -1: there is no gap.
         self._gap_start = -1
         self._gap_end = -1
+        #: A hole of the gap from which a fetch brought nothing.
+        self._empty_hole = -1
 
     # Batches
 
@@ -63,6 +70,11 @@ class Window:
         """Return the index of the first batch that ends at an offset or after it."""
         index = bisect_right(self.firsts, offset) - 1
         return index if index >= 0 and self.batches[index].last >= offset else index + 1
+
+    def is_known(self, offset: int) -> bool:
+        """Tell whether an offset is in a batch."""
+        index = self.floor(offset)
+        return index >= 0 and self.batches[index].last >= offset
 
     def add(self, batch: DeliveryBatch) -> None:
         """Add a batch where nothing is known."""
@@ -112,9 +124,20 @@ class Window:
         if self._gap_start < 0:
             return
         if self._gap_end == self.end_offset and offset <= self._gap_end:
-            self._gap_start = offset
+            self._gap_start = max(offset, self.start_offset)
         else:
             self._gap_start = self._gap_end = -1
+
+    def pass_hole(self, fetch_offset: int, offset: int) -> None:
+        """Note that a fetch brought nothing up to an offset; the second time from one hole the gap begins there.
+
+        Compaction may have removed all of it. A fetch that brings more moves the gap by itself, so the first time it is let be.
+        """
+        if not 0 <= self.gap_start() <= fetch_offset or self.is_known(fetch_offset):
+            return
+        if self._empty_hole == fetch_offset:
+            self.move_gap(offset)
+        self._empty_hole = fetch_offset
 
     # The next fetch, and how far all is done
 
@@ -140,10 +163,10 @@ class Window:
         self.has_available = False
         return self.end_offset + 1
 
-    def _settled_prefix(self, write: StateWrite | None) -> tuple[int, int]:
+    def _settled_prefix(self, writes: Sequence[StateWrite]) -> tuple[int, int]:
         """Return the last offset up to which all known offsets are done with, or -1, and the index of its batch.
 
-        The offsets that a given write changes count as done with; those of another one do not.
+        The offsets that a given write changes count as done with; those of others do not.
         """
         last, index = -1, -1
         gap_start = self.gap_start()
@@ -153,7 +176,7 @@ class Window:
             index += 1
             for run in batch.runs:
                 if run.write is not None:
-                    is_done = run.write is write and run.is_terminal()
+                    is_done = run.is_terminal() and run.write in writes
                 else:
                     # Below the start offset an offset that nobody holds is never acquired.
                     is_done = run.is_terminal() or (run.state == AVAILABLE and run.last < self.start_offset)
@@ -186,14 +209,14 @@ class Window:
             next_start = min(next_start, gap_start)
         return max(self.start_offset, next_start)
 
-    def start_offset_after(self, write: StateWrite) -> int:
-        """Return the start offset that holds once a write has succeeded, if no other one does."""
-        last, index = self._settled_prefix(write)
+    def start_offset_after(self, writes: Sequence[StateWrite]) -> int:
+        """Return the start offset that holds once some writes have succeeded, if no other one does."""
+        last, index = self._settled_prefix(writes)
         return self.start_offset if last < self.start_offset else self._start_after(last, index)
 
     def move_start(self) -> bool:
         """Move the start offset over all that is done with, and forget batches below it; tell whether it moved."""
-        last, index = self._settled_prefix(None)
+        last, index = self._settled_prefix(())
         if last < 0 or not self._is_start_settled():
             return False
         batches = self.batches
@@ -211,6 +234,13 @@ class Window:
         del batches[:below]
         del self.firsts[:below]
         return start_offset > before
+
+    def pass_settled(self) -> None:
+        """Move the start offset as far as all is done with, also over what no member told of."""
+        if self.next_fetch_offset() == self.end_offset + 1:
+            # Nothing is available, and the gap has no hole that could be fetched.
+            self._gap_start = self._gap_end = -1
+        self.move_start()
 
     def count_complete(self, first: int, end: int) -> int:
         """Return how many known offsets in a range, its end exclusive, are in a terminal state."""
