@@ -1,13 +1,13 @@
-"""Produce, Fetch and OffsetFetch, which a gateway must list and never carries out.
+"""Calls of producers and of other consumers, which a gateway lists and never carries out.
 
 librdkafka writes the version into a ShareFetch only where Produce 3 and Fetch 4 are listed, and else fails each fetch before it is sent.
-Its classic consumer ends the process where it finds no OffsetFetch (2.16: a segmentation fault after `assign`).
-So a producer and a classic consumer that come here by mistake get one clear error, which no client tries again:
-TOPIC_AUTHORIZATION_FAILED for every partition that they name, or GROUP_AUTHORIZATION_FAILED for the group, with the text of
-`EXPLANATION` where an answer has room for one. A producer that waits for no answer (acks=0) loses its connection, as it does in Kafka.
+Its other consumers need to see two calls refused: without OffsetFetch they end the process (2.16: a segmentation fault after `assign`),
+without ConsumerGroupHeartbeat they are silent for ever.
+So a producer or a consumer that comes here by mistake gets one clear error: TOPIC_AUTHORIZATION_FAILED for every partition that it names,
+or one for its group, with the text of `EXPLANATION` where an answer has room for it.
+A producer that waits for no answer (acks=0) loses its connection, as it does in Kafka.
 
-Source: Apache Kafka's `ProduceRequest.json`, `ProduceResponse.json`, `FetchRequest.json`, `FetchResponse.json`, `OffsetFetchRequest.json`,
-`OffsetFetchResponse.json`.
+Source: Apache Kafka's schemas of `Produce`, `Fetch`, `OffsetFetch` and `ConsumerGroupHeartbeat`.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ PRODUCE_VERSIONS: Final = range(3, 10)
 FETCH_VERSIONS: Final = range(4, 13)
 _PRODUCE_FLEXIBLE_FROM: Final = 9
 _FETCH_FLEXIBLE_FROM: Final = 12
+CONSUMER_GROUP_HEARTBEAT_VERSIONS: Final = range(2)
 #: From the first with an error of the whole answer to the last that names one group.
 OFFSET_FETCH_VERSIONS: Final = range(2, 8)
 _OFFSET_FETCH_FLEXIBLE_FROM: Final = 6
@@ -124,6 +125,14 @@ def refuse_fetch(request: Request, respond: Respond) -> Steps | None:
     return None
 
 
+def refuse_consumer_group_heartbeat(request: Request, respond: Respond) -> Steps | None:
+    """Refuse a member of a consumer group; what it says need not be read for that."""
+    # Throttle time, error; no member id, epoch 0, no interval, no assignment.
+    head = _INT32.pack(0) + _INT16.pack(ErrorCode.INVALID_REQUEST) + encode_string(EXPLANATION)
+    respond(head + encode_string(None) + _INT32.pack(0) + _INT32.pack(0) + b"\xff" + b"\x00")
+    return None
+
+
 def refuse_offset_fetch(request: Request, respond: Respond) -> Steps | None:
     """Refuse an OffsetFetch; the partitions that it names need not be read for that."""
     throttle_time = _INT32.pack(0) if request.api_version >= 3 else b""
@@ -184,10 +193,15 @@ CALLS: Final[Mapping[int, Call]] = {
         Api("OffsetFetch", OFFSET_FETCH_VERSIONS[0], OFFSET_FETCH_VERSIONS[-1], _OFFSET_FETCH_FLEXIBLE_FROM),
         Operation.DESCRIBE,
     ),
+    api_keys.CONSUMER_GROUP_HEARTBEAT: Call(
+        Api("ConsumerGroupHeartbeat", CONSUMER_GROUP_HEARTBEAT_VERSIONS[0], CONSUMER_GROUP_HEARTBEAT_VERSIONS[-1]),
+        Operation.READ,
+    ),
 }
 
 ANSWERS: Final[Mapping[int, Answer]] = {
     api_keys.PRODUCE: refuse_produce,
     api_keys.FETCH: refuse_fetch,
     api_keys.OFFSET_FETCH: refuse_offset_fetch,
+    api_keys.CONSUMER_GROUP_HEARTBEAT: refuse_consumer_group_heartbeat,
 }

@@ -130,6 +130,14 @@ def test_an_offset_fetch_is_denied_as_a_whole(version: int) -> None:
     assert (response.error_code, response.topics) == (ErrorCode.group_authorization_failed, ())
 
 
+@pytest.mark.parametrize("version", refusals.CONSUMER_GROUP_HEARTBEAT_VERSIONS)
+def test_a_member_of_a_consumer_group_is_refused_with_the_text(version: int) -> None:
+    answer = ask_raw(api_keys.CONSUMER_GROUP_HEARTBEAT, version, b"")
+    response = read("consumer_group_heartbeat", version, "ConsumerGroupHeartbeatResponse", answer)
+    assert (response.error_code, response.error_message) == (ErrorCode.invalid_request, refusals.EXPLANATION)
+    assert (response.member_id, response.member_epoch, response.assignment) == (None, 0, None)
+
+
 @pytest.mark.parametrize("version", [3, 9])
 def test_a_request_names_a_bounded_number_of_partitions(version: int) -> None:
     with pytest.raises(MalformedBody, match="more than 10000 topics and partitions are named"):
