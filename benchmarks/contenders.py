@@ -20,6 +20,7 @@ from benchmarks.share_state import Placement, anywhere
 from holdfast.broker import EmbeddedKafka
 from holdfast.broker.properties import is_free
 from holdfast.client import ClientError, ClientSettings, connect
+from holdfast.records.log import checkpoint as log
 from holdfast.records.log.checkpoint import Checkpoint
 from holdfast.records.share.codecs.codec import Codec
 from holdfast.records.share.keys import SharePartitionKey, log_partition
@@ -130,7 +131,7 @@ class KafkaCoordinator:
     def placement(self, mix: str) -> Placement:
         """Choose one leader for a connection, whatever the mix: here it is the coordinator."""
         assert self._kafka is not None
-        return _by_leader(self._kafka, self.state_topic)
+        return _by_leader(self._kafka, self.state_topic, log.Placement.BY_GROUP)
 
     def coordinators(self, mix: str) -> int:
         """Return one; in the mix *spread* the number of brokers, each of which is one."""
@@ -211,7 +212,9 @@ class HoldfastNode:
     def placement(self, mix: str) -> Placement:
         """Choose one leader for a connection; in the mix *spread* whatever leader, for a caller of a node cannot choose."""
         assert self._kafka is not None
-        return anywhere if mix == "spread" else _by_leader(self._kafka, self.state_topic)
+        return (
+            anywhere if mix == "spread" else _by_leader(self._kafka, self.state_topic, log.Placement.BY_TOPIC_PARTITION)
+        )
 
     def coordinators(self, mix: str) -> int:
         """Return one: the daemon, or one of its workers."""
@@ -356,13 +359,13 @@ def _partition_load(partition: int, ended: str, took_ms: int, records: int) -> P
     return PartitionLoad(partition, ended_s - took_ms / 1000, ended_s, records)
 
 
-def _by_leader(kafka: EmbeddedKafka, state_topic: str) -> Placement:
+def _by_leader(kafka: EmbeddedKafka, state_topic: str, of_log: log.Placement) -> Placement:
     """Tell share partitions apart by who leads their log partition, as it is when that is first asked."""
     leaders: dict[int, int] = {}
 
     def leader(key: SharePartitionKey) -> int:
         if not leaders:
             leaders.update(leaders_of(kafka, state_topic))
-        return leaders[log_partition(key, STATE_PARTITIONS)]
+        return leaders[log_partition(key, STATE_PARTITIONS, of_log)]
 
     return leader

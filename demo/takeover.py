@@ -10,6 +10,7 @@ from demo.daemon import LOG_PARTITIONS
 from demo.verdict import Check
 from demo.worker import GROUP, PATIENT
 from holdfast.client import connect
+from holdfast.records.log.checkpoint import Placement
 from holdfast.records.share.keys import SharePartitionKey, log_partition
 
 
@@ -56,7 +57,8 @@ async def watch(
 
     async def answered() -> float:
         keys = (SharePartitionKey(GROUP, topic_id, partition) for partition in range(partitions))
-        key = next(key for key in keys if log_partition(key, LOG_PARTITIONS) == busiest)
+        placement = Placement.BY_TOPIC_PARTITION
+        key = next(key for key in keys if log_partition(key, LOG_PARTITIONS, placement) == busiest)
         async with connect(cluster.addresses, PATIENT) as client:
             await client.read_summary(*key)
         return time.monotonic() - killed_s

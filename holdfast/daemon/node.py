@@ -212,6 +212,7 @@ class Node:
             "state_topic": None if topic is None else topic.name,
             "topic_id": None if topic is None else format_topic_id(topic.topic_id),
             "log_partitions": None if topic is None else topic.partition_count,
+            "placement": None if parts is None or (by := parts.partitions.placement) is None else by.value,
             "log_partitions_held": 0 if parts is None or self._exit.done() else parts.partitions.held_count(),
             "log_partitions_cut_off": 0
             if parts is None
@@ -322,7 +323,7 @@ class Node:
             # It takes the log partitions.
             await self._steps.unless_stopped(maintenance.log_checks.look_at_beginnings())
             for each in tenants:
-                each.start_up(topic.partition_count)
+                each.start_up(partitions.runtime.config.log)
             at_exit("requests in flight", lambda: server.drain_all(drain_ms), drain_ms + step_ms)
             for each in tenants:
                 stack.callback(each.shut_down)

@@ -29,6 +29,7 @@ from holdfast.daemon.shards import ShardKind, Snapshots
 from holdfast.daemon.topics.cluster_queries import ClusterQueries
 from holdfast.daemon.topics.metadata_cache import ClusterMetadata
 from holdfast.kafka.connection_options import LiveProperties
+from holdfast.runtime.settings import LogIdentity
 
 
 class Call(NamedTuple):
@@ -114,8 +115,8 @@ class ServingTenant(Protocol):
     def duties(self) -> Sequence[Duty]:
         """Work that repeats while the node serves."""
 
-    def start_up(self, partition_count: int) -> None:
-        """Begin to take calls, for a log of so many partitions."""
+    def start_up(self, log: LogIdentity) -> None:
+        """Begin to take calls, for a log with so many partitions and this placement."""
 
     def shut_down(self) -> None:
         """Refuse all further calls."""

@@ -57,7 +57,8 @@ AT_ONCE: Final = frozenset(
 #: Remedies of a person for each error that is final.
 ADVICE: Final[Mapping[int, str]] = MappingProxyType(
     {
-        ErrorCode.INCONSISTENT_GROUP_PROTOCOL: "another program uses this group id: give group.id a name that no other program has",
+        ErrorCode.INCONSISTENT_GROUP_PROTOCOL: "another program uses this group id: give group.id a name that no other program has; "
+        "or a member is of a version that cannot serve this log: stop it",
         ErrorCode.INVALID_GROUP_ID: "Kafka takes no such group id: change group.id",
         ErrorCode.INVALID_SESSION_TIMEOUT: "session.timeout.ms must lie within the broker's group.min.session.timeout.ms and "
         "group.max.session.timeout.ms",

@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Final, NamedTuple, TypeVar
 
-from holdfast.records.log.checkpoint import Checkpoint
+from holdfast.records.log.checkpoint import Checkpoint, Placement
 from holdfast.runtime.deadlines import Deadlines, Interval
 from holdfast.runtime.dispatch import Dispatcher
 from holdfast.runtime.effects import ContinueLoad, Note, Outbox
@@ -33,7 +33,7 @@ from holdfast.runtime.partition.restore_point import RestorePoint, RestorePointF
 from holdfast.runtime.partition.serving import Serving
 from holdfast.runtime.partition.states import State
 from holdfast.runtime.read_index import ReadIndexes
-from holdfast.runtime.settings import LogTrust, PartitionConfig, Ports, Surroundings
+from holdfast.runtime.settings import LogIdentity, LogTrust, PartitionConfig, Ports, Surroundings
 from holdfast.runtime.state_machine import Operation, StateMachine
 
 T = TypeVar("T")
@@ -249,7 +249,14 @@ class CoordinatorRuntime:
 
     def renew_log(self, topic_id: bytes) -> None:
         """Expect another topic id from the next loads on, because the topic was recreated."""
-        self.config = replace(self.config, log=self.config.log._replace(topic_id=topic_id))
+        self._expect(self.config.log._replace(topic_id=topic_id))
+
+    def place_log(self, placement: Placement) -> None:
+        """Expect this placement from the next loads on, and write it; it must be known before the first load."""
+        self._expect(self.config.log._replace(placement=placement))
+
+    def _expect(self, log: LogIdentity) -> None:
+        self.config = replace(self.config, log=log)
         for partition in self.partitions.values():
             partition.tenancy.renew_config(self.config)
 

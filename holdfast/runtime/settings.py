@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from holdfast.records.log.checkpoint import Placement
 from holdfast.runtime.errors import Alarm
 from holdfast.runtime.load_slices import SLICE_MS
 from holdfast.runtime.metrics import RuntimeMetrics
@@ -16,6 +17,7 @@ class LogIdentity(NamedTuple):
     cluster_id: str
     topic_id: bytes
     partition_count: int
+    placement: Placement = Placement.BY_GROUP
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -30,14 +30,22 @@ _Result = TypeVar("_Result", ReadOrInitializeResult, WriteResult)
 class ShareAccess:
     """Share state as function calls (`api.share_state_access.ShareStateAccess`)."""
 
-    def __init__(self, calls: ShareCalls, begin_with: Callable[[Callable[[], None]], None]) -> None:
-        """Create a way to `calls`; `begin_with` has a call decided with the others of its turn of the loop."""
+    def __init__(
+        self,
+        calls: ShareCalls,
+        log_partition_of: Callable[[bytes, int], int | None],
+        begin_with: Callable[[Callable[[], None]], None],
+    ) -> None:
+        """Create a way to the calls.
+
+        Args:
+            calls: carries them out.
+            log_partition_of: see `ShareStateAccess.log_partition_of`.
+            begin_with: has a call decided with the others of its turn of the loop.
+        """
+        self.log_partition_of: Callable[[bytes, int], int | None] = log_partition_of
         self._calls = calls
         self._begin_with = begin_with
-
-    def log_partition_of(self, topic_id: bytes, partition: int) -> int | None:
-        """See `ShareStateAccess.log_partition_of`."""
-        return None
 
     def read_or_initialize(
         self,

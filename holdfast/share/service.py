@@ -1,6 +1,7 @@
 """The share service: takes a share-state request apart, sends each share partition to its shard, and answers once.
 
-Which log partition a share partition belongs to is Kafka's own hash over the state topic's real partition count, taken once at start-up.
+Which log partition a share partition belongs to is Kafka's own hash over the state topic's real partition count, of the parts of a key
+that the placement of the log names; both are taken once at start-up.
 All five calls run as write operations: they see the newest state, and their answers wait for every write before them.
 
 Source: KIP-932; Apache Kafka 4.3.1's `ShareCoordinatorService`.
@@ -16,6 +17,7 @@ from holdfast.api.share_state import DELETE, INITIALIZE, READ, SUMMARY, WRITE
 from holdfast.daemon.internal_errors import InternalErrors
 from holdfast.daemon.partitions.timed_writes import Runtime
 from holdfast.kafka.protocol.error_codes import ErrorCode
+from holdfast.records.log.checkpoint import Placement
 from holdfast.records.share.keys import (
     GROUP_ID_BYTES_MAX,
     SharePartitionKey,
@@ -111,6 +113,7 @@ class ShareService:
         self._group_hash = group_hash("")
         #: Partitions of the state topic; 0 before start-up and after shutdown.
         self._partition_count = 0
+        self._placement = Placement.BY_GROUP
         #: share partition to itself (one object, so that its parts are built once) and its log partition
         self._places: dict[tuple[str, bytes, int], tuple[SharePartitionKey, int]] = {}
 
@@ -121,8 +124,10 @@ class ShareService:
         """Tell whether calls are taken: between start-up and shutdown."""
         return self._partition_count > 0
 
-    def start_up(self, partition_count: int) -> None:
+    def start_up(self, partition_count: int, placement: Placement = Placement.BY_GROUP) -> None:
         """Begin to take calls, for a state topic of `partition_count` partitions; a second call only warns.
+
+        Share partitions lie by the `placement` of the log.
 
         Raises:
             ValueError: the count is below 1.
@@ -132,7 +137,8 @@ class ShareService:
         if self.is_active:
             _log.warning("share_service_start_repeated", partition_count=self._partition_count)
             return
-        self._partition_count = partition_count
+        self._partition_count, self._placement = partition_count, placement
+        self._hashed_group, self._group_hash = "", group_hash("", placement)
 
     def shut_down(self) -> None:
         """Refuse all further calls; those in flight are answered by the runtime. A second call only warns."""
@@ -148,7 +154,17 @@ class ShareService:
         Raises:
             NotAvailable: before start-up and after shutdown.
         """
-        return (self._places.get(key) or self._place(key, group_hash(key.group_id)))[1]
+        return (self._places.get(key) or self._place(key, group_hash(key.group_id, self._placement)))[1]
+
+    def partition_of_topic(self, topic_id: bytes, partition: int) -> int | None:
+        """Return the log partition that holds the state of all groups of a topic partition; None where each has its own.
+
+        Raises:
+            NotAvailable: before start-up and after shutdown.
+        """
+        if self._placement is not Placement.BY_TOPIC_PARTITION and self.is_active:
+            return None
+        return self.partition_for(SharePartitionKey("", topic_id, partition))
 
     # ---- calls -----------------------------------------------------------------------------------------------------
 
@@ -251,7 +267,7 @@ class ShareService:
 
     def _hash(self, group_id: str) -> int:
         if group_id is not self._hashed_group:
-            self._hashed_group, self._group_hash = group_id, group_hash(group_id)
+            self._hashed_group, self._group_hash = group_id, group_hash(group_id, self._placement)
         return self._group_hash
 
     def _run(self, operations: list[tuple[int, ShareOperation]], waited_ms: int) -> None:
@@ -277,7 +293,7 @@ class ShareService:
     def _place(self, key: SharePartitionKey, hash_of_group: int) -> tuple[SharePartitionKey, int]:
         if not self.is_active:
             raise NotAvailable(_NOT_ACTIVE)
-        place = key, log_partition(key, self._partition_count, hash_of_group)
+        place = key, log_partition(key, self._partition_count, self._placement, hash_of_group)
         if len(key.group_id) <= _CACHED_GROUP_ID_MAX:
             if len(self._places) >= self._key_cache_size_max:
                 self._places.clear()

@@ -22,6 +22,7 @@ from holdfast.daemon.tenant import Answers, Call, Host, LogParts, Tenant
 from holdfast.daemon.topics.metadata_cache import ClusterMetadata
 from holdfast.kafka.connection_options import LiveProperties
 from holdfast.records.share.keys import SharePartitionKey
+from holdfast.runtime.settings import LogIdentity
 from holdfast.runtime.state_machine import Operation as StateOperation
 from holdfast.share.access import ShareAccess
 from holdfast.share.calls import KEY_TYPE, ShareAnswers, ShareCalls, ShareKeys
@@ -169,12 +170,15 @@ class ServingShare:
         log.metadata.add_user(deleted_state)
         groups = make_group_metrics(settings, partitions, log.cluster, host.context.registry)
         commands = ShareCommands(gate, partitions, deleted_state, settings.limits, log.describe_elsewhere)
-        self.access = ShareAccess(gate, log.batch.begin_with)
+        self.access = ShareAccess(gate, self._service.partition_of_topic, log.batch.begin_with)
         self.answers = make_answers(gate, commands=commands.table())
         self.decisions = commands.decisions()
         self.duties = (Duty(groups.interval_ms, groups.refresh),) if groups.is_wanted else ()
-        self.start_up: Callable[[int], None] = self._service.start_up
         self.shut_down: Callable[[], None] = self._service.shut_down
+
+    def start_up(self, log: LogIdentity) -> None:
+        """See `ServingTenant.start_up`."""
+        self._service.start_up(log.partition_count, log.placement)
 
 
 SHARE_TENANT: Final[Tenant[NodeShare]] = Tenant("share", CALLS, COMMANDS, QUERIES, PAGES, NodeShare)

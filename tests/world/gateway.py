@@ -15,6 +15,7 @@ from holdfast.daemon.tenant import Answers, Host, LogParts, Tables, Tenant
 from holdfast.gateway import refusals
 from holdfast.gateway.leaders import GroupKeys, TopicLeaders
 from holdfast.gateway.topics import ClusterTopics, OfferedTopics, StartingTopics
+from holdfast.runtime.settings import LogIdentity
 from holdfast.share.tenant import SHARE_TENANT
 
 
@@ -52,8 +53,8 @@ class ServingTopics:
         self.duties: tuple[Duty, ...] = ()
         self._running: asyncio.Task[None] | None = None
 
-    def start_up(self, partition_count: int) -> None:
-        self._groups.log_partitions = partition_count
+    def start_up(self, log: LogIdentity) -> None:
+        self._groups.log_partitions = log.partition_count
         self._running = asyncio.create_task(self.topics.run())
 
     def shut_down(self) -> None:

@@ -22,6 +22,7 @@ from holdfast.daemon.server.find_coordinator import GROUP
 from holdfast.daemon.server.wire.requests import Api, Request, Respond, Steps
 from holdfast.daemon.tenant import Answers, Call, Host, LogParts, Tenant
 from holdfast.records.share.keys import SharePartitionKey
+from holdfast.runtime.settings import LogIdentity
 from tests.world.samples import TOPIC
 
 TICK: Final = 19_999
@@ -91,8 +92,8 @@ class ServingTimers:
         self.decisions: Mapping[str, Decide] = {}
         self.duties = (Duty(1, self._count_round),)
 
-    def start_up(self, partition_count: int) -> None:
-        self.log_partitions = partition_count
+    def start_up(self, log: LogIdentity) -> None:
+        self.log_partitions = log.partition_count
 
     def shut_down(self) -> None:
         self.log_partitions = 0

@@ -25,6 +25,7 @@ from holdfast.kafka.addresses import format_address
 from holdfast.kafka.discovery.coordinators import Coordinators
 from holdfast.kafka.discovery.find_coordinator import Found, Key, KeyType
 from holdfast.kafka.protocol.error_codes import ErrorCode, error_name
+from holdfast.records.log.checkpoint import Placement
 from holdfast.records.share.keys import SharePartitionKey, format_key, log_partition
 
 Row = dict[str, object]
@@ -99,7 +100,9 @@ async def _find_at_node(client: Client, keys: Sequence[str]) -> list[Row]:
     parsed = [split_key(key) for key in keys]
     topics = {topic: await find_topic(topic) for topic in dict.fromkeys(topic for _, topic, _ in parsed)}
     known = _known(keys, topics)
-    partition_count = (await client.admin("status"))["log_partitions"]
+    status = await client.admin("status")
+    # A node of a version that knows no placement has a log that lies by group.
+    partition_count, placement = status["log_partitions"], status.get("placement", Placement.BY_GROUP.value)
     rows: list[Row] = []
     for key, answer in zip(known, await client.find(known), strict=True):
         is_found = isinstance(answer[0], str)
@@ -107,7 +110,7 @@ async def _find_at_node(client: Client, keys: Sequence[str]) -> list[Row]:
             {
                 "key": format_key(key),
                 "coordinator": format_address(*cast("tuple[str, int]", answer)) if is_found else None,
-                "log_partition": log_partition(key, partition_count) if partition_count else None,
+                "log_partition": log_partition(key, partition_count, Placement(placement)) if placement else None,
                 "error": None if is_found else f"{error_name(int(answer[0]))}: {answer[1]}",
             }
         )

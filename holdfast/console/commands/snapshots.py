@@ -215,7 +215,7 @@ def verify(only: Sequence[int], as_json: bool, topics: OpenTopics) -> None:
 
 
 def _entry_data(key: SharePartitionKey, at_offset: int | None, reader: SnapshotReader) -> dict[str, Any]:
-    held = reader.read(log_partition(key, reader.partition_count))
+    held = reader.read(log_partition(key, reader.partition_count, reader.placement))
     entries = [
         entry for entry in held.snapshots.entries_of(key) if at_offset is None or entry.covered_offset <= at_offset
     ]

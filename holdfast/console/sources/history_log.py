@@ -106,7 +106,8 @@ class HistoryLog:
         group_id, topic_id, partition = self._wanted
         if group_id is None or topic_id is None or partition is None:
             return partitions
-        return [log_partition(SharePartitionKey(group_id, topic_id, partition), len(partitions))]
+        key = SharePartitionKey(group_id, topic_id, partition)
+        return [log_partition(key, len(partitions), log_reader.find_placement(log.kafka, log.topic))]
 
     def _concerns(self, gap: HistoryGap, found_in: Container[int]) -> bool:
         """Tell whether what is wanted may have changed in a gap of the history, and the log does not hold the change."""

@@ -8,6 +8,7 @@ If the first record has no `hf` header, the topic is a broker's own, and every r
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
 from threading import Event
 from typing import Any, Final, NamedTuple
 
@@ -16,7 +17,7 @@ from confluent_kafka import OFFSET_BEGINNING, Message
 from holdfast.console.outcomes import Exit, Failure
 from holdfast.console.sources.kafka_reader import KafkaReader, LogCut
 from holdfast.records.errors import RecordError
-from holdfast.records.log.checkpoint import Checkpoint, decode_checkpoint, is_checkpoint_key
+from holdfast.records.log.checkpoint import Checkpoint, Placement, decode_checkpoint, is_checkpoint_key
 from holdfast.records.log.fencing import START, Position, step
 from holdfast.records.log.header import decode_header, find_header, is_foreign
 from holdfast.records.log.log_start import Beginning
@@ -195,6 +196,27 @@ def find_beginning(messages: Iterable[Message]) -> int:
         if beginning.is_found:
             return beginning.offset
     return 0
+
+
+def find_placement(kafka: KafkaReader, topic: str) -> Placement:
+    """Return the placement of the share partitions of a state topic, by the first checkpoint in it.
+
+    A topic without any is a broker's own, or is empty: by group.
+
+    Raises:
+        Failure: the topic does not exist, or the brokers are silent.
+    """
+    for partition in kafka.partitions(topic):
+        start, end = kafka.bounds(topic, partition)
+        if end <= start:
+            continue
+        for _, message in kafka.read(topic, partition, end, start):
+            if is_foreign(find_header(message.headers())):
+                return Placement.BY_GROUP
+            with suppress(RecordError):  # it is shown where records are
+                if (checkpoint := _find_checkpoint(message)) is not None:
+                    return checkpoint.placement
+    return Placement.BY_GROUP
 
 
 def _make_entry(message: Message, header: _Header) -> LogEntry:

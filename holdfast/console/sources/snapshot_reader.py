@@ -5,6 +5,7 @@ from itertools import chain
 from typing import NamedTuple
 
 from holdfast.console.sources.kafka_reader import KafkaReader, OffsetRange
+from holdfast.console.sources.log_reader import find_placement
 from holdfast.records.errors import RecordError
 from holdfast.records.log.checkpoint import decode_checkpoint
 from holdfast.records.log.header import find_header
@@ -58,6 +59,7 @@ class SnapshotReader:
     def __init__(self, kafka: KafkaReader, state_topic: str, snapshot_topic: str) -> None:
         self.state_topic_id = kafka.topic_id(state_topic)
         self.partition_count = len(kafka.partitions(state_topic))
+        self.placement = find_placement(kafka, state_topic)
         self._kafka = kafka
         self._state_topic = state_topic
         self._snapshot_topic = snapshot_topic

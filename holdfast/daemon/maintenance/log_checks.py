@@ -16,6 +16,7 @@ from holdfast.daemon.topics.log_identity import (
     FirstRecords,
     LogProblem,
     find_foreign,
+    find_placement,
     find_problem,
     read_first_records,
     refuse_foreign_topic,
@@ -33,6 +34,7 @@ from holdfast.kafka.errors import ConnectionFailed
 from holdfast.kafka.librdkafka import KafkaClients
 from holdfast.kafka.topics.metadata_client import MetadataClient
 from holdfast.metrics.line_limit import LineLimiter
+from holdfast.records.log.checkpoint import Placement
 from holdfast.runtime.coordinator import CoordinatorRuntime
 from holdfast.runtime.errors import Alarm
 
@@ -48,6 +50,9 @@ class LogHolder(Protocol):
 
     def renew_log(self, topic_id: bytes) -> None:
         """Expect the log in another topic."""
+
+    def place_log(self, placement: Placement) -> None:
+        """Expect this placement, by the first records of the log."""
 
     def list_all_unloaded(self, why: str | None) -> None:
         """List every log partition with why none is loaded yet; None: there is no reason any more."""
@@ -164,6 +169,7 @@ class LogChecks:
     async def look_at_beginnings(self) -> None:
         """Wait until every log partition was read to its first checkpoint, and distrust the log if one is of another.
 
+        From then on the runtime knows the placement of the log.
         While a log partition cannot be read, the others wait as well: it may be the one that names another log.
 
         Raises:
@@ -186,6 +192,7 @@ class LogChecks:
             first_records = await self._look()
         self._partitions.list_all_unloaded(None)
         refuse_foreign_topic(self._topic.name, first_records)
+        self._partitions.place_log(find_placement(first_records))
         self._judge(first_records)
 
     async def _look(self) -> list[FirstRecords]:

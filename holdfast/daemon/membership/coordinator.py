@@ -25,6 +25,8 @@ from holdfast.daemon.membership.division.metadata import (
     PROTOCOL_TYPE,
     MemberMetadata,
     encode_metadata,
+    is_eager,
+    protocol_names,
 )
 from holdfast.daemon.membership.division.ownership_map import OwnershipMap, Work
 from holdfast.daemon.membership.division.readings import read_assignment, read_meeting
@@ -38,6 +40,7 @@ from holdfast.daemon.partitions.description import describe_elsewhere
 from holdfast.daemon.server.cluster_view import Node
 from holdfast.kafka.addresses import format_address
 from holdfast.membership import JoinedMember
+from holdfast.records.log.checkpoint import Placement
 
 _log = structlog.get_logger(__name__)
 
@@ -100,6 +103,8 @@ class CoordinatorPorts(NamedTuple):
     members_seen: Callable[[Iterable[Node]], None]
     #: Takes why this node gets no work before its first assignment, and where the node is that has its id.
     refused: Callable[[str, Node | None], None]
+    #: Returns the placement of the log; it is known before the node joins.
+    placement: Callable[[], Placement]
 
 
 class NodeCoordinator:
@@ -135,7 +140,7 @@ class NodeCoordinator:
         self._config_source = config_source
         self._rejoins = rejoins
         self._rebalances = rebalances
-        self._now_ms, self._members_seen, self._refused = ports
+        self._now_ms, self._members_seen, self._refused, self._placement = ports
         self._place = GroupPlace()
         self._is_rebalancing = False
         #: Why this member has caused the rebalance that is about to come.
@@ -179,7 +184,7 @@ class NodeCoordinator:
             )
         )
         protocols = (EAGER,) if self._config.rebalance_protocol == "eager" else (COOPERATIVE, EAGER)
-        return [(protocol, data) for protocol in protocols]
+        return [(name, data) for name in protocol_names(*protocols, placement=self._placement())]
 
     async def on_join_prepare(self, generation: int, member_id: str) -> None:
         """Take a fresh look at the config topic; under the eager protocol, give up what is held."""
@@ -188,7 +193,7 @@ class NodeCoordinator:
         self._rejoins.joining()
         self._show_staleness()
         self._count_rebalance()
-        if self._place.protocol == EAGER and self._assignment is not None and not self._has_failed:
+        if is_eager(self._place.protocol) and self._assignment is not None and not self._has_failed:
             tasks, duties = self._holdings.revoke()
             _log.info("work_revoked", log_partitions=list(tasks), duties=list(duties), protocol=EAGER)
         await self._config_source.refresh(-1, self._config.config_timeout_ms)

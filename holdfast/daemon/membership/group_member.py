@@ -151,7 +151,12 @@ class GroupMember:
                 2 * _REJOIN_BACKOFF_MAX_MS,
             ),
             RebalanceWatch(metrics.rebalance_alarms),
-            CoordinatorPorts(context.now_ms, identity.known_members.add, self._look_for_twin),
+            CoordinatorPorts(
+                context.now_ms,
+                identity.known_members.add,
+                self._look_for_twin,
+                lambda: partitions.runtime.config.log.placement,
+            ),
         )
         self._member = Member(
             self._coordinator,

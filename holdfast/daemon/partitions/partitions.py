@@ -29,7 +29,7 @@ from holdfast.daemon.topics.state_topic import StateTopic
 from holdfast.kafka.addresses import format_address
 from holdfast.kafka.connection_options import ConnectionOptions
 from holdfast.metrics.line_limit import LineLimiter
-from holdfast.records.log.checkpoint import Checkpoint
+from holdfast.records.log.checkpoint import Checkpoint, Placement
 from holdfast.runtime.coordinator import CoordinatorRuntime, LoadAdvisers
 from holdfast.runtime.deadlines import Interval
 from holdfast.runtime.kafka_log.shell import CoordinatorShell
@@ -134,6 +134,8 @@ class Partitions:
             lambda: self.runtime.now_ms(),
             limiter,
         )
+        #: Of the log; None until its first records were read.
+        self.placement: Placement | None = None
         #: Are told of each log partition whose state has changed.
         self._watchers: list[Callable[[int], None]] = []
         #: `load` was called, if for none.
@@ -185,6 +187,11 @@ class Partitions:
     def renew_log(self, topic_id: bytes) -> None:
         """Expect the log in another topic, because it was recreated under its name."""
         self._shell.renew_log(topic_id)
+
+    def place_log(self, placement: Placement) -> None:
+        """Expect this placement, by the first records of the log; before the first load."""
+        self.placement = placement
+        self.runtime.place_log(placement)
 
     def load_all(self) -> None:
         """Take every log partition, a bounded number at a time."""

@@ -19,7 +19,7 @@ from holdfast.daemon.topics.state_topic import StateTopic, StateTopicError
 from holdfast.kafka.librdkafka import DAMAGE, KafkaClients
 from holdfast.kafka.protocol.denials import acl_remedy
 from holdfast.records.errors import RecordError
-from holdfast.records.log.checkpoint import Checkpoint
+from holdfast.records.log.checkpoint import Checkpoint, Placement
 from holdfast.records.log.header import HEADER_NAME, find_header, is_foreign
 from holdfast.runtime.log_protocol import LogRecord
 from holdfast.runtime.partition.log_check import identity_of, show
@@ -51,6 +51,8 @@ class FirstRecords:
         self.other: Checkpoint | None = None
         #: An admin accepted what is there.
         self.is_accepted = False
+        #: That of the first checkpoint, of whichever log: what was copied here lies as it did there. None: there was none.
+        self.placement: Placement | None = None
         self.why_unread = "no broker has answered"
         self._identity = identity
         self._ownership = Ownership()
@@ -67,7 +69,9 @@ class FirstRecords:
         checkpoint = self._ownership.winner
         if verdict is not Verdict.RIVAL or checkpoint is None:
             return
-        if identity_of(checkpoint) != self._identity:
+        self.placement = self.placement or checkpoint.placement
+        # Where a log lies by, its first records say; a load compares it.
+        if identity_of(checkpoint)._replace(placement=self._identity.placement) != self._identity:
             self.other = self.other or checkpoint
         elif checkpoint.reason is not None or checkpoint.accepted_reason is not None:
             self.other, self.is_accepted, self.is_known = None, True, True
@@ -103,6 +107,12 @@ def refuse_foreign_topic(topic: str, first_records: Iterable[FirstRecords]) -> N
         )
 
 
+def find_placement(first_records: Iterable[FirstRecords]) -> Placement:
+    """Return the placement of a log by its first records; a new one lies by topic partition."""
+    found = (each.placement for each in first_records if each.placement is not None)
+    return next(found, Placement.BY_TOPIC_PARTITION)
+
+
 class LogProblem(NamedTuple):
     """Why no log partition is served."""
 
@@ -123,6 +133,16 @@ def find_problem(topic: str, identity: LogIdentity, first_records: Iterable[Firs
             f"were added, or a log of another size was copied here. Share partitions would be looked for in log "
             f"partitions that do not hold their state, so none is served, and nothing can be accepted. Make a topic with "
             f"{count} partitions, copy the log to it, each partition to the one of the same number, and name it in state_topic",
+            is_acceptable=False,
+        )
+    by_group, by_topic = ([each.partition for each in known if each.placement is placement] for placement in Placement)
+    if by_group and by_topic:
+        return LogProblem(
+            f"{_name(by_group)} of topic {topic} has share partitions {show(Placement.BY_GROUP)}, and {_name(by_topic)} "
+            f"{show(Placement.BY_TOPIC_PARTITION)}: logs of two topics were copied here, or a Holdfast of before there was a second "
+            f"placement has written to a new topic. Share partitions would be looked for in log partitions that do not hold their "
+            f"state, so none is served, and nothing can be accepted. Make a topic of the log partitions of one placement, and name it "
+            f"in state_topic",
             is_acceptable=False,
         )
     way_out = (

@@ -6,16 +6,30 @@ as unknown.
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from enum import StrEnum
+from typing import Any, Final, NamedTuple
 
 from holdfast.records.log.single_object import PREFIX_SIZE, SingleObject
 
 CHECKPOINT_TYPE: Final = 1000
 CHECKPOINT_KEY: Final = CHECKPOINT_TYPE.to_bytes(2, "big")
 
-#: Is written; what was written with an older one is resolved to it by Avro's rules.
+#: A value that was written with another one is resolved to it by Avro's rules.
 _SCHEMA: Final = SingleObject("share_checkpoint")
-_BY_PREFIX: Final = {schema.prefix: schema for schema in (_SCHEMA, SingleObject("share_checkpoint_1"))}
+#: Is written for a log that lies by group, as all logs did before there was another placement: nodes of that time read it.
+_BY_GROUP_SCHEMA: Final = SingleObject("share_checkpoint_2")
+_BY_PREFIX: Final = {
+    schema.prefix: schema for schema in (_SCHEMA, _BY_GROUP_SCHEMA, SingleObject("share_checkpoint_1"))
+}
+
+
+class Placement(StrEnum):
+    """The parts of a key that decide in which log partition its state lies; one for a whole log, from its first record on."""
+
+    #: Group, topic and partition, as in Apache Kafka.
+    BY_GROUP = "BY_GROUP"
+    #: Topic and partition: the state of all groups of a topic partition lies in one log partition.
+    BY_TOPIC_PARTITION = "BY_TOPIC_PARTITION"
 
 
 class Checkpoint(NamedTuple):
@@ -41,6 +55,7 @@ class Checkpoint(NamedTuple):
     accepted_reason: str | None = None
     #: All that is needed of the log lies at this offset or above it; -1: it is not said.
     cut_offset: int = -1
+    placement: Placement = Placement.BY_GROUP
 
 
 def is_checkpoint_key(key: bytes) -> bool:
@@ -50,7 +65,8 @@ def is_checkpoint_key(key: bytes) -> bool:
 
 def encode_checkpoint(checkpoint: Checkpoint) -> bytes:
     """Return the value of a checkpoint record."""
-    return _SCHEMA.encode(checkpoint._asdict())
+    schema = _BY_GROUP_SCHEMA if checkpoint.placement is Placement.BY_GROUP else _SCHEMA
+    return schema.encode(checkpoint._asdict())
 
 
 def decode_checkpoint(value: bytes) -> Checkpoint:
@@ -61,4 +77,6 @@ def decode_checkpoint(value: bytes) -> Checkpoint:
         Undecodable: the bytes do not hold a checkpoint.
     """
     writer = _BY_PREFIX.get(value[:PREFIX_SIZE], _SCHEMA)
-    return Checkpoint(**writer.decode("checkpoint", value, _SCHEMA))
+    fields: dict[str, Any] = writer.decode("checkpoint", value, _SCHEMA)
+    fields["placement"] = Placement(fields["placement"])
+    return Checkpoint(**fields)

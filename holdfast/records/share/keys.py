@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 
 from holdfast.kafka.topic_ids import InvalidTopicId, format_topic_id, parse_topic_id
 from holdfast.records.errors import InvalidKey
+from holdfast.records.log.checkpoint import Placement
 
 #: Bytes that a group id may take in UTF-8, as many as Kafka's record keys can carry; in any codec, so that a log can be moved to the other.
 GROUP_ID_BYTES_MAX: Final = 0x7FFF
@@ -114,20 +115,26 @@ def _code_units(text: str) -> bytes | memoryview:
     return memoryview(text.encode(_UTF_16, "surrogatepass")).cast("H")
 
 
-def group_hash(group_id: str) -> int:
+def group_hash(group_id: str, placement: Placement = Placement.BY_GROUP) -> int:
     """Return what all keys of a group have in common, for `log_partition`; it takes the time of reading the group id."""
-    return java_string_hash(f"{group_id}:")
+    return 0 if placement is Placement.BY_TOPIC_PARTITION else java_string_hash(f"{group_id}:")
 
 
-def log_partition(key: SharePartitionKey, partition_count: int, hash_of_group: int | None = None) -> int:
+def log_partition(
+    key: SharePartitionKey,
+    partition_count: int,
+    placement: Placement = Placement.BY_GROUP,
+    hash_of_group: int | None = None,
+) -> int:
     """Return the log partition, 0 ≤ result < `partition_count`, that holds the state of `key`.
 
     Args:
-        key: the share partition.
+        key: the share partition; of one by topic partition the group does not matter.
         partition_count: of the log.
-        hash_of_group: `group_hash` of its group, if that is known already.
+        placement: of the log; Kafka's own is by group.
+        hash_of_group: `group_hash` of its group and this placement, if that is known already.
     """
-    before = group_hash(key.group_id) if hash_of_group is None else hash_of_group
+    before = group_hash(key.group_id, placement) if hash_of_group is None else hash_of_group
     value = java_string_hash(f"{format_topic_id(key.topic_id)}:{key.partition}", before)
     # Java's abs(-2^31) overflows; Kafka takes 0 in its place.
     return 0 if value == -(1 << 31) else abs(value) % partition_count

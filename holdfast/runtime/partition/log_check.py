@@ -1,10 +1,18 @@
 """Is this log ours, and whole? A load keeps its findings until its end, because a later checkpoint of an admin may accept them."""
 
-from holdfast.records.log.checkpoint import Checkpoint
+from typing import Final
+
+from holdfast.records.log.checkpoint import Checkpoint, Placement
 from holdfast.records.log.header import is_foreign
 from holdfast.runtime.errors import Alarm, LoadFailed
 from holdfast.runtime.log_protocol import LogRecord
 from holdfast.runtime.settings import LogIdentity
+
+#: For fields of the identity of which no admin can accept another one.
+_NO_WAY_AROUND: Final = {
+    "partition_count": "copy the log to a topic with that number",
+    "placement": "nodes with different placements have written it; keep the log partitions of one of them, and make the others empty",
+}
 
 
 class LogCheck:
@@ -82,9 +90,8 @@ class LogCheck:
             return True
         for field, mine, other in zip(LogIdentity._fields, self._identity, identity_of(checkpoint), strict=True):
             if mine != other:
-                # With another number of partitions, state would be searched in wrong partitions, even if an admin accepts it.
-                is_count = field == "partition_count"
-                way_out = "copy the log to a topic with that number" if is_count else self._way_out()
+                # By another number or placement, state would be searched in wrong partitions, even if an admin accepts it.
+                way_out = _NO_WAY_AROUND.get(field) or self._way_out()
                 self.found(
                     Alarm(
                         f"the checkpoint at offset {offset} names {field} {show(other)} where this log has {show(mine)}; {way_out}"
@@ -102,9 +109,11 @@ class LogCheck:
 
 def identity_of(checkpoint: Checkpoint) -> LogIdentity:
     """Return the identity of the log that a checkpoint was written for."""
-    return LogIdentity(checkpoint.cluster_id, checkpoint.topic_id, checkpoint.partition_count)
+    return LogIdentity(checkpoint.cluster_id, checkpoint.topic_id, checkpoint.partition_count, checkpoint.placement)
 
 
 def show(value: object) -> str:
     """Return a part of an identity as text."""
+    if isinstance(value, Placement):
+        return value.name.lower().replace("_", " ")
     return value.hex() if isinstance(value, bytes) else str(value)

@@ -118,6 +118,7 @@ class Tenancy:
                 cluster_id=identity.cluster_id,
                 topic_id=identity.topic_id,
                 partition_count=identity.partition_count,
+                placement=identity.placement,
                 reason=reason,
                 advertised_address=self.config.advertised_address,
                 accepted_reason=accepted_reason,

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from holdfast.compaction.history.schema import COLUMNS
 from holdfast.daemon.topics.state_topic import FIXED_CONFIG
-from holdfast.records.log.checkpoint import CHECKPOINT_KEY, Checkpoint, encode_checkpoint
+from holdfast.records.log.checkpoint import CHECKPOINT_KEY, Checkpoint, Placement, encode_checkpoint
 from holdfast.records.log.fencing import START, step
 from holdfast.records.log.header import encode_header
 from holdfast.records.log.single_object import SingleObject
@@ -56,10 +56,11 @@ example = load_example()
 
 
 def test_the_worked_example_of_partitioning() -> None:
-    (_, text), (_, java_hash), (_, partition) = table(PAGE, "partitioning")
-    assert text == f"`{format_key(KEY)}`"
-    assert java_hash == f"`{java_string_hash(format_key(KEY))}`"
-    assert partition == f"`{log_partition(KEY, 50)}`"
+    texts, hashes, partitions = (cells[1:] for cells in table(PAGE, "partitioning"))
+    by_topic_partition = format_key(KEY).removeprefix(f"{KEY.group_id}:")
+    assert texts == [f"`{format_key(KEY)}`", f"`{by_topic_partition}`"]
+    assert hashes == [f"`{java_string_hash(text.strip('`'))}`" for text in texts]
+    assert partitions == [f"`{log_partition(KEY, 50, placement)}`" for placement in Placement]
 
 
 def test_the_worked_example_of_the_header() -> None:

@@ -12,7 +12,8 @@ from holdfast.daemon.server.find_coordinator import GROUP, TRANSACTION, KeyRefus
 from holdfast.gateway.leaders import GroupKeys, TopicLeaders
 from holdfast.kafka.protocol.error_codes import ErrorCode
 from holdfast.kafka.topic_ids import format_topic_id
-from holdfast.records.share.keys import GROUP_ID_BYTES_MAX, java_string_hash
+from holdfast.records.log.checkpoint import Placement
+from holdfast.records.share.keys import GROUP_ID_BYTES_MAX, SharePartitionKey, java_string_hash, log_partition
 from holdfast.runtime.errors import NotAvailable
 from tests.pure.daemon.server.calls import NODES, ApiWorld
 from tests.world.samples import TOPIC
@@ -24,6 +25,8 @@ def test_a_topic_partition_is_placed_by_the_hash_of_its_id_and_number(count: int
     for partition in (0, 7, 12_345):
         whole = abs(java_string_hash(f"{format_topic_id(TOPIC)}:{partition}"))
         assert leaders.log_partition(TOPIC, partition) == whole % count
+        of_state = log_partition(SharePartitionKey("any group", TOPIC, partition), count, Placement.BY_TOPIC_PARTITION)
+        assert leaders.log_partition(TOPIC, partition) == of_state, "the leader has the state of all groups"
 
 
 class Owners:

@@ -10,10 +10,11 @@ import pytest
 from holdfast.api.results import InitializePartition, ReadOrInitializeResult, WritePartition, WriteResult
 from holdfast.api.share_state import DELETE, INITIALIZE, READ
 from holdfast.kafka.protocol.error_codes import ErrorCode
+from holdfast.records.log.checkpoint import Placement
 from holdfast.records.share.batches import ARCHIVED, ARCHIVING
-from holdfast.records.share.keys import SharePartitionKey
+from holdfast.records.share.keys import SharePartitionKey, log_partition
 from holdfast.records.share.values import Snapshot, Update
-from holdfast.runtime.errors import LoadInProgress, NotCoordinator
+from holdfast.runtime.errors import LoadInProgress, NotAvailable, NotCoordinator
 from holdfast.share.access import ShareAccess
 from holdfast.share.read_or_initialize import FIRST_STATE_EPOCH, decide_read_or_initialize
 from holdfast.share.service import READ_OR_INITIALIZE
@@ -138,7 +139,7 @@ class House:
             self.node.service.handle(api_key, request, respond)
 
         gate: Any = type("Gate", (), {"handle": staticmethod(handle), "partition_for": self.node.service.partition_for})
-        self.access = ShareAccess(gate, self.calls.append)
+        self.access = ShareAccess(gate, self.node.service.partition_of_topic, self.calls.append)
 
     def settle(self) -> None:
         calls, self.calls[:] = self.calls[:], []
@@ -220,7 +221,7 @@ def test_codes_are_those_of_calls_over_the_wire(failure: Exception, code: ErrorC
         (),
         {"handle": staticmethod(lambda key, request, respond, _: house.service.handle(key, request, respond))},
     )
-    access = ShareAccess(gate, lambda call: call())
+    access = ShareAccess(gate, house.service.partition_of_topic, lambda call: call())
     access.read_or_initialize(KEY, 1, 0, results.append)
     access.write(KEY.group_id, TOPIC, WritePartition(0, 1, 1, -1, -1, ()), results.append)
     house.end()
@@ -252,3 +253,17 @@ def test_calls_of_the_wire_and_of_the_process_see_one_state() -> None:
     house.settle()
     assert (made[0].start_offset, fenced[0].error_code) == (40, ErrorCode.FENCED_STATE_EPOCH), "an alteration fences"
     assert {DELETE, INITIALIZE, READ}.isdisjoint({READ_OR_INITIALIZE})
+
+
+@pytest.mark.parametrize("placement", Placement)
+def test_a_log_by_topic_partition_has_the_state_of_all_groups_together(placement: Placement) -> None:
+    house = Together()
+    house.service.shut_down()
+    with pytest.raises(NotAvailable):
+        house.service.partition_of_topic(TOPIC, 0)
+    house.service.start_up(50, placement)
+    keys = [SharePartitionKey(group, TOPIC, partition) for partition in range(20) for group in ("g1", "g:2", "")]
+    found = [house.service.partition_of_topic(key.topic_id, key.partition) for key in keys]
+    placed = [house.service.partition_for(key) for key in keys]
+    assert placed == [log_partition(key, 50, placement) for key in keys]
+    assert found == (placed if placement is Placement.BY_TOPIC_PARTITION else [None] * len(keys))

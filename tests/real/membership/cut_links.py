@@ -19,6 +19,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from holdfast.client import Client, ClientSettings, connect
+from holdfast.records.log.checkpoint import Placement
 from holdfast.records.share.keys import SharePartitionKey, java_string_hash, log_partition
 from tests.real.membership.callers import HASTY, REGISTERS, History
 from tests.real.membership.cluster import LOG_PARTITIONS, Cluster
@@ -107,7 +108,7 @@ class Calls:
         """Return by log partition the longest time for which one of its callers had no answer."""
         gaps = dict.fromkeys(range(LOG_PARTITIONS), 0.0)
         for key, answered_s in self._answered_s:
-            index = log_partition(key, LOG_PARTITIONS)
+            index = log_partition(key, LOG_PARTITIONS, Placement.BY_TOPIC_PARTITION)
             times = [began_s, *(each for each in answered_s if began_s < each < ended_s), ended_s]
             gaps[index] = max(gaps[index], *(b - a for a, b in pairwise(times)))
         return gaps
@@ -143,7 +144,7 @@ def keys_of(topic_id: bytes) -> list[SharePartitionKey]:
     found: dict[int, SharePartitionKey] = {}
     for number in range(PARTITIONS):
         key = SharePartitionKey(REGISTERS, topic_id, number)
-        found.setdefault(log_partition(key, LOG_PARTITIONS), key)
+        found.setdefault(log_partition(key, LOG_PARTITIONS, Placement.BY_TOPIC_PARTITION), key)
     return [found[index] for index in range(LOG_PARTITIONS)]
 
 

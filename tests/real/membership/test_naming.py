@@ -15,6 +15,7 @@ from holdfast.client import connect
 from holdfast.daemon.membership import group_member
 from holdfast.daemon.node_exit import NodeExit
 from holdfast.kafka.addresses import parse_address
+from holdfast.records.log.checkpoint import Placement
 from holdfast.records.share.keys import SharePartitionKey, log_partition
 from holdfast.runtime.partition.states import State
 from holdfast.share.decisions import ShareShard
@@ -98,7 +99,7 @@ async def test_clients_are_sent_to_the_former_owner_until_the_new_one_has_loaded
 ) -> None:
     topic_id = topic_id_of(kafka, new_topic(PARTITIONS))
     keys = {
-        log_partition(key, LOG_PARTITIONS): key
+        log_partition(key, LOG_PARTITIONS, Placement.BY_TOPIC_PARTITION): key
         for key in (SharePartitionKey(GROUP, topic_id, n) for n in range(PARTITIONS))
     }
     assert len(keys) == LOG_PARTITIONS

@@ -18,6 +18,7 @@ import pytest
 
 from holdfast.client import Client, ClientError, ClientSettings, ShareStateError, connect
 from holdfast.daemon.topics.state_topic import FIXED_CONFIG
+from holdfast.records.log.checkpoint import Placement
 from holdfast.records.share.keys import SharePartitionKey, log_partition
 from tests.real.log.long_log import write_long_log
 from tests.real.membership.callers import percentile
@@ -104,8 +105,9 @@ async def test_nodes_are_restarted_one_after_the_other_and_every_log_partition_i
     if updates:
         long = [SharePartitionKey(f"group-{n}", topic_id, 0) for n in range(LONG_LOG_KEYS)]
         write_long_log(kafka, topic, long, LOG_PARTITIONS, updates // LONG_LOG_KEYS)
+    placement = Placement.BY_GROUP if updates else Placement.BY_TOPIC_PARTITION
     keys = {
-        log_partition(key, LOG_PARTITIONS): key
+        log_partition(key, LOG_PARTITIONS, placement): key
         for key in (SharePartitionKey(GROUP, topic_id, n) for n in range(PARTITIONS))
     }
     assert len(keys) == LOG_PARTITIONS

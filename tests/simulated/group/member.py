@@ -110,6 +110,7 @@ class GroupMember:
                 self.now_ms,
                 node.known.add,
                 lambda why, _: violate(Invariant.NOBODY_IS_REFUSED, f"{node.name}: {why}"),
+                lambda: node.runtime.config.log.placement,
             ),
         )
         metrics = MembershipMetrics(Registry())

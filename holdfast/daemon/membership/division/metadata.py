@@ -37,6 +37,7 @@ from holdfast.daemon.membership.division.ownership_map import FormerOwner
 from holdfast.daemon.server.cluster_view import Node
 from holdfast.kafka.protocol.body import BodyReader
 from holdfast.kafka.protocol.primitives import MalformedBody, encode_string, encode_tags, encode_varint
+from holdfast.records.log.checkpoint import Placement
 
 #: Of the protocol that a group of nodes speaks; no other program's members may join it.
 PROTOCOL_TYPE: Final = "holdfast"
@@ -44,12 +45,25 @@ PROTOCOL_TYPE: Final = "holdfast"
 COOPERATIVE: Final = "cooperative-1"
 #: Everything is given up before a member joins again.
 EAGER: Final = "eager-1"
+#: Ends the names where share partitions lie by topic partition. A version that knows no placement offers none of these names, so
+#: the broker lets it into no group whose log it could not serve, or lets nobody else into its own.
+_BY_TOPIC_PARTITION: Final = "-by-topic-partition"
 
 #: Number of a tagged field of the body.
 _OUT_OF_REACH: Final = 0
 _PLACE: Final = Struct(">ii")
 _NUMBERS: Final = Struct(">qqq")
 _WAIT: Final = Struct(">q")
+
+
+def protocol_names(*names: str, placement: Placement) -> tuple[str, ...]:
+    """Return the names of protocols in a group that serves a log of this placement."""
+    return names if placement is Placement.BY_GROUP else tuple(f"{name}{_BY_TOPIC_PARTITION}" for name in names)
+
+
+def is_eager(name: str) -> bool:
+    """Tell whether a protocol has everything given up before a member joins again."""
+    return name.removesuffix(_BY_TOPIC_PARTITION) == EAGER
 
 
 class MemberMetadata(NamedTuple):

@@ -1,6 +1,7 @@
 """Commands ask the node for what they say, print what it answers, and end with the right exit code."""
 
 import json
+from functools import partial
 from typing import Any
 
 import pytest
@@ -19,8 +20,9 @@ from holdfast.console.sources.group_nodes import Answers
 from holdfast.daemon.server.admin import AdminError
 from holdfast.kafka.protocol.error_codes import ErrorCode
 from holdfast.kafka.topic_ids import format_topic_id
+from holdfast.records.log.checkpoint import Placement
 from holdfast.records.share.batches import ACKNOWLEDGED, AVAILABLE, StateBatch
-from holdfast.records.share.keys import SharePartitionKey
+from holdfast.records.share.keys import SharePartitionKey, log_partition
 from holdfast.records.share.replay import ShareState
 from tests.pure.console.conftest import PARTITION, TOPIC_ID, Node, Run
 
@@ -182,11 +184,25 @@ def test_an_address_may_stand_before_the_command_as_well(node: Node) -> None:
     assert "127.0.0.1:1 " in elsewhere.invoke(main, ["status"]).stderr
 
 
+def _status(status: Any, placement: str | None, arguments: dict[str, Any]) -> object:
+    return {**status(arguments), "placement": placement}
+
+
 def test_coordinators_are_found_for_many_keys_at_once(node: Node, run: Run) -> None:
     rows = json.loads(run("find", "g:1:orders:0", "g:1:orders:1", "--json").stdout)
     assert [row["coordinator"] for row in rows] == [node.address] * 2
     assert [row["key"] for row in rows] == [f"g:1:{format_topic_id(TOPIC_ID)}:{partition}" for partition in (0, 1)]
     assert all(0 <= row["log_partition"] < 3 for row in rows)
+    keys = [SharePartitionKey("g:1", TOPIC_ID, partition) for partition in (0, 1)]
+    assert [row["log_partition"] for row in rows] == [log_partition(key, 3) for key in keys], "of an older node"
+    status = node.answers["status"]
+    for placement in (*Placement, None):
+        shown = None if placement is None else placement.value
+        node.answers["status"] = partial(_status, status, shown)
+        rows = json.loads(run("find", "g:1:orders:0", "g:1:orders:1", "--json").stdout)
+        assert [row["log_partition"] for row in rows] == [
+            None if placement is None else log_partition(key, 3, placement) for key in keys
+        ]
     some = run("find", "g:orders:0", "g:payments:0", "g:orders:1")
     assert (some.exit_code, some.stderr.startswith("Error: There is no such topic;")) == (Exit.NOT_FOUND, True)
     assert [line.split()[:2] for line in some.stdout.splitlines()[1:]] == [

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from confluent_kafka import Message
@@ -9,8 +10,8 @@ from confluent_kafka import Message
 from holdfast.console.commands.dump import entry_data, entry_text, of_coordinator
 from holdfast.console.outcomes import Exit, Failure
 from holdfast.console.sources.kafka_reader import LogCut, OffsetRange
-from holdfast.console.sources.log_reader import LogEntry, LogReader, PartitionReading
-from holdfast.records.log.checkpoint import CHECKPOINT_KEY, Checkpoint, encode_checkpoint
+from holdfast.console.sources.log_reader import LogEntry, LogReader, PartitionReading, find_placement
+from holdfast.records.log.checkpoint import CHECKPOINT_KEY, Checkpoint, Placement, encode_checkpoint
 from holdfast.records.log.header import HEADER_NAME, encode_header
 from holdfast.records.share.batches import ACKNOWLEDGED, AVAILABLE, StateBatch
 from holdfast.records.share.codecs.codec import Codec
@@ -213,3 +214,52 @@ def test_a_topic_that_holds_no_states_is_said_to_be_none_once() -> None:
 def test_a_state_topic_is_shown_however_damaged_its_first_record_is(first: LogEntry, topic: str) -> None:
     entries = [first, entry_of("undecodable", None)]
     assert list(of_coordinator(iter(entries), topic)) == entries
+
+
+class PlacedTopic:
+    """A topic in place of a `KafkaReader`: the records of its partitions as (key, value, header)."""
+
+    def __init__(self, *records: list[tuple[bytes, bytes | None, bytes | None]]) -> None:
+        self._records = records
+
+    def partitions(self, topic: str) -> list[int]:
+        return list(range(len(self._records)))
+
+    def bounds(self, topic: str, partition: int) -> OffsetRange:
+        return OffsetRange(0, len(self._records[partition]))
+
+    def read(self, topic: str, partition: int, end: int, from_offset: int) -> Iterator[tuple[int, Message]]:
+        for offset, (key, value, header) in enumerate(self._records[partition]):
+            headers: list[tuple[str, str | bytes | None]] = [] if header is None else [(HEADER_NAME, header)]
+            yield offset, Message("t", partition, offset, key, value, headers, timestamp=(1, 1_000))
+
+
+CHECKPOINT = Checkpoint(1, bytes(16), "7", 3, "cluster", bytes(16), 2, None)
+BY_GROUP, BY_TOPIC_PARTITION = (
+    (CHECKPOINT_KEY, encode_checkpoint(CHECKPOINT._replace(placement=placement)), encode_header(1, 0))
+    for placement in Placement
+)
+
+
+@pytest.mark.parametrize(
+    ("records", "placement"),
+    [
+        ([[], [BY_TOPIC_PARTITION]], Placement.BY_TOPIC_PARTITION),
+        ([[BY_GROUP], []], Placement.BY_GROUP),
+        ([[(CHECKPOINT_KEY, b"?", encode_header(1, 0)), BY_TOPIC_PARTITION]], Placement.BY_TOPIC_PARTITION),
+        (
+            [[(*encode_record(Codec.AVRO, KEY, SNAPSHOT), encode_header(1, 7)), BY_TOPIC_PARTITION]],
+            Placement.BY_TOPIC_PARTITION,
+        ),
+        ([[(*encode_record(Codec.KAFKA, KEY, SNAPSHOT), None)], [BY_TOPIC_PARTITION]], Placement.BY_GROUP),
+        ([[], []], Placement.BY_GROUP),
+    ],
+    ids=["by topic partition", "by group", "after a broken one", "after a cut", "a broker's own", "empty"],
+)
+def test_placement_is_that_of_the_first_checkpoint(records: Any, placement: Placement) -> None:
+    assert find_placement(PlacedTopic(*records), "t") is placement  # type: ignore[arg-type]
+
+
+def test_placement_is_shown_with_its_checkpoint() -> None:
+    entry = Log().put(*BY_TOPIC_PARTITION)
+    assert json.loads(json.dumps(entry_data(entry)))["value"]["placement"] == "BY_TOPIC_PARTITION"

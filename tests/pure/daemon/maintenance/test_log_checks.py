@@ -19,6 +19,7 @@ from holdfast.daemon.topics.snapshot_topic import SnapshotTopicError
 from holdfast.daemon.topics.state_topic import StateTopic, StateTopicError, TopicDisputed, TopicMissing
 from holdfast.kafka.connection_options import ConnectionOptions
 from holdfast.kafka.errors import ConnectionFailed
+from holdfast.records.log.checkpoint import Placement, decode_checkpoint
 from holdfast.records.share.keys import SharePartitionKey
 from holdfast.runtime.partition.states import State
 from holdfast.runtime.settings import LogIdentity
@@ -295,6 +296,54 @@ async def test_no_log_partition_serves_where_partitions_were_added_before_the_st
     await world.maintenance.log_checks.look_again()
     tick_past_the_back_off(world)
     assert states(world) == [State.FAILED] * 3
+
+
+async def test_a_new_log_is_written_by_topic_partition_and_keeps_that_in_every_later_life() -> None:
+    topic = MemoryTopic(2)
+    for node_id in (2, 3):
+        world, _ = await starting(topic, node_id=node_id)
+        assert world.partitions.placement is None, "it is not known yet"
+        await world.maintenance.log_checks.look_at_beginnings()
+        assert world.partitions.placement is world.runtime.config.log.placement is Placement.BY_TOPIC_PARTITION
+        load_all(world)
+        world.runtime.refresh(0)
+        world.settle()
+        assert states(world) == [State.ACTIVE] * 2
+        await ended(world)
+    placements = {
+        decode_checkpoint(record.value or b"").placement for each in topic.partitions for record in each.records
+    }
+    assert placements == {Placement.BY_TOPIC_PARTITION}
+
+
+async def test_a_log_of_before_there_were_placements_stays_by_group() -> None:
+    before = await filled({A: 1, B: 3})
+    await ended(before)
+    world, _ = await starting(before.topic)
+    await world.maintenance.log_checks.look_at_beginnings()
+    assert world.partitions.placement is Placement.BY_GROUP
+    load_all(world)
+    assert states(world) == [State.ACTIVE] * 2
+
+
+async def test_a_topic_of_logs_with_two_placements_is_refused_with_one_line() -> None:
+    before = await filled({A: 1, B: 3})
+    await ended(before)
+    kept, before.topic.partitions[1] = before.topic.partitions[0], MemoryPartition()
+    before.topic.partitions[0] = MemoryPartition()
+    other, _ = await starting(before.topic)
+    await other.maintenance.log_checks.look_at_beginnings()
+    load_all(other)
+    await ended(other)
+    before.topic.partitions[0] = kept
+    world, _ = await starting(before.topic, node_id=3)
+    with capture_logs() as lines:
+        await world.maintenance.log_checks.look_at_beginnings()
+        load_all(world)
+    assert states(world) == [State.FAILED] * 2
+    [line] = [line for line in lines if line["log_level"] != "debug"]
+    assert line["event"] == "log_distrusted"
+    assert "log partition 0 of topic state has share partitions by group, and log partition 1 by topic" in line["why"]
 
 
 async def test_a_topic_of_another_program_ends_the_start_and_is_not_waited_for() -> None:

@@ -2,7 +2,10 @@
 
 from collections.abc import Sequence
 
-from holdfast.daemon.membership.division.metadata import COOPERATIVE, EAGER
+import pytest
+
+from holdfast.daemon.membership.division.metadata import COOPERATIVE, EAGER, is_eager, protocol_names
+from holdfast.records.log.checkpoint import Placement
 from tests.pure.daemon.membership.world import Clock, Group, Member
 
 
@@ -36,3 +39,16 @@ async def test_a_member_of_a_newer_version_and_ours_divide_the_work_whoever_lead
         # It leaves again, as when the upgrade is taken back.
         await group.rebalance(old)
         assert old.done()[-1] == "begin [0, 1, 2, 3] under 3"
+
+
+def test_a_version_without_placements_shares_no_protocol_with_a_group_whose_log_it_could_not_serve() -> None:
+    member = Member(1, Clock())
+    assert [name for name, _ in member.coordinator.metadata()] == [COOPERATIVE, EAGER]
+    member.placement = Placement.BY_TOPIC_PARTITION
+    names = [name for name, _ in member.coordinator.metadata()]
+    assert names == ["cooperative-1-by-topic-partition", "eager-1-by-topic-partition"]
+
+
+@pytest.mark.parametrize("placement", Placement)
+def test_eager_protocol_is_known_by_its_name(placement: Placement) -> None:
+    assert [is_eager(name) for name in protocol_names(COOPERATIVE, EAGER, placement=placement)] == [False, True]

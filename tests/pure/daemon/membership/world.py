@@ -19,6 +19,7 @@ from holdfast.daemon.topics.state_topic import StateTopic
 from holdfast.kafka.connection_options import ConnectionOptions
 from holdfast.membership import JoinedMember
 from holdfast.metrics.instruments import Counter
+from holdfast.records.log.checkpoint import Placement
 
 PARTITIONS = 4
 HANDOVER_MS = 5_000
@@ -82,6 +83,8 @@ class Member:
             "config_timeout_ms": CONFIG_MS,
             "keeps_place": False,
         }
+        #: Of the log.
+        self.placement = Placement.BY_GROUP
         self.coordinator = NodeCoordinator(
             NodeProtocolConfig(**{**values, **given}),
             self.holdings,
@@ -90,7 +93,10 @@ class Member:
             Rejoins(Backoff(100, 30_000, lambda: 1.0), 60_000),
             RebalanceWatch(self.alarms, 20),
             CoordinatorPorts(
-                lambda: clock.now_ms, KnownMembers().add, lambda why, place: self.refusals.append((why, place))
+                lambda: clock.now_ms,
+                KnownMembers().add,
+                lambda why, place: self.refusals.append((why, place)),
+                lambda: self.placement,
             ),
         )
 

@@ -12,6 +12,7 @@ from holdfast.daemon.topics.log_identity import (
     FirstRecords,
     LogProblem,
     find_foreign,
+    find_placement,
     find_problem,
     read_first_records,
     refuse_foreign_topic,
@@ -19,7 +20,7 @@ from holdfast.daemon.topics.log_identity import (
 from holdfast.daemon.topics.state_topic import StateTopic, StateTopicError
 from holdfast.kafka import librdkafka
 from holdfast.kafka.librdkafka import KafkaClients
-from holdfast.records.log.checkpoint import CHECKPOINT_KEY, Checkpoint, encode_checkpoint
+from holdfast.records.log.checkpoint import CHECKPOINT_KEY, Checkpoint, Placement, encode_checkpoint
 from holdfast.records.log.header import encode_header
 from holdfast.runtime.log_protocol import LogRecord
 from holdfast.runtime.settings import LogIdentity
@@ -31,20 +32,20 @@ TOPIC = StateTopic("state", OURS.topic_id, 3, 3, 1_048_588)
 def checkpoint(
     offset: int, log: LogIdentity = OURS, epoch: int = 1, sequence: int = 0, reason: str | None = None, **fields: Any
 ) -> LogRecord:
-    value = encode_checkpoint(Checkpoint(epoch, bytes([epoch]) * 16, "1", 1, *log, reason, **fields))
+    value = encode_checkpoint(Checkpoint(epoch, bytes([epoch]) * 16, "1", 1, *log[:3], reason, **fields))
     return LogRecord(offset, CHECKPOINT_KEY, value, encode_header(epoch, sequence))
 
 
-def look(*logs: list[LogRecord]) -> LogProblem | None:
+def look(*logs: list[LogRecord], identity: LogIdentity = OURS) -> LogProblem | None:
     """Return what is found of log partitions with these records."""
     first_records = []
     for partition, records in enumerate(logs):
-        each = FirstRecords(partition, OURS)
+        each = FirstRecords(partition, identity)
         for record in records:
             if not each.is_known:
                 each.read(record)
         first_records.append(each)
-    return find_problem("state", OURS, first_records)
+    return find_problem("state", identity, first_records)
 
 
 def test_a_fresh_topic_and_one_whose_first_start_was_broken_off_are_fine() -> None:
@@ -108,6 +109,49 @@ def test_no_text_names_more_than_a_few_log_partitions() -> None:
     problem = look(*([checkpoint(0, OURS._replace(topic_id=b"x" * 16))] for _ in range(50)))
     assert problem is not None
     assert problem.text.startswith("log partition 0, 1, 2, 3, 4, 5, 6, 7 and 42 more of topic state was written")
+
+
+# ---- the placement ---------------------------------------------------------------------------------------------------
+
+BY_TOPIC: dict[str, Any] = {"placement": Placement.BY_TOPIC_PARTITION}
+
+
+def placement_of(*logs: list[LogRecord]) -> Placement:
+    first_records = [FirstRecords(partition, OURS) for partition, _ in enumerate(logs)]
+    for each, records in zip(first_records, logs, strict=True):
+        for record in records:
+            each.read(record)
+    return find_placement(first_records)
+
+
+def test_a_new_log_lies_by_topic_partition_and_one_that_was_begun_as_its_first_checkpoint_says() -> None:
+    assert placement_of([], [], []) is Placement.BY_TOPIC_PARTITION
+    assert placement_of([], [checkpoint(0)], []) is Placement.BY_GROUP
+    assert placement_of([], [checkpoint(0, **BY_TOPIC)], [checkpoint(9, sequence=3, **BY_TOPIC)]) is (
+        Placement.BY_TOPIC_PARTITION
+    )
+
+
+def test_a_log_that_was_copied_from_another_topic_lies_as_it_did_there() -> None:
+    copied = [checkpoint(0, OURS._replace(topic_id=b"x" * 16)), checkpoint(1, epoch=2, reason="restored")]
+    assert placement_of([], copied, []) is Placement.BY_GROUP
+
+
+def test_checkpoints_of_two_placements_speak_against_all_log_partitions() -> None:
+    for identity in (OURS, OURS._replace(placement=Placement.BY_TOPIC_PARTITION)):
+        problem = look([checkpoint(0)], [checkpoint(0, **BY_TOPIC)], [checkpoint(0, **BY_TOPIC)], identity=identity)
+        assert problem is not None
+        assert not problem.is_acceptable
+        assert problem.text.startswith(
+            "log partition 0 of topic state has share partitions by group, and log partition 1, 2 by topic partition: "
+        )
+
+
+@pytest.mark.parametrize("fields", [{}, BY_TOPIC])
+def test_one_placement_is_no_problem_whatever_was_expected_before(fields: dict[str, Any]) -> None:
+    logs = [checkpoint(0, **fields)], [checkpoint(0, **fields)], list[LogRecord]()
+    assert look(*map(list, logs)) is None
+    assert look(*map(list, logs), identity=OURS._replace(placement=Placement.BY_TOPIC_PARTITION)) is None
 
 
 # ---- the reading -----------------------------------------------------------------------------------------------------

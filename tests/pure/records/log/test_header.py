@@ -11,6 +11,7 @@ from holdfast.records.log.checkpoint import (
     CHECKPOINT_KEY,
     CHECKPOINT_TYPE,
     Checkpoint,
+    Placement,
     decode_checkpoint,
     encode_checkpoint,
     is_checkpoint_key,
@@ -32,6 +33,7 @@ checkpoints = st.builds(
     texts,
     texts | st.none(),
     int64s,
+    st.sampled_from(Placement),
 )
 CHECKPOINT = Checkpoint(4, bytes(range(16)), "node-1", 3, "abc", bytes(16), 50, None)
 
@@ -114,8 +116,22 @@ def test_bytes_behind_a_checkpoint_are_undecodable() -> None:
         decode_checkpoint(encode_checkpoint(CHECKPOINT) + b"\x00")
 
 
-def test_the_fingerprint_of_the_checkpoint_never_changes() -> None:
+def test_the_fingerprints_of_the_checkpoint_never_change() -> None:
     assert encode_checkpoint(CHECKPOINT)[:10].hex() == "c3014b12a4c600674b45"
+    by_topic_partition = CHECKPOINT._replace(placement=Placement.BY_TOPIC_PARTITION)
+    assert encode_checkpoint(by_topic_partition)[:10].hex() == "c301c9590fa88397a8d5"
+
+
+def test_a_version_without_placements_reads_logs_by_group_alone() -> None:
+    before = {SingleObject(f"share_checkpoint_{version}").prefix for version in (1, 2)}
+    assert {encode_checkpoint(CHECKPOINT._replace(placement=each))[:10] in before: each for each in Placement} == {
+        True: Placement.BY_GROUP,
+        False: Placement.BY_TOPIC_PARTITION,
+    }
+
+
+def test_a_checkpoint_without_a_placement_is_of_a_log_by_group() -> None:
+    assert decode_checkpoint(SingleObject("share_checkpoint_2").encode(CHECKPOINT._asdict())) == CHECKPOINT
 
 
 @pytest.mark.parametrize("reason", [None, "copied from the old cluster"])

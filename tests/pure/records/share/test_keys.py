@@ -8,7 +8,15 @@ from hypothesis import strategies as st
 
 from holdfast.kafka.topic_ids import format_topic_id, parse_topic_id
 from holdfast.records.errors import InvalidKey
-from holdfast.records.share.keys import SharePartitionKey, format_key, java_string_hash, log_partition, parse_key
+from holdfast.records.log.checkpoint import Placement
+from holdfast.records.share.keys import (
+    SharePartitionKey,
+    format_key,
+    group_hash,
+    java_string_hash,
+    log_partition,
+    parse_key,
+)
 from tests.pure.records.strategies import int32s, texts, topic_ids
 
 ID = "ASNFZ4mrze9-3LqYdlQyEA"
@@ -31,6 +39,28 @@ TRIMMED = "".join(map(chr, range(0x21)))
 def test_hash_and_log_partition(key: str, value: int, of_50: int, of_3: int) -> None:
     assert java_string_hash(key) == value
     assert (log_partition(parse_key(key), 50), log_partition(parse_key(key), 3)) == (of_50, of_3)
+
+
+@pytest.mark.parametrize(
+    ("key", "of_50", "of_3"),
+    [
+        ("AAECAwQFBgcICQoLDA0ODw:7", 19, 2),
+        ("zVh3SLPhR7OQmdZmVBqEKA:3", 26, 1),
+    ],
+)
+@pytest.mark.parametrize("group", ["g1", "orders:eu", "größe"])
+def test_log_partition_by_topic_partition(key: str, of_50: int, of_3: int, group: str) -> None:
+    parsed, placement = parse_key(f"{group}:{key}"), Placement.BY_TOPIC_PARTITION
+    assert abs(java_string_hash(key)) % 50 == of_50
+    assert (log_partition(parsed, 50, placement), log_partition(parsed, 3, placement)) == (of_50, of_3)
+
+
+@given(texts, topic_ids, int32s, st.integers(1, 1000), st.sampled_from(Placement))
+def test_the_hash_of_a_group_may_be_known_before(
+    group_id: str, topic_id: bytes, partition: int, partition_count: int, placement: Placement
+) -> None:
+    key, known = SharePartitionKey(group_id, topic_id, partition), group_hash(group_id, placement)
+    assert log_partition(key, partition_count, placement, known) == log_partition(key, partition_count, placement)
 
 
 def test_the_hash_without_an_absolute_value() -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdfast.records.log.checkpoint import Checkpoint
+from holdfast.records.log.checkpoint import Checkpoint, Placement
 from holdfast.records.log.header import encode_header
 from holdfast.runtime.errors import Alarm, LoadFailed
 from holdfast.runtime.log_protocol import LogRecord
@@ -13,7 +13,7 @@ OURS = LogIdentity("cluster", b"t" * 16, 50)
 
 
 def checkpoint(log: LogIdentity = OURS, reason: str | None = None) -> Checkpoint:
-    return Checkpoint(1, b"a" * 16, "b", 1, *log, reason)
+    return Checkpoint(1, b"a" * 16, "b", 1, *log[:3], reason, placement=log.placement)
 
 
 @pytest.fixture
@@ -42,6 +42,10 @@ def test_checkpoint_of_this_log_is_fine(check: LogCheck) -> None:
         (
             OURS._replace(partition_count=49),
             "names partition_count 49 where this log has 50; copy the log to a topic with that number",
+        ),
+        (
+            OURS._replace(placement=Placement.BY_TOPIC_PARTITION),
+            "names placement by topic partition where this log has by group; nodes with different placements have written it",
         ),
     ],
 )
