@@ -1,6 +1,10 @@
 """Share sessions: which partitions each member fetches from this node, request after request.
 
+The epoch counts the requests of a member: one whose epoch is not the session's was lost, doubled or came late, and is refused. Fetches and
+acknowledgements share it.
+
 A session belongs to the connection that its member used last. When that ends, the session ends, and the member's records are released.
+The end of an older connection ends nothing: it may be noticed long after the member has come again.
 
 Source: KIP-932; Apache Kafka 4.3.1 `ShareSessionCache`, `SharePartitionManager.newContext`, `ShareSessionContext`.
 """
@@ -16,6 +20,12 @@ INITIAL_EPOCH: Final = 0
 FINAL_EPOCH: Final = -1
 _EPOCH_MAX: Final = (1 << 31) - 1
 
+#: Partitions of one session: a node leads no more share partitions, so a request that names more is for other nodes.
+PLACES_PER_SESSION_MAX: Final = 20_000
+#: Partitions of all sessions, some 100 MB. Assignments give each member one partition, or each partition to one member.
+PLACES_MAX: Final = 500_000
+
+INVALID_REQUEST: Final = 42
 SHARE_SESSION_NOT_FOUND: Final = 122
 INVALID_SHARE_SESSION_EPOCH: Final = 123
 SHARE_SESSION_LIMIT_REACHED: Final = 133
@@ -45,10 +55,33 @@ class Session:
         self.epoch = 1
         #: Partitions that it fetches, in the order in which they were added.
         self.places: dict[Place, None] = {}
-        #: All that it ever had: to forget a partition does not release what the member holds of it.
+        #: All that the member ever had, in the sessions before this one as well: to forget a partition, or to begin again, does not
+        #: release what it holds of it.
         self.touched: set[Place] = set()
-        #: Those that no answer has named yet.
+        #: Those that no answer has named yet, or only with an error.
         self.unanswered: set[Place] = set()
+
+    def choose_answers(
+        self, with_records: Iterable[Place], with_errors: Collection[Place], acknowledged: Iterable[Place]
+    ) -> list[Place]:
+        """Return the partitions that the answer to a fetch names, each once.
+
+        They are those that were added and never named (so all of them in the first answer), those with records, those with an error,
+        and those that the request acknowledges, also outside of the session: a client takes a missing one for a failed acknowledgement.
+        After an error a partition is named once more, which tells that the error is over.
+
+        Args:
+            with_records: records were acquired from them.
+            with_errors: the fetch of them failed.
+            acknowledged: the request has acknowledgements for them.
+        """
+        unanswered = self.unanswered
+        chosen = dict.fromkeys(place for place in self.places if place in unanswered) if unanswered else {}
+        chosen.update(dict.fromkeys(with_records))
+        chosen.update(dict.fromkeys(with_errors))
+        chosen.update(dict.fromkeys(acknowledged))
+        self.unanswered = {place for place in with_errors if place in self.places}
+        return list(chosen)
 
 
 class Turn(NamedTuple):
@@ -68,12 +101,23 @@ class ShareSessions:
 
     Args:
         sessions_max: a new one beyond it is refused; none is ended for another.
+        places_per_session_max: a request that would give a session more partitions is refused.
+        places_max: partitions of all sessions together.
     """
 
-    def __init__(self, sessions_max: int) -> None:
+    def __init__(
+        self,
+        sessions_max: int,
+        places_per_session_max: int = PLACES_PER_SESSION_MAX,
+        places_max: int = PLACES_MAX,
+    ) -> None:
         self._sessions_max = sessions_max
+        self._places_per_session_max = places_per_session_max
+        self._places_max = places_max
+        #: Partitions that all sessions have touched.
+        self.place_count = 0
         self._sessions: dict[MemberKey, Session] = {}
-        self._by_connection: defaultdict[Hashable, set[Session]] = defaultdict(set)
+        self._by_connection: defaultdict[Hashable, dict[Session, None]] = defaultdict(dict)
         #: Sessions of each group.
         self._counts: defaultdict[str, int] = defaultdict(int)
 
@@ -96,35 +140,52 @@ class ShareSessions:
         connection: Hashable,
         added: Iterable[Place],
         forgotten: Collection[Place],
+        *,
+        has_acknowledgements: bool = False,
     ) -> Turn | Refusal:
-        """Take a ShareFetch: begin a session, go on with one, or end it."""
+        """Take a ShareFetch: begin a session, go on with one, or end it.
+
+        A partition that is named with acknowledgements, and that the session does not have, is fetched from then on, as with Kafka, unless
+        the request forgets it. It would be nicer to fetch only what was added, but the bytes do not tell: Java names a partition once, and
+        one that it was given again while it held records of it looks like one that it acknowledges after it was taken away. A partition
+        left out would starve, because the client never names it again; one too many costs a little balance, because the client
+        hands on any records that come.
+
+        Args:
+            key: of the member.
+            epoch: 0 begins a session, -1 ends it, else that of the session.
+            connection: over which the request came.
+            added: partitions that it names, with acknowledgements or without; they may repeat.
+            forgotten: partitions that leave the session.
+            has_acknowledgements: for any partition.
+        """
         if epoch == INITIAL_EPOCH:
-            if key not in self._sessions and len(self._sessions) >= self._sessions_max:
+            if has_acknowledgements:
                 return Refusal(
-                    SHARE_SESSION_LIMIT_REACHED,
-                    f"this node has {self._sessions_max} share sessions, as many as it may; close idle consumers",
+                    INVALID_REQUEST,
+                    "ShareSessionEpoch is 0, and there are AcknowledgementBatches; begin the session first, then acknowledge",
                 )
+            return self._begin(key, connection, dict.fromkeys(added))
+        session = self._find_current(key, epoch)
+        if isinstance(session, Refusal):
+            return session
+        if epoch == FINAL_EPOCH:
             self.end(key)
-            session = Session(key, connection)
-            session.places = dict.fromkeys(added)
-            session.unanswered = set(session.places)
-            session.touched = set(session.places)
-            self._sessions[key] = session
-            self._by_connection[connection].add(session)
-            self._counts[key[0]] += 1
-            return Turn(session, tuple(session.places), is_first=True)
-        turn = self._go_on(key, epoch, connection)
-        if isinstance(turn, Refusal) or turn.is_last:
-            return turn
-        session = turn.session
-        for place in added:
-            if place not in session.places:
-                session.places[place] = None
-                session.unanswered.add(place)
-                session.touched.add(place)
+            return Turn(session, (), is_last=True)
+        new = {place: None for place in added if place not in session.places}
+        if new:
+            refusal = self._find_too_many(len(session.places) + len(new), session.touched.union(new), session.touched)
+            if refusal is not None:
+                return refusal
+            session.places.update(new)
+            session.unanswered.update(new)
+            touched_count = len(session.touched)
+            session.touched.update(new)
+            self.place_count += len(session.touched) - touched_count
         for place in forgotten:
             session.places.pop(place, None)
             session.unanswered.discard(place)
+        self._go_on(session, connection)
         return Turn(session, rotate(tuple(session.places), epoch))
 
     def acknowledge(self, key: MemberKey, epoch: int, connection: Hashable) -> Turn | Refusal:
@@ -134,13 +195,21 @@ class ShareSessions:
                 INVALID_SHARE_SESSION_EPOCH,
                 "a ShareAcknowledge cannot begin a session; send a ShareFetch with epoch 0 before it",
             )
-        return self._go_on(key, epoch, connection)
+        session = self._find_current(key, epoch)
+        if isinstance(session, Refusal):
+            return session
+        if epoch == FINAL_EPOCH:
+            self.end(key)
+            return Turn(session, (), is_last=True)
+        self._go_on(session, connection)
+        return Turn(session, ())
 
     def end(self, key: MemberKey) -> Session | None:
         """End the session of a member, and return it."""
         session = self._sessions.pop(key, None)
         if session is not None:
             self._leave(session)
+            self.place_count -= len(session.touched)
             self._counts[key[0]] -= 1
             if not self._counts[key[0]]:
                 del self._counts[key[0]]
@@ -153,31 +222,80 @@ class ShareSessions:
             self.end(session.key)
         return ended
 
-    def _go_on(self, key: MemberKey, epoch: int, connection: Hashable) -> Turn | Refusal:
+    def _begin(self, key: MemberKey, connection: Hashable, places: dict[Place, None]) -> Turn | Refusal:
+        before = self._sessions.get(key)
+        if before is None and len(self._sessions) >= self._sessions_max:
+            return Refusal(
+                SHARE_SESSION_LIMIT_REACHED,
+                f"this node has {self._sessions_max} share sessions, as many as it may; close idle consumers",
+            )
+        touched_before = frozenset[Place]() if before is None else before.touched
+        touched = touched_before.union(places)
+        if len(touched) > self._places_per_session_max:
+            # Records that the member holds beyond that are released when its locks end.
+            touched = frozenset(places)
+        refusal = self._find_too_many(len(places), touched, touched_before)
+        if refusal is not None:
+            return refusal
+        self.end(key)
+        session = Session(key, connection)
+        session.places = places
+        session.unanswered = set(places)
+        session.touched = set(touched)
+        self.place_count += len(touched)
+        self._sessions[key] = session
+        self._by_connection[connection][session] = None
+        self._counts[key[0]] += 1
+        return Turn(session, tuple(places), is_first=True)
+
+    def _find_too_many(
+        self, place_count: int, touched: Collection[Place], touched_before: Collection[Place]
+    ) -> Refusal | None:
+        """Return why a session may not fetch that many partitions, or touch these in place of those before."""
+        limit = self._places_per_session_max
+        if place_count > limit:
+            return Refusal(
+                INVALID_REQUEST,
+                f"the share session would have {place_count} partitions, and {limit} are allowed; subscribe to fewer topics",
+            )
+        if len(touched) > limit:
+            return Refusal(
+                SHARE_SESSION_LIMIT_REACHED,
+                f"the share session had {len(touched)} partitions in turn, and {limit} are allowed; begin a session with epoch 0",
+            )
+        growth = len(touched) - len(touched_before)
+        if growth > 0 and self.place_count + growth > self._places_max:
+            return Refusal(
+                SHARE_SESSION_LIMIT_REACHED,
+                f"the share sessions of this node have {self.place_count} partitions, and {self._places_max} are allowed;"
+                " close idle consumers",
+            )
+        return None
+
+    def _find_current(self, key: MemberKey, epoch: int) -> Session | Refusal:
         session = self._sessions.get(key)
         if session is None:
             return Refusal(
                 SHARE_SESSION_NOT_FOUND, f"member {key[1]} has no share session here; begin one with epoch 0"
             )
-        if epoch == FINAL_EPOCH:
-            self.end(key)
-            return Turn(session, (), is_last=True)
-        if epoch != session.epoch:
+        if epoch not in (session.epoch, FINAL_EPOCH):
             return Refusal(
                 INVALID_SHARE_SESSION_EPOCH,
                 f"the share session epoch is {epoch}, and {session.epoch} is next; begin a session with epoch 0",
             )
-        session.epoch = 1 if epoch == _EPOCH_MAX else epoch + 1
+        return session
+
+    def _go_on(self, session: Session, connection: Hashable) -> None:
+        session.epoch = 1 if session.epoch == _EPOCH_MAX else session.epoch + 1
         if connection != session.connection:
             self._leave(session)
             session.connection = connection
-            self._by_connection[connection].add(session)
-        return Turn(session, ())
+            self._by_connection[connection][session] = None
 
     def _leave(self, session: Session) -> None:
         of_connection = self._by_connection.get(session.connection)
         if of_connection is not None:
-            of_connection.discard(session)
+            of_connection.pop(session, None)
             if not of_connection:
                 del self._by_connection[session.connection]
 
