@@ -326,6 +326,7 @@ class Node:
                 each.start_up(partitions.runtime.config.log)
             at_exit("requests in flight", lambda: server.drain_all(drain_ms), drain_ms + step_ms)
             for each in tenants:
+                at_exit("tenant", each.close)
                 stack.callback(each.shut_down)
             allotment.start(watch.silence.leader_quiet_s)
             at_exit("membership", allotment.stop, 2 * step_ms + drain_ms + settings.compaction.stop_timeout_ms)

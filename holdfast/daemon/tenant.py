@@ -119,7 +119,10 @@ class ServingTenant(Protocol):
         """Begin to take calls, for a log with so many partitions and this placement."""
 
     def shut_down(self) -> None:
-        """Refuse all further calls."""
+        """Refuse all further calls, and answer those that wait for something else than the log."""
+
+    async def close(self) -> None:
+        """End what the tenant has of its own, such as connections, in bounded time; after `shut_down`."""
 
 
 _Access_co = TypeVar("_Access_co", covariant=True)

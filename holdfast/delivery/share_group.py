@@ -18,6 +18,10 @@ from holdfast.delivery.group_config import GroupConfig
 #: A group so small is divided again at once when a member joins, so that a worker that starts need not wait for its second heartbeat.
 _SMALL_GROUP: Final = 32
 
+#: Epochs stay below it. librdkafka 2.16 takes the member id of an answer for text that a zero byte ends, and the epoch comes next: the
+#: highest byte of it must be zero, as it always is in Kafka, where groups begin at 1.
+EPOCH_END: Final = 1 << 24
+
 JOIN_EPOCH: Final = 0
 LEAVE_EPOCH: Final = -1
 
@@ -116,10 +120,16 @@ class ShareGroup:
         """Return all names that members subscribe to."""
         return {name for member in self.members.values() for name in member.topic_names}
 
-    def heartbeat(self, now_ms: float, wall_clock_s: int, beat: Heartbeat) -> Accepted | Refused:
-        """Take a heartbeat."""
+    def heartbeat(self, now_ms: float, epoch_min: int, beat: Heartbeat) -> Accepted | Refused:
+        """Take a heartbeat.
+
+        Args:
+            now_ms: the time.
+            epoch_min: a new epoch of the group is this at least, so that a coordinator that has just begun gives no lower one.
+            beat: of the member.
+        """
         if beat.member_epoch == LEAVE_EPOCH:
-            return self._leave(beat.member_id, wall_clock_s)
+            return self._leave(beat.member_id, epoch_min)
         member = self.members.get(beat.member_id)
         if member is None:
             if beat.member_epoch != JOIN_EPOCH:
@@ -129,7 +139,7 @@ class ShareGroup:
                     GROUP_MAX_SIZE_REACHED, f"the group has {self._members_max} members, as many as it may; stop some"
                 )
             member = self.members[beat.member_id] = Member()
-            self._new_epoch(wall_clock_s)
+            self._new_epoch(epoch_min)
         elif beat.member_epoch not in (JOIN_EPOCH, member.epoch, member.epoch_before):
             return Refused(
                 FENCED_MEMBER_EPOCH,
@@ -143,31 +153,32 @@ class ShareGroup:
             names = tuple(sorted(set(beat.topic_names)))
             if names != member.topic_names:
                 member.topic_names = names
-                self._new_epoch(wall_clock_s)
+                self._new_epoch(epoch_min)
         if self._has_topics_changed():
-            self._new_epoch(wall_clock_s)
+            self._new_epoch(epoch_min)
         is_joining = beat.member_epoch == JOIN_EPOCH
         self._assign(now_ms, at_once=is_joining and len(self.members) <= _SMALL_GROUP)
         is_told = is_joining or beat.topic_names is not None
         return self._tell(member, beat.member_id, is_told=is_told)
 
-    def tick(self, now_ms: float, wall_clock_s: int) -> list[str]:
+    def tick(self, now_ms: float, epoch_min: int) -> list[str]:
         """Forget members that were not heard of in time, and return them."""
         dead = [member_id for member_id, member in self.members.items() if member.deadline_ms <= now_ms]
         for member_id in dead:
             del self.members[member_id]
         if dead:
-            self._new_epoch(wall_clock_s)
+            self._new_epoch(epoch_min)
         return dead
 
-    def _leave(self, member_id: str, wall_clock_s: int) -> Accepted | Refused:
+    def _leave(self, member_id: str, epoch_min: int) -> Accepted | Refused:
         if self.members.pop(member_id, None) is None:
             return _unknown(member_id)
-        self._new_epoch(wall_clock_s)
+        self._new_epoch(epoch_min)
         return Accepted(LEAVE_EPOCH, None)
 
-    def _new_epoch(self, wall_clock_s: int) -> None:
-        self.epoch = max(wall_clock_s, self.epoch + 1)
+    def _new_epoch(self, epoch_min: int) -> None:
+        epoch = max(epoch_min, self.epoch + 1)
+        self.epoch = epoch if epoch < EPOCH_END else 1
 
     def _has_topics_changed(self) -> bool:
         """Look at the topics again; tells whether any came, went or grew."""

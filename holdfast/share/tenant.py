@@ -180,5 +180,8 @@ class ServingShare:
         """See `ServingTenant.start_up`."""
         self._service.start_up(log.partition_count, log.placement)
 
+    async def close(self) -> None:
+        """See `ServingTenant.close`."""
+
 
 SHARE_TENANT: Final[Tenant[NodeShare]] = Tenant("share", CALLS, COMMANDS, QUERIES, PAGES, NodeShare)

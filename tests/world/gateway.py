@@ -62,6 +62,9 @@ class ServingTopics:
         if self._running is not None:
             self._running.cancel()
 
+    async def close(self) -> None:
+        pass
+
 
 TOPICS: Final[Tenant[NodeTopics]] = Tenant(
     "topics", refusals.CALLS, {}, (), (), NodeTopics, is_on=lambda settings: bool(settings.gateway.topics)

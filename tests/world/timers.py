@@ -98,6 +98,9 @@ class ServingTimers:
     def shut_down(self) -> None:
         self.log_partitions = 0
 
+    async def close(self) -> None:
+        pass
+
     async def _count_round(self) -> None:
         self.rounds += 1
 

@@ -1,0 +1,162 @@
+"""One ShareFetch that waits: for its acknowledgements to be in the log, and for records, an error, or the end of its time.
+
+It tries its share partitions when it begins and whenever one of them wakes it. All wakes of one turn of the loop make one try.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple, final
+
+from holdfast.gateway.leader import Leader
+from holdfast.gateway.led_partition import Ended, Given, LedPartition, Wanted
+from holdfast.kafka.protocol.error_codes import ErrorCode
+from holdfast.records.share.keys import SharePartitionKey
+
+#: Errors that a client must hear at once. It meets any other by asking again, so the answer takes its time.
+_AT_ONCE: Final = frozenset(
+    (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.FENCED_STATE_EPOCH)
+)
+
+#: A topic id and a partition.
+Place = tuple[bytes, int]
+
+
+class FetchBounds(NamedTuple):
+    """How much a fetch may bring, and how long it may wait."""
+
+    records_max: int
+    bytes_max: int
+    wait_ms: int
+
+
+@final
+class Fetch:
+    """A ShareFetch that takes records.
+
+    Args:
+        leader: leads share partitions.
+        group_id: whose share partitions.
+        places: of the session, in the order in which they get their turn.
+        wanted: by whom, and how.
+        bounds: how much, and how long.
+        finished: called once, when there is nothing more to wait for.
+    """
+
+    __slots__ = (
+        "_bounds",
+        "_bytes_left",
+        "_finished",
+        "_group_id",
+        "_is_awake",
+        "_is_done",
+        "_leader",
+        "_loop",
+        "_places",
+        "_records_left",
+        "_timer",
+        "_waits_at",
+        "_wanted",
+        "ended",
+        "given",
+    )
+
+    def __init__(
+        self,
+        leader: Leader,
+        group_id: str,
+        places: Sequence[Place],
+        wanted: Wanted,
+        bounds: FetchBounds,
+        finished: Callable[[], None],
+    ) -> None:
+        self._leader: Final = leader
+        self._group_id: Final = group_id
+        self._places: Final = places
+        self._wanted: Final = wanted
+        self._bounds: Final = bounds
+        self._finished: Final = finished
+        self._loop: Final = asyncio.get_running_loop()
+        self._records_left = bounds.records_max
+        self._bytes_left = bounds.bytes_max
+        #: Records that it got, by place.
+        self.given: dict[Place, Given] = {}
+        #: Why it gets nothing, by place.
+        self.ended: dict[Place, Ended] = {}
+        self._is_awake = False
+        self._is_done = False
+        self._timer: asyncio.TimerHandle | None = None
+        #: Share partitions that wake it.
+        self._waits_at: list[LedPartition] = []
+
+    @property
+    def is_done(self) -> bool:
+        """Tell whether it waits no more."""
+        return self._is_done
+
+    def begin(self) -> None:
+        """Try, and wait if there is nothing; may finish before this returns."""
+        if self._records_left <= 0:
+            self.finish()
+            return
+        self._try()
+        if not self._is_done:
+            if self._bounds.wait_ms <= 0:
+                self.finish()
+            else:
+                self._timer = self._loop.call_later(self._bounds.wait_ms / 1_000, self.finish)
+
+    def wake(self) -> None:
+        """Try again in the next turn of the loop."""
+        if not self._is_awake and not self._is_done:
+            self._is_awake = True
+            self._loop.call_soon(self._try_again)
+
+    def finish(self) -> None:
+        """Wait no more; a second call is ignored."""
+        if self._is_done:
+            return
+        self._is_done = True
+        self._stop_waiting()
+        if self._timer is not None:
+            self._timer.cancel()
+        self._finished()
+
+    def _try_again(self) -> None:
+        self._is_awake = False
+        if not self._is_done:
+            self._try()
+
+    def _try(self) -> None:
+        """Take what is at hand from each share partition in turn, and wait at those that have nothing."""
+        self._stop_waiting()
+        is_over = False
+        for place in self._places:
+            if place in self.ended:
+                continue
+            led = self._leader.lead(SharePartitionKey(self._group_id, *place))
+            if isinstance(led, Ended):
+                self.ended[place] = led
+                is_over |= led.error_code in _AT_ONCE
+                continue
+            given = led.give(self._wanted, self._records_left, self._bytes_left)
+            if given is not None:
+                self.given[place] = given
+                self._records_left -= given.record_count
+                self._bytes_left -= given.size_bytes
+                if self._records_left <= 0 or self._bytes_left <= 0:
+                    break
+            elif led.ended is not None:
+                self.ended[place] = led.ended
+                is_over |= led.ended.error_code in _AT_ONCE
+            else:
+                led.waiters[self] = None
+                self._waits_at.append(led)
+        if self.given or is_over:
+            self.finish()
+
+    def _stop_waiting(self) -> None:
+        for led in self._waits_at:
+            led.waiters.pop(self, None)
+        self._waits_at.clear()

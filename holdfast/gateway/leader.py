@@ -1,0 +1,157 @@
+"""The share partitions that this node leads, for all groups.
+
+Leadership is ownership of a log partition: the node that owns the log partition of a topic partition leads it for every group, and the
+leader epoch is the owner epoch. So a leader of the past is stopped by the log: its Writes meet FENCED_LEADER_EPOCH.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from holdfast.api.share_state_access import ShareStateAccess
+from holdfast.delivery.group_config import GroupConfig, OffsetReset
+from holdfast.gateway.deadlines import Deadlines
+from holdfast.gateway.led_partition import Ended, LedPartition
+from holdfast.gateway.starts import NoStart, Starts
+from holdfast.gateway.window import OpenReader
+from holdfast.kafka.protocol.error_codes import ErrorCode
+from holdfast.kafka.records.partition_reader import PartitionReader
+from holdfast.records.share.keys import SharePartitionKey
+
+_NOT_HERE: Final = Ended(ErrorCode.NOT_LEADER_OR_FOLLOWER, "another node leads the topic partition")
+_TOO_MANY: Final = "this node leads as many share partitions as it may"
+
+
+class Leadership(Protocol):
+    """The topic partitions that this node leads."""
+
+    def leader_epoch(self, topic_id: bytes, partition: int) -> int | Ended:
+        """Return the epoch under which this node leads a topic partition, or why it does not."""
+
+
+class Reader(Protocol):
+    """Reads topics."""
+
+    def open(self, topic: bytes, partition: int, offset: int) -> PartitionReader:
+        """See `kafka.records.reader.TopicReader.open`."""
+
+
+class Leader:
+    """Share partitions by name.
+
+    Args:
+        access: their states.
+        leadership: what this node leads.
+        reader: reads records; the argument tells whether only committed ones.
+        starts: finds where new groups begin.
+        config_of: returns the config of a group.
+        share_partitions_max: more are refused.
+    """
+
+    def __init__(
+        self,
+        access: ShareStateAccess,
+        leadership: Leadership,
+        reader: Callable[[bool], Reader],
+        starts: Starts,
+        config_of: Callable[[str], GroupConfig],
+        share_partitions_max: int,
+    ) -> None:
+        self.access: Final = access
+        self._leadership = leadership
+        self._reader = reader
+        self._starts = starts
+        self._config_of = config_of
+        self._share_partitions_max = share_partitions_max
+        self._clock_s: Final = asyncio.get_running_loop().time
+        self._deadlines = Deadlines()
+        self._by_group: defaultdict[str, dict[tuple[bytes, int], LedPartition]] = defaultdict(dict)
+        self._count = 0
+
+    # ---- share partitions --------------------------------------------------------------------------------------------------
+
+    def __len__(self) -> int:
+        """Return how many share partitions are led."""
+        return self._count
+
+    def find(self, key: SharePartitionKey) -> LedPartition | None:
+        """Return a share partition that is led already."""
+        of_group = self._by_group.get(key.group_id)
+        return None if of_group is None else of_group.get((key.topic_id, key.partition))
+
+    def lead(self, key: SharePartitionKey) -> LedPartition | Ended:
+        """Return a share partition, which begins to load if nobody asked for it before, or why it is not led here."""
+        led = self.find(key)
+        if led is not None:
+            return led
+        leader_epoch = self._leadership.leader_epoch(key.topic_id, key.partition)
+        if isinstance(leader_epoch, Ended):
+            return leader_epoch
+        if self._count >= self._share_partitions_max:
+            return Ended(ErrorCode.KAFKA_STORAGE_ERROR, _TOO_MANY)
+        led = LedPartition(key, leader_epoch, self._config_of(key.group_id), self)
+        self._by_group[key.group_id][key.topic_id, key.partition] = led
+        self._count += 1
+        led.load()
+        return led
+
+    def is_leader(self, topic_id: bytes, partition: int) -> bool:
+        """Tell whether this node leads a topic partition."""
+        return not isinstance(self._leadership.leader_epoch(topic_id, partition), Ended)
+
+    def look_at_leadership(self) -> None:
+        """End the share partitions that this node leads no more, or under another epoch."""
+        for of_group in list(self._by_group.values()):
+            for led in list(of_group.values()):
+                if self._leadership.leader_epoch(led.key.topic_id, led.key.partition) != led.leader_epoch:
+                    led.end(_NOT_HERE)
+
+    def unload_group(self, group_id: str) -> None:
+        """Forget the share partitions of a group that nobody fetches any more, as soon as their Writes are answered."""
+        for led in list(self._by_group.get(group_id, {}).values()):
+            led.unload()
+
+    def close(self) -> None:
+        """End all share partitions."""
+        for of_group in list(self._by_group.values()):
+            for led in list(of_group.values()):
+                led.end(Ended(ErrorCode.KAFKA_STORAGE_ERROR, "the node stops"))
+        self._deadlines.close()
+        self._starts.close()
+
+    # ---- what share partitions call ----------------------------------------------------------------------------------------
+
+    def now_ms(self) -> float:
+        """See `LeaderParts.now_ms`."""
+        return self._clock_s() * 1_000
+
+    def open_reader(self, key: SharePartitionKey) -> OpenReader:
+        """See `LeaderParts.open_reader`."""
+        reader = self._reader(self._config_of(key.group_id).is_committed)
+
+        def open_at(offset: int) -> PartitionReader:
+            return reader.open(key.topic_id, key.partition, offset)
+
+        return open_at
+
+    def find_start(self, key: SharePartitionKey, reset: OffsetReset, respond: Callable[[int | NoStart], None]) -> None:
+        """See `LeaderParts.find_start`."""
+        self._starts.find(key.topic_id, key.partition, reset, respond)
+
+    def deadline_changed(self, led: LedPartition) -> None:
+        """See `LeaderParts.deadline_changed`."""
+        self._deadlines.look_at(led)
+
+    def ended(self, led: LedPartition) -> None:
+        """See `LeaderParts.ended`."""
+        self._deadlines.forget(led)
+        group_id, topic_id, partition = led.key
+        of_group = self._by_group[group_id]
+        if of_group.get((topic_id, partition)) is led:
+            del of_group[topic_id, partition]
+            self._count -= 1
+        if not of_group:
+            del self._by_group[group_id]

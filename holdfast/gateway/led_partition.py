@@ -1,0 +1,299 @@
+"""One share partition that this node leads: its state machine, its records, its Writes, and who waits for it.
+
+It loads by "read, or initialize where there is nothing to read": the start offset of a new group is in the log before the first record
+leaves. A share partition whose load failed, or that another leader fenced, has ended: the leader forgets it, and the next fetch loads it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple, Protocol, final
+
+from holdfast.api.results import ReadOrInitializeResult, WritePartition, WriteResult
+from holdfast.api.share_consumer import AcknowledgedRange
+from holdfast.api.share_state_access import ShareStateAccess
+from holdfast.delivery.group_config import GroupConfig, OffsetReset
+from holdfast.delivery.share_partition.partition import SharePartition
+from holdfast.delivery.share_partition.values import AcquiredRange, AcquireMode, Refused, StateWrite
+from holdfast.gateway.starts import NoStart
+from holdfast.gateway.window import OpenReader, RecordWindow
+from holdfast.gateway.writes import Done, Gathered, Writes
+from holdfast.kafka.protocol.error_codes import ErrorCode
+from holdfast.kafka.records.batches import Batch
+from holdfast.kafka.records.partition_reader import OffsetOutOfRange, ReadFailed, TopicGone, TopicRecreated
+from holdfast.records.share.keys import SharePartitionKey
+
+
+class Waiter(Protocol):
+    """A fetch that waits for records."""
+
+    def wake(self) -> None:
+        """Try again soon."""
+
+
+class Ended(NamedTuple):
+    """Why a share partition serves no more."""
+
+    #: Any code of Kafka's: `api.share_errors` says what leaves.
+    error_code: int
+    text: str
+
+
+_UNUSED: Final = Ended(ErrorCode.KAFKA_STORAGE_ERROR, "nobody used the share partition")
+
+
+class Acknowledged(NamedTuple):
+    """The outcome of the acknowledgements of one request."""
+
+    error_code: int = ErrorCode.NONE
+    text: str = ""
+
+
+ACKNOWLEDGED: Final = Acknowledged()
+
+
+class Given(NamedTuple):
+    """The records that a fetch gets of one share partition."""
+
+    ranges: Sequence[AcquiredRange]
+    #: Record batches that hold them.
+    batches: Sequence[Batch]
+
+    @property
+    def record_count(self) -> int:
+        """Return the number of offsets that were acquired."""
+        return sum(each.last_offset - each.first_offset + 1 for each in self.ranges)
+
+    @property
+    def size_bytes(self) -> int:
+        """Return the bytes of the record batches."""
+        return sum(len(batch.data) for batch in self.batches)
+
+
+class Wanted(NamedTuple):
+    """The wish of a fetch to each of its share partitions."""
+
+    member_id: str
+    mode: AcquireMode
+    batch_size: int
+
+
+class LeaderParts(Protocol):
+    """The parts of the leader that each of its share partitions uses."""
+
+    @property
+    def access(self) -> ShareStateAccess:
+        """Return the way to states."""
+
+    def now_ms(self) -> float:
+        """Return the time of locks."""
+
+    def open_reader(self, key: SharePartitionKey) -> OpenReader:
+        """Return what opens a reader of the topic partition."""
+
+    def find_start(self, key: SharePartitionKey, reset: OffsetReset, respond: Callable[[int | NoStart], None]) -> None:
+        """Ask the log where a new group begins."""
+
+    def deadline_changed(self, led: LedPartition) -> None:
+        """Look at the next deadline of a share partition again."""
+
+    def ended(self, led: LedPartition) -> None:
+        """Forget a share partition that has ended."""
+
+
+@final
+class LedPartition:
+    """A share partition on its leader.
+
+    Args:
+        key: its name.
+        leader_epoch: under which it is led.
+        config: of its group.
+        leader: leads it.
+    """
+
+    def __init__(self, key: SharePartitionKey, leader_epoch: int, config: GroupConfig, leader: LeaderParts) -> None:
+        self.key: Final = key
+        self.core: Final = SharePartition(leader_epoch, config)
+        #: Fetches that wait for it, the longest first.
+        self.waiters: dict[Waiter, None] = {}
+        #: None while it loads or serves.
+        self.ended: Ended | None = None
+        self.is_loading = True
+        self.leader_epoch: Final = leader_epoch
+        self._leader: Final = leader
+        self._reset: Final = config.auto_offset_reset
+        self._writes: Final = Writes(self._send)
+        self._window: Final = RecordWindow(leader.open_reader(key), self.wake)
+        #: No session fetches it.
+        self._is_unused = False
+
+    @property
+    def next_deadline_ms(self) -> float | None:
+        """Return when the next lock ends, by the loop's clock; None: there is none."""
+        return self.core.next_deadline_ms()
+
+    # ---- its load ----------------------------------------------------------------------------------------------------------
+
+    def load(self) -> None:
+        """Begin to load it."""
+        self.core.begin_load()
+        self._leader.access.read_or_initialize(self.key, self.leader_epoch, None, self._on_state)
+
+    def _on_state(self, found: ReadOrInitializeResult) -> None:
+        if self.ended is not None:
+            return
+        if found.error_code:
+            self.end(Ended(found.error_code, found.error_message or ""))
+        elif not found.has_state:
+            self._leader.find_start(self.key, self._reset, self._on_start)
+        else:
+            wrong = self.core.loaded(found.state_epoch, found.start_offset, found.state_batches)
+            if wrong is not None:
+                self.end(Ended(ErrorCode.KAFKA_STORAGE_ERROR, wrong))
+                return
+            self.is_loading = False
+            self._window.seek(self.core.next_fetch_offset())
+            self.wake()
+
+    def _on_start(self, start: int | NoStart) -> None:
+        if self.ended is not None:
+            return
+        if isinstance(start, NoStart):
+            self.end(Ended(ErrorCode.KAFKA_STORAGE_ERROR, f"it is not known where the group begins: {start.text}"))
+        else:
+            self._leader.access.read_or_initialize(self.key, self.leader_epoch, start, self._on_state)
+
+    # ---- records -----------------------------------------------------------------------------------------------------------
+
+    def give(self, wanted: Wanted, records_max: int, bytes_max: int) -> Given | None:
+        """Acquire records that are at hand for a member; None: there are none now, and a waiter is woken when there may be."""
+        core, self._is_unused = self.core, False
+        if self.is_loading or self.ended is not None or not core.can_acquire():
+            return None
+        offset = core.next_fetch_offset()
+        try:
+            batches, aborted = self._window.read(offset, records_max, bytes_max)
+        except ReadFailed as failure:
+            self._on_failure(offset, failure)
+            return None
+        if not batches:
+            return None
+        acquired = core.acquire(
+            self._leader.now_ms(),
+            wanted.member_id,
+            wanted.mode,
+            wanted.batch_size,
+            records_max,
+            offset,
+            batches,
+            aborted,
+        )
+        self._leader.deadline_changed(self)
+        if not acquired.ranges:
+            # It may have archived records that are gone, and the next offset has moved.
+            if core.can_acquire() and core.next_fetch_offset() != offset:
+                self.wake()
+            return None
+        return Given(acquired.ranges, batches[acquired.first_index : acquired.end_index])
+
+    def _on_failure(self, offset: int, failure: ReadFailed) -> None:
+        """Go on where records can be read, or end."""
+        if isinstance(failure, OffsetOutOfRange) and offset < failure.first_offset:
+            self.core.move_log_start(failure.first_offset)
+            self._window.seek(self.core.next_fetch_offset())
+            self._leader.deadline_changed(self)
+            self.wake()
+            return
+        code = ErrorCode.KAFKA_STORAGE_ERROR
+        if isinstance(failure, TopicGone | TopicRecreated):
+            code = ErrorCode.UNKNOWN_TOPIC_ID
+        self.end(Ended(code, str(failure)))
+
+    # ---- what members say --------------------------------------------------------------------------------------------------
+
+    def acknowledge(
+        self, member_id: str, batches: Sequence[AcknowledgedRange], respond: Callable[[Acknowledged], None]
+    ) -> None:
+        """Take acknowledgements; `respond` is called once they are in the log, maybe before this returns."""
+        outcome = self.core.acknowledge(self._leader.now_ms(), member_id, batches)
+        self._leader.deadline_changed(self)
+        if outcome is None:
+            respond(ACKNOWLEDGED)
+        elif isinstance(outcome, Refused):
+            respond(Acknowledged(outcome.error_code, outcome.message))
+        else:
+            self._persist(outcome, lambda code: respond(_acknowledged(code)))
+
+    def release(self, member_id: str) -> None:
+        """Give back all that a member holds."""
+        write = self.core.release(member_id)
+        self._leader.deadline_changed(self)
+        if write is not None:
+            self._persist(write, _nobody_waits)
+
+    def tick(self, now_ms: float) -> None:
+        """End the locks whose time is over."""
+        write = self.core.tick(now_ms)
+        if write is not None:
+            self._persist(write, _nobody_waits)
+        self._leader.deadline_changed(self)
+        self.wake()
+
+    # ---- its Writes --------------------------------------------------------------------------------------------------------
+
+    def _persist(self, write: StateWrite, done: Done) -> None:
+        def settle(error_code: int) -> None:
+            settled = self.core.write_done(write, error_code)
+            self._leader.deadline_changed(self)
+            done(settled.error_code)
+            if self._is_unused and not self.waiters and self._writes.are_done:
+                self.end(_UNUSED)
+            elif settled.is_fenced:
+                self.end(Ended(error_code, "another node leads the share partition"))
+            else:
+                self.wake()
+
+        self._writes.add(write, settle)
+
+    def _send(self, write: Gathered, done: Done) -> None:
+        state_epoch, leader_epoch, start_offset, complete_count, batches = write
+        group_id, topic_id, partition = self.key
+        values = WritePartition(partition, state_epoch, leader_epoch, start_offset, complete_count, batches)
+
+        def take(result: WriteResult) -> None:
+            done(result.error_code)
+
+        self._leader.access.write(group_id, topic_id, values, take)
+
+    # ---- its end -----------------------------------------------------------------------------------------------------------
+
+    def wake(self) -> None:
+        """Have those who wait try again."""
+        for waiter in list(self.waiters):
+            waiter.wake()
+
+    def unload(self) -> None:
+        """End it when its Writes are answered, unless somebody waits for it then."""
+        if self._writes.are_done:
+            self.end(_UNUSED)
+        else:
+            self._is_unused = True
+
+    def end(self, ended: Ended) -> None:
+        """Serve no more; a second end is ignored."""
+        if self.ended is not None:
+            return
+        self.ended = ended
+        self.core.fence()
+        self._window.close()
+        self._leader.ended(self)
+        self.wake()
+
+
+def _acknowledged(error_code: int) -> Acknowledged:
+    return Acknowledged(error_code, "the acknowledgement was not written") if error_code else ACKNOWLEDGED
+
+
+def _nobody_waits(_: int) -> None:
+    """Drop the outcome: records that were released are available, also if the log does not know it."""

@@ -1,0 +1,265 @@
+"""The share gateway as a tenant of the host: its calls and topics, in one value."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Hashable, Mapping
+from random import Random
+from typing import Final
+
+from holdfast.api import share_acknowledge, share_fetch, share_group_heartbeat
+from holdfast.api.share_acknowledge import ShareAcknowledgeResponse
+from holdfast.api.share_consumer import find_malformed_group_id
+from holdfast.api.share_fetch import Piece, ShareFetchResponse
+from holdfast.api.share_group_heartbeat import HeartbeatResponse
+from holdfast.api.share_state_access import ShareStateAccess
+from holdfast.daemon.access.acl import Operation
+from holdfast.daemon.access.authorizer import Authorizer
+from holdfast.daemon.admin.plans import Decide
+from holdfast.daemon.maintenance.schedule import Duty
+from holdfast.daemon.server.find_coordinator import GROUP
+from holdfast.daemon.server.wire.requests import Api, Request, Respond, Steps
+from holdfast.daemon.settings.models import Settings
+from holdfast.daemon.topics.log_identity import LogIdentity
+from holdfast.daemon.tenant import Answers, Call, Host, LogParts, Tenant
+from holdfast.delivery.group_config import GroupConfig
+from holdfast.delivery.sessions import SHARE_SESSION_NOT_FOUND, ShareSessions
+from holdfast.gateway import refusals
+from holdfast.gateway.consumers import ConsumerCalls
+from holdfast.gateway.heartbeats import Heartbeats
+from holdfast.gateway.leader import Leader
+from holdfast.gateway.leaders import GroupKeys, TopicLeaders
+from holdfast.gateway.placement import NodePlacement
+from holdfast.gateway.starts import Starts
+from holdfast.gateway.topics import ClusterTopics, OfferedTopics, StartingTopics
+from holdfast.kafka.cluster import Cluster
+from holdfast.kafka.protocol import api_keys
+from holdfast.kafka.protocol.error_codes import ErrorCode
+from holdfast.kafka.records.lanes import ReaderConfig
+from holdfast.kafka.records.reader import TopicReader
+
+#: Acknowledgements of one request become objects; a range has 20 bytes in a frame.
+_WORK_PER_BYTE: Final = 16
+#: A node that starts answers a fetch so late, for the client asks again at once.
+_STARTING_ANSWER_S: Final = 0.5
+#: 2026, before which no gateway was.
+_EPOCHS_FROM_S: Final = 1_767_225_600
+_STARTING: Final = "the node starts"
+
+HEARTBEAT: Final = api_keys.SHARE_GROUP_HEARTBEAT
+FETCH: Final = api_keys.SHARE_FETCH
+ACKNOWLEDGE: Final = api_keys.SHARE_ACKNOWLEDGE
+
+
+def _call(name: str, versions: tuple[int, int]) -> Call:
+    return Call(Api(name, *versions, work_per_byte=_WORK_PER_BYTE), Operation.READ)
+
+
+CALLS: Final[Mapping[int, Call]] = {
+    **refusals.CALLS,
+    HEARTBEAT: _call("ShareGroupHeartbeat", share_group_heartbeat.VERSIONS),
+    FETCH: _call("ShareFetch", share_fetch.VERSIONS),
+    ACKNOWLEDGE: _call("ShareAcknowledge", share_acknowledge.VERSIONS),
+}
+
+
+class NodeGateway:
+    """The gateway on one node (`daemon.tenant.NodeTenant`)."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+
+    def starting(self, authorizer: Authorizer) -> Answers:
+        """See `NodeTenant.starting`."""
+        calls = {
+            **refusals.ANSWERS,
+            HEARTBEAT: _starting_heartbeat,
+            FETCH: _starting_fetch,
+            ACKNOWLEDGE: _starting_acknowledge,
+        }
+        return Answers(calls, {GROUP: GroupKeys()}, {}, StartingTopics())
+
+    def serve(self, log: LogParts, authorizer: Authorizer, access: ShareStateAccess) -> ServingGateway:
+        """See `NodeTenant.serve`."""
+        return ServingGateway(self._host, log, authorizer, access)
+
+
+class ServingGateway:
+    """The gateway on a node that has found its log (`daemon.tenant.ServingTenant`)."""
+
+    def __init__(self, host: Host, log: LogParts, authorizer: Authorizer, access: ShareStateAccess) -> None:
+        settings = host.settings
+        self._settings = settings
+        self._authorizer = authorizer
+        self._group_keys = GroupKeys()
+        options = log.place.connection
+        leaders = TopicLeaders(log.leadership, log.place.topic.partition_count)
+        self._topics = OfferedTopics(
+            settings.gateway.topics,
+            settings.own_topics,
+            ClusterTopics(log.cluster.shown),
+            leaders,
+            host.context,
+            cluster_id=log.place.cluster_id,
+            refresh_interval_ms=settings.metadata.metadata_refresh_interval_ms,
+            random=Random(),
+        )
+        placement = NodePlacement(self._topics, leaders, log, self._group_keys, authorizer)
+        self._reader: TopicReader | None = None
+
+        def reader(is_committed: bool) -> TopicReader:
+            return TopicReader(options, Cluster(options, settings.log.request_timeout_ms), ReaderConfig(is_committed))
+
+        self._readers: dict[bool, TopicReader] = {}
+
+        def reader_for(is_committed: bool) -> TopicReader:
+            if is_committed not in self._readers:
+                self._readers[is_committed] = reader(is_committed)
+            return self._readers[is_committed]
+
+        config_of = group_configs(settings)
+        self._leader = Leader(
+            access,
+            placement,
+            reader_for,
+            Starts(log.cluster.look_ups.ends, lambda: int(time.time() * 1_000)),
+            config_of,
+            20_000,
+        )
+        self._calls = ConsumerCalls(self._leader, ShareSessions(2_000), placement, config_of)
+        self._heartbeats = Heartbeats(placement, placement, config_of, 200, _minutes)
+        log.leadership.watch(lambda _: self._leader.look_at_leadership())
+        self.answers = Answers(
+            {
+                **refusals.ANSWERS,
+                HEARTBEAT: self._answer_heartbeat,
+                FETCH: self._answer_fetch,
+                ACKNOWLEDGE: self._answer_acknowledge,
+            },
+            {GROUP: self._group_keys},
+            {},
+            self._topics,
+        )
+        self.decisions: Mapping[str, Decide] = {}
+        self.duties: tuple[Duty, ...] = ()
+        self._refreshing: asyncio.Task[None] | None = None
+
+    def start_up(self, log: LogIdentity) -> None:
+        """See `ServingTenant.start_up`."""
+        self._group_keys.log_partitions = log.partition_count
+        self._refreshing = asyncio.create_task(self._topics.run(), name="holdfast-gateway-topics")
+
+    def shut_down(self) -> None:
+        """See `ServingTenant.shut_down`."""
+        self._group_keys.log_partitions = 0
+        self._calls.answer_waiting()
+        self._heartbeats.close()
+        self._leader.close()
+
+    async def close(self) -> None:
+        """See `ServingTenant.close`."""
+        if self._refreshing is not None:
+            self._refreshing.cancel()
+            await asyncio.wait([self._refreshing])
+        for reader in self._readers.values():
+            await reader.close()
+
+    # ---- calls -------------------------------------------------------------------------------------------------------------
+
+    def _answer_heartbeat(self, request: Request, respond: Respond) -> Steps | None:
+        beat = share_group_heartbeat.decode_request(request.frame, request.body_offset)
+        if not self._authorizer.may_call(request, HEARTBEAT, beat.group_id):
+            answer = HeartbeatResponse(ErrorCode.GROUP_AUTHORIZATION_FAILED, _may_not(request), beat.member_id)
+        else:
+            answer = self._heartbeats.handle(beat, request.client_id, request.client_address)
+        respond(share_group_heartbeat.encode_response(answer))
+        return None
+
+    def _answer_fetch(self, request: Request, respond: Respond) -> Steps | None:
+        fetch = share_fetch.decode_request(request.api_version, request.frame, request.body_offset)
+
+        def send(pieces: list[Piece]) -> None:
+            respond(b"".join(pieces))
+
+        fault = find_malformed_group_id(fetch.group_id)
+        if fault is None and not self._authorizer.may_call(request, FETCH, fetch.group_id or ""):
+            fault = (ErrorCode.GROUP_AUTHORIZATION_FAILED, _may_not(request))
+        if fault is not None:
+            send(share_fetch.encode_response(ShareFetchResponse((), 0, *fault)))
+        else:
+            self._calls.fetch(_RequestCaller(request), fetch, send)
+        return None
+
+    def _answer_acknowledge(self, request: Request, respond: Respond) -> Steps | None:
+        version = request.api_version
+        acknowledge = share_acknowledge.decode_request(version, request.frame, request.body_offset)
+        fault = find_malformed_group_id(acknowledge.group_id)
+        if fault is None and not self._authorizer.may_call(request, ACKNOWLEDGE, acknowledge.group_id or ""):
+            fault = (ErrorCode.GROUP_AUTHORIZATION_FAILED, _may_not(request))
+        if fault is not None:
+            respond(share_acknowledge.encode_response(version, ShareAcknowledgeResponse((), 0, *fault)))
+        else:
+            self._calls.acknowledge(_RequestCaller(request), version, acknowledge, respond)
+        return None
+
+
+class _RequestCaller:
+    """The client of a request (`consumers.Caller`)."""
+
+    def __init__(self, request: Request) -> None:
+        self.request = request
+
+    @property
+    def connection(self) -> Hashable:
+        return self.request.client_address
+
+    @property
+    def is_wanted(self) -> bool:
+        return self.request.is_wanted
+
+
+def group_configs(settings: Settings) -> Callable[[str], GroupConfig]:
+    """Return what finds the config of a group."""
+    from holdfast.delivery.group_config import EARLIEST
+
+    config = GroupConfig(auto_offset_reset=EARLIEST)
+    return lambda _: config
+
+
+def _minutes() -> int:
+    """Return a number that grows with the time, and is small enough for an epoch of a group."""
+    return int(time.time() - _EPOCHS_FROM_S) // 60
+
+
+def _may_not(request: Request) -> str:
+    return f"{request.principal} may not READ the group"
+
+
+def _starting_heartbeat(request: Request, respond: Respond) -> Steps | None:
+    beat = share_group_heartbeat.decode_request(request.frame, request.body_offset)
+    answer = HeartbeatResponse(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, _STARTING, beat.member_id)
+    respond(share_group_heartbeat.encode_response(answer))
+    return None
+
+
+def _starting_fetch(request: Request, respond: Respond) -> Steps | None:
+    share_fetch.decode_request(request.api_version, request.frame, request.body_offset)
+    answer = b"".join(share_fetch.encode_response(ShareFetchResponse((), 0, SHARE_SESSION_NOT_FOUND, _STARTING)))
+    asyncio.get_running_loop().call_later(_STARTING_ANSWER_S, respond, answer)
+    return None
+
+
+def _starting_acknowledge(request: Request, respond: Respond) -> Steps | None:
+    version = request.api_version
+    share_acknowledge.decode_request(version, request.frame, request.body_offset)
+    answer = ShareAcknowledgeResponse((), 0, SHARE_SESSION_NOT_FOUND, _STARTING)
+    respond(share_acknowledge.encode_response(version, answer))
+    return None
+
+
+def _is_on(settings: Settings) -> bool:
+    return bool(settings.gateway.topics)
+
+
+GATEWAY_TENANT: Final[Tenant[NodeGateway]] = Tenant("gateway", CALLS, {}, (), (), NodeGateway, _is_on)

@@ -1,0 +1,173 @@
+"""The records that a share partition has at hand: read ahead of what was acquired, and read again where something was released.
+
+One strand reads ahead and only ever moves forward. Released records lie below it: a second strand reads them again, and is
+closed when the share partition is ahead again.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from itertools import islice
+from typing import Final, NamedTuple, final
+
+from holdfast.delivery.share_partition.record_batches import find_aborted
+from holdfast.delivery.share_partition.values import OffsetRange
+from holdfast.kafka.records.batches import Batch, is_abort_marker
+from holdfast.kafka.records.partition_reader import Chunk, PartitionReader
+
+#: Opens a reader of the partition at an offset.
+OpenReader = Callable[[int], PartitionReader]
+
+
+class Read(NamedTuple):
+    """Records from an offset on, as they lie in the log."""
+
+    #: In order; empty: nothing is at hand yet.
+    batches: list[Batch]
+    #: Offsets among them, and maybe others, that aborted transactions wrote; only where committed records alone are read.
+    aborted: list[OffsetRange]
+
+
+class _Part(NamedTuple):
+    """The batches of one answer."""
+
+    batches: tuple[Batch, ...]
+    #: Found when the answer came: whether a batch was aborted may be told by one before it.
+    aborted: list[OffsetRange]
+
+
+@final
+class Strand:
+    """Batches that one reader brought, from an offset on without a gap."""
+
+    __slots__ = ("_first_index", "_parts", "from_offset", "reader")
+
+    def __init__(self, reader: PartitionReader, offset: int) -> None:
+        self.reader: Final = reader
+        #: All that the log has from here on was brought, or will be.
+        self.from_offset = offset
+        self._parts: deque[_Part] = deque()
+        #: Index of the first batch of the first part that is still wanted.
+        self._first_index = 0
+
+    def read(self, offset: int, records_max: int, bytes_max: int) -> Read:
+        """Return batches from an offset on, at least one where one is at hand, and forget those below the offset.
+
+        Raises:
+            ReadFailed: nothing is at hand, and nothing will come.
+        """
+        self._forget_below(offset)
+        self.from_offset = offset
+        batches: list[Batch] = []
+        aborted: list[OffsetRange] = []
+        index, at, size = 0, self._first_index, 0
+        last_wanted = offset + records_max - 1
+        while True:
+            if index == len(self._parts):
+                chunk = None if batches and batches[-1].last_offset >= last_wanted else self._take(bool(batches))
+                if chunk is None:
+                    return Read(batches, aborted)
+                self._parts.append(_Part(chunk.batches, find_aborted(chunk.batches, chunk.aborted, is_abort_marker)))
+            part = self._parts[index]
+            aborted += part.aborted
+            for batch in islice(part.batches, at, None):
+                if batch.last_offset < offset:
+                    continue
+                size += len(batch.data)
+                if batches and (size > bytes_max or batches[-1].last_offset >= last_wanted):
+                    return Read(batches, aborted)
+                batches.append(batch)
+            index, at = index + 1, 0
+
+    def _take(self, has_some: bool) -> Chunk | None:
+        """Return what was read ahead next; None: nothing, which is no failure while there is something to give."""
+        if has_some and self.reader.failure is not None and not self.reader.ahead_bytes:
+            return None
+        return self.reader.take_nowait()
+
+    def _forget_below(self, offset: int) -> None:
+        parts = self._parts
+        while parts and parts[0].batches[-1].last_offset < offset:
+            parts.popleft()
+            self._first_index = 0
+        if parts:
+            batches, at = parts[0].batches, self._first_index
+            while batches[at].last_offset < offset:
+                at += 1
+            self._first_index = at
+
+
+@final
+class RecordWindow:
+    """The records of one share partition that are at hand.
+
+    Args:
+        open_reader: opens a reader of the partition.
+        on_more: called when `read`, which had nothing, has something or fails.
+    """
+
+    __slots__ = ("_again", "_ahead", "_on_more", "_open_reader")
+
+    def __init__(self, open_reader: OpenReader, on_more: Callable[[], None]) -> None:
+        self._open_reader = open_reader
+        self._on_more = on_more
+        self._ahead: Strand | None = None
+        #: Reads what was released; None: nothing is read again.
+        self._again: Strand | None = None
+
+    @property
+    def end_offset(self) -> int:
+        """Return the end of the log as last heard; -1: nothing was heard."""
+        return -1 if self._ahead is None else self._ahead.reader.end_offset
+
+    @property
+    def problem(self) -> str:
+        """Return why nothing comes now; empty: nothing is wrong."""
+        strand = self._again or self._ahead
+        return "" if strand is None else strand.reader.problem
+
+    def read(self, offset: int, records_max: int, bytes_max: int) -> Read:
+        """Return batches from an offset on; the first one may begin below it.
+
+        Args:
+            offset: of the first record that is wanted.
+            records_max: of offsets; the batch that holds the last of them comes whole.
+            bytes_max: of the batches; a first one that is larger comes whole.
+
+        Raises:
+            ReadFailed: nothing will come. `seek` begins again.
+        """
+        strand = self._strand(offset)
+        found = strand.read(offset, records_max, bytes_max)
+        if not found.batches:
+            strand.reader.call_when_more(self._on_more)
+        return found
+
+    def seek(self, offset: int) -> None:
+        """Forget all that is at hand, and go on at an offset."""
+        self.close()
+        self._ahead = Strand(self._open_reader(offset), offset)
+
+    def close(self) -> None:
+        """Read no more."""
+        for strand in (self._ahead, self._again):
+            if strand is not None:
+                strand.reader.close()
+        self._ahead = self._again = None
+
+    def _strand(self, offset: int) -> Strand:
+        ahead, again = self._ahead, self._again
+        if ahead is None:
+            ahead = self._ahead = Strand(self._open_reader(offset), offset)
+        if offset >= ahead.from_offset:
+            if again is not None:
+                again.reader.close()
+                self._again = None
+            return ahead
+        if again is not None and offset < again.from_offset:
+            again.reader.close()
+            again = None
+        if again is None:
+            again = self._again = Strand(self._open_reader(offset), offset)
+        return again

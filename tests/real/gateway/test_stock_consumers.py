@@ -1,0 +1,78 @@
+"""Stock share consumers take records from a Kafka through a node, and what they acknowledge stays acknowledged."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from confluent_kafka import Message, Producer, ShareConsumer
+
+from tests.real.running_node import make_settings, running
+from tests.real.shared_kafka import NewTopicFactory
+from tests.waiting import PATIENCE_S, wait_until
+
+pytestmark = pytest.mark.real
+
+
+def produce(bootstrap_servers: str, topic: str, values: list[bytes], **settings: Any) -> None:
+    """Write values and wait until the broker has them all."""
+    producer = Producer({"bootstrap.servers": bootstrap_servers, "acks": "all", "log_level": 0, **settings})
+    for value in values:
+        producer.produce(topic, value)
+    assert producer.flush(PATIENCE_S) == 0
+
+
+class Worker:
+    """A stock share consumer on a thread of its own, as an application has one."""
+
+    def __init__(self, bootstrap_servers: str, group: str, topic: str, **settings: Any) -> None:
+        self.seen: list[tuple[int | None, int | None, bytes]] = []
+        self.problems: list[str] = []
+        self._stop = threading.Event()
+        own = {"bootstrap.servers": bootstrap_servers, "group.id": group, "share.acknowledgement.mode": "explicit"}
+        self._consumer = ShareConsumer(own | {"log_level": 0} | settings)
+        self._consumer.subscribe([topic])
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            while not self._stop.is_set():
+                for message in self._consumer.poll(0.5):
+                    self._take(message)
+                self._consumer.commit_async()
+            self._consumer.close()
+        except Exception as problem:  # the test tells of it
+            self.problems.append(repr(problem))
+
+    def _take(self, message: Message) -> None:
+        if message.error() is not None:
+            self.problems.append(str(message.error()))
+            return
+        self.seen.append((message.partition(), message.offset(), message.value() or b""))
+        self._consumer.acknowledge(message)
+
+    async def until(self, condition: Callable[[Worker], bool]) -> None:
+        await wait_until(lambda: condition(self) or self.problems, "the worker saw it")
+        assert not self.problems
+
+    async def stop(self) -> None:
+        self._stop.set()
+        await asyncio.to_thread(self._thread.join, PATIENCE_S)
+        assert not self._thread.is_alive()
+
+
+async def test_python_consumer_takes_each_record_once(kafka: str, topic: str, new_topic: NewTopicFactory) -> None:
+    orders = new_topic(4)
+    settings = make_settings(kafka, topic, **{"gateway.topics": orders})
+    values = [b"order %d" % number for number in range(1_000)]
+    produce(kafka, orders, values)
+    async with running(settings) as node:
+        worker = Worker(node.address, "workers", orders)
+        await worker.until(lambda w: len(w.seen) >= len(values))
+        await worker.stop()
+    assert sorted(value for _, _, value in worker.seen) == sorted(values)
+    assert not worker.problems
