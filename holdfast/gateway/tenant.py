@@ -21,7 +21,6 @@ from holdfast.daemon.maintenance.schedule import Duty
 from holdfast.daemon.server.find_coordinator import GROUP
 from holdfast.daemon.server.wire.requests import Api, Request, Respond, Steps
 from holdfast.daemon.settings.models import Settings
-from holdfast.daemon.topics.log_identity import LogIdentity
 from holdfast.daemon.tenant import Answers, Call, Host, LogParts, Tenant
 from holdfast.delivery.group_config import GroupConfig
 from holdfast.delivery.sessions import SHARE_SESSION_NOT_FOUND, ShareSessions
@@ -38,6 +37,7 @@ from holdfast.kafka.protocol import api_keys
 from holdfast.kafka.protocol.error_codes import ErrorCode
 from holdfast.kafka.records.lanes import ReaderConfig
 from holdfast.kafka.records.reader import TopicReader
+from holdfast.runtime.settings import LogIdentity
 
 #: Acknowledgements of one request become objects; a range has 20 bytes in a frame.
 _WORK_PER_BYTE: Final = 16
