@@ -31,7 +31,7 @@ FILES := --numprocesses $(REAL_WORKERS) --dist loadfile --no-loadscope-reorder
 KILLING := tests/real/node/test_kill.py tests/real/node/test_freeze.py tests/real/job/test_compaction_kill.py
 OUTAGES := tests/real/log/test_broker_restarts.py
 # The rooms that setup.py compiles, which a test compares; the other tests say the same of either build.
-OF_WHAT_IS_COMPILED := $(addprefix tests/pure/,kafka api records runtime metrics daemon/server share daemon/access daemon/partitions daemon/topics test_clock.py)
+OF_WHAT_IS_COMPILED := $(addprefix tests/pure/,kafka api delivery records runtime metrics daemon/server share daemon/access daemon/partitions daemon/topics test_clock.py)
 # A stamp of each set of wheels: what has not changed is not built again.
 WHEELS := dist/.$(SHIPPED)
 # Spark's are written first.

@@ -236,6 +236,29 @@ def mutated(mutant: Mutant, kind: str = MEMORY) -> Iterator[tuple[Callable[..., 
             setattr(package, child, value)
 
 
+@contextmanager
+def imported_again(mutant: Mutant | None, prefixes: tuple[str, ...]) -> Iterator[None]:
+    """Let all loaded modules whose names begin so be imported again, with a mutant or without one; then the real ones come back."""
+    real = {name: module for name, module in sys.modules.items() if name.startswith(prefixes)}
+    finders = [] if mutant is None else [_Finder(mutant)]
+    for name in real:
+        del sys.modules[name]
+    sys.meta_path[:0] = finders
+    try:
+        yield
+    finally:
+        for finder in finders:
+            sys.meta_path.remove(finder)
+        for name in [name for name in sys.modules if name.startswith(prefixes)]:
+            del sys.modules[name]
+        sys.modules.update(real)
+        for package in prefixes:
+            parent, _, child = package.rpartition(".")
+            if package in real:
+                setattr(sys.modules[parent], child, real[package])
+    assert all(finder.is_used for finder in finders), "nothing imports what is mutated"
+
+
 def plant(names: Sequence[str]) -> None:
     """Let what is imported from now on have these mutants, which are of different modules."""
     sys.meta_path[:0] = [_Finder(_ALL[name]) for name in names]

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from holdfast.delivery.group_config import GroupConfig
 from holdfast.delivery.share_partition.batches import DeliveryBatch, DeliveryRun
 from holdfast.delivery.share_partition.partition import SharePartition
 from holdfast.delivery.share_partition.record_batches import find_aborted
@@ -41,15 +42,6 @@ CONDITIONS = {
 MODES = {"batch_optimized": AcquireMode.BATCH_OPTIMIZED, "record_limit": AcquireMode.RECORD_LIMIT}
 
 
-class GroupConfigs(NamedTuple):
-    """The configs of the group of a scenario."""
-
-    record_lock_duration_ms: int
-    delivery_count_limit: int
-    partition_max_record_locks: int
-    renew_acknowledge_enable: bool
-
-
 class Head(NamedTuple):
     """The head of a record batch."""
 
@@ -74,7 +66,7 @@ class ShareScenario:
         with case.take_object("config") as fields:
             self._reset = fields.take("reset")
             leader_epoch = fields.take("leaderEpoch")
-            self._partition = SharePartition(leader_epoch, _take_configs(fields))
+            self._partition = SharePartition(leader_epoch, _take_config(fields))
         #: By their recorded numbers, until they are answered: the write, and whose call waits for it.
         self._writes: dict[int, tuple[StateWrite, int | None]] = {}
         self._waiting_load: int | None = None
@@ -247,7 +239,7 @@ class ShareScenario:
         self._partition.move_log_start(args.take("offset"))
 
     def _run_config(self, args: Fields, _expected: Fields) -> None:
-        self._partition.config = _take_configs(args)
+        self._partition.config = _take_config(args)
 
     def _run_fence(self, _args: Fields, _expected: Fields) -> None:
         self._partition.fence()
@@ -307,8 +299,13 @@ def _describe_run(run: DeliveryRun) -> tuple[Any, ...]:
     return run.first, run.last, run.state, run.count, run.member_id, lock, int(run.write is not None)
 
 
-def _take_configs(fields: Fields) -> GroupConfigs:
-    return GroupConfigs(*(fields.take(name) for name in ("lockMs", "deliveryLimit", "maxLocks", "renew")))
+def _take_config(fields: Fields) -> GroupConfig:
+    return GroupConfig(
+        record_lock_duration_ms=fields.take("lockMs"),
+        delivery_count_limit=fields.take("deliveryLimit"),
+        partition_max_record_locks=fields.take("maxLocks"),
+        renew_acknowledge_enable=fields.take("renew"),
+    )
 
 
 def _take_completed(recorded: dict[str, Any]) -> tuple[int, int]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from holdfast.delivery.group_config import GroupConfig
 from holdfast.delivery.share_partition.batches import DeliveryBatch
 from holdfast.delivery.share_partition.locks import Locks
 from holdfast.delivery.share_partition.settling import begin
@@ -15,7 +16,6 @@ from holdfast.delivery.share_partition.values import (
     RELEASE,
     RENEW,
     AcknowledgedRange,
-    DeliveryConfig,
     Refused,
     StateWrite,
 )
@@ -32,7 +32,7 @@ class Acknowledgement:
     __slots__ = ("_config", "_limit", "_lock_until_ms", "_locks", "_member_id", "_window", "_write")
 
     def __init__(
-        self, window: Window, locks: Locks, config: DeliveryConfig, now_ms: float, member_id: str, write: StateWrite
+        self, window: Window, locks: Locks, config: GroupConfig, now_ms: float, member_id: str, write: StateWrite
     ) -> None:
         self._window = window
         self._locks = locks
@@ -177,7 +177,7 @@ def _unknown(first: int, last: int) -> Refused:
     )
 
 
-def release(window: Window, config: DeliveryConfig, member_id: str, write: StateWrite) -> None:
+def release(window: Window, config: GroupConfig, member_id: str, write: StateWrite) -> None:
     """Begin to give back all that a member holds."""
     limit, start_offset = config.delivery_count_limit, window.start_offset
     for batch in window.batches:

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from holdfast.delivery.group_config import GroupConfig
 from holdfast.delivery.share_partition.archiving import archive
 from holdfast.delivery.share_partition.batches import DeliveryBatch, DeliveryRun
 from holdfast.delivery.share_partition.locks import Locks
@@ -21,7 +22,6 @@ from holdfast.delivery.share_partition.values import (
     NOTHING_ACQUIRED,
     Acquired,
     AcquiredRange,
-    DeliveryConfig,
     OffsetRange,
     RecordBatch,
 )
@@ -50,7 +50,7 @@ class Acquisition:
         self,
         window: Window,
         locks: Locks,
-        config: DeliveryConfig,
+        config: GroupConfig,
         batches: Sequence[RecordBatch],
         now_ms: float,
         member_id: str,

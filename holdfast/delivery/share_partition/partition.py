@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from holdfast.delivery.group_config import GroupConfig
 from holdfast.delivery.share_partition.acknowledging import Acknowledgement, release
 from holdfast.delivery.share_partition.acquiring import Acquisition
 from holdfast.delivery.share_partition.archiving import move_log_start
@@ -31,7 +32,6 @@ from holdfast.delivery.share_partition.values import (
     Acquired,
     AcquireMode,
     Condition,
-    DeliveryConfig,
     OffsetRange,
     RecordBatch,
     Refused,
@@ -49,7 +49,7 @@ class SharePartition:
 
     __slots__ = ("_leader_epoch", "_locks", "_state_epoch", "_written", "condition", "config", "window")
 
-    def __init__(self, leader_epoch: int, config: DeliveryConfig) -> None:
+    def __init__(self, leader_epoch: int, config: GroupConfig) -> None:
         self._leader_epoch: Final = leader_epoch
         #: May be replaced at any time; it counts from the next event on.
         self.config = config

@@ -62,26 +62,6 @@ class Condition(IntEnum):
     FENCED = 4
 
 
-class DeliveryConfig(Protocol):
-    """The configs of a group that a share partition reads, at each use."""
-
-    @property
-    def record_lock_duration_ms(self) -> int:
-        """Return how long a member may hold what it acquired."""
-
-    @property
-    def delivery_count_limit(self) -> int:
-        """Return how often a record is delivered at most."""
-
-    @property
-    def partition_max_record_locks(self) -> int:
-        """Return how many offsets may lie between the first and the last that are of interest."""
-
-    @property
-    def renew_acknowledge_enable(self) -> bool:
-        """Tell whether a member may ask for more time."""
-
-
 class RecordBatch(Protocol):
     """The head of a record batch, as a reader of the topic has it."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.pure.runtime.text_scenarios import Runs, play, scenarios_of
-from tests.simulated.mutants import CRASHES, Mutant, _Finder, parse
+from tests.simulated.mutants import CRASHES, Mutant, imported_again, parse
 
 FOLDER = Path(__file__).parent
 MUTANTS = parse((FOLDER / "mutants.txt").read_text())
@@ -58,24 +57,8 @@ CAUGHT_BY = {
 @contextmanager
 def world_with(mutant: Mutant | None) -> Iterator[Runs]:
     """Give a world whose member is imported again, with a mutant or without one; the real modules come back afterwards."""
-    real = {name: module for name, module in sys.modules.items() if name.startswith(ANEW)}
-    finders = [] if mutant is None else [_Finder(mutant)]
-    for name in real:
-        del sys.modules[name]
-    sys.meta_path[:0] = finders
-    try:
+    with imported_again(mutant, ANEW):
         yield importlib.import_module(ANEW[1]).World()
-    finally:
-        for finder in finders:
-            sys.meta_path.remove(finder)
-        for name in [name for name in sys.modules if name.startswith(ANEW)]:
-            del sys.modules[name]
-        sys.modules.update(real)
-        for package in ANEW:
-            parent, _, child = package.rpartition(".")
-            if package in real:
-                setattr(sys.modules[parent], child, real[package])
-    assert all(finder.is_used for finder in finders), "nothing imports what is mutated"
 
 
 def scenario_of(name: str) -> str:

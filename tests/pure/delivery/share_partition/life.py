@@ -6,13 +6,15 @@ may be left out.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 
+from holdfast.delivery.group_config import GroupConfig
 from holdfast.delivery.share_partition.record_batches import find_aborted
 from holdfast.delivery.share_partition.values import ACQUIRED, AcquireMode, OffsetRange, StateWrite
 from holdfast.records.share.batches import StateBatch
 from tests.pure.delivery.share_partition.naive import Watched, runs_of
-from tests.pure.delivery.share_partition.world import Configs, Head
+from tests.pure.delivery.share_partition.world import Head
 
 MEMBERS = ("m1", "m2", "m3")
 #: Answers of the coordinator: success half of the time.
@@ -26,7 +28,7 @@ class Life:
 
     def __init__(self, random: Random) -> None:
         self.random = random
-        config = Configs(
+        config = GroupConfig(
             record_lock_duration_ms=random.choice((100, 1_000)),
             delivery_count_limit=random.choice((2, 3, 5, 6)),
             partition_max_record_locks=random.choice((3, 20, 2_000)),
@@ -68,7 +70,8 @@ class Life:
 
     def change_config(self) -> None:
         if self.random.random() < 0.2:
-            config = self.partition.config._replace(
+            config = replace(
+                self.partition.config,
                 delivery_count_limit=self.random.choice((2, 3, 5)),
                 record_lock_duration_ms=self.random.choice((100, 1_000)),
                 partition_max_record_locks=self.random.choice((3, 20, 2_000)),

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from holdfast.delivery.group_config import GroupConfig
 from holdfast.delivery.share_partition.partition import SharePartition
 from holdfast.delivery.share_partition.values import (
     ACCEPT,
@@ -22,7 +23,7 @@ from holdfast.delivery.share_partition.values import (
     StateWrite,
 )
 from holdfast.records.share.batches import ACKNOWLEDGED, ARCHIVED, AVAILABLE, StateBatch
-from tests.pure.delivery.share_partition.world import Configs, Head
+from tests.pure.delivery.share_partition.world import Head
 
 TERMINAL = (ACKNOWLEDGED, ARCHIVED)
 
@@ -45,7 +46,7 @@ class Offset:
 class Watched:
     """A real share partition, and the naive one beside it."""
 
-    def __init__(self, config: Configs, start_offset: int, batches: Sequence[StateBatch]) -> None:
+    def __init__(self, config: GroupConfig, start_offset: int, batches: Sequence[StateBatch]) -> None:
         self.config = config
         self.now = 0.0
         self.real = SharePartition(1, config)

@@ -5,16 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from holdfast.delivery.group_config import DEFAULT, GroupConfig
 from holdfast.delivery.share_partition.partition import SharePartition
 from holdfast.delivery.share_partition.values import Acquired, AcquireMode, OffsetRange, Refused, StateWrite
 from holdfast.records.share.batches import StateBatch
-
-
-class Configs(NamedTuple):
-    record_lock_duration_ms: int = 30_000
-    delivery_count_limit: int = 5
-    partition_max_record_locks: int = 2_000
-    renew_acknowledge_enable: bool = True
 
 
 class Head(NamedTuple):
@@ -35,9 +29,9 @@ def heads(*ranges: tuple[int, int]) -> list[Head]:
 def loaded(
     start_offset: int = 0,
     batches: Sequence[tuple[int, int, int, int]] = (),
-    config: Configs | None = None,
+    config: GroupConfig = DEFAULT,
 ) -> SharePartition:
-    partition = SharePartition(7, config or Configs())
+    partition = SharePartition(7, config)
     partition.begin_load()
     assert partition.loaded(3, start_offset, [StateBatch(*batch) for batch in batches]) is None
     return partition
