@@ -66,11 +66,6 @@ class Acknowledgements:
                 self._begin_one(leader, SharePartitionKey(group_id, *place), member_id, batches, is_renew)
         self._end_one()
 
-    def refuse(self, named: Mapping[Place, Batches], why: Acknowledged) -> None:
-        """Let all of them fail."""
-        self.outcomes = {place: why for place, batches in named.items() if batches}
-        self._end_one()
-
     def _begin_one(
         self, leader: Leader, key: SharePartitionKey, member_id: str, batches: Batches, is_renew: bool
     ) -> None:

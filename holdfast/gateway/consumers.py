@@ -96,9 +96,14 @@ class ConsumerCalls:
         group_id, member_id = request.group_id or "", request.member_id or ""
         key, named = (group_id, member_id), merge(request.topics)
         forgotten = [(topic_id, each) for topic_id, partitions in request.forgotten for each in partitions]
-        # A partition that is only acknowledged does not enter the session: the client would have to take it out again.
-        added = [place for place, batches in named.items() if not batches]
-        turn = self._sessions.fetch(key, request.session_epoch, caller.connection, added, forgotten)
+        turn = self._sessions.fetch(
+            key,
+            request.session_epoch,
+            caller.connection,
+            named,
+            forgotten,
+            has_acknowledgements=any(named.values()),
+        )
         lock_ms = self._config_of(group_id).record_lock_duration_ms
         if isinstance(turn, Refusal):
             respond(share_fetch.encode_response(ShareFetchResponse((), lock_ms, turn.error_code, turn.text)))
@@ -286,13 +291,9 @@ class _PendingFetch:
     def begin(self, request: ShareFetchRequest, places: list[Place]) -> None:
         """Begin both parts; acknowledgements come first, for they make room for more records."""
         self.fetch = self._calls.make_fetch(self, request, places)
-        if self._turn.is_first and any(self._named.values()):
-            text = "a request that begins a share session acknowledges nothing; acknowledge in a later one"
-            self._acknowledgements.refuse(self._named, Acknowledged(ErrorCode.INVALID_REQUEST, text))
-        else:
-            self._calls.begin_acknowledgements(
-                self._caller, self._acknowledgements, self.key, self._named, is_renew=request.is_renew
-            )
+        self._calls.begin_acknowledgements(
+            self._caller, self._acknowledgements, self.key, self._named, is_renew=request.is_renew
+        )
         self.fetch.begin()
 
     def end_part(self) -> None:
@@ -308,9 +309,8 @@ class _PendingFetch:
 
     def _make_answer(self) -> ShareFetchResponse:
         given, outcomes, ended = self.fetch.given, self._acknowledgements.outcomes, self.ended | self.fetch.ended
-        unanswered = self._turn.session.unanswered
-        named = {*given, *ended, *(place for place, batches in self._named.items() if batches), *unanswered}
-        unanswered.clear()
+        acknowledged = [place for place, batches in self._named.items() if batches]
+        named = self._turn.session.choose_answers(given, ended, acknowledged)
         answered: defaultdict[bytes, list[FetchedPartition]] = defaultdict(list)
         endpoints: dict[int, NodeEndpoint] = {}
         for place in named:
