@@ -15,10 +15,11 @@ def test_nothing_is_acquired_before_a_load_and_after_a_fence() -> None:
     partition = SharePartition(7, DEFAULT)
     assert acquire(partition, (0, 9)) == []
     partition.begin_load()
-    assert partition.condition is Condition.LOADING
+    conditions = [partition.condition]
     assert acquire(partition, (0, 9)) == []
     partition.loaded(3, 0, [])
-    assert partition.condition is Condition.ACTIVE
+    conditions.append(partition.condition)
+    assert conditions == [Condition.LOADING, Condition.ACTIVE]
     assert acquire(partition, (0, 9)) == [(0, 9, 1)]
     partition.fence()
     assert acquire(partition, (10, 19)) == []
