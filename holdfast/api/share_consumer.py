@@ -68,6 +68,9 @@ _unpack_partition: Final = _PARTITION.unpack_from
 _unpack_range: Final = _RANGE.unpack_from
 #: That byte where there is one element.
 _ONE: Final = 2
+#: One topic with one partition with one range with one type, from the number of topics to the tags of the topic.
+_LONE: Final = Struct(">x16sxixqqxsxxx")
+_unpack_lone: Final = _LONE.unpack_from
 
 
 class AcknowledgedRange(NamedTuple):
@@ -100,7 +103,7 @@ class NodeEndpoint(NamedTuple):
 #: Topics of a request in the order of the wire, as (topic id, partitions); both may repeat.
 NamedTopics = list[tuple[bytes, list[NamedPartition]]]
 
-_make_batch: Final[Callable[[tuple[int, int, bytes]], AcknowledgedRange]] = maker(AcknowledgedRange)
+_make_range: Final[Callable[[tuple[int, int, bytes]], AcknowledgedRange]] = maker(AcknowledgedRange)
 _make_partition: Final[Callable[[tuple[int, tuple[AcknowledgedRange, ...]]], NamedPartition]] = maker(NamedPartition)
 
 
@@ -185,6 +188,18 @@ def read_topics(data: bytes, offset: int) -> tuple[NamedTopics, int, int]:
     Raises:
         MalformedBody: they are cut off or more than a request may name, or have more acknowledge types than it may have.
     """
+    end = offset + _LONE.size
+    if (
+        end <= len(data)
+        and data[offset] == _ONE
+        and data[offset + 17] == _ONE
+        and data[offset + 22] == _ONE
+        and data[offset + 39] == _ONE
+        and not (data[end - 3] or data[end - 2] or data[end - 1])
+    ):  # as from a consumer that polls one partition without pause
+        topic_id, number, first_offset, last_offset, types = _unpack_lone(data, offset)
+        lone = _make_partition((number, (_make_range((first_offset, last_offset, types)),)))
+        return [(topic_id, [lone])], end, NAMES_MAX - 2
     count, offset = read_count(data, offset, TOPIC_SIZE_MIN, "Topics")
     names_left, types_left = NAMES_MAX - count, TYPES_MAX
     if names_left < 0:
@@ -244,7 +259,7 @@ def _read_batches(data: bytes, offset: int, types_left: int) -> tuple[tuple[Ackn
                 if types_left < 0:
                     raise _too_many_types(_TYPES_FIELD, start)
             offset = start + types_count
-        batches.append(_make_batch((first_offset, last_offset, data[start:offset])))
+        batches.append(_make_range((first_offset, last_offset, data[start:offset])))
         offset = skip_tags(data, offset, _BATCHES_FIELD) if data[offset] else offset + 1
     return tuple(batches), offset, types_left
 

@@ -189,8 +189,11 @@ def decode_request(version: int, data: bytes, offset: int = 0) -> ShareFetchRequ
     except StructError as error:
         raise MalformedBody("ShareSessionEpoch", offset, "the bytes end in the middle of it or soon after") from error
     topics, offset, names_left = read_topics(data, offset)
-    forgotten, offset = _read_forgotten(data, offset, names_left)
-    expect_end(data, offset)
+    if offset + 2 == len(data) and data[offset] == 1 and not data[offset + 1]:  # nothing, as nearly always, and no tags
+        forgotten: list[tuple[bytes, list[int]]] = []
+    else:
+        forgotten, offset = _read_forgotten(data, offset, names_left)
+        expect_end(data, offset)
     return _make_request(
         (
             group_id,

@@ -223,6 +223,19 @@ def test_a_number_that_does_not_fit_is_a_clear_error() -> None:
         share_fetch.encode_request(2, FETCH._replace(topics=[(b"abc", [])]))
 
 
+TAGS = bytes.fromhex("020003616263800100")  # tag 0 with three bytes, tag 128 with none
+
+
+def test_tags_around_a_lone_range_are_passed_over() -> None:
+    """The usual request takes a way of its own, which none of these takes."""
+    request = ShareAcknowledgeRequest("group", "member", 1, acknowledgement(AcknowledgedRange(7, 1 << 40, b"\3")))
+    data = share_acknowledge.encode_request(2, request)
+    assert share_acknowledge.decode_request(2, data) == request
+    for place in range(len(data) - 4, len(data)):
+        assert data[place] == 0
+        assert share_acknowledge.decode_request(2, data[:place] + TAGS + data[place + 1 :]) == request
+
+
 # ---- pieces ------------------------------------------------------------------------------------------------------------
 
 
