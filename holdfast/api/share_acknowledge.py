@@ -5,7 +5,7 @@ Source: KIP-932, KIP-1222, message schema 79; Apache Kafka's `KafkaApis.handleSh
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from struct import Struct
 from struct import error as StructError  # noqa: N812
 from typing import Final, NamedTuple
@@ -21,7 +21,9 @@ from holdfast.api.share_consumer import (
     encode_endpoints,
     find_malformed_group_id,
     find_malformed_member_id,
+    last_of,
     read_endpoints,
+    read_lone_topic,
     read_topics,
 )
 from holdfast.api.share_errors import acknowledge_code, request_code
@@ -114,6 +116,11 @@ def decode_request(version: int, data: bytes, offset: int = 0) -> ShareAcknowled
         MalformedBody: the body is cut off, holds a null or a length that cannot be, has bytes after its end, or holds more
             than one request may.
     """
+    return last_of(decode_in_steps(version, data, offset))
+
+
+def decode_in_steps(version: int, data: bytes, offset: int = 0) -> Generator[bool, None, ShareAcknowledgeRequest]:
+    """Do what `decode_request` does, in steps of a millisecond or so, for a large request; each yields True."""
     group_id, offset = read_nullable_string(data, offset, "GroupId")
     member_id, offset = read_nullable_string(data, offset, "MemberId")
     is_renew = False
@@ -127,7 +134,11 @@ def decode_request(version: int, data: bytes, offset: int = 0) -> ShareAcknowled
             offset += _EPOCH_AND_RENEW.size
     except StructError as error:
         raise MalformedBody("ShareSessionEpoch", offset, "the bytes end in the middle of it or soon after") from error
-    topics, offset, _ = read_topics(data, offset)
+    lone = read_lone_topic(data, offset)
+    if lone is not None:
+        topics, offset = lone
+    else:
+        topics, offset, _ = yield from read_topics(data, offset)
     expect_end(data, offset)
     return ShareAcknowledgeRequest(group_id, member_id, session_epoch, topics, is_renew)
 

@@ -8,10 +8,10 @@ Source: KIP-932, KIP-1222, message schemas 78 and 79; Apache Kafka's `KafkaApis.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from struct import Struct
 from struct import error as StructError  # noqa: N812
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 from holdfast.kafka.protocol.error_codes import ErrorCode
 from holdfast.kafka.protocol.primitives import (
@@ -30,6 +30,8 @@ from holdfast.records.share.keys import GROUP_ID_BYTES_MAX, is_group_id_too_long
 NAMES_MAX: Final = 100_000
 #: Acknowledge types in one request; a range without any counts as one. A client acknowledges what it polled, 500 records by default.
 TYPES_MAX: Final = 100_000
+#: Topics, partitions and ranges that one step of a large request decodes.
+ELEMENTS_PER_STEP: Final = 1_000
 #: Characters of a member id, which clients choose; the text of a UUID is that long.
 MEMBER_ID_CHARACTERS_MAX: Final = 36
 
@@ -57,14 +59,13 @@ _TYPES: Final = bytes((GAP, ACCEPT, RELEASE, REJECT, RENEW))
 
 TOPIC_SIZE_MIN: Final = 18
 _TOPIC_ID_SIZE: Final = 16
-_PARTITION: Final = Struct(">iB")
-_PARTITION_SIZE_MIN: Final = _PARTITION.size + 1
+_PARTITION_SIZE_MIN: Final = 6
 _RANGE: Final = Struct(">qqB")
 _RANGE_SIZE_MIN: Final = _RANGE.size + 1
 _PACKED_RANGE: Final = Struct(">qq")
 _INT32: Final = Struct(">i")
 _LEADER: Final = Struct(">iix")
-_unpack_partition: Final = _PARTITION.unpack_from
+_unpack_int32: Final = _INT32.unpack_from
 _unpack_range: Final = _RANGE.unpack_from
 #: That byte where there is one element.
 _ONE: Final = 2
@@ -102,6 +103,11 @@ class NodeEndpoint(NamedTuple):
 
 #: Topics of a request in the order of the wire, as (topic id, partitions); both may repeat.
 NamedTopics = list[tuple[bytes, list[NamedPartition]]]
+
+T = TypeVar("T")
+
+_RANGES_FIELD: Final = "Topics.Partitions.AcknowledgementBatches"
+_TYPES_FIELD: Final = "Topics.Partitions.AcknowledgementBatches.AcknowledgeTypes"
 
 _make_range: Final[Callable[[tuple[int, int, bytes]], AcknowledgedRange]] = maker(AcknowledgedRange)
 _make_partition: Final[Callable[[tuple[int, tuple[AcknowledgedRange, ...]]], NamedPartition]] = maker(NamedPartition)
@@ -182,71 +188,79 @@ def _wrong_type(unsigned: int, first_offset: int, last_offset: int) -> str:
 # ---- requests --------------------------------------------------------------------------------------------------------
 
 
-def read_topics(data: bytes, offset: int) -> tuple[NamedTopics, int, int]:
+def read_lone_topic(data: bytes, offset: int) -> tuple[NamedTopics, int] | None:
+    """Return what a consumer of one partition sends while it polls, and the offset after it; None: these are other topics.
+
+    That is one topic with one partition with one range with one type, without tagged fields.
+    """
+    end = offset + _LONE.size
+    if end > len(data) or data[offset] != _ONE or data[offset + 17] != _ONE:
+        return None
+    if data[offset + 22] != _ONE or data[offset + 39] != _ONE or data[end - 3] or data[end - 2] or data[end - 1]:
+        return None
+    topic_id, number, first_offset, last_offset, types = _unpack_lone(data, offset)
+    return [(topic_id, [_make_partition((number, (_make_range((first_offset, last_offset, types)),)))])], end
+
+
+def read_topics(data: bytes, offset: int) -> Generator[bool, None, tuple[NamedTopics, int, int]]:
     """Return the topics whose number is at `offset`, the offset after them, and how many names the request may still have.
+
+    Each step takes a millisecond or so and yields True; small requests have none.
 
     Raises:
         MalformedBody: they are cut off or more than a request may name, or have more acknowledge types than it may have.
     """
-    end = offset + _LONE.size
-    if (
-        end <= len(data)
-        and data[offset] == _ONE
-        and data[offset + 17] == _ONE
-        and data[offset + 22] == _ONE
-        and data[offset + 39] == _ONE
-        and not (data[end - 3] or data[end - 2] or data[end - 1])
-    ):  # as from a consumer that polls one partition without pause
-        topic_id, number, first_offset, last_offset, types = _unpack_lone(data, offset)
-        lone = _make_partition((number, (_make_range((first_offset, last_offset, types)),)))
-        return [(topic_id, [lone])], end, NAMES_MAX - 2
     count, offset = read_count(data, offset, TOPIC_SIZE_MIN, "Topics")
-    names_left, types_left = NAMES_MAX - count, TYPES_MAX
+    names_left, types_left, done = NAMES_MAX - count, TYPES_MAX, 0
     if names_left < 0:
         raise too_many_names("Topics", offset)
     topics: NamedTopics = []
     try:
         for _ in range(count):
             topic_id = data[offset : offset + _TOPIC_ID_SIZE]
-            offset += _TOPIC_ID_SIZE
-            if data[offset] == _ONE:
-                partition_count, offset = 1, offset + 1
-            else:
-                partition_count, offset = read_count(data, offset, _PARTITION_SIZE_MIN, "Topics.Partitions")
+            partition_count, offset = read_count(
+                data, offset + _TOPIC_ID_SIZE, _PARTITION_SIZE_MIN, "Topics.Partitions"
+            )
             names_left -= partition_count
             if names_left < 0:
                 raise too_many_names("Topics.Partitions", offset)
             partitions: list[NamedPartition] = []
             for _ in range(partition_count):
-                partition, length = _unpack_partition(data, offset)
-                if length <= 1:
-                    offset += 4
-                    if not length:
-                        raise MalformedBody(_BATCHES_FIELD, offset, "it must not be null")
-                    batches: tuple[AcknowledgedRange, ...] = ()
-                    offset += 1
-                else:
-                    batches, offset, types_left = _read_batches(data, offset + 4, types_left)
+                (number,) = _unpack_int32(data, offset)
+                range_count, offset = read_count(data, offset + 4, _RANGE_SIZE_MIN, _RANGES_FIELD)
+                types_left -= range_count
+                if types_left < 0:
+                    raise _too_many_types(_RANGES_FIELD, offset)
+                ranges: list[AcknowledgedRange] = []
+                while range_count:
+                    size = min(range_count, ELEMENTS_PER_STEP)
+                    offset, types_left = _read_ranges(data, offset, size, types_left, ranges)
+                    range_count -= size
+                    done += size
+                    if done >= ELEMENTS_PER_STEP:
+                        done = 0
+                        yield True
                 offset = skip_tags(data, offset, "Topics.Partitions") if data[offset] else offset + 1
-                partitions.append(_make_partition((partition, batches)))
+                partitions.append(_make_partition((number, tuple(ranges))))
+                done += 1
+                if done >= ELEMENTS_PER_STEP:
+                    done = 0
+                    yield True
             offset = skip_tags(data, offset, "Topics") if data[offset] else offset + 1
             topics.append((topic_id, partitions))
+            done += 1
+            if done >= ELEMENTS_PER_STEP:  # topics may name no partition
+                done = 0
+                yield True
     except (StructError, IndexError) as error:
         raise MalformedBody("Topics", offset, "the bytes end in the middle of it") from error
     return topics, offset, names_left
 
 
-_BATCHES_FIELD: Final = "Topics.Partitions.AcknowledgementBatches"
-_TYPES_FIELD: Final = "Topics.Partitions.AcknowledgementBatches.AcknowledgeTypes"
-
-
-def _read_batches(data: bytes, offset: int, types_left: int) -> tuple[tuple[AcknowledgedRange, ...], int, int]:
-    """Return the acknowledgements whose number is at `offset`, the offset after them, and how many types may follow."""
-    count, offset = read_count(data, offset, _RANGE_SIZE_MIN, _BATCHES_FIELD)
-    types_left -= count
-    if types_left < 0:
-        raise _too_many_types(_BATCHES_FIELD, offset)
-    batches: list[AcknowledgedRange] = []
+def _read_ranges(
+    data: bytes, offset: int, count: int, types_left: int, ranges: list[AcknowledgedRange]
+) -> tuple[int, int]:
+    """Append the ranges at `offset`; returns the offset after them, and how many types may follow, ranges being counted already."""
     for _ in range(count):
         first_offset, last_offset, length = _unpack_range(data, offset)
         if length == _ONE:
@@ -259,9 +273,19 @@ def _read_batches(data: bytes, offset: int, types_left: int) -> tuple[tuple[Ackn
                 if types_left < 0:
                     raise _too_many_types(_TYPES_FIELD, start)
             offset = start + types_count
-        batches.append(_make_range((first_offset, last_offset, data[start:offset])))
-        offset = skip_tags(data, offset, _BATCHES_FIELD) if data[offset] else offset + 1
-    return tuple(batches), offset, types_left
+        ranges.append(_make_range((first_offset, last_offset, data[start:offset])))
+        offset = skip_tags(data, offset, _RANGES_FIELD) if data[offset] else offset + 1
+    return offset, types_left
+
+
+def last_of(steps: Generator[bool, None, T]) -> T:
+    """Do all steps at once, and return the result."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            result: T = end.value
+            return result
 
 
 def too_many_names(field: str, offset: int) -> MalformedBody:

@@ -8,12 +8,13 @@ Source: KIP-932, KIP-1206, KIP-1222, message schema 78; Apache Kafka's `KafkaApi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from struct import Struct
 from struct import error as StructError  # noqa: N812
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from holdfast.api.share_consumer import (
+    ELEMENTS_PER_STEP,
     NO_ENDPOINTS,
     TOPIC_SIZE_MIN,
     Fault,
@@ -24,8 +25,10 @@ from holdfast.api.share_consumer import (
     encode_endpoints,
     find_malformed_group_id,
     find_malformed_member_id,
+    last_of,
     read_endpoints,
     read_int32s,
+    read_lone_topic,
     read_topics,
     too_many_names,
 )
@@ -173,60 +176,59 @@ def decode_request(version: int, data: bytes, offset: int = 0) -> ShareFetchRequ
         MalformedBody: the body is cut off, holds a null or a length that cannot be, has bytes after its end, or holds more
             than one request may.
     """
+    fields, offset = _read_head(version, data, offset)
+    lone = read_lone_topic(data, offset)
+    if lone is not None:
+        topics, end = lone
+        if _is_end(data, end):
+            return _make_request((*fields[:3], topics, [], *fields[3:]))
+    return last_of(_decode_rest(data, offset, fields))
+
+
+def decode_in_steps(version: int, data: bytes, offset: int = 0) -> Generator[bool, None, ShareFetchRequest]:
+    """Do what `decode_request` does, in steps of a millisecond or so, for a large request; each yields True."""
+    fields, offset = _read_head(version, data, offset)
+    return _decode_rest(data, offset, fields)
+
+
+def _read_head(version: int, data: bytes, offset: int) -> tuple[tuple[Any, ...], int]:
+    """Return the fields of a request without its topics, in the order that its value has, and where the topics begin."""
     group_id, offset = read_nullable_string(data, offset, "GroupId")
     member_id, offset = read_nullable_string(data, offset, "MemberId")
-    mode, is_renew = BATCH_OPTIMIZED, False
     try:
         if version < _MODE_FROM:
-            epoch, max_wait_ms, min_bytes, max_bytes, max_records, batch_size = _LIMITS.unpack_from(data, offset)
-            offset += _LIMITS.size
-        else:
-            epoch, max_wait_ms, min_bytes, max_bytes, max_records, batch_size, mode, renew = (
-                _LIMITS_AND_MODE.unpack_from(data, offset)
-            )
-            is_renew = renew != 0
-            offset += _LIMITS_AND_MODE.size
+            epoch, *limits = _LIMITS.unpack_from(data, offset)
+            return (group_id, member_id, epoch, *limits, BATCH_OPTIMIZED, False), offset + _LIMITS.size
+        epoch, *limits, mode, renew = _LIMITS_AND_MODE.unpack_from(data, offset)
+        return (group_id, member_id, epoch, *limits, mode, renew != 0), offset + _LIMITS_AND_MODE.size
     except StructError as error:
         raise MalformedBody("ShareSessionEpoch", offset, "the bytes end in the middle of it or soon after") from error
-    topics, offset, names_left = read_topics(data, offset)
-    if offset + 2 == len(data) and data[offset] == 1 and not data[offset + 1]:  # nothing, as nearly always, and no tags
-        forgotten: list[tuple[bytes, list[int]]] = []
-    else:
-        forgotten, offset = _read_forgotten(data, offset, names_left)
-        expect_end(data, offset)
-    return _make_request(
-        (
-            group_id,
-            member_id,
-            epoch,
-            topics,
-            forgotten,
-            max_wait_ms,
-            min_bytes,
-            max_bytes,
-            max_records,
-            batch_size,
-            mode,
-            is_renew,
-        )
-    )
 
 
-def _read_forgotten(data: bytes, offset: int, names_left: int) -> tuple[list[tuple[bytes, list[int]]], int]:
-    """Return the topics that leave a session, whose number is at `offset`, and the offset after them."""
-    count, offset = read_count(data, offset, TOPIC_SIZE_MIN, "ForgottenTopicsData")
+def _is_end(data: bytes, offset: int) -> bool:
+    """Tell whether nothing is forgotten, as nearly always, and the body ends without tagged fields."""
+    return offset + 2 == len(data) and data[offset] == 1 and not data[offset + 1]
+
+
+def _decode_rest(data: bytes, offset: int, fields: tuple[Any, ...]) -> Generator[bool, None, ShareFetchRequest]:
+    topics, offset, names_left = yield from read_topics(data, offset)
     forgotten: list[tuple[bytes, list[int]]] = []
-    names_left -= count
-    for _ in range(count):
-        topic_id = data[offset : offset + 16]
-        partition_count, _ = read_count(data, offset + 16, 4, "ForgottenTopicsData.Partitions")
-        names_left -= partition_count
-        if names_left < 0:
-            raise too_many_names("ForgottenTopicsData", offset)
-        partitions, offset = read_int32s(data, offset + 16, "ForgottenTopicsData.Partitions")
-        offset = skip_tags(data, offset, "ForgottenTopicsData")
-        forgotten.append((topic_id, partitions))
-    return forgotten, offset
+    if not _is_end(data, offset):
+        count, offset = read_count(data, offset, TOPIC_SIZE_MIN, "ForgottenTopicsData")
+        names_left -= count
+        for number in range(count):
+            if number % ELEMENTS_PER_STEP == ELEMENTS_PER_STEP - 1:
+                yield True
+            topic_id = data[offset : offset + 16]
+            partition_count, _ = read_count(data, offset + 16, 4, "ForgottenTopicsData.Partitions")
+            names_left -= partition_count
+            if names_left < 0:
+                raise too_many_names("ForgottenTopicsData", offset)
+            partitions, offset = read_int32s(data, offset + 16, "ForgottenTopicsData.Partitions")
+            offset = skip_tags(data, offset, "ForgottenTopicsData")
+            forgotten.append((topic_id, partitions))
+        expect_end(data, offset)
+    return _make_request((*fields[:3], topics, forgotten, *fields[3:]))
 
 
 def encode_request(version: int, request: ShareFetchRequest) -> bytes:

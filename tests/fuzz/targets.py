@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from holdfast.api import admin, share_state, state_requests, state_responses
 from holdfast.api.results import PATIENT_CALLER
 from holdfast.api.share_acknowledge import ShareAcknowledgeRequest, find_malformed_acknowledge
-from holdfast.api.share_consumer import NamedTopics, find_malformed_batches
+from holdfast.api.share_consumer import NamedTopics, find_malformed_batches, last_of
 from holdfast.api.share_fetch import ShareFetchRequest, find_malformed_fetch
 from holdfast.api.share_group_heartbeat import HeartbeatRequest, find_malformed_heartbeat
 from holdfast.daemon.internal_errors import InternalErrors
@@ -159,6 +159,8 @@ def _run_consumer_call(name: str, data: bytes) -> None:
     codec = CODECS[name]
     value = codec.decode(data, 0)
     decoded = codec.decode(codec.encode(value), 0)
+    if codec.decode_in_steps is not None:
+        assert last_of(codec.decode_in_steps(data, 0)) == value
     if isinstance(value, ShareFetchRequest | ShareAcknowledgeRequest | HeartbeatRequest):
         assert decoded == value
     if isinstance(value, ShareFetchRequest):

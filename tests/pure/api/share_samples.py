@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -24,6 +24,8 @@ class Codec(NamedTuple):
     decode: Callable[[bytes, int], Any]
     encode: Callable[[Any], bytes]
     sample: Any
+    #: Does the same in steps, for requests that may be large.
+    decode_in_steps: Callable[[bytes, int], Generator[bool, None, Any]] | None = None
 
 
 TOPIC_ID = bytes(range(16))
@@ -50,6 +52,7 @@ CODECS = {
             partial(share_fetch.decode_request, version),
             partial(share_fetch.encode_request, version),
             FETCH if version == 1 else FETCH._replace(acquire_mode=1, is_renew=True),
+            partial(share_fetch.decode_in_steps, version),
         )
         for version in (1, 2)
     },
@@ -59,6 +62,7 @@ CODECS = {
             partial(share_acknowledge.decode_request, version),
             partial(share_acknowledge.encode_request, version),
             ShareAcknowledgeRequest("group", "member", 3, NAMED, version == 2),
+            partial(share_acknowledge.decode_in_steps, version),
         )
         for version in (1, 2)
     },

@@ -12,7 +12,15 @@ from hypothesis import strategies as st
 
 from holdfast.api import share_acknowledge, share_fetch, share_group_heartbeat
 from holdfast.api.share_acknowledge import ShareAcknowledgeRequest
-from holdfast.api.share_consumer import NAMES_MAX, TYPES_MAX, AcknowledgedRange, NamedPartition, NamedTopics
+from holdfast.api.share_consumer import (
+    ELEMENTS_PER_STEP,
+    NAMES_MAX,
+    TYPES_MAX,
+    AcknowledgedRange,
+    NamedPartition,
+    NamedTopics,
+    last_of,
+)
 from holdfast.api.share_fetch import FetchedPartition, LockedRange, Piece, ShareFetchResponse
 from holdfast.api.share_group_heartbeat import HeartbeatRequest
 from holdfast.kafka.protocol.primitives import MalformedBody, encode_varint
@@ -39,6 +47,8 @@ def test_a_value_comes_back_as_it_was_sent(name: str, data: Any, head: bytes) ->
     value = data.draw(VALUES[name])
     encoded = codec.encode(value)
     assert plain(codec.decode(head + encoded, len(head))) == plain(value)
+    if codec.decode_in_steps is not None:
+        assert last_of(codec.decode_in_steps(head + encoded, len(head))) == value
 
 
 @pytest.mark.parametrize("name", CODECS)
@@ -234,6 +244,33 @@ def test_tags_around_a_lone_range_are_passed_over() -> None:
     for place in range(len(data) - 4, len(data)):
         assert data[place] == 0
         assert share_acknowledge.decode_request(2, data[:place] + TAGS + data[place + 1 :]) == request
+
+
+@pytest.mark.parametrize(
+    ("named", "forgotten"),
+    [
+        (acknowledgement(*[ONE_RANGE] * 50_000), []),
+        ([(TOPIC_ID, [NamedPartition(0)] * 50_000)], []),
+        ([(TOPIC_ID, [NamedPartition(0, (ONE_RANGE,))] * 25_000)], []),
+        ([(TOPIC_ID, [])] * 50_000, []),
+        ([], [(TOPIC_ID, [])] * 50_000),
+    ],
+)
+def test_a_large_request_is_decoded_in_steps_that_do_alike(
+    named: NamedTopics, forgotten: list[tuple[bytes, list[int]]]
+) -> None:
+    request = FETCH._replace(topics=named, forgotten=forgotten)
+    body = share_fetch.encode_request(1, request)
+    steps = share_fetch.decode_in_steps(1, body)
+    number, decoded = 0, None
+    while decoded is None:
+        try:
+            assert next(steps)
+            number += 1
+        except StopIteration as end:
+            decoded = end.value
+    assert decoded == request
+    assert number == 50_000 // ELEMENTS_PER_STEP
 
 
 # ---- pieces ------------------------------------------------------------------------------------------------------------
