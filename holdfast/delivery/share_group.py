@@ -9,6 +9,7 @@ take GROUP_ID_NOT_FOUND as the end.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from typing import Final, NamedTuple, TypeAlias
 
@@ -22,11 +23,13 @@ _SMALL_GROUP: Final = 32
 #: highest byte of it must be zero, as it always is in Kafka, where groups begin at 1.
 EPOCH_END: Final = 1 << 24
 
+#: Characters that are kept of a text that is only shown: client id, host and rack.
+_SHOWN_CHARACTERS_MAX: Final = 249
+
 JOIN_EPOCH: Final = 0
 LEAVE_EPOCH: Final = -1
 
 UNKNOWN_MEMBER_ID: Final = 25
-INVALID_REQUEST: Final = 42
 GROUP_MAX_SIZE_REACHED: Final = 81
 FENCED_MEMBER_EPOCH: Final = 110
 
@@ -74,6 +77,7 @@ class Member:
         "epoch_before",
         "rack_id",
         "topic_names",
+        "topics",
     )
 
     def __init__(self) -> None:
@@ -85,6 +89,8 @@ class Member:
         self.client_host = ""
         #: As it was told last.
         self.assigned: frozenset[Place] = frozenset()
+        #: The topics that there were then.
+        self.topics: Topics | None = None
         #: When it is taken for dead.
         self.deadline_ms = 0.0
 
@@ -109,72 +115,107 @@ class ShareGroup:
         self._topics: Topics = {}
         self._target: Assignment = {}
         self._assigned_ms = float("-inf")
+        #: How many members subscribe to a name.
+        self._name_counts: Counter[str] = Counter()
+        #: No member's deadline is before it. Heartbeats move deadlines on and leave it, so that they cost the same in any group.
+        self._deadline_ms = float("inf")
 
     @property
     def next_deadline_ms(self) -> float | None:
-        """Return when a member must have been heard of; None: there is none."""
-        return min((member.deadline_ms for member in self.members.values()), default=None)
+        """Return when to call `tick`: some member may not have been heard of in time then. None: there is no member."""
+        return self._deadline_ms if self.members else None
 
     @property
     def topic_names(self) -> set[str]:
         """Return all names that members subscribe to."""
-        return {name for member in self.members.values() for name in member.topic_names}
+        return set(self._name_counts)
 
     def heartbeat(self, now_ms: float, epoch_min: int, beat: Heartbeat) -> Accepted | Refused:
         """Take a heartbeat.
+
+        The answer has the assignment where the member joins or names topics, where the assignment has changed, and where the member's epoch
+        is the one before: it did not hear the last answer, which may have had a change.
 
         Args:
             now_ms: the time.
             epoch_min: a new epoch of the group is this at least, so that a coordinator that has just begun gives no lower one.
             beat: of the member.
         """
-        if beat.member_epoch == LEAVE_EPOCH:
-            return self._leave(beat.member_id, epoch_min)
-        member = self.members.get(beat.member_id)
+        member_id, member_epoch, rack_id, topic_names, client_id, client_host = beat
+        if member_epoch == LEAVE_EPOCH:
+            return self._leave(member_id, epoch_min)
+        is_joining = member_epoch == JOIN_EPOCH
+        member = self.members.get(member_id)
+        if member is None and not is_joining:
+            return _unknown(member_id)
+        if member is not None and not is_joining and member_epoch not in (member.epoch, member.epoch_before):
+            return Refused(
+                FENCED_MEMBER_EPOCH,
+                f"the member epoch is {member_epoch}, and {member.epoch} holds; join with epoch 0",
+            )
         if member is None:
-            if beat.member_epoch != JOIN_EPOCH:
-                return _unknown(beat.member_id)
             if len(self.members) >= self._members_max:
                 return Refused(
                     GROUP_MAX_SIZE_REACHED, f"the group has {self._members_max} members, as many as it may; stop some"
                 )
-            member = self.members[beat.member_id] = Member()
-            self._new_epoch(epoch_min)
-        elif beat.member_epoch not in (JOIN_EPOCH, member.epoch, member.epoch_before):
-            return Refused(
-                FENCED_MEMBER_EPOCH,
-                f"the member epoch is {beat.member_epoch}, and {member.epoch} holds; join with epoch 0",
-            )
+            member = self.members[member_id] = Member()
         member.deadline_ms = now_ms + self.config.session_timeout_ms
-        member.client_id, member.client_host = beat.client_id, beat.client_host
-        if beat.rack_id is not None:
-            member.rack_id = beat.rack_id
-        if beat.topic_names is not None:
-            names = tuple(sorted(set(beat.topic_names)))
-            if names != member.topic_names:
-                member.topic_names = names
-                self._new_epoch(epoch_min)
-        if self._has_topics_changed():
+        self._deadline_ms = min(self._deadline_ms, member.deadline_ms)
+        if client_id != member.client_id or client_host != member.client_host:
+            member.client_id = client_id[:_SHOWN_CHARACTERS_MAX]
+            member.client_host = client_host[:_SHOWN_CHARACTERS_MAX]
+        if rack_id is not None:
+            member.rack_id = rack_id[:_SHOWN_CHARACTERS_MAX]
+        is_changed = not member.epoch
+        if topic_names is not None:
+            is_changed |= self._subscribe(member, topic_names)
+        if self._has_topics_changed() or is_changed:
             self._new_epoch(epoch_min)
-        is_joining = beat.member_epoch == JOIN_EPOCH
-        self._assign(now_ms, at_once=is_joining and len(self.members) <= _SMALL_GROUP)
-        is_told = is_joining or beat.topic_names is not None
-        return self._tell(member, beat.member_id, is_told=is_told)
+        if self.assignment_epoch != self.epoch:
+            self._assign(now_ms, at_once=is_joining and len(self.members) <= _SMALL_GROUP)
+        is_told = topic_names is not None or member_epoch != member.epoch
+        if is_told or member.epoch != self.assignment_epoch or member.topics is not self._topics:
+            return self._tell(member, member_id, is_told=is_told)
+        return Accepted(member_epoch, None)
 
     def tick(self, now_ms: float, epoch_min: int) -> list[str]:
         """Forget members that were not heard of in time, and return them."""
+        if now_ms < self._deadline_ms:
+            return []
         dead = [member_id for member_id, member in self.members.items() if member.deadline_ms <= now_ms]
         for member_id in dead:
-            del self.members[member_id]
+            self._remove(member_id)
         if dead:
             self._new_epoch(epoch_min)
+        self._deadline_ms = min((member.deadline_ms for member in self.members.values()), default=float("inf"))
         return dead
 
     def _leave(self, member_id: str, epoch_min: int) -> Accepted | Refused:
-        if self.members.pop(member_id, None) is None:
+        if member_id not in self.members:
             return _unknown(member_id)
+        self._remove(member_id)
         self._new_epoch(epoch_min)
         return Accepted(LEAVE_EPOCH, None)
+
+    def _remove(self, member_id: str) -> None:
+        self._count_names(self.members.pop(member_id).topic_names, -1)
+
+    def _subscribe(self, member: Member, topic_names: Collection[str]) -> bool:
+        """Take the names of a heartbeat; tells whether there were others before."""
+        names = tuple(sorted(set(topic_names)))
+        if names == member.topic_names:
+            return False
+        self._count_names(names, 1)
+        self._count_names(member.topic_names, -1)
+        member.topic_names = names
+        return True
+
+    def _count_names(self, names: Collection[str], step: int) -> None:
+        counts = self._name_counts
+        for name in names:
+            counts[name] += step
+            if not counts[name]:
+                del counts[name]
 
     def _new_epoch(self, epoch_min: int) -> None:
         epoch = max(epoch_min, self.epoch + 1)
@@ -182,33 +223,36 @@ class ShareGroup:
 
     def _has_topics_changed(self) -> bool:
         """Look at the topics again; tells whether any came, went or grew."""
-        found = self._find_topics(self.topic_names)
+        found = self._find_topics(self._name_counts.keys())
         if found == self._topics:
             return False
         self._topics = found
         return True
 
     def _assign(self, now_ms: float, *, at_once: bool) -> None:
-        if self.assignment_epoch == self.epoch:
-            return
         if not at_once and now_ms - self._assigned_ms < self.config.assignment_interval_ms:
             return
         ids = {name: topic_id for name, (topic_id, _) in self._topics.items()}
-        subscriptions = {
-            member_id: [ids[name] for name in member.topic_names if name in ids]
-            for member_id, member in self.members.items()
-        }
+        # Members that name the same topics have one list, which the assignment looks at once.
+        of_names: dict[tuple[str, ...], list[bytes]] = {}
+        subscriptions: dict[str, list[bytes]] = {}
+        for member_id, member in self.members.items():
+            names = member.topic_names
+            if names not in of_names:
+                of_names[names] = [ids[name] for name in names if name in ids]
+            subscriptions[member_id] = of_names[names]
         self._target = assign(subscriptions, dict(self._topics.values()), self._target)
         self.assignment_epoch, self._assigned_ms = self.epoch, now_ms
 
     def _tell(self, member: Member, member_id: str, *, is_told: bool) -> Accepted:
-        subscribed = {self._topics[name][0] for name in member.topic_names if name in self._topics}
+        # Only topics that it subscribes to now, and partitions that there are: the target may be older.
+        subscribed = dict(self._topics[name] for name in member.topic_names if name in self._topics)
         target = self._target.get(member_id, frozenset())
-        assigned = frozenset(place for place in target if place[0] in subscribed)
+        assigned = frozenset(place for place in target if place[1] < subscribed.get(place[0], 0))
         if member.epoch != self.assignment_epoch:
             member.epoch_before, member.epoch = member.epoch, self.assignment_epoch
         is_changed = assigned != member.assigned
-        member.assigned = assigned
+        member.assigned, member.topics = assigned, self._topics
         return Accepted(member.epoch, assigned if is_told or is_changed else None)
 
 
