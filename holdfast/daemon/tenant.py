@@ -36,7 +36,8 @@ class Call(NamedTuple):
     """A call of the protocol that a tenant serves."""
 
     api: Api
-    #: Operation that a client needs on each group that it names.
+    #: Operation that a client needs on each group that it names, for `Authorizer.may_call`; what it needs of other things, the tenant
+    #: asks `Authorizer.may`.
     operation: Operation
 
 

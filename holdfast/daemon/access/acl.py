@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from holdfast.daemon.settings.components.listener import principal_problem
 
-#: What stands for all principals, for all hosts, and as a literal name for all groups.
+#: What stands for all principals, for all hosts, and as a literal name for all groups or all topics.
 ANYBODY: Final = "User:*"
 ANY: Final = "*"
 #: The name of the one resource of the type CLUSTER.
@@ -39,6 +39,7 @@ class ResourceType(Enum):
     """What a rule is about."""
 
     GROUP = "GROUP"
+    TOPIC = "TOPIC"
     CLUSTER = "CLUSTER"
 
 
@@ -63,6 +64,7 @@ OPERATIONS: Final[Mapping[ResourceType, frozenset[Operation]]] = {
     ResourceType.GROUP: frozenset(
         {Operation.ALL, Operation.READ, Operation.WRITE, Operation.DELETE, Operation.DESCRIBE}
     ),
+    ResourceType.TOPIC: frozenset({Operation.ALL, Operation.READ, Operation.DESCRIBE}),
     ResourceType.CLUSTER: frozenset(
         {Operation.ALL, Operation.ALTER, Operation.DESCRIBE, Operation.CLUSTER_ACTION},
     ),
@@ -80,7 +82,7 @@ class Acl(NamedTuple):
     permission: Permission
     operation: Operation
     resource: ResourceType
-    #: Of a group, or `kafka-cluster`.
+    #: Of a group or a topic, or `kafka-cluster`.
     name: str
     pattern: PatternType = PatternType.LITERAL
     #: An address as the node sees it, without a port, or `*`.
@@ -93,9 +95,9 @@ class Acl(NamedTuple):
         if self.resource is ResourceType.CLUSTER:
             what = "CLUSTER"
         elif self.pattern is PatternType.PREFIXED:
-            what = f"groups that begin with {self.name!r}"
+            what = f"{self.resource.value.lower()}s that begin with {self.name!r}"
         else:
-            what = "any GROUP" if self.name == ANY else f"GROUP {self.name!r}"
+            what = f"any {self.resource.value}" if self.name == ANY else f"{self.resource.value} {self.name!r}"
         return f"{self.principal}{at} {verb} {self.operation.value} {what}"
 
     def problem(self) -> tuple[str, str]:

@@ -42,6 +42,10 @@ class Authorizer:
         self._permissions_cached_max = permissions_cached_max
         #: (API key, principal, group id, host) of what is allowed.
         self._allowed: set[tuple[int, str, str, str]] = set()
+        #: (operation, principal, name, host) of what is allowed, by the type of the resource.
+        self._allowed_of: dict[ResourceType, set[tuple[Operation, str, str, str]]] = {
+            each: set() for each in ResourceType
+        }
         self.is_open = is_open
         self.reconfigure(rules)
 
@@ -50,6 +54,45 @@ class Authorizer:
         self.rules = rules
         self._has_hosts = rules.has_hosts
         self._allowed.clear()
+        for allowed in self._allowed_of.values():
+            allowed.clear()
+
+    def may(
+        self,
+        client: Client,
+        call: str,
+        operation: Operation,
+        resource: ResourceType,
+        name: str,
+        *,
+        is_audited: bool = True,
+    ) -> bool:
+        """Return whether a client may do something to a resource, for a call that looks at more than groups.
+
+        Args:
+            client: asks.
+            call: that it makes, for the audit log.
+            operation: is asked about.
+            resource: type of what it is about.
+            name: of the group or topic.
+            is_audited: whether a denial is one for the audit log; not where a list merely leaves the resource out.
+        """
+        if self.is_open:
+            return True
+        host = find_host(client.client_address) if self._has_hosts else ANY
+        place = (operation, client.principal, name, host)
+        allowed = self._allowed_of[resource]
+        if place in allowed:
+            return True
+        if not self.rules.decide(client.principal, host, operation, resource, name).is_allowed:
+            if is_audited:
+                self._audit.denied(client, call, operation, resource, name)
+            return False
+        if len(name) <= _CACHED_GROUP_ID_MAX:
+            if len(allowed) >= self._permissions_cached_max:
+                allowed.clear()
+            allowed.add(place)
+        return True
 
     def may_call(self, client: Client, api_key: int, group_id: str) -> bool:
         """Return whether a client may make a call about a group: a share-state call, or FindCoordinator."""

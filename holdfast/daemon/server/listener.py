@@ -116,6 +116,7 @@ class Server:
             _log.info("unread_connections_closed", connections=len(connections))
         connections.abort()
         await connections.is_empty.wait()
+        await asyncio.sleep(0)  # tenants learn of the ends of connections in the next turn
         return cut_off
 
     async def drain_all(self, deadline_ms: int) -> bool:

@@ -22,6 +22,8 @@ from holdfast.daemon.server.wire.requests import (
     SMALL_FRAME_BYTES,
     Api,
     Body,
+    ClientConnection,
+    Piece,
     Request,
     RequestMemory,
     Violation,
@@ -68,8 +70,9 @@ class Connection:
         now_ms: float,
         node_memory: RequestMemory | None = None,
         bounds: WireBounds | None = None,
+        client: ClientConnection | None = None,
     ) -> None:
-        """Begin a connection that shares `node_memory` with all others of the node."""
+        """Begin a connection that shares `node_memory` with all others of the node; `client` is what calls see of it."""
         self._apis = apis
         self._limits = limits
         bounds = bounds or WireBounds()
@@ -81,6 +84,7 @@ class Connection:
         self._node_work_bytes_max = limits.requests_in_flight_bytes_max
         self._work_bytes_share = limits.requests_in_flight_bytes_max // limits.connections_max
         self._client_address = client_address
+        self._client = client
         #: Who the client has proved to be, as `User:name`; of the requests that come from now on.
         self.principal = ANONYMOUS
         #: What requests in flight take on all connections, and on this one.
@@ -218,14 +222,16 @@ class Connection:
         """Encode a piece of the next answer to leave; only while `has_more_to_encode`."""
         self._answers.encode_piece()
 
-    def take_output(self) -> list[bytes]:
-        """Return the bytes that can be sent now, each once."""
-        return self._answers.take_output()
+    def take_output(self, bytes_max: int = 1 << 62) -> list[Piece]:
+        """Return the bytes that can be sent now, each once; of an answer whose pieces were there only what is within the bound."""
+        return self._answers.take_output(bytes_max)
 
     def close(self) -> None:
         """Drop everything; requests that are being carried out learn that their answers are not wanted any more."""
         self._answers.close()
         self._frames.clear()
+        if self._client is not None:
+            self._client.close()
 
     def overdue(self, now_ms: float) -> Violation | None:
         """Return that a login or a request took too long to arrive whole, or None."""
@@ -296,4 +302,5 @@ class Connection:
             work_bytes,
             self.principal,
             None if self._account is None else self._account.backlog,
+            self._client,
         )

@@ -7,9 +7,11 @@ one turn of the loop leave each connection in one write.
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Mapping
+from functools import partial
 from time import monotonic
-from typing import Protocol
+from typing import Final, Protocol
 
 from holdfast.daemon.internal_errors import InternalErrors
 from holdfast.daemon.server.wire.accounts import Accounts
@@ -17,10 +19,22 @@ from holdfast.daemon.server.wire.admission import Admission
 from holdfast.daemon.server.wire.buffers import Buffers
 from holdfast.daemon.server.wire.open_connection import OpenConnection
 from holdfast.daemon.server.wire.request_batch import RequestBatch
-from holdfast.daemon.server.wire.requests import Api, Request, RequestMemory, Respond, Steps, Violation, WireBounds
+from holdfast.daemon.server.wire.requests import (
+    Api,
+    Request,
+    RequestMemory,
+    Respond,
+    Steps,
+    Violation,
+    WaitingMemory,
+    WireBounds,
+)
 from holdfast.daemon.server.wire.security import ListenerSecurity, PlaintextSecurity
 from holdfast.daemon.server.wire.turns import Turns
 from holdfast.daemon.settings.components.listener import LimitSettings
+
+#: Of the bytes that requests in flight may take, so many may be of requests that wait for long: most clients' have some 200.
+_WAITING_PART: Final = 1 / 8
 
 #: Answers a request, at once or later. It raises MalformedBody for a body that does
 #: not follow its API, and anything else for a bug of ours. Where it returns steps, the request is begun when all are done.
@@ -71,6 +85,8 @@ class Connections:
         self.turns = Turns(self.bounds.slice_ms, clock)
         self.batch = RequestBatch(self.turns, internal_errors)
         self.is_draining = False
+        #: Whether requests that wait are being answered because the server stops: the last of them is looked for after that.
+        self._is_told_to_stop = False
         #: Set when the last connection is gone while the server drains.
         self.is_empty = asyncio.Event()
         #: Set when the last request is answered while the server drains.
@@ -78,11 +94,16 @@ class Connections:
         self._open: dict[OpenConnection, None] = {}
         #: What requests in flight take, on all connections.
         self.memory = RequestMemory()
+        #: What those take that wait for long.
+        self.waiting = WaitingMemory(int(limits.requests_in_flight_bytes_max * _WAITING_PART))
         self.accounts = Accounts(limits, self.memory, self.turns, self._resumption_failed)
         self.buffers = Buffers(self._open.keys(), limits, self.memory)
         self._admission = Admission(limits)
         #: Connections with answers to be written in this turn of the loop.
         self._unflushed: list[OpenConnection] = []
+        #: Connections with a part of an answer that is to be written in a later turn.
+        self._unfinished: deque[OpenConnection] = deque()
+        self._is_more_due = False
         #: Connections whose next request waits for memory, each once however often it asks.
         self._waiting_for_memory: dict[OpenConnection, None] = {}
         #: Totals since the start.
@@ -94,6 +115,7 @@ class Connections:
     def reconfigure(self, limits: LimitSettings) -> None:
         """Keep other limits from now on; an open connection keeps what it came with that is about it alone."""
         self.limits = self._admission.limits = limits
+        self.waiting.bytes_max = int(limits.requests_in_flight_bytes_max * _WAITING_PART)
         self.buffers.reconfigure(limits)
         self.accounts.reconfigure(limits)
 
@@ -164,16 +186,18 @@ class Connections:
 
     def drain(self) -> None:
         """Take no more connections and requests; each connection closes when its requests in flight are answered."""
-        self.is_draining = True
+        self.is_draining = self.waiting.is_stopping = True
+        self._is_told_to_stop = True
         for connection in list(self._open):
             connection.drain()
+        self._is_told_to_stop = False
         self.check_drained()
 
     def check_drained(self) -> None:
         """Set the events of a server that drains."""
         if not self._open:
             self.is_empty.set()
-        if not self.count_unanswered():
+        if not self.is_answered.is_set() and not self._is_told_to_stop and not self.count_unanswered():
             self.is_answered.set()
 
     def count_unanswered(self) -> int:
@@ -208,6 +232,38 @@ class Connections:
         if not self._unflushed:
             self.turns.call_soon(self._flush)
         self._unflushed.append(connection)
+
+    def flush_next(self, connection: OpenConnection) -> None:
+        """Have `connection` write more of its answer in a later turn of the loop; those that have more take turns."""
+        self._unfinished.append(connection)
+        self._flush_more_soon()
+
+    def _flush_unfinished(self) -> None:
+        """Let each connection write once, as far as a slice of time goes."""
+        self._is_more_due = False
+        ends_s = self.clock() + self.bounds.slice_ms / 1_000
+        # Each that has still more stands at the end again, for the next turn.
+        for _ in range(len(self._unfinished)):
+            self._unfinished.popleft().flush()
+            if self.clock() >= ends_s:
+                break
+        if self._unfinished:
+            self._flush_more_soon()
+
+    def _flush_more_soon(self) -> None:
+        if not self._is_more_due:
+            self._is_more_due = True
+            self.turns.call_soon(self._flush_unfinished)
+
+    def run_soon(self, task: Callable[[], None]) -> None:
+        """Run a task in the next turn of the loop; a bug of it harms no other."""
+        self.turns.call_soon(partial(self._run, task))
+
+    def _run(self, task: Callable[[], None]) -> None:
+        try:
+            task()
+        except Exception as bug:
+            self.internal_errors.note_bug("connection_end_failed", bug)
 
     def _flush(self) -> None:
         connections, self._unflushed = self._unflushed, []

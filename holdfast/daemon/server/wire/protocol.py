@@ -15,13 +15,23 @@ from holdfast.daemon.server.wire.accounts import Account
 from holdfast.daemon.server.wire.connection import NEED_MEMORY, NEED_QUOTA, Connection
 from holdfast.daemon.server.wire.connections import Connections
 from holdfast.daemon.server.wire.open_connection import OpenConnection
-from holdfast.daemon.server.wire.requests import SMALL_FRAME_BYTES, Body, Request, Steps, StepwiseRequest, Violation
+from holdfast.daemon.server.wire.requests import (
+    SMALL_FRAME_BYTES,
+    Body,
+    ClientConnection,
+    Request,
+    Steps,
+    StepwiseRequest,
+    Violation,
+)
 from holdfast.daemon.server.wire.security import Login, NotAdmitted, encrypt
 from holdfast.kafka.addresses import format_address
 from holdfast.kafka.protocol.primitives import MalformedBody
 
 #: Answers of one turn are copied into one piece up to this size; larger ones go to the socket as they are.
 _JOINED_BYTES_MAX: Final = 65_536
+#: Of an answer in pieces, so much goes to one socket in one turn of the loop.
+_TURN_BYTES_MAX: Final = 1 << 20
 
 
 class ClientProtocol(OpenConnection):
@@ -35,6 +45,8 @@ class ClientProtocol(OpenConnection):
         self._joined_as = ""
         self._transport: asyncio.Transport | None = None
         self._connection: Connection | None = None
+        #: What calls see of it; None until it has a transport.
+        self._client: ClientConnection | None = None
         self._stepwise: StepwiseRequest | None = None
         #: None: the client need not log in.
         self._login: Login | None = None
@@ -69,8 +81,9 @@ class ClientProtocol(OpenConnection):
         transport.set_write_buffer_limits(high=bounds.write_buffer_bytes_max)
         self._transport = transport
         now_ms = connections.now_ms()
+        self._client = client = ClientConnection(self.address, self.host, connections.waiting, connections.run_soon)
         self._connection = connection = Connection(
-            connections.apis, connections.limits, self.address, now_ms, connections.memory, bounds
+            connections.apis, connections.limits, self.address, now_ms, connections.memory, bounds, client
         )
         security = connections.security
         try:
@@ -114,6 +127,8 @@ class ClientProtocol(OpenConnection):
         """Begin requests again."""
         self._is_writing_paused = False
         self._update_reading()
+        if self._connection is not None:
+            self._flush_next(self._connection)
         self._connections.turns.wait(self)
 
     # What comes of the TLS handshake and of the login.
@@ -189,24 +204,36 @@ class ClientProtocol(OpenConnection):
         connection, transport = self._connection, self._transport
         if connection is None or transport is None:
             return
-        output = connection.take_output()
+        output = connection.take_output(0 if self._is_writing_paused else _TURN_BYTES_MAX)
         if len(output) == 1:
             transport.write(output[0])
             size = len(output[0])
-        else:
+        else:  # none where the socket has no room for the rest of an answer in pieces
             size = sum(map(len, output))
             if size <= _JOINED_BYTES_MAX:
                 transport.write(b"".join(output))
             else:
                 transport.writelines(output)
         self._connections.buffers.add_written(size)
+        self._flush_next(connection)
         if connection.is_paused:
             self._connections.turns.wait(self)
         if (self._is_ending or self._connections.is_draining) and not connection.in_flight:
             transport.close()
 
+    def _flush_next(self, connection: Connection) -> None:
+        """Write what is left of an answer in pieces in a later turn of the loop, if the socket has room then."""
+        if connection.has_output and not self._is_flush_due and not self._is_writing_paused:
+            self._is_flush_due = True
+            self._connections.flush_next(self)
+
     def drain(self) -> None:
         """Take no more requests, and close when those in flight are answered; what still comes is read and dropped."""
+        if self._client is not None:
+            try:
+                self._client.answer_waiting()
+            except Exception as bug:
+                self._fail(None, bug)
         connection, transport = self._connection, self._transport
         if connection is None or transport is None:
             self.abort()

@@ -1,4 +1,4 @@
-"""What one request is: the call it is for, what its client did wrong, the memory it takes, and the request itself."""
+"""What one request is: the call it is for, what its client did wrong, the memory it takes, its connection, and the request itself."""
 
 from __future__ import annotations
 
@@ -18,8 +18,14 @@ WORK_PER_BYTE: Final = 80
 #: Who a client is that has not said it, or was not asked to. Source: Kafka's `KafkaPrincipal.ANONYMOUS`.
 ANONYMOUS: Final = "User:ANONYMOUS"
 
-#: The body of an answer, whole or in pieces.
-Body = bytes | Iterator[bytes]
+#: Requests of one connection that may wait for long: Kafka's clients have one or two.
+_WAITING_MAX: Final = 8
+
+#: A part of an answer.
+Piece = bytes | memoryview
+#: The body of an answer: whole; in pieces that are there, which are sent as they are and in order, and the list is the connection's
+#: from then on; or in pieces that are encoded when it is the next to leave.
+Body = bytes | list[Piece] | Iterator[bytes]
 #: Takes the body of an answer, once.
 Respond = Callable[[Body], None]
 #: The work that is left of a request. Each element is a step that was done: True if the next one can be done, False if
@@ -110,6 +116,97 @@ class RequestMemory:
             memory = memory.whole
 
 
+@dataclass
+class WaitingMemory:
+    """Bytes of the requests that wait for long, on all connections."""
+
+    #: So many may wait; further requests are answered at once.
+    bytes_max: int
+    taken_bytes: int = 0
+    #: Whether none may wait any more, because the server stops.
+    is_stopping: bool = False
+
+
+def _run(task: Callable[[], None]) -> None:
+    task()
+
+
+@final
+class ClientConnection:
+    """A connection of a client as the calls see it: equal to itself alone, so that it can be the key of a table."""
+
+    def __init__(
+        self,
+        address: str,
+        host: str,
+        memory: WaitingMemory,
+        call_soon: Callable[[Callable[[], None]], None] = _run,
+    ) -> None:
+        """Begin without a request that waits; `call_soon` runs a task in the next turn of the loop."""
+        #: Of the client, with its port and without.
+        self.address = address
+        self.host = host
+        #: False once the connection has ended.
+        self.is_open = True
+        self._memory = memory
+        self._call_soon = call_soon
+        self._ended: Callable[[], None] | None = None
+        #: Requests that wait for long, with what has each answered.
+        self._waiting: dict[Request, Callable[[], None]] = {}
+
+    @property
+    def waiting(self) -> int:
+        """Number of requests that wait for long."""
+        return len(self._waiting)
+
+    def on_close(self, ended: Callable[[], None]) -> None:
+        """Call `ended` once in the turn of the loop after that in which the connection ends, for whatever reason; there is one such call.
+
+        Where it has ended already, the call comes in the next turn.
+        """
+        assert self._ended is None, "one call is told of the end of a connection"
+        self._ended = ended
+        if not self.is_open:
+            self._call_soon(ended)
+
+    def begin_wait(self, request: Request, answer_now: Callable[[], None]) -> bool:
+        """See `Request.wait`."""
+        memory, size = self._memory, request.size_bytes
+        if (
+            memory.is_stopping
+            or not self.is_open
+            or len(self._waiting) >= _WAITING_MAX
+            or memory.taken_bytes + size > memory.bytes_max
+        ):
+            return False
+        self._waiting[request] = answer_now
+        memory.taken_bytes += size
+        return True
+
+    def end_wait(self, request: Request) -> None:
+        """Take note that a request waits no more; again is harmless."""
+        if self._waiting.pop(request, None) is not None:
+            self._memory.taken_bytes -= request.size_bytes
+
+    def answer_waiting(self) -> None:
+        """Have all requests answered that wait; from then on they do not."""
+        while self._waiting:
+            request = next(iter(self._waiting))
+            answer_now = self._waiting[request]
+            request.end_wait()
+            answer_now()
+
+    def close(self) -> None:
+        """Take note that the connection has ended; again is harmless."""
+        if not self.is_open:
+            return
+        self.is_open = False
+        for request in list(self._waiting):
+            request.end_wait()
+        if self._ended is not None:
+            self._call_soon(self._ended)
+
+
 class Request:
     """A request that arrived whole; its body is checked where it is decoded.
 
@@ -127,9 +224,11 @@ class Request:
         "api_version",
         "body_offset",
         "client_address",
+        "connection",
         "correlation_id",
         "failure",
         "frame",
+        "is_waiting",
         "is_wanted",
         "principal",
         "reply",
@@ -150,6 +249,7 @@ class Request:
         work_bytes: int,
         principal: str = ANONYMOUS,
         backlog: Backlog | None = None,
+        connection: ClientConnection | None = None,
     ) -> None:
         self.api_key = api_key
         self.api_version = api_version
@@ -166,6 +266,10 @@ class Request:
         self.wake: Callable[[], None] | None = None
         #: False once the client is gone.
         self.is_wanted = True
+        #: On which it came; None: on none, as of a call of this process.
+        self.connection = connection
+        #: Whether it waits for an event that may be long in coming (`wait`).
+        self.is_waiting = False
         #: Why there is no answer that could be sent; set before the reply, by the code that could not make one.
         self.failure: Exception | None = None
         #: Of the whole frame, also once that was decoded.
@@ -206,15 +310,53 @@ class Request:
         else:
             self._backlog.add(task)
 
+    def wait(self, answer_now: Callable[[], None]) -> bool:
+        """Wait for an event that may be long in coming, such as a record; nobody else waits for this request meanwhile.
+
+        It is not carried out while it waits: others may begin in its place, and a stop of the node is not held up by it.
+        The end of the wait is the answer, or the end of the connection, after which no answer is needed.
+
+        Args:
+            answer_now: is called at most once, when the server stops: the request is carried out again, to be answered at once.
+
+        Returns:
+            whether it may wait; False: too many wait, or the server stops, so it is to be answered with what is there.
+        """
+        connection = self.connection
+        if self.reply is not None or connection is None or not connection.begin_wait(self, answer_now):
+            return False
+        self.is_waiting = True
+        self.end_work()
+        return True
+
+    def end_wait(self) -> None:
+        """Take note that it waits no more; again is harmless."""
+        if self.is_waiting:
+            self.is_waiting = False
+            if self.connection is not None:
+                self.connection.end_wait(self)
+
     def end_work(self) -> None:
         """Give back what carrying it out takes; what its answer takes, it keeps."""
         work_bytes, self._work_bytes = self._work_bytes, 0
         if work_bytes:
             self._memory.count_work(-1, -work_bytes)
 
+    def count_pieces(self, size_bytes: int) -> None:
+        """Count the bytes of an answer that is there, as far as it was not promised so many."""
+        if size_bytes > self._answer_bytes:
+            self.count_answer_bytes(size_bytes - self._answer_bytes)
+
+    def sent(self, size_bytes: int) -> None:
+        """Take note that so many bytes of its answer have left."""
+        self._answer_bytes -= size_bytes
+        self._memory.count_answer(-size_bytes)
+
     def release(self) -> None:
         """Give back all it takes, its answer included; again is harmless."""
         self.end_work()
+        if self.is_waiting:
+            self.end_wait()
         if self.reply is not None:
             # The log may know of the request for a while yet.
             self.reply = b""
