@@ -1,21 +1,30 @@
 """The configuration of a share group, by Kafka's names, with Kafka's defaults and bounds.
 
+`CONFIGS` is the one table of them; `with_configs` turns texts, as settings and calls have them, into a `GroupConfig`.
+
 Source: Apache Kafka 4.3.1 `GroupConfig`, `ShareGroupConfig`, `GroupCoordinatorConfig`; bounds are those of a broker's `group.share.min` and
-`group.share.max` settings.
+`group.share.max` settings. Apache Kafka 4.4.0 for `share.assignor.offload.enable` and for the two of dead letters (KIP-1191).
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 
-_DAY_MS: Final = 86_400_000
-_DURATION: Final = re.compile(
-    r"(-)?P(?:([-+]?\d+)D)?(?:T(?:([-+]?\d+)H)?(?:([-+]?\d+)M)?(?:([-+]?\d+)(?:\.(\d{1,9}))?S)?)?", re.IGNORECASE
-)
 _BY_DURATION: Final = "by_duration:"
+_DURATION: Final = re.compile(
+    r"(?P<sign>[-+]?)P(?:(?P<days>[-+]?[0-9]{1,19})D)?"
+    r"(?P<time>T(?:(?P<hours>[-+]?[0-9]{1,19})H)?(?:(?P<minutes>[-+]?[0-9]{1,19})M)?"
+    r"(?:(?P<seconds>[-+]?[0-9]{1,19})(?:[.,](?P<fraction>[0-9]{0,9}))?S)?)?",
+    re.ASCII | re.IGNORECASE,
+)
+_UNITS_MS: Final = {"days": 86_400_000, "hours": 3_600_000, "minutes": 60_000, "seconds": 1_000}
+#: Longer durations are refused: the log is asked with a signed number of 64 bits.
+_DURATION_MS_MAX: Final = (1 << 63) - 1
+#: Characters of a wrong value that an error repeats.
+_SHOWN_CHARACTERS_MAX: Final = 100
 
 
 class OffsetReset(NamedTuple):
@@ -28,9 +37,11 @@ class OffsetReset(NamedTuple):
 
     def __str__(self) -> str:
         """Return it as Kafka writes it."""
-        if self.duration_ms is not None:
-            return f"{_BY_DURATION}PT{self.duration_ms / 1_000:g}S"
-        return "latest" if self.is_latest else "earliest"
+        if self.duration_ms is None:
+            return "latest" if self.is_latest else "earliest"
+        seconds, ms = divmod(self.duration_ms, 1_000)
+        fraction = f".{ms:03}".rstrip("0") if ms else ""
+        return f"{_BY_DURATION}PT{seconds}{fraction}S"
 
 
 LATEST: Final = OffsetReset(True)
@@ -39,7 +50,7 @@ EARLIEST: Final = OffsetReset(False)
 
 @dataclass(frozen=True, slots=True)
 class GroupConfig:
-    """The configuration of a share group."""
+    """The configuration of a share group; it is not checked here, so a test may go beyond the bounds."""
 
     session_timeout_ms: int = 45_000
     heartbeat_interval_ms: int = 5_000
@@ -53,6 +64,11 @@ class GroupConfig:
     partition_max_record_locks: int = 2_000
     renew_acknowledge_enable: bool = True
     assignment_interval_ms: int = 1_000
+    #: Changes nothing: the assignment is computed where the heartbeat is answered.
+    assignor_offload_enable: bool = True
+    #: Empty: no dead letters, which is the only value so far.
+    deadletterqueue_topic_name: str = ""
+    deadletterqueue_copy_record_enable: bool = False
 
 
 DEFAULT: Final = GroupConfig()
@@ -62,88 +78,137 @@ class ConfigRefused(ValueError):
     """A config that a group cannot have; the text names the config, the value and what is allowed."""
 
 
+class Bounds(NamedTuple):
+    """The least and the greatest value, both allowed."""
+
+    low: int
+    high: int
+
+
 class ConfigRow(NamedTuple):
     """One config."""
 
     #: Kafka's.
     name: str
+    #: Its field in `GroupConfig`.
     field: str
-    #: Returns the value of a text.
-    parse: Callable[[str, str], object]
+    #: Returns the value of a text, None if it is none.
+    parse: Callable[[str], object]
+    #: Completes the sentence "it must be …".
+    wanted: str
+    bounds: Bounds | None
+    #: The first version of Kafka that has it.
+    since: str
 
 
-def _number(least: int, most: int) -> Callable[[str, str], object]:
-    def parse(name: str, text: str) -> int:
-        try:
-            value = int(text)
-        except ValueError:
-            raise ConfigRefused(f"{name} is {text[:100]!r}; it must be a number from {least} to {most}") from None
-        if not least <= value <= most:
-            raise ConfigRefused(f"{name} is {value}; it must be from {least} to {most}")
-        return value
-
-    return parse
+def _parse_number(text: str) -> int | None:
+    # Neither underscores nor other digits, which `int` would take.
+    return int(text) if re.fullmatch(r"[-+]?[0-9]{1,18}", text) else None
 
 
-def _choice(values: Mapping[str, object]) -> Callable[[str, str], object]:
-    def parse(name: str, text: str) -> object:
-        try:
-            return values[text.strip().lower()]
-        except KeyError:
-            raise ConfigRefused(f"{name} is {text[:100]!r}; it must be {' or '.join(values)}") from None
-
-    return parse
+def _parse_flag(text: str) -> bool | None:
+    return {"true": True, "false": False}.get(text.lower())
 
 
-def _parse_reset(name: str, text: str) -> OffsetReset:
-    lower = text.strip().lower()
-    if lower in ("latest", "earliest"):
-        return LATEST if lower == "latest" else EARLIEST
-    if lower.startswith(_BY_DURATION):
-        duration_ms = parse_duration_ms(lower.removeprefix(_BY_DURATION))
-        if duration_ms is not None and duration_ms >= 0:
-            return OffsetReset(False, duration_ms)
-    raise ConfigRefused(
-        f"{name} is {text[:100]!r}; it must be latest, earliest, or {_BY_DURATION} and an ISO-8601 duration that is not negative, "
-        "as in by_duration:P3DT12H"
-    )
+def _parse_isolation(text: str) -> bool | None:
+    return {"read_uncommitted": False, "read_committed": True}.get(text)
+
+
+def _parse_nothing(text: str) -> str | None:
+    return None if text else ""
+
+
+def _parse_reset(text: str) -> OffsetReset | None:
+    if not text.startswith(_BY_DURATION):
+        return {"latest": LATEST, "earliest": EARLIEST}.get(text)
+    duration_ms = parse_duration_ms(text.removeprefix(_BY_DURATION))
+    if duration_ms is None or not 0 <= duration_ms <= _DURATION_MS_MAX:
+        return None
+    return OffsetReset(False, duration_ms)
 
 
 def parse_duration_ms(text: str) -> int | None:
-    """Return the milliseconds of an ISO-8601 duration of days, hours, minutes and seconds, as Java's `Duration.parse` reads it.
+    """Return the milliseconds of an ISO-8601 duration of days, hours, minutes and seconds, rounded down; None: it is none.
 
-    None: it is none.
+    Its forms are those that Java's `Duration.parse` reads, with a sign before the whole or before any part.
     """
     found = _DURATION.fullmatch(text)
-    if found is None or text.upper().endswith(("P", "T")):
+    if found is None or (found["time"] or "").upper() == "T":
         return None
-    sign, days, hours, minutes, seconds, fraction = found.groups()
-    total_ms = int(days or 0) * _DAY_MS + int(hours or 0) * 3_600_000 + int(minutes or 0) * 60_000
-    total_ms += int(seconds or 0) * 1_000
-    fraction_ms = int((fraction or "").ljust(9, "0") or 0) // 1_000_000
-    total_ms += -fraction_ms if (seconds or "").startswith("-") else fraction_ms
-    return -total_ms if sign else total_ms
+    parts = [(found[unit], unit_ms) for unit, unit_ms in _UNITS_MS.items() if found[unit] is not None]
+    if not parts:
+        return None
+    total_ns = sum(int(number) * unit_ms * 1_000_000 for number, unit_ms in parts)
+    fraction_ns = int((found["fraction"] or "").ljust(9, "0"))
+    # A fraction has the sign of its seconds: -0.5 is less than 0, though -0 is not.
+    total_ns += -fraction_ns if (found["seconds"] or "").startswith("-") else fraction_ns
+    return (-total_ns if found["sign"] == "-" else total_ns) // 1_000_000
 
 
-_YES_OR_NO: Final = {"true": True, "false": False}
+def _number(name: str, field: str, low: int, high: int, since: str) -> ConfigRow:
+    return ConfigRow(name, field, _parse_number, f"a number from {low} to {high}", Bounds(low, high), since)
 
+
+def _flag(name: str, field: str, since: str) -> ConfigRow:
+    return ConfigRow(name, field, _parse_flag, "true or false", None, since)
+
+
+#: By name.
 CONFIGS: Final[Mapping[str, ConfigRow]] = {
     row.name: row
     for row in (
-        ConfigRow("share.session.timeout.ms", "session_timeout_ms", _number(45_000, 60_000)),
-        ConfigRow("share.heartbeat.interval.ms", "heartbeat_interval_ms", _number(5_000, 15_000)),
-        ConfigRow("share.record.lock.duration.ms", "record_lock_duration_ms", _number(15_000, 60_000)),
-        ConfigRow("share.auto.offset.reset", "auto_offset_reset", _parse_reset),
+        _number("share.session.timeout.ms", "session_timeout_ms", 45_000, 60_000, "4.0"),
+        _number("share.heartbeat.interval.ms", "heartbeat_interval_ms", 5_000, 15_000, "4.0"),
+        _number("share.record.lock.duration.ms", "record_lock_duration_ms", 15_000, 60_000, "4.0"),
         ConfigRow(
-            "share.isolation.level", "is_committed", _choice({"read_uncommitted": False, "read_committed": True})
+            "share.auto.offset.reset",
+            "auto_offset_reset",
+            _parse_reset,
+            f"latest, earliest, or {_BY_DURATION} and an ISO-8601 duration that is not negative, as in {_BY_DURATION}P3DT12H",
+            None,
+            "4.0",
         ),
-        ConfigRow("share.delivery.count.limit", "delivery_count_limit", _number(2, 10)),
-        ConfigRow("share.partition.max.record.locks", "partition_max_record_locks", _number(100, 4_000)),
-        ConfigRow("share.renew.acknowledge.enable", "renew_acknowledge_enable", _choice(_YES_OR_NO)),
-        ConfigRow("share.assignment.interval.ms", "assignment_interval_ms", _number(0, 15_000)),
+        ConfigRow(
+            "share.isolation.level", "is_committed", _parse_isolation, "read_uncommitted or read_committed", None, "4.1"
+        ),
+        _number("share.delivery.count.limit", "delivery_count_limit", 2, 10, "4.3"),
+        _number("share.partition.max.record.locks", "partition_max_record_locks", 100, 4_000, "4.3"),
+        _flag("share.renew.acknowledge.enable", "renew_acknowledge_enable", "4.3"),
+        _number("share.assignment.interval.ms", "assignment_interval_ms", 0, 15_000, "4.3"),
+        _flag("share.assignor.offload.enable", "assignor_offload_enable", "4.4"),
+        # A topic that is taken, and never written to, would lose records that its owner believes to be kept.
+        ConfigRow(
+            "errors.deadletterqueue.topic.name",
+            "deadletterqueue_topic_name",
+            _parse_nothing,
+            "empty, because dead letters are not written yet",
+            None,
+            "4.4",
+        ),
+        _flag("errors.deadletterqueue.copy.record.enable", "deadletterqueue_copy_record_enable", "4.4"),
     )
 }
-assert {row.field for row in CONFIGS.values()} == {field.name for field in fields(GroupConfig)}
+
+
+def parse(name: str, text: str) -> object:
+    """Return the value of a config, for its field in `GroupConfig`.
+
+    Args:
+        name: Kafka's.
+        text: with spaces around it or without.
+
+    Raises:
+        ConfigRefused: the name is unknown, or the value is not allowed; the text is one sentence.
+    """
+    row = CONFIGS.get(name)
+    if row is None:
+        raise ConfigRefused(f"{_shown(name)} is no config of a share group; there are {', '.join(CONFIGS)}")
+    value = row.parse(text.strip())
+    if value is None or (
+        row.bounds is not None and not (isinstance(value, int) and row.bounds.low <= value <= row.bounds.high)
+    ):
+        raise ConfigRefused(f"{name} is {_shown(text)}; it must be {row.wanted}")
+    return value
 
 
 def with_configs(config: GroupConfig, changes: Mapping[str, str]) -> GroupConfig:
@@ -154,15 +219,17 @@ def with_configs(config: GroupConfig, changes: Mapping[str, str]) -> GroupConfig
     """
     values: dict[str, Any] = {}
     for name, text in changes.items():
-        row = CONFIGS.get(name)
-        if row is None:
-            raise ConfigRefused(f"{name[:100]} is no config of a share group; there are {', '.join(CONFIGS)}")
-        values[row.field] = row.parse(name, text)
+        value = parse(name, text)
+        values[CONFIGS[name].field] = value
     changed: GroupConfig = replace(config, **values)
-    # Their bounds let only equal times through.
+    # The bounds of texts never let it through; those of a config that was made without texts may.
     if changed.session_timeout_ms <= changed.heartbeat_interval_ms:
         raise ConfigRefused(
             f"share.session.timeout.ms is {changed.session_timeout_ms}; "
             f"it must be more than share.heartbeat.interval.ms, {changed.heartbeat_interval_ms}"
         )
     return changed
+
+
+def _shown(text: str) -> str:
+    return repr(text if len(text) <= _SHOWN_CHARACTERS_MAX else f"{text[:_SHOWN_CHARACTERS_MAX]}…")
