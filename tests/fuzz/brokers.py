@@ -158,6 +158,7 @@ def answers() -> dict[str, Answer]:
         "ListOffsets": _by_hand(partial(requests.read_answer, requests.decode_offsets), ListOffsetsResponse),
         "DeleteRecords": _by_hand(partial(requests.read_answer, requests.decode_deleted), DeleteRecordsResponse, 1),
         "Metadata": _through_kio(MetadataResponse, partial(metadata.read_answer, ["text", UUID(int=7).bytes])),
+        "Metadata without leaders": _by_hand(lambda data: list(metadata.SummaryReader(data)), MetadataResponse),
         "ListOffsets by kio": _through_kio(ListOffsetsResponse),
         "DescribeCluster": _through_kio(DescribeClusterResponse),
         "DescribeQuorum": _through_kio(DescribeQuorumResponse),

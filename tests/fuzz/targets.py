@@ -5,8 +5,10 @@ Whatever else one raises is a bug, and so is one that takes long or much memory 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from functools import partial
+from importlib import import_module
 from typing import Any, NamedTuple
 
 from holdfast.api import admin, share_state, state_requests, state_responses
@@ -25,8 +27,9 @@ from holdfast.daemon.membership.division.metadata import decode_metadata
 from holdfast.daemon.server.admin import Admin, AdminError
 from holdfast.daemon.server.api_table import ApiHandler
 from holdfast.daemon.server.wire.connection import Connection
-from holdfast.daemon.server.wire.requests import Request, Violation
+from holdfast.daemon.server.wire.requests import Request, RequestMemory, Violation
 from holdfast.daemon.settings.components.listener import LimitSettings
+from holdfast.gateway import refusals
 from holdfast.kafka.decompression import decompress
 from holdfast.kafka.protocol.primitives import MalformedBody
 from holdfast.kafka.protocol.sasl_calls import SASL_AUTHENTICATE, SASL_HANDSHAKE, encode_handshake
@@ -189,6 +192,26 @@ def _last(steps: Iterator[bool]) -> object:
             return result
 
 
+def _refuse(api_key: int, version: int, data: bytes) -> None:
+    """Have a gateway refuse a call: the one answer holds no more than what names the partitions, and a text for each."""
+    answers: list[Any] = []
+    request = Request(api_key, version, 1, None, data, 0, "10.0.0.1:5", RequestMemory(), 0)
+    assert refusals.ANSWERS[api_key](request, answers.append) is None
+    (answer,) = answers
+    assert len(answer) <= len(data) * 100 + 1_000
+
+
+def _refused_calls() -> Iterator[tuple[str, Target]]:
+    for api_key, (api, _) in refusals.CALLS.items():
+        call = re.sub(r"(?<!^)(?=[A-Z])", "_", api.name).lower()
+        for version in range(api.min_version, api.max_version + 1):
+            request_type = getattr(import_module(f"kio.schema.{call}.v{version}.request"), f"{api.name}Request")
+            target = Target(
+                partial(_refuse, api_key, version), (MalformedBody,), partial(brokers.encoded, request_type)
+            )
+            yield f"refused {api.name} v{version}", target
+
+
 # ---- the log ---------------------------------------------------------------------------------------------------------
 
 
@@ -244,6 +267,7 @@ TARGETS: dict[str, Target] = {
         )
         for name in CODECS
     },
+    **dict(_refused_calls()),
     "admin request": Target(admin.decode_admin_request, (MalformedBody,), seeds.admin_requests),
     "admin response": Target(admin.decode_admin_response, (MalformedBody,), seeds.admin_responses),
     "record": Target(_run_record, (RecordError,), seeds.records),

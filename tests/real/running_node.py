@@ -17,6 +17,7 @@ from holdfast.daemon.node_exit import NodeExit
 from holdfast.daemon.node_parts import NodeParts
 from holdfast.daemon.settings.file_env_flags import load_settings
 from holdfast.daemon.settings.models import Settings
+from holdfast.daemon.tenant import Tables
 from holdfast.records.log.header import find_header
 from holdfast.runtime.log_protocol import LogRecord
 from holdfast.runtime.partition.lifecycle import Partition
@@ -51,14 +52,21 @@ def make_settings(kafka: str, topic: str, **flags: object) -> Settings:
 class RunningNode:
     """A node, its end, and a client of it."""
 
-    def __init__(self, settings: Settings) -> None:
-        self.node = Node(settings, TABLES)
+    def __init__(self, settings: Settings, tables: Tables = TABLES) -> None:
+        self.node = Node(settings, tables)
         self.exit: asyncio.Task[NodeExit] = asyncio.create_task(self.node.run())
         self.client: Client
 
     @property
     def address(self) -> str:
         return f"127.0.0.1:{self.node.port}"
+
+    @property
+    def requests(self) -> int:
+        """Requests of clients so far."""
+        metrics = self.node._server_metrics
+        assert metrics is not None
+        return metrics._connections.requests
 
     @property
     def parts(self) -> NodeParts:
@@ -105,9 +113,9 @@ class RunningNode:
 
 
 @asynccontextmanager
-async def running(settings: Settings) -> AsyncIterator[RunningNode]:
+async def running(settings: Settings, tables: Tables = TABLES) -> AsyncIterator[RunningNode]:
     """Give a node that is ready, with a client; it is stopped at the end, unless it has ended already."""
-    node = RunningNode(settings)
+    node = RunningNode(settings, tables)
     try:
         await node.ready()
         async with connect(node.address, PATIENT_CLIENT) as client:

@@ -297,7 +297,7 @@ class Settings(Component):
             raise ValueError(
                 f"config.topic is {self.config_topic_name}, which holds the state or its snapshots; name a topic of its own"
             )
-        if why := self.gateway.why_refused(self.own_topics):
+        if why := self.gateway.why_refused(self.log.state_topic, self.own_topics):
             raise ValueError(why)
         return self
 

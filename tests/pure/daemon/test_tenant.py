@@ -11,9 +11,11 @@ from holdfast.daemon.access.acl import Operation
 from holdfast.daemon.access.needs import COMMANDS
 from holdfast.daemon.http.queries import QUERIES, Page, Query
 from holdfast.daemon.server.api_table import APIS
-from holdfast.daemon.tenant import Tables, merge_rows
+from holdfast.daemon.server.topics_view import NoTopics
+from holdfast.daemon.tenant import Answers, Tables, find_topics, merge_rows
 from holdfast.kafka.protocol import api_keys
 from holdfast.share.tenant import SHARE_TENANT
+from tests.world.node import make_settings
 from tests.world.timers import TICK, TIMERS
 
 
@@ -53,3 +55,21 @@ def test_rows_of_two_tenants_with_one_key_are_refused() -> None:
     assert merge_rows("key type", {0: "timers"}, {2: "share state"}) == {0: "timers", 2: "share state"}
     with pytest.raises(ValueError, match=r"^key type 2 has two rows$"):
         merge_rows("key type", {2: "timers"}, {2: "share state"})
+
+
+def test_a_tenant_that_is_off_has_no_rows() -> None:
+    off = replace(TIMERS, is_on=lambda settings: settings.node_id == 7)
+    tables = Tables(SHARE_TENANT, [off])
+    assert TICK in tables.on(make_settings(node_id=7)).apis
+    without = tables.on(make_settings(node_id=1))
+    assert TICK not in without.apis
+    assert without.others == ()
+    assert without.needs.commands.keys() == COMMANDS.keys() | SHARE_TENANT.commands.keys()
+
+
+def test_one_tenant_at_most_shows_topics() -> None:
+    shown = Answers({}, {}, {}, NoTopics())
+    assert find_topics([Answers({}, {}, {}), shown]) is shown.topics
+    assert isinstance(find_topics([Answers({}, {}, {})]), NoTopics)
+    with pytest.raises(ValueError, match=r"^two tenants show topics$"):
+        find_topics([shown, shown])

@@ -13,17 +13,16 @@ from structlog.testing import capture_logs
 
 from holdfast.daemon.server.topics_view import NO_TOPIC_ID, ShownTopic, TopicQuery
 from holdfast.gateway.leaders import TopicLeaders
-from holdfast.gateway.topics import LookUpBounds, OfferedTopics, StartingTopics
+from holdfast.gateway.topics import ClusterTopics, LookUpBounds, OfferedTopics, StartingTopics
 from holdfast.kafka.errors import ConnectionFailed
 from holdfast.kafka.metadata import TopicRef, TopicSummary
 from holdfast.kafka.protocol.error_codes import ErrorCode
-from holdfast.kafka.topics.metadata_client import Summaries
+from holdfast.kafka.topics.metadata_client import MetadataClient, Summaries
 from holdfast.metrics.instruments import Counter
 from tests.pure.gateway.test_leaders import Owners
+from tests.pure.kafka.records.fake_kafka import fake_kafka
 from tests.waiting import wait_until
 from tests.world.context import make_context
-
-pytestmark = pytest.mark.virtual_time
 
 CLUSTER = "cluster"
 NEVER_MS = 3_600_000
@@ -145,6 +144,7 @@ async def running(cluster: FakeCluster, *patterns: str, **options: Any) -> Async
         (("ORDERS",), []),
     ],
 )
+@pytest.mark.virtual_time
 async def test_topics_that_match_are_offered_and_no_internal_or_own_one(
     patterns: tuple[str, ...], offered: list[str]
 ) -> None:
@@ -155,6 +155,7 @@ async def test_topics_that_match_are_offered_and_no_internal_or_own_one(
         assert await world.find_all() == offered
 
 
+@pytest.mark.virtual_time
 async def test_a_known_topic_is_found_by_name_and_by_id_without_a_look_up() -> None:
     async with running(FakeCluster(orders=4), "orders") as world:
         await world.find_all()
@@ -165,6 +166,7 @@ async def test_a_known_topic_is_found_by_name_and_by_id_without_a_look_up() -> N
         assert len(world.cluster.asked) == asked
 
 
+@pytest.mark.virtual_time
 async def test_names_that_are_not_offered_are_unknown_without_a_look_up() -> None:
     async with running(FakeCluster(orders=4, secret=1), "orders", "__*", "bad name!") as world:
         await world.find_all()
@@ -179,6 +181,7 @@ async def test_names_that_are_not_offered_are_unknown_without_a_look_up() -> Non
         assert [topic.error_code for topic in await world.find(INTERNAL)] == [3]
 
 
+@pytest.mark.virtual_time
 async def test_a_topic_that_is_made_is_found_when_a_client_names_it() -> None:
     async with running(FakeCluster(), "*") as world:
         assert await world.find_all() == []
@@ -193,6 +196,7 @@ async def test_a_topic_that_is_made_is_found_when_a_client_names_it() -> None:
 @pytest.mark.parametrize(
     ("said", "heard"), [(3, 3), (5, 5), (17, 17), (29, 29), (7, 5), (-1, 5)], ids=lambda code: str(code)
 )
+@pytest.mark.virtual_time
 async def test_errors_of_the_cluster_are_passed_on(said: int, heard: int) -> None:
     async with running(FakeCluster(), "*") as world:
         await world.find_all()
@@ -200,6 +204,7 @@ async def test_errors_of_the_cluster_are_passed_on(said: int, heard: int) -> Non
         assert await world.find("orders") == [ShownTopic("orders", NO_TOPIC_ID, error_code=heard)]
 
 
+@pytest.mark.virtual_time
 async def test_clients_share_a_look_up_and_brokers_get_few() -> None:
     async with running(FakeCluster(), "*", pause_ms=100) as world:
         await world.find_all()
@@ -210,6 +215,7 @@ async def test_clients_share_a_look_up_and_brokers_get_few() -> None:
         assert [len(each or ()) for each in world.cluster.asked[asked:]] == [100, 100, 50]
 
 
+@pytest.mark.virtual_time
 async def test_clients_hear_in_time_that_no_broker_answers() -> None:
     loop = asyncio.get_running_loop()
     cluster = FakeCluster(orders=4)
@@ -229,6 +235,7 @@ async def test_clients_hear_in_time_that_no_broker_answers() -> None:
     assert [line["problem"] for line in lines if line["event"] == "gateway_topics_failed"] == ["no broker"]
 
 
+@pytest.mark.virtual_time
 async def test_look_ups_are_bounded_and_the_greediest_address_is_dropped() -> None:
     cluster = FakeCluster()
     cluster.failure = "no broker"
@@ -243,6 +250,7 @@ async def test_look_ups_are_bounded_and_the_greediest_address_is_dropped() -> No
         assert [topic.error_code for topic in await modest] == [3]
 
 
+@pytest.mark.virtual_time
 async def test_a_refresh_notices_topics_that_came_went_grew_and_were_made_again() -> None:
     cluster = FakeCluster(gone=1, grown=2, renewed=3, same=1)
     async with running(cluster, "*", refresh_interval_ms=1_000) as world:
@@ -264,6 +272,7 @@ async def test_a_refresh_notices_topics_that_came_went_grew_and_were_made_again(
         ]
 
 
+@pytest.mark.virtual_time
 async def test_a_broker_of_the_past_makes_no_topic_go() -> None:
     cluster = FakeCluster(orders=4, payments=2)
     async with running(cluster, "*", refresh_interval_ms=1_000) as world:
@@ -277,6 +286,7 @@ async def test_a_broker_of_the_past_makes_no_topic_go() -> None:
         assert cluster.confirmed[0] == {"orders": id_of(1), "payments": id_of(2)}
 
 
+@pytest.mark.virtual_time
 async def test_the_answers_of_another_cluster_are_refused() -> None:
     cluster = FakeCluster(orders=4)
     async with running(cluster, "*", refresh_interval_ms=1_000) as world:
@@ -287,6 +297,7 @@ async def test_the_answers_of_another_cluster_are_refused() -> None:
         assert world.topics.topic("orders") is not None
 
 
+@pytest.mark.virtual_time
 async def test_patterns_without_a_topic_are_one_line_that_names_topics() -> None:
     cluster = FakeCluster(**{f"topic-{n:02}": 1 for n in range(25)})
     with capture_logs() as lines:
@@ -298,6 +309,7 @@ async def test_patterns_without_a_topic_are_one_line_that_names_topics() -> None
     assert (line["topics"], line["more_topics"]) == ([f"topic-{n:02}" for n in range(20)], 5)
 
 
+@pytest.mark.virtual_time
 async def test_names_alone_are_queried_where_no_pattern_has_a_wildcard() -> None:
     async with running(FakeCluster(orders=4), "orders", refresh_interval_ms=1_000) as world:
         await world.find_all()
@@ -305,6 +317,7 @@ async def test_names_alone_are_queried_where_no_pattern_has_a_wildcard() -> None
         assert {None if each is None else tuple(each) for each in world.cluster.asked} == {("orders",)}
 
 
+@pytest.mark.virtual_time
 async def test_a_topic_of_a_cluster_without_ids_is_never_offered() -> None:
     cluster = FakeCluster()
     cluster.topics["old"] = TopicSummary("old", NO_TOPIC_ID, 3, is_internal=False)
@@ -313,7 +326,30 @@ async def test_a_topic_of_a_cluster_without_ids_is_never_offered() -> None:
         assert await world.find("old") == [ShownTopic("old", NO_TOPIC_ID, error_code=3)]
 
 
+@pytest.mark.virtual_time
 async def test_a_node_that_starts_has_clients_try_again() -> None:
     found: list[ShownTopic] = []
     StartingTopics().find([TopicQuery("orders", NO_TOPIC_ID), TopicQuery(None, id_of(1))], "", found.extend)
     assert found == [ShownTopic("orders", NO_TOPIC_ID, error_code=5), ShownTopic(None, id_of(1), error_code=5)]
+
+
+@pytest.mark.parametrize("is_gone", [True, False], ids=["deleted", "made again"])
+async def test_all_brokers_must_agree_that_a_topic_is_gone_or_another(is_gone: bool) -> None:
+    async with fake_kafka(3) as kafka:
+        first = kafka.make_topic("orders", [1, 2])
+        client = MetadataClient(kafka.options, timeout_ms=30_000, random=Random(1))
+        topics = ClusterTopics(client)
+        kafka.brokers[3].cut_off()
+        del kafka.topics["orders"]
+        again = None if is_gone else kafka.make_topic("orders", [2])
+        known = {"orders": first.topic_id.bytes}
+        for _ in kafka.brokers:  # each is the first to be asked
+            confirmed = await topics.confirm(known)
+            assert {topic.topic_id for topic in confirmed.values()} <= {first.topic_id.bytes}
+            assert not any(topic.is_missing for topic in confirmed.values())
+        kafka.brokers[3].view = None
+        (topic,) = (await topics.confirm(known)).values()
+        assert topic.is_missing if again is None else topic.topic_id == again.topic_id.bytes
+        # Nothing is kept of it.
+        assert (client.cluster.topics, client.cluster._wanted_ids) == ({}, {})
+        client.close()

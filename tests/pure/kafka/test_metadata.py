@@ -10,11 +10,14 @@ from kio.schema.metadata.v12 import response as metadata
 from kio.schema.metadata.v12.request import MetadataRequest
 from kio.schema.types import BrokerId, TopicName
 from kio.serial import entity_reader
+from kio.static.primitive import i32
 
 from holdfast.kafka.connection_options import ConnectionOptions
 from holdfast.kafka.errors import ConnectionFailed
-from holdfast.kafka.metadata import RESERVED_IDS, is_topic_name
+from holdfast.kafka.metadata import RESERVED_IDS, SummaryReader, TopicSummary, is_topic_name
+from holdfast.kafka.protocol.primitives import MalformedBody
 from holdfast.kafka.topics.metadata_client import MetadataClient
+from tests.fuzz.brokers import encoded
 from tests.pure.kafka.brokers.metadata_answers import (
     SILENT,
     UNREACHABLE,
@@ -25,6 +28,7 @@ from tests.pure.kafka.brokers.metadata_answers import (
     metadata as about_topic,
 )
 from tests.pure.kafka.brokers.metadata_brokers import METADATA, NO_TIME, Broker, listening, to_bytes
+from tests.pure.kafka.records.fake_kafka import fake_kafka
 from tests.waiting import PATIENCE_S, wait_until
 
 #: length of the header of the requests that a client with this name sends
@@ -231,3 +235,70 @@ async def test_where_no_broker_says_which_topic_it_means_nothing_is_known(
     answer_by_host(monkeypatch, {"host-1": answer, "host-2": UNREACHABLE})
     with pytest.raises(ConnectionFailed, match=r"^no broker said which topic orders is$"):
         await client_at("host-1", "host-2").topic_ids("orders")
+
+
+def test_summaries_are_what_kio_reads() -> None:
+    """Arrays of two, of more than fit into one byte of a length, and of none."""
+    for body in (*encoded(metadata.MetadataResponse, (2, 0)), many_partitions()):
+        response, _ = entity_reader(metadata.MetadataResponse)(body, 0)
+        reader = SummaryReader(body)
+        assert reader.cluster_id == response.cluster_id
+        assert list(reader) == [
+            (
+                each.name,
+                each.topic_id and each.topic_id.bytes,
+                len(each.partitions),
+                each.is_internal,
+                int(each.error_code),
+            )
+            for each in response.topics
+        ]
+        for size in range(len(body) - 6):  # operations of the topic and tags may be cut: nothing is read of them
+            with pytest.raises(MalformedBody):
+                list(SummaryReader(body[:size]))
+
+
+def many_partitions() -> bytes:
+    """Return an answer with a topic of 200 partitions, one of which has 130 replicas."""
+    replicas = tuple(map(BrokerId, range(130)))
+    partitions = tuple(
+        metadata.MetadataResponsePartition(
+            error_code=ErrorCode.leader_not_available,
+            partition_index=i32(index),
+            leader_id=BrokerId(-1),
+            leader_epoch=i32(7),
+            replica_nodes=() if index else replicas,
+            isr_nodes=(),
+            offline_replicas=(),
+        )
+        for index in range(200)
+    )
+    topic = metadata.MetadataResponseTopic(
+        error_code=ErrorCode.none,
+        name=TopicName("wide"),
+        topic_id=UUID(int=3),
+        is_internal=True,
+        partitions=partitions,
+    )
+    return to_bytes(
+        metadata.MetadataResponse(
+            throttle_time=NO_TIME, brokers=(), cluster_id="cluster-a", controller_id=BrokerId(1), topics=(topic,)
+        )
+    )
+
+
+async def test_all_topics_and_some_are_summarized_over_the_kept_connection() -> None:
+    async with fake_kafka() as kafka:
+        one = kafka.make_topic("one", [1, 1])
+        kafka.make_topic("two", [-1])
+        client = MetadataClient(kafka.options, timeout_ms=30_000, random=Random(1))
+        expected = TopicSummary("one", one.topic_id.bytes, 2, is_internal=False)
+        assert {topic.name for topic in (await client.summarize(None)).topics} == {"one", "two"}
+        assert (await client.summarize(["one"])).topics == (expected,)
+        assert (await client.summarize([one.topic_id.bytes])).topics == (expected,)
+        missing = (await client.summarize(["no-such-topic"])).topics[0]
+        assert (missing.name, missing.is_missing) == ("no-such-topic", True)
+        unknown = (await client.summarize([bytes([9] * 16)])).topics[0]
+        assert (unknown.name, unknown.topic_id, unknown.is_missing) == ("", bytes([9] * 16), True)
+        assert kafka.brokers[1].accepted == 1
+        client.close()

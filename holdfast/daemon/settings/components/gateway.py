@@ -1,7 +1,7 @@
 """The settings of the share gateway."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import ClassVar, Final, Self
 
 from pydantic import model_validator
@@ -40,13 +40,18 @@ class GatewaySettings(Component):
                 )
         return self
 
-    def why_refused(self, own_topics: Iterable[str]) -> str:
-        """Return why the patterns cannot be used on a node with these topics of its own; empty if they can."""
+    def why_refused(self, state_topic: str, own_topics: Collection[str]) -> str:
+        """Return why the patterns cannot be used on a node with this state topic and these topics of its own; empty if they can.
+
+        They must not name a topic of the node. A wildcard leaves those out, but for the state topic only one that stands for all topics:
+        any other that matches it was meant to.
+        """
         for pattern in self.topics:
-            matched = [topic for topic in own_topics if topic and match_topics((pattern,)).fullmatch(topic)]
-            if matched and pattern != ALL_TOPICS:
+            aims_at_state = pattern != ALL_TOPICS and match_topics((pattern,)).fullmatch(state_topic)
+            named = state_topic if aims_at_state else pattern
+            if named in own_topics:
                 return (
-                    f"gateway.topics has the pattern {pattern}, which matches {matched[0]}, a topic of the node itself; "
+                    f"gateway.topics has the pattern {pattern}, which matches {named}, a topic of the node itself; "
                     "share consumers must not take its records"
                 )
         return ""

@@ -151,8 +151,12 @@ class FakeBroker:
         request, _ = entity_reader(request_type)(body[1:] if version >= 9 else body, 0)
         known = self.kafka.describe() if self.view is None else self.view
         topics = []
-        with_id = [wanted for wanted in request.topics if getattr(wanted, "topic_id", None)]
-        for wanted in with_id or request.topics:  # a request with ids has no names for Kafka
+        wanted_topics = request.topics
+        if wanted_topics is None:
+            named = import_module(f"kio.schema.metadata.v{version}.request").MetadataRequestTopic
+            wanted_topics = [named(name=name, **({"topic_id": None} if version >= 10 else {})) for name in known]
+        with_id = [wanted for wanted in wanted_topics if getattr(wanted, "topic_id", None)]
+        for wanted in with_id or wanted_topics:  # a request with ids has no names for Kafka
             topic_id = getattr(wanted, "topic_id", None)
             name = wanted.name
             if topic_id:
