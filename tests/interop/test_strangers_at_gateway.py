@@ -11,7 +11,6 @@ from holdfast.gateway.refusals import EXPLANATION
 from tests.interop.test_stock_clients import run
 from tests.real.running_node import RunningNode, make_settings, running
 from tests.real.shared_kafka import NewTopicFactory
-from tests.world.gateway import TABLES
 
 pytestmark = pytest.mark.interop
 
@@ -20,7 +19,7 @@ pytestmark = pytest.mark.interop
 async def gateway(kafka: str, topic: str, new_topic: NewTopicFactory) -> AsyncIterator[tuple[RunningNode, str]]:
     """Give a node, and the topic that it offers."""
     offered = new_topic(3)
-    async with running(make_settings(kafka, topic, **{"gateway.topics": offered}), TABLES) as node:
+    async with running(make_settings(kafka, topic, **{"gateway.topics": offered})) as node:
         yield node, offered
 
 

@@ -17,7 +17,6 @@ from holdfast.daemon.node_exit import NodeExit
 from holdfast.daemon.node_parts import NodeParts
 from holdfast.daemon.settings.file_env_flags import load_settings
 from holdfast.daemon.settings.models import Settings
-from holdfast.daemon.tenant import Tables
 from holdfast.records.log.header import find_header
 from holdfast.runtime.log_protocol import LogRecord
 from holdfast.runtime.partition.lifecycle import Partition
@@ -52,8 +51,8 @@ def make_settings(kafka: str, topic: str, **flags: object) -> Settings:
 class RunningNode:
     """A node, its end, and a client of it."""
 
-    def __init__(self, settings: Settings, tables: Tables = TABLES) -> None:
-        self.node = Node(settings, tables)
+    def __init__(self, settings: Settings) -> None:
+        self.node = Node(settings, TABLES)
         self.exit: asyncio.Task[NodeExit] = asyncio.create_task(self.node.run())
         self.client: Client
 
@@ -113,9 +112,9 @@ class RunningNode:
 
 
 @asynccontextmanager
-async def running(settings: Settings, tables: Tables = TABLES) -> AsyncIterator[RunningNode]:
+async def running(settings: Settings) -> AsyncIterator[RunningNode]:
     """Give a node that is ready, with a client; it is stopped at the end, unless it has ended already."""
-    node = RunningNode(settings, tables)
+    node = RunningNode(settings)
     try:
         await node.ready()
         async with connect(node.address, PATIENT_CLIENT) as client:

@@ -1,4 +1,4 @@
-"""The tables of a node with all tenants, and the parts of share state that the host is given, over a service of a test."""
+"""The tables of a node that is no gateway, and the parts of share state that the host is given, over a service of a test."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from holdfast.daemon.server.cluster_view import ClusterView
 from holdfast.daemon.server.find_coordinator import KeyType
 from holdfast.daemon.server.topics_view import NoTopics, TopicsView
 from holdfast.daemon.shards import Shard
+from holdfast.daemon.tenant import Tables
 from holdfast.records.share.keys import SharePartitionKey, format_key
 from holdfast.runtime.state_machine import StateMachine
 from holdfast.share.calls import KEY_TYPE, REQUEST_BOUNDS, ShareAnswers, ShareCalls, ShareKeys
@@ -21,10 +22,11 @@ from holdfast.share.decisions import ShareShard
 from holdfast.share.tenant import CALLS
 from holdfast.tenants import TABLES
 
-APIS: Final = TABLES.apis
-NEEDS: Final = TABLES.needs
-QUERIES: Final = TABLES.queries
-PAGES: Final = TABLES.pages
+_TABLES: Final = Tables(TABLES.shard_tenant)
+APIS: Final = _TABLES.apis
+NEEDS: Final = _TABLES.needs
+QUERIES: Final = _TABLES.queries
+PAGES: Final = _TABLES.pages
 
 
 class Shards:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 
 from holdfast.kafka.protocol.error_codes import NOT_COORDINATED, ErrorCode
+from holdfast.tenants import TABLES
 from tests.pure.docs.pages import ROOT, table
-from tests.world.tenants import APIS, NEEDS
+from tests.world.tenants import NEEDS
 
 PAGE = (ROOT / "docs" / "protocol.md").read_text()
 
@@ -14,7 +15,8 @@ PAGE = (ROOT / "docs" / "protocol.md").read_text()
 def test_the_calls_are_those_that_are_served() -> None:
     described = {int(key): (name, versions, flexible) for key, name, versions, flexible, _ in table(PAGE, "apis")}
     assert described == {
-        key: (api.name, f"{api.min_version}–{api.max_version}", str(api.flexible_from)) for key, api in APIS.items()
+        key: (api.name, f"{api.min_version}–{api.max_version}", str(api.flexible_from))
+        for key, api in TABLES.apis.items()
     }
 
 

@@ -10,13 +10,12 @@ from typing import Any
 
 import pytest
 from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, Message, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, TopicMetadata
+from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from tests.real.running_node import RunningNode, make_settings, running
 from tests.real.shared_kafka import NewTopicFactory
 from tests.waiting import PATIENCE_S
-from tests.world.gateway import TABLES
 
 #: Requests of a client of a node in the seconds of a test, its connecting included.
 REQUESTS_MAX = 40
@@ -25,15 +24,15 @@ REQUESTS_MAX = 40
 @asynccontextmanager
 async def gateway(kafka: str, topic: str, *patterns: str, **flags: object) -> AsyncIterator[RunningNode]:
     settings = make_settings(kafka, topic, **{"gateway.topics": ",".join(patterns), **flags})
-    async with running(settings, TABLES) as node:
+    async with running(settings) as node:
         yield node
 
 
-async def topic_of(address: str, name: str) -> TopicMetadata:
+async def look_up(address: str, name: str) -> tuple[int, int]:
+    """Return the error of a topic as a client sees it, 0 for none, and the number of its partitions."""
     admin = AdminClient({"bootstrap.servers": address})
-    listed = await asyncio.to_thread(admin.list_topics, name, timeout=PATIENCE_S)
-    found: TopicMetadata = listed.topics[name]
-    return found
+    topic = (await asyncio.to_thread(admin.list_topics, name, timeout=PATIENCE_S)).topics[name]
+    return 0 if topic.error is None else topic.error.code(), len(topic.partitions)
 
 
 async def test_topics_are_listed_and_led_by_the_node(kafka: str, topic: str, new_topic: NewTopicFactory) -> None:
@@ -48,13 +47,13 @@ async def test_topics_are_listed_and_led_by_the_node(kafka: str, topic: str, new
         )
         behind = AdminClient({"bootstrap.servers": kafka})
         assert listed.cluster_id == (await asyncio.to_thread(behind.list_topics, timeout=PATIENCE_S)).cluster_id
-        assert (await topic_of(node.address, other)).error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART
+        assert await look_up(node.address, other) == (KafkaError.UNKNOWN_TOPIC_OR_PART, 0)
 
 
 async def test_topics_that_come_and_go_are_noticed(kafka: str, topic: str) -> None:
     name, admin = f"{topic}-users", AdminClient({"bootstrap.servers": kafka})
     async with gateway(kafka, topic, f"{topic}-*", metadata_refresh_interval_ms=200) as node:
-        assert (await topic_of(node.address, name)).error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART
+        assert await look_up(node.address, name) == (KafkaError.UNKNOWN_TOPIC_OR_PART, 0)
         for partitions in (2, 1):  # deleted and made again
             (made,) = admin.create_topics([NewTopic(name, partitions, 1)]).values()
             await asyncio.to_thread(made.result, PATIENCE_S)
@@ -66,7 +65,7 @@ async def test_topics_that_come_and_go_are_noticed(kafka: str, topic: str) -> No
 
 async def until_partitions(node: RunningNode, name: str, count: int) -> None:
     deadline = time.monotonic() + PATIENCE_S
-    while len((await topic_of(node.address, name)).partitions) != count:
+    while (await look_up(node.address, name))[1] != count:
         assert time.monotonic() < deadline, f"{name} has not come to {count} partitions"
         await asyncio.sleep(0.05)
 

@@ -16,6 +16,7 @@ from holdfast.api.admin import ADMIN, AdminRequest, encode_admin_request
 from holdfast.api.results import ReadPartition, ReadResult, StateRequest
 from holdfast.kafka.protocol import sasl_calls
 from holdfast.kafka.protocol.primitives import MalformedBody, encode_string
+from holdfast.tenants import TABLES
 from tests.pure.daemon.server.calls import (
     ApiWorld,
     admin_world,
@@ -62,6 +63,11 @@ def test_an_unknown_version_of_api_versions_is_answered_with_version_0(version: 
     assert size == len(answer)
     assert response.error_code is ErrorCode.unsupported_version
     assert {key.api_key for key in response.api_keys} == set(APIS)
+
+
+def test_a_gateway_has_the_calls_of_consumers_as_well() -> None:
+    gateway = {key: (api.min_version, api.max_version) for key, api in TABLES.apis.items() if key not in APIS}
+    assert gateway == {0: (3, 9), 1: (4, 12), 9: (2, 7), 68: (0, 1), 76: (1, 1), 78: (1, 2), 79: (1, 2)}
 
 
 def test_every_call_that_is_advertised_is_named() -> None:
