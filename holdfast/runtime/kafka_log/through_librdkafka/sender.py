@@ -9,7 +9,7 @@ Reports come on threads of ours that poll. They are handed to the event loop, an
 
 import asyncio
 import threading
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -51,6 +51,8 @@ class _Report(NamedTuple):
     size: int
     #: None: it was acknowledged.
     problem: str | None
+    #: It was given up because its time was over.
+    is_timed_out: bool
 
 
 class _Queue:
@@ -132,8 +134,11 @@ class LibrdkafkaSender:
         self._is_flush_due = False
         #: Log partitions with records that may be handed over.
         self._ready: set[int] = set()
-        #: By slot and by how often the credentials had been renewed.
+        #: By slot and by how often it had been replaced.
         self._producers: dict[tuple[int, int], _PolledProducer] = {}
+        #: By slot: how often its producer was given up, because records of it had no report in their time. librdkafka may fail to
+        #: connect again to a broker that was gone, for as long as the producer lives.
+        self._given_up: Counter[int] = Counter()
         #: Something that waited ended; None: nobody waits for that.
         self._progress: asyncio.Event | None = None
 
@@ -245,18 +250,23 @@ class LibrdkafkaSender:
             self._loop.call_soon(self._fail, partition, header, why)
 
     def _producer_of(self, partition: int) -> _PolledProducer:
-        """Return the producer of a log partition; after a renewal of credentials a new one, for nothing of it is outstanding here."""
-        slot, renewals = partition % self._bounds.producers_max, self._clients.renewals
-        polled = self._producers.get((slot, renewals))
+        """Return the producer of a log partition; after a replacement a new one, for nothing of it is outstanding here."""
+        slot = partition % self._bounds.producers_max
+        place = slot, self._replacements(slot)
+        polled = self._producers.get(place)
         if polled is None:
             producer = self._clients.producer(self._properties)
-            polled = self._producers[slot, renewals] = _PolledProducer(producer, self._hand_reports)
-            self._end_former(renewals)
+            polled = self._producers[place] = _PolledProducer(producer, self._hand_reports)
+            self._end_former()
         return polled
 
-    def _end_former(self, renewals: int) -> None:
+    def _replacements(self, slot: int) -> int:
+        return self._clients.renewals + self._given_up[slot]
+
+    def _end_former(self) -> None:
         for place, polled in list(self._producers.items()):
-            if place[1] != renewals and not len(polled.producer):
+            slot, replacements = place
+            if replacements != self._replacements(slot) and not len(polled.producer):
                 del self._producers[place]
                 polled.close()
 
@@ -271,7 +281,9 @@ class LibrdkafkaSender:
 
     def _on_reports(self, reports: list[_Report]) -> None:
         now_s = self._loop.time()
-        for partition, header, size, problem in reports:
+        for slot in {report.partition % self._bounds.producers_max for report in reports if report.is_timed_out}:
+            self._given_up[slot] += 1
+        for partition, header, size, problem, _ in reports:
             queue = self._queues[partition]
             queue.outstanding -= 1
             self._settle(queue, 1, size)
@@ -282,8 +294,8 @@ class LibrdkafkaSender:
                 if queue.records:
                     self._ready.add(partition)
         self._flush()
-        if len(self._producers) > self._bounds.producers_max:  # there are new credentials
-            self._end_former(self._clients.renewals)
+        if len(self._producers) > len({slot for slot, _ in self._producers}):  # some were replaced
+            self._end_former()
         if self._progress is not None:
             self._progress.set()
 
@@ -319,7 +331,11 @@ def _note(
     polled: _PolledProducer, partition: int, header: bytes, size: int, error: KafkaError | None, _: Message
 ) -> None:
     """Keep what became of a record, on the thread that polls; it touches nothing else."""
-    polled.reports.append(_Report(partition, header, size, None if error is None else error.str()))
+    if error is None:
+        polled.reports.append(_Report(partition, header, size, None, is_timed_out=False))
+    else:
+        is_timed_out = error.code() == KafkaError._MSG_TIMED_OUT
+        polled.reports.append(_Report(partition, header, size, error.str(), is_timed_out))
 
 
 def _join(thread: threading.Thread, timeout_s: float) -> bool:

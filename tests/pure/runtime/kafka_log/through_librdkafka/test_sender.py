@@ -176,6 +176,29 @@ async def test_renewed_credentials_make_a_producer_when_nothing_is_outstanding(
     assert clients.made[0].is_purged
 
 
+async def test_producer_is_replaced_when_the_time_of_a_record_is_over(
+    sender: LibrdkafkaSender, clients: FakeClients, failures: Failures
+) -> None:
+    sender.append(0, b"k", b"v", b"h0")
+    sender.append(2, b"k", b"v", b"h0")
+    await wait_until(lambda: clients.made and len(clients.made[0].waiting) == 2)
+    clients.made[0].settle(KafkaError._MSG_TIMED_OUT)
+    await wait_until(lambda: failures)
+    sender.append(0, b"k", b"v", b"h1")
+    await wait_until(lambda: len(clients.made) == 2 and clients.made[1].taken == [(0, b"h1")])
+    assert not clients.made[0].is_purged, "it has a record without a report"
+    sender.append(2, b"k", b"v", b"h1")
+    clients.made[0].settle()
+    await wait_until(lambda: clients.made[1].taken == [(0, b"h1"), (2, b"h1")])
+    assert clients.made[0].is_purged
+    clients.made[1].settle(KafkaError._MSG_TIMED_OUT)
+    clients.made[1].settle(KafkaError.TOPIC_AUTHORIZATION_FAILED)
+    await wait_until(lambda: len(failures) == 3)
+    sender.append(1, b"k", b"v", b"h")
+    sender.append(0, b"k", b"v", b"h2")
+    await wait_until(lambda: len(clients.made) == 4, "another log partition's producer, and the third of this one")
+
+
 async def test_a_close_waits_for_reports_and_gives_up_in_time(sender: LibrdkafkaSender, clients: FakeClients) -> None:
     sender.append(0, b"k", b"v", b"h0")
     await wait_until(lambda: clients.made and clients.made[0].waiting)
