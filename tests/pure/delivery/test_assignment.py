@@ -74,6 +74,17 @@ def test_any_assignment_before_becomes_a_balanced_one(
     check_shared(share(members, count, held), members, [(A, partition) for partition in range(count)])
 
 
+def test_place_that_only_its_own_member_could_take_is_exchanged() -> None:
+    after = share(["m0", "m1", "m2"], 2, {"m2": [(A, 1)]})
+    check_shared(after, after.keys(), [(A, 0), (A, 1)])
+    assert after["m2"] == {(A, 0), (A, 1)}
+
+
+def test_member_with_too_many_gives_up_a_place_that_another_has() -> None:
+    before = {"m1": [(A, 0), (A, 1), (A, 2)], "m0": [(A, 2), (A, 3)]}
+    assert moves(before, share(["m0", "m1"], 4, before)) == 0
+
+
 @given(st.integers(2, 9), st.integers(9, 40), st.data())
 def test_member_that_leaves_moves_only_what_it_had(member_count: int, place_count: int, data: st.DataObject) -> None:
     members = MEMBERS[:member_count]
