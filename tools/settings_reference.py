@@ -3,11 +3,13 @@
 import sys
 from collections.abc import Iterator, Mapping
 
+from holdfast.daemon.settings.catalogue import Known, catalogue_of
 from holdfast.daemon.settings.cluster_wide import TAKEN_OVER_WHILE_RUNNING, why_not_cluster_wide
 from holdfast.daemon.settings.components.snapshots import OWNED_SPARK_PROPERTIES
 from holdfast.daemon.settings.declarations import Component
-from holdfast.daemon.settings.file_env_flags import KNOWN, MEANINGLESS, Known, expected
-from holdfast.daemon.settings.models import OWNED_PROPERTIES, Settings
+from holdfast.daemon.settings.file_env_flags import MEANINGLESS, expected
+from holdfast.daemon.settings.models import OWNED_PROPERTIES
+from holdfast.tenants import TABLES
 
 _HEAD = """\
 # Configuration
@@ -90,12 +92,13 @@ def render_reference() -> str:
 
 
 def _lines() -> Iterator[str]:
-    node_only = [f"| `{name}` | {why} |" for name in KNOWN if (why := why_not_cluster_wide(name))]
+    known_settings = catalogue_of(TABLES.settings).known
+    node_only = [f"| `{name}` | {why} |" for name in known_settings if (why := why_not_cluster_wide(name))]
     taken_over = " and ".join(f"`{name}`" for name in sorted(TAKEN_OVER_WHILE_RUNNING))
     yield _HEAD.replace("{node_only}", "\n".join(node_only)).replace("{taken_over}", taken_over)
     yield "## The node\n"
-    yield from _table(known for known in KNOWN.values() if not known.component)
-    for attribute, field in Settings.model_fields.items():
+    yield from _table(known for known in known_settings.values() if not known.component)
+    for attribute, field in TABLES.settings.model_fields.items():
         if not (isinstance(field.annotation, type) and issubclass(field.annotation, Component)):
             continue
         yield f"## [{attribute}]\n"
@@ -107,7 +110,7 @@ def _lines() -> Iterator[str]:
             yield "Any property of Spark under its own name, as in `spark.executor.memory`; not from the environment."
             yield from _refused(OWNED_SPARK_PROPERTIES)
         else:
-            yield from _table(known for known in KNOWN.values() if known.component == attribute)
+            yield from _table(known for known in known_settings.values() if known.component == attribute)
     yield "## Settings of Kafka's without effect\n"
     yield "They are accepted with a warning.\n"
     yield "| Name | Why |"

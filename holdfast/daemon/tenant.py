@@ -7,7 +7,7 @@ The tables of calls, commands and HTTP paths are built once, from the rows of th
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
 
 from holdfast.daemon.access.acl import Operation
@@ -24,6 +24,8 @@ from holdfast.daemon.server.api_table import APIS, Answer
 from holdfast.daemon.server.find_coordinator import KeyType
 from holdfast.daemon.server.topics_view import NoTopics, TopicsView
 from holdfast.daemon.server.wire.requests import Api
+from holdfast.daemon.settings.catalogue import settings_with
+from holdfast.daemon.settings.declarations import Component
 from holdfast.daemon.settings.models import Settings
 from holdfast.daemon.shards import ShardKind, Snapshots
 from holdfast.daemon.topics.cluster_queries import ClusterQueries
@@ -193,6 +195,8 @@ class Tenant(Generic[_OnNode_co]):
     make: Callable[[Host], _OnNode_co]
     #: Tells by the settings of a node whether it is there.
     is_on: Callable[[Settings], bool] = _is_always_on
+    #: Components of settings, by the name of their table in the TOML file; on a node: `host.settings.of(MODEL)`.
+    settings: Mapping[str, type[Component]] = field(default_factory=dict)
 
 
 class Tables:
@@ -203,7 +207,7 @@ class Tables:
         others: tenants that have no shards, which reach those of the first by its `access`.
 
     Raises:
-        ValueError: two rows have the same API key, command or path.
+        ValueError: two rows have the same API key, command, path, settings component or setting.
     """
 
     def __init__(
@@ -227,6 +231,8 @@ class Tables:
         pages = merge_rows("path", *({page.query.command: page for page in tenant.pages} for tenant in tenants))
         merge_rows("path", self.queries, {path: page.query for path, page in pages.items()})
         self.pages: Final[tuple[Page, ...]] = tuple(pages.values())
+        #: The model of all settings of the node.
+        self.settings: Final = settings_with(merge_rows("settings component", *(tenant.settings for tenant in tenants)))
 
     def on(self, settings: Settings) -> Tables:
         """Return the tables of a node with these settings: without the tenants that are off on it."""

@@ -20,6 +20,7 @@ from holdfast.daemon.maintenance.schedule import Duty
 from holdfast.daemon.server.admin import NodeStarting
 from holdfast.daemon.server.find_coordinator import GROUP
 from holdfast.daemon.server.wire.requests import Api, Request, Respond, Steps
+from holdfast.daemon.settings.declarations import Component, count
 from holdfast.daemon.tenant import Answers, Call, Host, LogParts, Tenant
 from holdfast.records.share.keys import SharePartitionKey
 from holdfast.runtime.settings import LogIdentity
@@ -32,6 +33,14 @@ STOPPED: Final = b"stopped"
 STATE: Final = "state-"
 #: The state of such a timer begins at it.
 FIRST_OFFSET: Final = 7
+
+
+class TimerSettings(Component):
+    """The settings of timers."""
+
+    name_prefix = "timers."
+
+    ticks_max: int = count(10, "Ticks of all timers.", most=1_000)
 
 
 class TimerKeys:
@@ -83,6 +92,7 @@ class ServingTimers:
         self.changes: list[tuple[int, bool]] = []
         log.leadership.watch(lambda index: self.changes.append((index, log.leadership.leader(index).serves_here)))
         self._node_id = host.settings.node_id
+        self._ticks_max = host.settings.of(TimerSettings).ticks_max
         self._authorizer = authorizer
         self.log_partitions = 0
         self._ticks = 0
@@ -137,7 +147,7 @@ class ServingTimers:
         self._access.read_or_initialize(SharePartitionKey(name, TOPIC, 0), leader_epoch, FIRST_OFFSET, take)
 
     def _describe(self, arguments: dict[str, Any]) -> object:
-        return {"node_id": self._node_id, "ticks": self._ticks}
+        return {"node_id": self._node_id, "ticks": self._ticks, "ticks_max": self._ticks_max}
 
 
 async def _clock(ask: Ask, names: Mapping[str, str], arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -151,4 +161,5 @@ TIMERS: Final[Tenant[NodeTimers]] = Tenant(
     (Query("ticks", "Ticks.", "object"),),
     (Page(Query("clock", "The clock.", "object"), _clock),),
     NodeTimers,
+    {"timers": TimerSettings},
 )

@@ -114,8 +114,10 @@ def _write_line(line: str) -> None:
 
 
 def _load_all(config: Path | None, flags: Mapping[str, object]) -> tuple[_Load, Loaded]:
+    from holdfast.tenants import TABLES
+
     def load(cluster: Mapping[str, str]) -> Loaded:
-        return load_settings(config, os.environ, flags, cluster)
+        return load_settings(config, os.environ, flags, cluster, model=TABLES.settings)
 
     try:
         return load, load({})

@@ -9,9 +9,8 @@ Nothing below `daemon` reads the environment, and nothing here does either: it i
 Source: Kafka's `DynamicBrokerConfig`, for the order and for what becomes of a wrong value.
 """
 
-import re
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from difflib import SequenceMatcher, get_close_matches
 from pathlib import Path
 from types import MappingProxyType
@@ -20,11 +19,11 @@ from typing import Any, Final, Literal, NamedTuple, get_args, get_origin
 from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
+from holdfast.daemon.settings.catalogue import ENVIRONMENT_PREFIX, Catalogue, Known, catalogue_of
 from holdfast.daemon.settings.cluster_wide import why_not_cluster_wide
-from holdfast.daemon.settings.declarations import Address, Component, Properties, is_secret, redact
+from holdfast.daemon.settings.declarations import Address, is_secret, redact
 from holdfast.daemon.settings.models import Settings
 
-ENVIRONMENT_PREFIX: Final = "HOLDFAST_"
 #: The origin of what a node that runs has.
 RUNNING: Final = "of the node that runs"
 #: The origin of what the config topic holds.
@@ -68,20 +67,6 @@ class ConfigError(Exception):
         self.problems = tuple(problems)
 
 
-class Known(NamedTuple):
-    """A setting: its name, where it lives in `Settings`, and its declaration."""
-
-    name: str
-    component: str  #: attribute of `Settings`; empty for those of the node itself
-    attribute: str
-    field: FieldInfo
-
-    @property
-    def variable(self) -> str:
-        """The environment variable that sets it."""
-        return ENVIRONMENT_PREFIX + re.sub(r"\W", "_", self.name).upper()
-
-
 class Given(NamedTuple):
     """A value, and where it came from, as in "in node.toml"."""
 
@@ -108,22 +93,8 @@ class Loaded(NamedTuple):
     refused: Mapping[str, str] = MappingProxyType({})
 
 
-def _known_settings() -> Iterator[Known]:
-    for attribute, field in Settings.model_fields.items():
-        if not (isinstance(field.annotation, type) and issubclass(field.annotation, Component)):
-            yield Known(attribute, "", attribute, field)
-        elif not issubclass(field.annotation, Properties):
-            prefix = field.annotation.name_prefix
-            for inner, declared in field.annotation.model_fields.items():
-                extra = declared.json_schema_extra
-                name = prefix + inner.replace("_", ".") if prefix else inner
-                yield Known(str(extra["kafka"]) if isinstance(extra, dict) else name, attribute, inner, declared)
-
-
-KNOWN: Final = {known.name: known for known in _known_settings()}
-_TABLES: Final = frozenset(known.component for known in KNOWN.values())
-_BY_PLACE: Final = {tuple(filter(None, (known.component, known.attribute))): known for known in KNOWN.values()}
-_BY_VARIABLE: Final = {known.variable: known.name for known in KNOWN.values()}
+_OF_HOST: Final = catalogue_of(Settings)
+KNOWN: Final = _OF_HOST.known
 
 
 def load_settings(
@@ -132,6 +103,7 @@ def load_settings(
     flags: Mapping[str, object] | None = None,
     cluster: Mapping[str, str] | None = None,
     running: Mapping[str, object] = MappingProxyType({}),
+    model: type[Settings] = Settings,
 ) -> Loaded:
     """Merge all sources and check the result.
 
@@ -141,20 +113,21 @@ def load_settings(
         flags: by name of the setting (`kafka.` before properties of the client); None means not given.
         cluster: what the config topic holds, by name of the setting.
         running: what a node that runs has, by name of the setting, in place of the defaults.
+        model: all settings that there are, those of tenants among them (`Tables.settings`).
 
     Raises:
         ConfigError: with every problem found, not only the first.
     """
-    environment = environment or {}
+    environment, catalogue = environment or {}, catalogue_of(model)
     if config is None and environment.get("HOLDFAST_CONFIG"):
         config = Path(environment["HOLDFAST_CONFIG"])
     problems: list[str] = []
     warnings: list[str] = []
-    in_file = {} if config is None else _resolve(_flatten(_read_toml(config)), f"in {config.name}", problems)
-    in_environment = _from_environment(environment, warnings)
+    in_file = {} if config is None else _resolve(_flatten(_read_toml(config)), f"in {config.name}", problems, catalogue)
+    in_environment = _from_environment(environment, warnings, catalogue)
     flat_flags = [(name, value) for name, value in (flags or {}).items() if value is not None]
     in_node = {name: Given(value, RUNNING) for name, value in running.items()}
-    own = (in_node, in_file, in_environment), _resolve(flat_flags, "as a flag", problems)
+    own = (in_node, in_file, in_environment), _resolve(flat_flags, "as a flag", problems, catalogue)
     given = _merge(*own[0], own[1])
     warnings += [
         f"{name} ({given[name].origin}) has no effect here: {reason}."
@@ -162,14 +135,15 @@ def load_settings(
         if name in given
     ]
     for name, (value, origin) in given.items():
-        if isinstance(value, bool) and name in KNOWN and KNOWN[name].field.annotation is not bool:
-            problems.append(f"{name} is {_show(value)} ({origin}); it must be {expected(KNOWN[name].field)}.")
+        known = catalogue.known.get(name)
+        if isinstance(value, bool) and known and known.field.annotation is not bool:
+            problems.append(f"{name} is {_show(value)} ({origin}); it must be {expected(known.field)}.")
     if problems:
         raise ConfigError(problems)
-    return _settle(*own, cluster or {})._replace(warnings=tuple(sorted(warnings)))
+    return _settle(*own, cluster or {}, model)._replace(warnings=tuple(sorted(warnings)))
 
 
-def check_cluster_change(before: Mapping[str, str], after: Mapping[str, str]) -> None:
+def check_cluster_change(before: Mapping[str, str], after: Mapping[str, str], model: type[Settings] = Settings) -> None:
     """Check a change of what the config topic holds as a node would that has no other settings.
 
     What was refused before the change, and is not part of it, is no problem of the change.
@@ -179,22 +153,25 @@ def check_cluster_change(before: Mapping[str, str], after: Mapping[str, str]) ->
     """
 
     def refused(values: Mapping[str, str]) -> Mapping[str, str]:
-        return _settle((), {_BOOTSTRAP: Given("host:1", "")}, values).refused
+        return _settle((), {_BOOTSTRAP: Given("host:1", "")}, values, model).refused
 
     unchanged = {name for name in refused(before) if before[name] == after.get(name)}
     if problems := [why for name, why in refused(after).items() if name not in unchanged]:
         raise ConfigError(list(dict.fromkeys(problems)))
 
 
-def cluster_wide_name(path: str) -> str:
+def cluster_wide_name(path: str, model: type[Settings] = Settings) -> str:
     """Return the one name of the setting that `path` spells.
 
     Raises:
         ConfigError: this version knows no such setting, or it is none for all nodes.
     """
-    name = _canonical(path)
+    catalogue = catalogue_of(model)
+    name = _canonical(path, catalogue)
     if name is None:
-        raise ConfigError([f"{path} is no setting; {_suggest(path) or '`holdfast settings` shows all of a node.'}"])
+        raise ConfigError(
+            [f"{path} is no setting; {_suggest(path, catalogue) or '`holdfast settings` shows all of a node.'}"]
+        )
     if name in MEANINGLESS:
         raise ConfigError([f"{name} has no effect here: {MEANINGLESS[name]}."])
     if why := why_not_cluster_wide(name):
@@ -204,7 +181,7 @@ def cluster_wide_name(path: str) -> str:
 
 def with_flags(flags: Mapping[str, object], own: Mapping[str, object]) -> dict[str, object]:
     """Return flags with those of `own`, which have their one name, in place of any other spelling of them."""
-    return {path: value for path, value in flags.items() if _canonical(path) not in own} | dict(own)
+    return {path: value for path, value in flags.items() if _canonical(path, _OF_HOST) not in own} | dict(own)
 
 
 def describe(settings: Settings) -> dict[str, Any]:
@@ -214,13 +191,14 @@ def describe(settings: Settings) -> dict[str, Any]:
     return values | kafka | settings.spark.redacted()
 
 
-def running_settings(described: Mapping[str, object]) -> dict[str, object]:
+def running_settings(described: Mapping[str, object], model: type[Settings] = Settings) -> dict[str, object]:
     """Return what `load_settings` takes of what a node shows of itself: known settings without secrets.
 
     How it comes to Kafka is taken whole or, where a secret is part of it, not at all.
     """
-    known = {name: value for name, value in described.items() if name in KNOWN and not is_secret(name)}
-    kafka = {name: value for name, value in described.items() if name.startswith(_KAFKA) and name not in KNOWN}
+    names = catalogue_of(model).known
+    known = {name: value for name, value in described.items() if name in names and not is_secret(name)}
+    kafka = {name: value for name, value in described.items() if name.startswith(_KAFKA) and name not in names}
     return known if any(is_secret(name) for name in kafka) else known | kafka
 
 
@@ -236,7 +214,7 @@ def to_flags(settings: Settings) -> dict[str, Any]:
 def _values(settings: Settings) -> dict[str, Any]:
     return {
         known.name: getattr(getattr(settings, known.component) if known.component else settings, known.attribute)
-        for known in KNOWN.values()
+        for known in catalogue_of(type(settings)).known.values()
     }
 
 
@@ -262,7 +240,12 @@ def expected(field: FieldInfo) -> str:
     return f"a text of {rules.get('min_length', 0)} to {rules['max_length']} characters" if rules else "a text"
 
 
-def _settle(before: Sequence[Mapping[str, Given]], flags: Mapping[str, Given], cluster: Mapping[str, str]) -> Loaded:
+def _settle(
+    before: Sequence[Mapping[str, Given]],
+    flags: Mapping[str, Given],
+    cluster: Mapping[str, str],
+    model: type[Settings],
+) -> Loaded:
     """Merge the config topic's values between the other sources, without those that are wrong.
 
     Where several values do not go together and none of them is wrong by itself, all values of the config topic are left out.
@@ -270,15 +253,19 @@ def _settle(before: Sequence[Mapping[str, Given]], flags: Mapping[str, Given], c
     Raises:
         ConfigError: the other sources are wrong by themselves.
     """
-    refused = {name: why for name in cluster if (why := _why_refused(name))}
+    catalogue = catalogue_of(model)
+    refused = {name: why for name in cluster if (why := _why_refused(name, model))}
     while True:
         taken = {name: Given(text, CONFIG_TOPIC) for name, text in cluster.items() if name not in refused}
         sources = *before, taken, flags
         given = {name: value for name, value in _merge(*sources).items() if name not in MEANINGLESS}
         try:
-            settings = Settings.model_validate(_nest(given))
+            settings = model.model_validate(_nest(given, catalogue))
         except ValidationError as error:
-            problems = [(_place(detail), _explain(detail, given)) for detail in error.errors(include_url=False)]
+            problems = [
+                (_place(detail, catalogue), _explain(detail, given, catalogue))
+                for detail in error.errors(include_url=False)
+            ]
             texts = [text for _, text in problems]
             if not taken:
                 raise ConfigError(texts) from None
@@ -294,11 +281,11 @@ def _settle(before: Sequence[Mapping[str, Given]], flags: Mapping[str, Given], c
         return Loaded(settings, overruled=overruled, refused=refused)
 
 
-def _why_refused(name: str) -> str:
+def _why_refused(name: str, model: type[Settings]) -> str:
     """Return why the node goes without a value of the config topic, whatever it is; empty where it does not."""
     try:
-        if cluster_wide_name(name) != name:
-            return f"{name} is another spelling of {_canonical(name)}."
+        if (one := cluster_wide_name(name, model)) != name:
+            return f"{name} is another spelling of {one}."
     except ConfigError as error:
         return str(error)
     return ""
@@ -330,12 +317,14 @@ def _flatten(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, 
             yield prefix + key, value
 
 
-def _resolve(values: Any, origin: str, problems: list[str]) -> dict[str, Given]:  # noqa: ANN401
+def _resolve(
+    values: Iterable[tuple[str, object]], origin: str, problems: list[str], catalogue: Catalogue
+) -> dict[str, Given]:
     found: dict[str, Given] = {}
     for path, value in values:
-        name = _canonical(path)
+        name = _canonical(path, catalogue)
         if name is None:
-            problems.append(f"{path} ({origin}) is no setting; {_suggest(path) or _OF_CLIENTS}")
+            problems.append(f"{path} ({origin}) is no setting; {_suggest(path, catalogue) or _OF_CLIENTS}")
         elif name in found:
             problems.append(f"{name} is given twice ({origin}); keep one of them.")
         else:
@@ -343,21 +332,22 @@ def _resolve(values: Any, origin: str, problems: list[str]) -> dict[str, Given]:
     return found
 
 
-def _canonical(path: str) -> str | None:
+def _canonical(path: str, catalogue: Catalogue) -> str | None:
     """Return the one name of the setting that `path` spells, or None."""
-    if path in KNOWN or path in MEANINGLESS:
+    if path in catalogue.known or path in MEANINGLESS:
         return path
     table, _, rest = path.partition(".")
-    if rest and (table in _TABLES or table == "kafka") and (rest in KNOWN or rest in MEANINGLESS):
+    if rest and (table in catalogue.tables or table == "kafka") and (rest in catalogue.known or rest in MEANINGLESS):
         return rest
     if path.startswith(_SPARK) or (path.startswith(_KAFKA) and not rest.startswith(_SHARE_COORDINATOR)):
         return path
     return None
 
 
-def _suggest(path: str) -> str:
+def _suggest(path: str, catalogue: Catalogue) -> str:
     """Return which setting may be meant; empty where none is like it."""
-    bare = {known.attribute: known.name for known in KNOWN.values()} | {name: name for name in (*KNOWN, *MEANINGLESS)}
+    bare = {known.attribute: known.name for known in catalogue.known.values()}
+    bare |= {name: name for name in (*catalogue.known, *MEANINGLESS)}
     # With its table and without: that which is nearer to a setting.
     near = [
         (SequenceMatcher(None, found, spelling).ratio(), found)
@@ -369,7 +359,7 @@ def _suggest(path: str) -> str:
     return ""
 
 
-def _from_environment(environment: Mapping[str, str], warnings: list[str]) -> dict[str, Given]:
+def _from_environment(environment: Mapping[str, str], warnings: list[str], catalogue: Catalogue) -> dict[str, Given]:
     """Take our variables; an unknown one is a warning only: Kubernetes sets some itself, such as HOLDFAST_SERVICE_HOST."""
     found: dict[str, Given] = {}
     kafka_prefix = ENVIRONMENT_PREFIX + "KAFKA_"
@@ -377,11 +367,11 @@ def _from_environment(environment: Mapping[str, str], warnings: list[str]) -> di
     for variable, value in environment.items():
         if not variable.startswith(ENVIRONMENT_PREFIX) or variable in RESERVED_VARIABLES:
             continue
-        name = _BY_VARIABLE.get(variable) or meaningless.get(variable)
+        name = catalogue.by_variable.get(variable) or meaningless.get(variable)
         if name is None and variable.startswith(kafka_prefix):
             name = _KAFKA + variable.removeprefix(kafka_prefix).lower().replace("_", ".")
         if name is None:
-            near = get_close_matches(variable, _BY_VARIABLE, n=1, cutoff=0.8)
+            near = get_close_matches(variable, catalogue.by_variable, n=1, cutoff=0.8)
             hint = f" Did you mean {near[0]}?" if near else ""
             warnings.append(f"The environment variable {variable} sets nothing.{hint}")
         else:
@@ -389,12 +379,12 @@ def _from_environment(environment: Mapping[str, str], warnings: list[str]) -> di
     return found
 
 
-def _nest(given: Mapping[str, Given]) -> dict[str, Any]:
+def _nest(given: Mapping[str, Given], catalogue: Catalogue) -> dict[str, Any]:
     kafka: dict[str, object] = {}
     spark: dict[str, object] = {}
     nested: dict[str, Any] = {"kafka": {"properties": kafka}, "spark": {"properties": spark}}
     for name, (value, _) in given.items():
-        known = KNOWN.get(name)
+        known = catalogue.known.get(name)
         if known is None:
             is_scalar = isinstance(value, (str, int, float))
             text = _to_text(value) if is_scalar else value
@@ -409,25 +399,26 @@ def _nest(given: Mapping[str, Given]) -> dict[str, Any]:
     return nested
 
 
-def _place(detail: Any) -> str:  # noqa: ANN401
+def _place(detail: Any, catalogue: Catalogue) -> str:  # noqa: ANN401
     """Return the name of the setting that one of pydantic's findings is about; empty where it is about several."""
     place = tuple(str(part) for part in detail["loc"])
-    known = _BY_PLACE.get(place[:2]) or _BY_PLACE.get(place[:1])
+    known = catalogue.by_place.get(place[:2]) or catalogue.by_place.get(place[:1])
     if known is not None:
         return known.name
     is_property = place[1:2] == ("properties",) and len(place) > 2
     return (_KAFKA if place[0] == "kafka" else "") + place[2] if is_property else ""
 
 
-def _explain(detail: Any, given: Mapping[str, Given]) -> str:  # noqa: ANN401
+def _explain(detail: Any, given: Mapping[str, Given], catalogue: Catalogue) -> str:  # noqa: ANN401
     """Turn one of pydantic's findings into our one line."""
-    name, why = _place(detail), str(detail["msg"]).removeprefix("Value error, ")
+    name, why = _place(detail, catalogue), str(detail["msg"]).removeprefix("Value error, ")
     if not name:
         return f"{why}."
     if (
         detail["type"] != "value_error"
     ):  # pydantic's; what a check of ours says is better than what the declaration says
-        why = f"it must be {expected(KNOWN[name].field) if name in KNOWN else 'a text, a number, true or false'}"
+        known = catalogue.known.get(name)
+        why = f"it must be {expected(known.field) if known else 'a text, a number, true or false'}"
     value, origin = given.get(name, Given(None, "by default"))
     return f"{name} is {'hidden' if is_secret(name) else _show(redact(name, value))} ({origin}); {why}."
 

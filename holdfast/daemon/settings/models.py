@@ -8,7 +8,7 @@ Each description says what the setting does, how it relates to others and, where
 Sources: Apache Kafka 4.3.1 `ShareCoordinatorConfig`, `SocketServerConfigs`.
 """
 
-from typing import Literal, Self
+from typing import Literal, Self, TypeVar
 
 from pydantic import model_validator
 
@@ -39,6 +39,8 @@ from holdfast.daemon.settings.declarations import (
 )
 
 NODE_ID_MAX = 2**31 - 1
+
+_Component = TypeVar("_Component", bound=Component)
 
 
 #: Properties of the client that the log protocol fixes, and what to say instead.
@@ -310,3 +312,14 @@ class Settings(Component):
     def config_topic_name(self) -> str:
         """Name of the topic with the settings of all nodes."""
         return self.config_topic.topic or config_topic_of(self.log.state_topic)
+
+    def of(self, component: type[_Component]) -> _Component:
+        """Return the settings of a tenant's component.
+
+        Raises:
+            LookupError: the model has no such component, because the tenant is none of this node's.
+        """
+        found = (value for name in type(self).model_fields if isinstance(value := getattr(self, name), component))
+        for each in found:
+            return each
+        raise LookupError(f"this node has no settings of {component.__name__}")

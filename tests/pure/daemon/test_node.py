@@ -182,7 +182,7 @@ async def listening(
     """Give a node that listens, and a client of it; it ends cleanly. With a config topic, it takes settings from there."""
 
     def load(cluster: Mapping[str, str]) -> Loaded:
-        return load_settings(flags=FLAGS | flags, cluster=cluster)
+        return load_settings(flags=FLAGS | flags, cluster=cluster, model=tables.settings)
 
     node = Node(load({}).settings, tables, None if config is None else load, place)
     ended = asyncio.create_task(node.run())
@@ -319,14 +319,17 @@ async def test_a_stop_takes_no_longer_than_the_service_manager_is_told(
 
 
 async def test_second_tenant_is_served_from_start_to_stop(stages: Stages) -> None:
-    """A tenant with one row of each kind in addition to share state: its call, command, HTTP paths, key type and duty."""
+    """A tenant with one row of each kind in addition to share state: call, command, HTTP paths, key type, duty, settings."""
     made: list[NodeTimers] = []
 
     def make(host: Host) -> NodeTimers:
         made.append(NodeTimers(host))
         return made[0]
 
-    async with listening(tables=Tables(SHARE_TENANT, [replace(TIMERS, make=make)])) as (node, client):
+    tables = Tables(SHARE_TENANT, [replace(TIMERS, make=make)])
+    flags: dict[str, Any] = {"timers.ticks.max": 3}
+    async with listening(tables=tables, **flags) as (node, client):
+        assert (await client.admin("settings"))["timers.ticks.max"] == 3
         connection = await open_connection(Address("127.0.0.1", node.port), ONE_TRY)
         assert node.http_port is not None
         assert connection.versions[TICK] == (0, 1)
@@ -342,7 +345,7 @@ async def test_second_tenant_is_served_from_start_to_stop(stages: Stages) -> Non
         assert await connection.exchange(TICK, 1, b"state-tea", is_flexible=True) == b"state-tea at 9: 0"
         assert (await client.read("state-tea", TOPIC, 0, 1)).start_offset == 9
         shown = await client.admin("ticks")
-        assert (shown["node_id"], shown["ticks"]) == (1, 2)
+        assert (shown["node_id"], shown["ticks"], shown["ticks_max"]) == (1, 2, 3)
         serving = made[0].serving
         assert serving is not None
         assert {index for index, serves in serving.changes if serves} == set(range(serving.log_partitions))

@@ -16,7 +16,7 @@ from holdfast.daemon.tenant import Answers, Tables, find_topics, merge_rows
 from holdfast.kafka.protocol import api_keys
 from holdfast.share.tenant import SHARE_TENANT
 from tests.world.node import make_settings
-from tests.world.timers import TICK, TIMERS
+from tests.world.timers import TICK, TIMERS, TimerSettings
 
 
 async def _answer(*_: Any) -> dict[str, Any]:
@@ -43,12 +43,18 @@ def test_tables_hold_the_rows_of_the_host_and_of_each_tenant() -> None:
         ({"queries": (Query("members", "", "array"),)}, "path members has two rows"),
         ({"pages": (Page(Query("groups", "", "object"), _answer),)}, "path groups has two rows"),
         ({"pages": (Page(Query("ticks", "", "object"), _answer),)}, "path ticks has two rows"),
+        ({"settings": {"log": TimerSettings}}, "settings component log has two rows"),
     ],
     ids=lambda value: value if isinstance(value, str) else next(iter(value)),
 )
 def test_tables_refuse_two_rows_of_one_key(rows: dict[str, Any], text: str) -> None:
     with pytest.raises(ValueError, match=f"^{text}$"):
         Tables(SHARE_TENANT, [replace(TIMERS, **rows)])
+
+
+def test_tenants_cannot_share_a_settings_component() -> None:
+    with pytest.raises(ValueError, match=r"^settings component timers has two rows$"):
+        Tables(SHARE_TENANT, [replace(TIMERS, calls={}, commands={}, queries=(), pages=()), TIMERS])
 
 
 def test_rows_of_two_tenants_with_one_key_are_refused() -> None:

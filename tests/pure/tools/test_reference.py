@@ -11,7 +11,8 @@ from click.testing import CliRunner
 from holdfast.cli import main
 from holdfast.console.outcomes import Exit
 from holdfast.daemon.node_exit import NodeExit
-from holdfast.daemon.settings.file_env_flags import ENVIRONMENT_PREFIX, KNOWN
+from holdfast.daemon.settings.catalogue import ENVIRONMENT_PREFIX
+from holdfast.daemon.settings.file_env_flags import KNOWN
 from tools.cli_reference import commands, render_reference
 
 COMMANDS = dict(commands())
