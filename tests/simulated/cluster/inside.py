@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from holdfast.runtime.coordinator import CoordinatorRuntime
@@ -66,6 +67,19 @@ def unfinished(log: KafkaLog) -> dict[str, Any]:
         "brokers left alone": {broker for each in throttles for broker in each._until_s if each.wait_s(broker)},
     }
     return {name: value for name, value in found.items() if value}
+
+
+def unchecked(log: KafkaLog, epochs: Mapping[int, int]) -> set[int]:
+    """Return the log partitions whose tail has not settled with the leader of this epoch whether the log lost what was read.
+
+    After a pause that a broker requested, the first fetch may leave it open, and the next one follows a look-up of the leaders.
+    """
+    tail, _ = fetchers_of(log)
+    return {
+        index
+        for index, fetch in tail._partitions.items()
+        if not fetch.is_checked or fetch.leader_epoch != epochs.get(index)
+    }
 
 
 def reading(runtime: CoordinatorRuntime) -> dict[str, Any]:

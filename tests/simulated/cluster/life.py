@@ -337,9 +337,14 @@ class ClusterLife:
     def _unfinished(self) -> dict[str, object]:
         """Return what still waits, by process."""
         found: dict[str, object] = {}
+        topic = self.world.cluster.topic
+        epochs = {index: topic.partition(index).epoch for index in range(len(topic.partitions))}
         for node in self.world.nodes:
             assert isinstance(node, ClusterNode)
             own: dict[str, object] = {}
+            # An owner whose log lost its end learns it by its next fetch; until then a write would fail.
+            if unchecked := inside.unchecked(node.kafka_log.kafka, epochs):
+                own["tails to be checked"] = unchecked
             # Pruning goes on and asks on, but each of its appends is read back, or given up as any other.
             if appends := node.unread_appends():
                 own["appends not read back"] = appends
