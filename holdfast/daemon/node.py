@@ -7,7 +7,7 @@ While the node starts, a handler answers that it starts (`daemon.starting`); whe
 import asyncio
 import os
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from random import Random
@@ -57,11 +57,12 @@ from holdfast.daemon.settings.models import Settings
 from holdfast.daemon.shards import Snapshots
 from holdfast.daemon.starting import BrokerWait, StartingView, starting_commands
 from holdfast.daemon.steps import NodeSteps, Stopped, cancelled
-from holdfast.daemon.tenant import Answers, LogParts, Tables, find_topics, merge_rows
+from holdfast.daemon.tenant import Answers, LogParts, ServingTenant, Tables, find_topics, merge_rows
 from holdfast.daemon.topics.cluster_queries import make_cluster_queries, make_first_look
 from holdfast.daemon.topics.metadata_cache import ClusterMetadata
 from holdfast.daemon.topics.remains import Remains
 from holdfast.daemon.topics.state_topic import StateTopic, StateTopicError, ensure_state_topic
+from holdfast.daemon.topics.topic_names import TopicNames
 from holdfast.daemon.worker_place import ALONE, WorkerPlace
 from holdfast.distribution import VERSION
 from holdfast.kafka.connection_options import ConnectionOptions
@@ -266,7 +267,9 @@ class Node:
                 random=Random(),
                 report_after_ms=settings.log.broker_silence_max_ms,
             )
-            at_exit("topic names", cluster.look_ups.names.close)
+            tenants: list[ServingTenant] = []
+            # In one step: both close connections, and wait for nobody.
+            at_exit("tenants and topic names", lambda: _end([*tenants, cluster.look_ups.names]))
             refreshing = asyncio.create_task(metadata.run(), name="holdfast-metadata")
             at_exit("metadata", lambda: cancelled(refreshing))
             image = await self._steps.unless_stopped(metadata.wait_for_first_image(settings.log.request_timeout_ms))
@@ -291,7 +294,7 @@ class Node:
             parts = LogParts(log, partitions, metadata, cluster, batch, allotment.describe_elsewhere, leadership)
             shard_tenant = self._shard_tenant.serve(parts, authorizer)
             others = [each.serve(parts, authorizer, shard_tenant.access) for each in self._other_tenants]
-            tenants = [shard_tenant, *others]
+            tenants += [shard_tenant, *others]
             decisions = merge_rows("decision", *(each.decisions for each in tenants))
             watch = BrokerWatch(
                 options,
@@ -326,7 +329,6 @@ class Node:
                 each.start_up(partitions.runtime.config.log)
             at_exit("requests in flight", lambda: server.drain_all(drain_ms), drain_ms + step_ms)
             for each in tenants:
-                at_exit("tenant", each.close)
                 stack.callback(each.shut_down)
             allotment.start(watch.silence.leader_quiet_s)
             at_exit("membership", allotment.stop, 2 * step_ms + drain_ms + settings.compaction.stop_timeout_ms)
@@ -457,6 +459,11 @@ class Node:
         if not self._exit.done():
             _log.error("take_over_refused", why=why)
         self.stop(NodeExit.WRONG_USAGE if is_setting_wrong else NodeExit.SUPERSEDED, why)
+
+
+async def _end(parts: Sequence[ServingTenant | TopicNames]) -> None:
+    for part in parts:
+        await part.close()
 
 
 async def _close(admins: list[Admin]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Hashable, Mapping
 from random import Random
 from typing import Final
 
@@ -22,7 +22,6 @@ from holdfast.daemon.server.find_coordinator import GROUP
 from holdfast.daemon.server.wire.requests import Api, Request, Respond, Steps
 from holdfast.daemon.settings.models import Settings
 from holdfast.daemon.tenant import Answers, Call, Host, LogParts, Tenant
-from holdfast.delivery.group_config import GroupConfig
 from holdfast.delivery.sessions import SHARE_SESSION_NOT_FOUND, ShareSessions
 from holdfast.gateway import refusals
 from holdfast.gateway.consumers import ConsumerCalls
@@ -30,6 +29,7 @@ from holdfast.gateway.heartbeats import Heartbeats
 from holdfast.gateway.leader import Leader
 from holdfast.gateway.leaders import GroupKeys, TopicLeaders
 from holdfast.gateway.placement import NodePlacement
+from holdfast.gateway.settings import COMPONENTS, GatewaySettings, GroupSettings
 from holdfast.gateway.starts import Starts
 from holdfast.gateway.topics import ClusterTopics, OfferedTopics, StartingTopics
 from holdfast.kafka.cluster import Cluster
@@ -90,13 +90,14 @@ class ServingGateway:
 
     def __init__(self, host: Host, log: LogParts, authorizer: Authorizer, access: ShareStateAccess) -> None:
         settings = host.settings
-        self._settings = settings
+        gateway = settings.of(GatewaySettings)
+        config_of = settings.of(GroupSettings).configs()
         self._authorizer = authorizer
         self._group_keys = GroupKeys()
         options = log.place.connection
         leaders = TopicLeaders(log.leadership, log.place.topic.partition_count)
         self._topics = OfferedTopics(
-            settings.gateway.topics,
+            gateway.topics,
             settings.own_topics,
             ClusterTopics(log.cluster.shown),
             leaders,
@@ -106,29 +107,21 @@ class ServingGateway:
             random=Random(),
         )
         placement = NodePlacement(self._topics, leaders, log, self._group_keys, authorizer)
-        self._reader: TopicReader | None = None
-
-        def reader(is_committed: bool) -> TopicReader:
-            return TopicReader(options, Cluster(options, settings.log.request_timeout_ms), ReaderConfig(is_committed))
-
+        #: By whether only committed records are read.
         self._readers: dict[bool, TopicReader] = {}
 
-        def reader_for(is_committed: bool) -> TopicReader:
-            if is_committed not in self._readers:
-                self._readers[is_committed] = reader(is_committed)
-            return self._readers[is_committed]
+        def reader_of(is_committed: bool) -> TopicReader:
+            reader = self._readers.get(is_committed)
+            if reader is None:
+                config = ReaderConfig(is_committed, held_bytes_max=gateway.fetch_buffer_bytes)
+                reader = TopicReader(options, Cluster(options, settings.log.request_timeout_ms), config)
+                self._readers[is_committed] = reader
+            return reader
 
-        config_of = group_configs(settings)
-        self._leader = Leader(
-            access,
-            placement,
-            reader_for,
-            Starts(log.cluster.look_ups.ends, lambda: int(time.time() * 1_000)),
-            config_of,
-            20_000,
-        )
-        self._calls = ConsumerCalls(self._leader, ShareSessions(2_000), placement, config_of)
-        self._heartbeats = Heartbeats(placement, placement, config_of, 200, _minutes)
+        starts = Starts(log.cluster.look_ups.ends, lambda: int(time.time() * 1_000))
+        self._leader = Leader(access, placement, reader_of, starts, config_of, gateway.share_partitions_max)
+        self._calls = ConsumerCalls(self._leader, ShareSessions(gateway.share_sessions_max), placement, config_of)
+        self._heartbeats = Heartbeats(placement, placement, config_of, gateway.members_max, _minutes)
         log.leadership.watch(lambda _: self._leader.look_at_leadership())
         self.answers = Answers(
             {
@@ -219,14 +212,6 @@ class _RequestCaller:
         return self.request.is_wanted
 
 
-def group_configs(settings: Settings) -> Callable[[str], GroupConfig]:
-    """Return what finds the config of a group."""
-    from holdfast.delivery.group_config import EARLIEST
-
-    config = GroupConfig(auto_offset_reset=EARLIEST)
-    return lambda _: config
-
-
 def _minutes() -> int:
     """Return a number that grows with the time, and is small enough for an epoch of a group."""
     return int(time.time() - _EPOCHS_FROM_S) // 60
@@ -259,7 +244,7 @@ def _starting_acknowledge(request: Request, respond: Respond) -> Steps | None:
 
 
 def _is_on(settings: Settings) -> bool:
-    return bool(settings.gateway.topics)
+    return bool(settings.of(GatewaySettings).topics)
 
 
-GATEWAY_TENANT: Final[Tenant[NodeGateway]] = Tenant("gateway", CALLS, {}, (), (), NodeGateway, _is_on)
+GATEWAY_TENANT: Final[Tenant[NodeGateway]] = Tenant("gateway", CALLS, {}, (), (), NodeGateway, _is_on, COMPONENTS)

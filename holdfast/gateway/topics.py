@@ -17,9 +17,9 @@ import structlog
 from holdfast.backoff import Backoff
 from holdfast.daemon.context import NodeContext
 from holdfast.daemon.server.topics_view import ShownTopic, TakeTopics, TopicQuery, unknown_topic
-from holdfast.daemon.settings.components.gateway import is_literal, match_topics
 from holdfast.daemon.topics.look_ups import LookUp, LookUps
 from holdfast.gateway.leaders import TopicLeaders
+from holdfast.gateway.settings import is_literal, match_topics
 from holdfast.kafka.errors import ConnectionFailed
 from holdfast.kafka.metadata import RESERVED_IDS, TOPICS_PER_REQUEST_MAX, TopicRef, TopicSummary, is_topic_name
 from holdfast.kafka.protocol.error_codes import ErrorCode

@@ -44,7 +44,8 @@ def make_settings(kafka: str, topic: str, **flags: object) -> Settings:
             "retry_backoff_max_ms": 500,
             "alarm_backoff_ms": 500,
         }
-        | flags
+        | flags,
+        model=TABLES.settings,
     ).settings
 
 

@@ -161,5 +161,5 @@ TIMERS: Final[Tenant[NodeTimers]] = Tenant(
     (Query("ticks", "Ticks.", "object"),),
     (Page(Query("clock", "The clock.", "object"), _clock),),
     NodeTimers,
-    {"timers": TimerSettings},
+    settings={"timers": TimerSettings},
 )

@@ -37,18 +37,27 @@ class Catalogue(NamedTuple):
     by_place: Mapping[tuple[str, ...], Known]
     #: Names, by the environment variable that sets each.
     by_variable: Mapping[str, str]
+    #: Components that take any name after a beginning, by that beginning; those of the host, `kafka.` and `spark.`, are not among them.
+    open_components: Mapping[str, str]
+
+    def beginning_of(self, name: str) -> str:
+        """Return the beginning by which a name belongs to an open component; empty where it belongs to none."""
+        return next((beginning for beginning in self.open_components if name.startswith(beginning)), "")
 
 
 def settings_with(components: Mapping[str, type[Component]]) -> type[Settings]:
     """Return the model of the host's settings and of further components, by name, whose settings all have a default.
 
     Raises:
-        ValueError: a component or a setting has the name of another, or a component takes any property.
+        ValueError: a component or a setting has the name of another, or a component takes any name, and no beginning tells which.
     """
     if repeated := sorted(components.keys() & Settings.model_fields.keys()):
         raise ValueError(f"settings component {repeated[0]} has two rows")
-    if several := sorted(name for name, component in components.items() if issubclass(component, Properties)):
-        raise ValueError(f"settings component {several[0]} takes any property; declare each setting")
+    for name, component in components.items():
+        if issubclass(component, Properties) and not component.name_prefix:
+            raise ValueError(
+                f"settings component {name} takes any name; give it a name_prefix, or declare each setting"
+            )
     fields: dict[str, Any] = {name: (component, component()) for name, component in components.items()}
     model: type[Settings] = create_model("NodeSettings", __base__=Settings, **fields)
     catalogue_of(model)
@@ -73,6 +82,13 @@ def catalogue_of(model: type[Settings]) -> Catalogue:
         frozenset(each.component for each in settings),
         {tuple(filter(None, (each.component, each.attribute))): each for each in settings},
         by_variable,
+        {
+            field.annotation.name_prefix: name
+            for name, field in model.model_fields.items()
+            if isinstance(field.annotation, type)
+            and issubclass(field.annotation, Properties)
+            and field.annotation.name_prefix
+        },
     )
 
 

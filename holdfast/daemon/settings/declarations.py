@@ -80,6 +80,10 @@ class Component(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
+    def find_conflict(self, settings: Any) -> str:  # noqa: ANN401 - the `Settings` that it is part of
+        """Return why it does not go with the settings of other components; empty if it does."""
+        return ""
+
 
 class Properties(Component):
     """What is passed on to a library under the library's own names."""

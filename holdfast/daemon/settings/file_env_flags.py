@@ -188,7 +188,7 @@ def describe(settings: Settings) -> dict[str, Any]:
     """Return every setting by its name, secrets hidden: fit for a log line or a status page."""
     values = {name: redact(name, value) for name, value in _values(settings).items()}
     kafka = {_KAFKA + name: value for name, value in settings.kafka.redacted().items()}
-    return values | kafka | settings.spark.redacted()
+    return values | _open_values(settings) | kafka | settings.spark.redacted()
 
 
 def running_settings(described: Mapping[str, object], model: type[Settings] = Settings) -> dict[str, object]:
@@ -206,6 +206,7 @@ def to_flags(settings: Settings) -> dict[str, Any]:
     """Return what `load_settings` takes as flags to give the same settings again, secrets among it."""
     return (
         _values(settings)
+        | _open_values(settings)
         | {_KAFKA + name: value for name, value in settings.kafka.properties.items()}
         | dict(settings.spark.properties)
     )
@@ -215,6 +216,15 @@ def _values(settings: Settings) -> dict[str, Any]:
     return {
         known.name: getattr(getattr(settings, known.component) if known.component else settings, known.attribute)
         for known in catalogue_of(type(settings)).known.values()
+    }
+
+
+def _open_values(settings: Settings) -> dict[str, str]:
+    """Return the settings of components that take any name, by their names."""
+    return {
+        beginning + name: value
+        for beginning, component in catalogue_of(type(settings)).open_components.items()
+        for name, value in getattr(settings, component).properties.items()
     }
 
 
@@ -341,6 +351,8 @@ def _canonical(path: str, catalogue: Catalogue) -> str | None:
         return rest
     if path.startswith(_SPARK) or (path.startswith(_KAFKA) and not rest.startswith(_SHARE_COORDINATOR)):
         return path
+    if catalogue.beginning_of(path):
+        return path
     return None
 
 
@@ -388,7 +400,10 @@ def _nest(given: Mapping[str, Given], catalogue: Catalogue) -> dict[str, Any]:
         if known is None:
             is_scalar = isinstance(value, (str, int, float))
             text = _to_text(value) if is_scalar else value
-            if name.startswith(_SPARK):
+            if beginning := catalogue.beginning_of(name):
+                component = nested.setdefault(catalogue.open_components[beginning], {"properties": {}})
+                component["properties"][name.removeprefix(beginning)] = text
+            elif name.startswith(_SPARK):
                 spark[name] = text  # its properties begin with `spark.` themselves
             else:
                 kafka[name.removeprefix(_KAFKA)] = text
@@ -405,8 +420,10 @@ def _place(detail: Any, catalogue: Catalogue) -> str:  # noqa: ANN401
     known = catalogue.by_place.get(place[:2]) or catalogue.by_place.get(place[:1])
     if known is not None:
         return known.name
-    is_property = place[1:2] == ("properties",) and len(place) > 2
-    return (_KAFKA if place[0] == "kafka" else "") + place[2] if is_property else ""
+    if place[1:2] != ("properties",) or len(place) <= 2:
+        return ""
+    beginnings = {component: beginning for beginning, component in catalogue.open_components.items()}
+    return beginnings.get(place[0], _KAFKA if place[0] == "kafka" else "") + place[2]
 
 
 def _explain(detail: Any, given: Mapping[str, Given], catalogue: Catalogue) -> str:  # noqa: ANN401

@@ -13,7 +13,6 @@ from typing import Literal, Self, TypeVar
 from pydantic import model_validator
 
 from holdfast.daemon.settings.components.config_topic import ConfigTopicSettings, config_topic_of
-from holdfast.daemon.settings.components.gateway import GatewaySettings
 from holdfast.daemon.settings.components.group_metrics import GroupMetricSettings
 from holdfast.daemon.settings.components.host import HostSettings
 from holdfast.daemon.settings.components.http import HttpSettings
@@ -274,7 +273,6 @@ class Settings(Component):
     deleted_topics: DeletedTopicSettings = DeletedTopicSettings()
     metadata: MetadataSettings = MetadataSettings()
     group_metrics: GroupMetricSettings = GroupMetricSettings()
-    gateway: GatewaySettings = GatewaySettings()
     shutdown: ShutdownSettings = ShutdownSettings()
     logging: LoggingSettings = LoggingSettings()
 
@@ -299,8 +297,10 @@ class Settings(Component):
             raise ValueError(
                 f"config.topic is {self.config_topic_name}, which holds the state or its snapshots; name a topic of its own"
             )
-        if why := self.gateway.why_refused(self.log.state_topic, self.own_topics):
-            raise ValueError(why)
+        for name in type(self).model_fields:
+            component = getattr(self, name)
+            if isinstance(component, Component) and (why := component.find_conflict(self)):
+                raise ValueError(why)
         return self
 
     @property

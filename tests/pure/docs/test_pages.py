@@ -13,7 +13,8 @@ import pytest
 
 from holdfast.cli import main
 from holdfast.compaction.history import schema
-from holdfast.daemon.settings.file_env_flags import KNOWN, MEANINGLESS, RESERVED_VARIABLES
+from holdfast.daemon.settings.catalogue import catalogue_of
+from holdfast.daemon.settings.file_env_flags import MEANINGLESS, RESERVED_VARIABLES
 from holdfast.tenants import TABLES
 from tests.pure.docs.metrics import full_registry
 from tests.pure.docs.pages import (
@@ -32,6 +33,7 @@ from tests.pure.docs.pages import (
 from tools.log_events import events, sites
 
 #: Names with an underscore or a dot that are no settings of ours: of topics, of features, of log lines.
+KNOWN = catalogue_of(TABLES.settings).known
 OTHER_NAMES = {
     "state_bound_approached",  # a log event
     "is_alarm",
@@ -145,13 +147,13 @@ def test_settings_exist(page: Path) -> None:
         name = span.partition(" = ")[0].partition("=")[0]
         if (
             SETTING_LIKE.fullmatch(name)
-            and not name.startswith(("kafka.", "spark."))
+            and not name.startswith(("kafka.", "spark.", "gateway.groups."))
             and name.rpartition(".")[2] not in FILE_ENDINGS
         ):
             assert name in known, f"{name_of(page)} names `{name}`, which is no setting"
     for block in code_blocks(text, "console"):
         for name in re.findall(r"--set (\S+?)=", block):
-            assert name in known or name.startswith(("kafka.", "spark.")), (
+            assert name in known or name.startswith(("kafka.", "spark.", "gateway.groups.")), (
                 f"{name_of(page)} sets {name}, which is no setting"
             )
     variables = RESERVED_VARIABLES | {"HOLDFAST_KAFKA_BOOTSTRAP_SERVERS"} | {k.variable for k in KNOWN.values()}

@@ -101,7 +101,7 @@ class _AnyProperty(Properties):
     [
         (_Repeated, "settings node_id and node_id are both set by HOLDFAST_NODE_ID"),
         (_SameVariable, "settings config.topic and config_topic are both set by HOLDFAST_CONFIG_TOPIC"),
-        (_AnyProperty, "settings component timers takes any property; declare each setting"),
+        (_AnyProperty, "settings component timers takes any name; give it a name_prefix, or declare each setting"),
     ],
 )
 def test_component_with_a_name_of_another_is_refused(component: type[Component], text: str) -> None:
