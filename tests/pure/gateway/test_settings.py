@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -16,8 +17,8 @@ KAFKA = {"kafka.bootstrap.servers": "127.0.0.1:1"}
 LOCK = "share.record.lock.duration.ms"
 
 
-def load(file: Path | None = None, environment: dict[str, str] | None = None, **flags: object) -> Settings:
-    return load_settings(file, environment, KAFKA | flags, model=TABLES.settings).settings
+def load(flags: Mapping[str, object], file: Path | None = None, environment: dict[str, str] | None = None) -> Settings:
+    return load_settings(file, environment, KAFKA | dict(flags), model=TABLES.settings).settings
 
 
 def test_configs_of_a_group_stand_on_those_of_all_groups(tmp_path: Path) -> None:
@@ -26,7 +27,7 @@ def test_configs_of_a_group_stand_on_those_of_all_groups(tmp_path: Path) -> None
         '[gateway]\ntopics = ["orders"]\n[gateway.groups.default]\n"share.auto.offset.reset" = "earliest"\n'
         '[gateway.groups."mail.out"]\n"share.record.lock.duration.ms" = 60000\n'
     )
-    settings = load(file, {"HOLDFAST_GATEWAY_MEMBERS_MAX": "7"}, **{f"gateway.groups.late.{LOCK}": "15000"})
+    settings = load({f"gateway.groups.late.{LOCK}": "15000"}, file, {"HOLDFAST_GROUP_SHARE_MAX_SIZE": "7"})
     config_of = settings.of(GroupSettings).configs()
     assert (config_of("any").auto_offset_reset, config_of("any").record_lock_duration_ms) == (EARLIEST, 30_000)
     assert (config_of("mail.out").auto_offset_reset, config_of("mail.out").record_lock_duration_ms) == (
@@ -37,17 +38,17 @@ def test_configs_of_a_group_stand_on_those_of_all_groups(tmp_path: Path) -> None
     assert settings.of(GatewaySettings).topics == ("orders",)
     shown = describe(settings)
     assert shown["gateway.groups.mail.out.share.record.lock.duration.ms"] == "60000"
-    assert load(**to_flags(settings)) == settings
+    assert load(to_flags(settings)) == settings
 
 
 def test_without_configs_groups_have_kafkas_defaults() -> None:
-    assert load().of(GroupSettings).configs()("any") == DEFAULT
+    assert load({}).of(GroupSettings).configs()("any") == DEFAULT
 
 
 @pytest.mark.parametrize(
     ("name", "value", "text"),
     [
-        (f"a.{LOCK}", "1", f"{LOCK} is 1; it must be from 15000 to 60000"),
+        (f"a.{LOCK}", "1", f"{LOCK} is '1'; it must be a number from 15000 to 60000"),
         (
             "a.share.lock",
             "1",
@@ -59,12 +60,12 @@ def test_without_configs_groups_have_kafkas_defaults() -> None:
 )
 def test_wrong_config_of_a_group_is_one_line_that_says_what_is_right(name: str, value: str, text: str) -> None:
     with pytest.raises(ConfigError) as refused:
-        load(**{f"gateway.groups.{name}": value})
+        load({f"gateway.groups.{name}": value})
     (problem,) = refused.value.problems
     assert text in problem
 
 
 def test_pattern_that_matches_a_topic_of_the_node_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"gateway.topics has the pattern st\*, which matches state"):
-        load(**{"gateway.topics": "st*", "state_topic": "state"})
-    assert load(**{"gateway.topics": "*"}).of(GatewaySettings).topics == ("*",)
+        load({"gateway.topics": "st*", "state_topic": "state"})
+    assert load({"gateway.topics": "*"}).of(GatewaySettings).topics == ("*",)

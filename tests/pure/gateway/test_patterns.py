@@ -5,18 +5,19 @@ from __future__ import annotations
 import pytest
 
 from holdfast.daemon.settings.cluster_wide import why_not_cluster_wide
-from holdfast.daemon.settings.components.gateway import is_literal, match_topics
 from holdfast.daemon.settings.file_env_flags import ConfigError, load_settings
 from holdfast.daemon.settings.models import Settings
+from holdfast.gateway.settings import GatewaySettings, is_literal, match_topics
+from holdfast.tenants import TABLES
 
 
 def load(**flags: object) -> Settings:
-    return load_settings(flags={"kafka.bootstrap.servers": "127.0.0.1:1"} | flags).settings
+    return load_settings(flags={"kafka.bootstrap.servers": "127.0.0.1:1"} | flags, model=TABLES.settings).settings
 
 
 def test_a_node_is_no_gateway_unless_it_is_told() -> None:
-    assert load().gateway.topics == ()
-    assert load(**{"gateway.topics": "orders, pay*"}).gateway.topics == ("orders", "pay*")
+    assert load().of(GatewaySettings).topics == ()
+    assert load(**{"gateway.topics": "orders, pay*"}).of(GatewaySettings).topics == ("orders", "pay*")
 
 
 @pytest.mark.parametrize(
