@@ -21,6 +21,7 @@ from holdfast.daemon.settings.components.listener import principal_problem
 _COLUMNS: Final = {name: Column(name) for name in Acl._fields}
 
 _group_option = click.option("--group", "groups", multiple=True, help="A group, or * for all; several may be given.")
+_topic_option = click.option("--topic", "topics", multiple=True, help="A topic, or * for all; several may be given.")
 _cluster_option = click.option("--cluster", is_flag=True, help="The cluster: admin commands, and CLUSTER_ACTION.")
 _operation_type = click.Choice([each.value for each in Operation], case_sensitive=False)
 
@@ -58,6 +59,7 @@ def _rule_options(command: Callable[..., None]) -> Callable[..., None]:
         help="Operation that the rule is about.",
     )
     @_group_option
+    @_topic_option
     @_cluster_option
     @click.option(
         "--resource-pattern-type",
@@ -65,7 +67,7 @@ def _rule_options(command: Callable[..., None]) -> Callable[..., None]:
         type=click.Choice(["literal", "prefixed"], case_sensitive=False),
         default="literal",
         show_default=True,
-        help="Whether the group is meant, or all whose names begin so.",
+        help="Whether the group or topic is meant, or all whose names begin so.",
     )
     @wraps(command)
     def with_rules(
@@ -74,6 +76,7 @@ def _rule_options(command: Callable[..., None]) -> Callable[..., None]:
         host: str,
         operations: Sequence[str],
         groups: Sequence[str],
+        topics: Sequence[str],
         cluster: bool,
         pattern: str,
         **arguments: Any,  # noqa: ANN401
@@ -85,7 +88,7 @@ def _rule_options(command: Callable[..., None]) -> Callable[..., None]:
             Acl(principal, permission, Operation(operation.upper()), resource, name, kind, host)
             for principal, permission in principals
             for operation in operations
-            for resource, name, kind in _resources(groups, cluster, PatternType(pattern.upper()))
+            for resource, name, kind in _resources(groups, topics, cluster, PatternType(pattern.upper()))
         ]
         for rule in rules:
             field, why = rule.problem()
@@ -97,17 +100,18 @@ def _rule_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def _resources(
-    groups: Sequence[str], is_cluster: bool, pattern: PatternType
+    groups: Sequence[str], topics: Sequence[str], is_cluster: bool, pattern: PatternType
 ) -> list[tuple[ResourceType, str, PatternType]]:
     """Return the resources that options name.
 
     Raises:
         Failure: they name none.
     """
-    if not groups and not is_cluster:
-        raise Failure("No resource is named; give --group or --cluster.", Exit.WRONG_USAGE)
+    if not groups and not topics and not is_cluster:
+        raise Failure("No resource is named; give --group, --topic or --cluster.", Exit.WRONG_USAGE)
     cluster = [(ResourceType.CLUSTER, CLUSTER_NAME, PatternType.LITERAL)] if is_cluster else []
-    return [(ResourceType.GROUP, group, pattern) for group in groups] + cluster
+    named = [(ResourceType.GROUP, groups), (ResourceType.TOPIC, topics)]
+    return [(resource, name, pattern) for resource, names in named for name in names] + cluster
 
 
 @click.group()
@@ -158,9 +162,10 @@ def remove(rules: list[Acl], dry_run: bool, as_json: bool, path: Path) -> None:
 @acls.command("list")
 @click.option("--principal", help="Only rules that are about this one, as in User:orders; those of User:* among them.")
 @click.option("--group", help="Only rules that are about this group; those of prefixes among them.")
+@click.option("--topic", help="Only rules that are about this topic; those of prefixes among them.")
 @json_option
 @_file_option
-def list_rules(principal: str | None, group: str | None, as_json: bool, path: Path) -> None:
+def list_rules(principal: str | None, group: str | None, topic: str | None, as_json: bool, path: Path) -> None:
     """Show the rules, in the order of the file.
 
     Example: holdfast acls list --acls-file acls.jsonl --principal User:orders
@@ -170,7 +175,8 @@ def list_rules(principal: str | None, group: str | None, as_json: bool, path: Pa
         for line in _read(path)
         if line.acl is not None
         and (principal is None or line.acl.principal in (principal, ANYBODY))
-        and (group is None or _is_about(line.acl, group))
+        and (group is None or _is_about(line.acl, ResourceType.GROUP, group))
+        and (topic is None or _is_about(line.acl, ResourceType.TOPIC, topic))
     ]
     if as_json:
         print_json(rows)
@@ -184,6 +190,7 @@ def list_rules(principal: str | None, group: str | None, as_json: bool, path: Pa
 )
 @click.option("--operation", type=_operation_type, required=True, help="Operation that it would carry out.")
 @_group_option
+@_topic_option
 @_cluster_option
 @click.option(
     "--host", default=ANY, show_default=True, help="Address of the client, without a port; *: no matter where."
@@ -201,6 +208,7 @@ def check(
     principal: str,
     operation: str,
     groups: Sequence[str],
+    topics: Sequence[str],
     cluster: bool,
     host: str,
     super_users: str,
@@ -216,7 +224,7 @@ def check(
     supers = [each.strip() for each in super_users.split(";") if each.strip()]
     rules = Rules((line.acl for line in _read(path) if line.acl is not None), supers)
     rows = []
-    for resource, name, _ in _resources(groups, cluster, PatternType.LITERAL):
+    for resource, name, _ in _resources(groups, topics, cluster, PatternType.LITERAL):
         decision = rules.decide(principal, host, Operation(operation.upper()), resource, name)
         row = {"resource": resource.value, "name": name, "is_allowed": decision.is_allowed, "why": decision.why}
         rows.append(row | {"rule": None if decision.rule is None else _row(decision.rule)})
@@ -229,9 +237,9 @@ def check(
         raise Failure(f"{principal} may not {operation.upper()} all of this.", Exit.DENIED)
 
 
-def _is_about(acl: Acl, group: str) -> bool:
-    is_named = group.startswith(acl.name) if acl.pattern is PatternType.PREFIXED else acl.name in (group, ANY)
-    return acl.resource is ResourceType.GROUP and is_named
+def _is_about(acl: Acl, resource: ResourceType, name: str) -> bool:
+    is_named = name.startswith(acl.name) if acl.pattern is PatternType.PREFIXED else acl.name in (name, ANY)
+    return acl.resource is resource and is_named
 
 
 def _read(path: Path, *, may_be_missing: bool = False) -> list[Line]:

@@ -69,6 +69,22 @@ def test_rules_are_added_listed_and_removed_and_comments_stay(desk: Desk) -> Non
     assert desk.path.read_text().startswith("# the team of orders\n{")
 
 
+def test_topics_have_rules_of_their_own(desk: Desk) -> None:
+    who = ("--allow-principal", "User:orders", "--operation", "READ")
+    added = desk.run("add", *who, "--topic", "orders-", "--group", "orders-", "--resource-pattern-type", "prefixed")
+    assert "+ User:orders may READ topics that begin with 'orders-'" in added.stderr.splitlines()
+    desk.run("add", *who, "--topic", "*")
+    assert [(row["resource"], row["name"]) for row in desk.rows("--topic", "orders-eu")] == [
+        ("TOPIC", "orders-"),
+        ("TOPIC", "*"),
+    ]
+    assert [row["resource"] for row in desk.rows("--group", "orders-eu")] == ["GROUP"]
+    asked = ("check", "--principal", "User:orders", "--topic", "orders-eu", "--operation")
+    assert desk.run(*asked, "DESCRIBE").stdout.startswith("TOPIC orders-eu: allowed, for User:orders may READ ")
+    wrong = desk.run("add", "--allow-principal", "User:orders", "--operation", "WRITE", "--topic", "orders")
+    assert "operation is WRITE, which means nothing for a TOPIC" in wrong.stderr
+
+
 def test_a_dry_run_changes_nothing(desk: Desk) -> None:
     shown = desk.run("add", *ORDERS, "--dry-run", "--json")
     assert json.loads(shown.stdout) == {

@@ -60,7 +60,11 @@ def test_usual_fields_are_left_out_and_names_are_readable() -> None:
             {"operation": "ALTER"},
             "operation is ALTER, which means nothing for a GROUP; it takes ALL, DELETE, DESCRIBE,",
         ),
-        ({"resource": "TOPIC"}, "resource is 'TOPIC'; it must be one of GROUP, CLUSTER"),
+        ({"resource": "USER"}, "resource is 'USER'; it must be one of GROUP, TOPIC, CLUSTER"),
+        (
+            {"resource": "TOPIC", "operation": "WRITE"},
+            "operation is WRITE, which means nothing for a TOPIC; it takes ALL, DESCRIBE, READ",
+        ),
         ({"name": ""}, "name is ''; it must be a text that can be printed"),
         ({"name": "a\nb"}, r"name is 'a\nb'; it must be a text that can be printed"),
         ({"pattern": "MATCH"}, "pattern is 'MATCH'; it must be one of LITERAL, PREFIXED"),

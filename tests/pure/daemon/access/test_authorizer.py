@@ -10,7 +10,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from holdfast.api import share_state
-from holdfast.daemon.access.acl import Operation, ResourceType
+from holdfast.daemon.access.acl import Acl, Operation, PatternType, Permission, ResourceType
 from holdfast.daemon.access.acl_file import AclFileError, line_of, write_lines
 from holdfast.daemon.access.audit import Audit
 from holdfast.daemon.access.authorizer import Authorizer
@@ -41,6 +41,48 @@ class CountingRules(Rules):
     def decide(self, principal: str, host: str, operation: Operation, resource: ResourceType, name: str) -> Decision:
         self.decisions += 1
         return super().decide(principal, host, operation, resource, name)
+
+
+def topic_acl(operation: Operation, name: str, pattern: PatternType = PatternType.LITERAL) -> Acl:
+    return Acl("User:a", Permission.ALLOW, operation, ResourceType.TOPIC, name, pattern)
+
+
+def test_a_tenant_may_ask_about_topics_and_what_is_allowed_is_decided_once() -> None:
+    rules = CountingRules(
+        [topic_acl(Operation.READ, "orders"), topic_acl(Operation.DESCRIBE, "x-", PatternType.PREFIXED)]
+    )
+    denials = Counter()
+    authorizer = Authorizer(rules, Audit(denials, NEEDS, LineLimiter(), 10, 10), NEEDS, permissions_cached_max=2)
+
+    def may(operation: Operation, name: str, resource: ResourceType = ResourceType.TOPIC, **how: bool) -> bool:
+        return authorizer.may(Client(), "ShareFetch", operation, resource, name, **how)
+
+    for _ in range(3):
+        assert may(Operation.READ, "orders")
+        assert may(Operation.DESCRIBE, "x-1")
+    assert rules.decisions == 2
+    assert may(Operation.DESCRIBE, "orders"), "READ implies it"
+    assert not may(Operation.READ, "orders", ResourceType.GROUP), "a group of this name is another resource"
+    assert not may(Operation.READ, "x-1", is_audited=False)
+    assert denials.value == 1
+    with capture_logs() as lines:
+        assert not may(Operation.READ, "orders-1")
+    assert lines[0]["call"] == "ShareFetch"
+    assert (lines[0]["operation"], lines[0]["resource"], lines[0]["name"]) == ("READ", "TOPIC", "orders-1")
+    assert may(Operation.DESCRIBE, "x-" * 1_000)
+    assert sum(map(len, authorizer._allowed_of.values())) <= 2
+    authorizer.reconfigure(Rules())
+    assert not may(Operation.READ, "orders")
+
+
+def test_who_acts_for_the_cluster_may_not_therefore_read_topics() -> None:
+    authorizer = Authorizer(
+        Rules([cluster_acl(Operation.CLUSTER_ACTION, principal="User:a")]),
+        Audit(Counter(), NEEDS, LineLimiter(), 10, 10),
+        NEEDS,
+    )
+    assert authorizer.may(Client(), "ShareFetch", Operation.READ, ResourceType.GROUP, "g")
+    assert not authorizer.may(Client(), "ShareFetch", Operation.READ, ResourceType.TOPIC, "g")
 
 
 def test_what_is_allowed_is_decided_once_until_the_rules_change() -> None:
