@@ -22,7 +22,7 @@ from holdfast.daemon.partitions.partitions import LogPlace, Partitions
 from holdfast.daemon.server.admin import AdminCommand
 from holdfast.daemon.server.api_table import APIS, Answer
 from holdfast.daemon.server.find_coordinator import KeyType
-from holdfast.daemon.server.topics_view import NoTopics, TopicsView
+from holdfast.daemon.server.topics_view import TopicsView
 from holdfast.daemon.server.wire.requests import Api
 from holdfast.daemon.settings.catalogue import settings_with
 from holdfast.daemon.settings.declarations import Component
@@ -258,8 +258,8 @@ def merge_rows(kind: str, *tables: Mapping[_Key, _Row]) -> dict[_Key, _Row]:
     return merged
 
 
-def find_topics(tenants: Iterable[Answers]) -> TopicsView:
-    """Return the topics of the one tenant that has any.
+def find_topics(tenants: Iterable[Answers]) -> TopicsView | None:
+    """Return the topics of the one tenant that has any; None: no tenant has.
 
     Raises:
         ValueError: two tenants have topics.
@@ -267,4 +267,4 @@ def find_topics(tenants: Iterable[Answers]) -> TopicsView:
     views = [each.topics for each in tenants if each.topics is not None]
     if len(views) > 1:
         raise ValueError("two tenants show topics")
-    return views[0] if views else NoTopics()
+    return views[0] if views else None

@@ -146,6 +146,7 @@ class ServingGateway:
     def shut_down(self) -> None:
         """See `ServingTenant.shut_down`."""
         self._group_keys.log_partitions = 0
+        self._topics.answer_waiting()
         self._calls.answer_waiting()
         self._heartbeats.close()
         self._leader.close()

@@ -255,6 +255,13 @@ class OfferedTopics:
         self._until_loaded.pop(work).cancel()
         work()
 
+    def answer_waiting(self) -> None:
+        """Answer all clients that wait, so that they try again at another node."""
+        for look_up in tuple(self._waiting):
+            self._give_up(look_up)
+        for work in tuple(self._until_loaded):
+            self._stop_waiting(work)
+
     # ---- what brokers say ------------------------------------------------------------------------------------------
 
     async def run(self) -> None:

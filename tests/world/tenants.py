@@ -12,7 +12,7 @@ from holdfast.daemon.server.admin import Admin
 from holdfast.daemon.server.api_table import ADMIN_ARGUMENTS_BYTES_MAX, ApiHandler, HandlerBounds
 from holdfast.daemon.server.cluster_view import ClusterView
 from holdfast.daemon.server.find_coordinator import KeyType
-from holdfast.daemon.server.topics_view import NoTopics, TopicsView
+from holdfast.daemon.server.topics_view import TopicsView
 from holdfast.daemon.shards import Shard
 from holdfast.daemon.tenant import Tables
 from holdfast.records.share.keys import SharePartitionKey, format_key
@@ -51,7 +51,7 @@ def make_handler(
     admin_arguments_bytes_max: int = ADMIN_ARGUMENTS_BYTES_MAX,
     *,
     key_types: Mapping[int, KeyType] = {},
-    topics: TopicsView = NoTopics(),  # noqa: B008 - immutable
+    topics: TopicsView | None = None,
 ) -> ApiHandler:
     answers = ShareAnswers(service, authorizer, bounds)
     calls = dict.fromkeys(CALLS, answers.answer)

@@ -19,14 +19,17 @@ from holdfast.api.admin import (
     decode_admin_request,
     encode_admin_response,
 )
+from holdfast.daemon.access.acl import Operation, ResourceType
 from holdfast.daemon.access.authorizer import Authorizer
 from holdfast.daemon.server import api_versions, find_coordinator, metadata
 from holdfast.daemon.server.admin import Admin
 from holdfast.daemon.server.cluster_view import ClusterView
-from holdfast.daemon.server.topics_view import NoTopics, TopicsView
+from holdfast.daemon.server.topics_view import TopicsView
 from holdfast.daemon.server.wire.requests import SMALL_FRAME_BYTES, Api, Request, Respond, Steps
 from holdfast.kafka.protocol import api_keys, sasl_calls
 
+#: For the audit log.
+_METADATA: Final = "Metadata"
 #: A refusal names the principal and a group, which may be long.
 _REFUSAL_CHARACTERS_MAX: Final = 1_000
 
@@ -61,7 +64,7 @@ class ApiHandler:
         admin: Admin,
         authorizer: Authorizer,
         bounds: HandlerBounds = HandlerBounds(),  # noqa: B008 - immutable
-        topics: TopicsView = NoTopics(),  # noqa: B008 - immutable
+        topics: TopicsView | None = None,
     ) -> None:
         """Make a handler.
 
@@ -73,14 +76,14 @@ class ApiHandler:
             admin: runs the commands of an admin.
             authorizer: says who may do what.
             bounds: of requests that clients choose.
-            topics: those of a tenant, which Metadata shows.
+            topics: those of a tenant, which Metadata shows; None: there are none.
         """
         self._key_types = key_types
         self._authorizer = authorizer
         self._cluster = cluster
         self._admin = admin
         self._bounds = bounds
-        self._metadata = metadata.MetadataAnswers(cluster, topics)
+        self._metadata = metadata.MetadataAnswers(cluster, topics, self._may_describe)
         self._api_versions = api_versions.ApiVersionsAnswers(apis)
         self._answers: dict[int, Answer] = {
             api_keys.METADATA: self.answer_metadata,
@@ -126,6 +129,12 @@ class ApiHandler:
         """Answer Metadata, maybe later."""
         self._metadata.answer(request, respond)
         return None
+
+    def _may_describe(self, request: Request, topic: str, is_named: bool) -> bool:
+        """Return whether a client may know of a topic; where it asked for all, one that is left out is none that was denied."""
+        return self._authorizer.may(
+            request, _METADATA, Operation.DESCRIBE, ResourceType.TOPIC, topic, is_audited=is_named
+        )
 
     def answer_find_coordinator(self, request: Request, respond: Respond) -> Steps | None:
         """Answer FindCoordinator."""
@@ -183,7 +192,7 @@ class ApiHandler:
 #: make it.
 APIS: Final[Mapping[int, Api]] = {
     # Kafka's own calls, by which clients find a node.
-    api_keys.METADATA: Api("Metadata", 0, metadata.MAX_VERSION, metadata.FLEXIBLE_FROM),
+    api_keys.METADATA: Api(_METADATA, 0, metadata.MAX_VERSION, metadata.FLEXIBLE_FROM),
     api_keys.FIND_COORDINATOR: Api("FindCoordinator", 0, find_coordinator.MAX_VERSION, find_coordinator.FLEXIBLE_FROM),
     api_keys.API_VERSIONS: Api(
         "ApiVersions",

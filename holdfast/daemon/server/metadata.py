@@ -21,7 +21,6 @@ from holdfast.daemon.server.cluster_view import ClusterView, Node
 from holdfast.daemon.server.schemas import ResponseSchemas, encode
 from holdfast.daemon.server.topics_view import (
     NO_TOPIC_ID,
-    NoTopics,
     ShownTopic,
     TopicQuery,
     TopicsView,
@@ -60,8 +59,8 @@ _ENTRIES_AT_ONCE: Final = 1_000
 #: The most that one of them takes in an answer, a name excepted.
 _ENTRY_BYTES: Final = 40
 
-#: Tells whether the client of a request may know of the topic of a name.
-MayDescribe = Callable[[Request, str], bool]
+#: Tells whether the client of a request may know of the topic of a name, and that it asked where the last argument is true.
+MayDescribe = Callable[[Request, str, bool], bool]
 
 
 def decode_request(version: int, data: bytes, offset: int, topics_max: int) -> list[TopicQuery] | None:
@@ -94,7 +93,7 @@ def decode_request(version: int, data: bytes, offset: int, topics_max: int) -> l
     return None if count is None or (version == 0 and not count) else queries
 
 
-def _describes_all(request: Request, name: str) -> bool:
+def _describes_all(request: Request, name: str, is_named: bool) -> bool:
     return True
 
 
@@ -103,14 +102,14 @@ class MetadataAnswers:
 
     Args:
         cluster: the nodes, the state topic, and the owners of log partitions.
-        topics: those of a tenant.
-        may_describe: whether a client may know of one of those; the state topic is shown to anyone.
+        topics: those of a tenant; None: none shows any.
+        may_describe: whether a client may know of one of those; the state topic is shown to any.
     """
 
     def __init__(
         self,
         cluster: ClusterView,
-        topics: TopicsView = NoTopics(),  # noqa: B008 - immutable
+        topics: TopicsView | None = None,
         may_describe: MayDescribe = _describes_all,
     ) -> None:
         self._cluster = cluster
@@ -127,33 +126,43 @@ class MetadataAnswers:
         queries = decode_request(request.api_version, request.frame, request.body_offset, TOPICS_MAX)
         state_topic = self._find_state_topic()
         if queries is None:
-            own = [] if state_topic is None else [state_topic]
-
-            def take_all(found: Sequence[ShownTopic]) -> None:
-                named = [topic for topic in found if topic.name is None or self._may_describe(request, topic.name)]
-                self._respond(request, respond, [*own, *named])
-
-            self._topics.find(None, request.client_address, take_all)
+            self._answer_all([] if state_topic is None else [state_topic], request, respond)
             return
         wanted = list(dict.fromkeys(queries))
+        # Those that need no look-up.
         known = {query: state_topic for query in wanted if state_topic is not None and _is_for(query, state_topic)}
         others = [query for query in wanted if query not in known]
+        if self._topics is None:
+            known |= {query: unknown_topic(query) for query in others}
+        else:
+            known |= {query: _deny(query) for query in others if not self._may_name(request, query.name)}
+        asked = [query for query in others if query not in known]
 
-        def take_some(found: Sequence[ShownTopic]) -> None:
-            pairs = zip(others, found, strict=True)
-            topics = known | {query: self._permitted(request, query, topic) for query, topic in pairs}
+        def take(found: Sequence[ShownTopic]) -> None:
+            topics = known | {
+                query: topic if self._may_name(request, topic.name) else _deny(query)
+                for query, topic in zip(asked, found, strict=True)
+            }
             self._respond(request, respond, [topics[query] for query in wanted])
 
-        if others:
-            self._topics.find(others, request.client_address, take_some)
+        if self._topics is None or not asked:
+            take(())
         else:
-            take_some(())
+            self._topics.find(asked, request.client_address, take)
 
-    def _permitted(self, request: Request, query: TopicQuery, topic: ShownTopic) -> ShownTopic:
-        """Return a topic as this client may see it: of one that it may not know it hears no more than it said itself."""
-        if topic.name is None or self._may_describe(request, topic.name):
-            return topic
-        return unknown_topic(query, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    def _answer_all(self, own: list[ShownTopic], request: Request, respond: Respond) -> None:
+        def take(found: Sequence[ShownTopic]) -> None:
+            named = [topic for topic in found if topic.name is None or self._may_describe(request, topic.name, False)]
+            self._respond(request, respond, [*own, *named])
+
+        if self._topics is None:
+            take(())
+        else:
+            self._topics.find(None, request.client_address, take)
+
+    def _may_name(self, request: Request, name: str | None) -> bool:
+        """Return whether a client may know of a topic that it asks for; an id without a name says nothing."""
+        return name is None or self._may_describe(request, name, True)
 
     def _respond(self, request: Request, respond: Respond, topics: Sequence[ShownTopic]) -> None:
         if not request.is_wanted:
@@ -179,7 +188,7 @@ class MetadataAnswers:
         self, version: int, topics: Sequence[ShownTopic], leaders: _Leaders, parts: list[bytes], behind: bytes
     ) -> Iterator[bytes]:
         is_flexible = version >= FLEXIBLE_FROM
-        state_topic, log_partition = self._cluster.state_topic, self._topics.log_partition
+        state_topic, users_topics = self._cluster.state_topic, self._topics
         state_topic_id = None if state_topic is None else state_topic.topic_id
         end = b"%b%b" % (_UNSET_OPERATIONS if version >= _TOPIC_OPERATIONS_FROM else b"", b"\x00" * is_flexible)
         by_log_partition = leaders.partitions(version)
@@ -187,9 +196,9 @@ class MetadataAnswers:
         room = _ENTRIES_AT_ONCE
         for topic in topics:
             parts.append(_encode_head(version, topic))
-            is_state_topic = topic.topic_id == state_topic_id
+            users = None if topic.topic_id == state_topic_id else users_topics
             for index in range(topic.partition_count):
-                place = index if is_state_topic else log_partition(topic.topic_id, index)
+                place = index if users is None else users.log_partition(topic.topic_id, index)
                 error_code, rest = by_log_partition[place] if place < len(by_log_partition) else nobody
                 parts.append(_PARTITION_HEAD.pack(error_code, index))
                 parts.append(rest)
@@ -317,6 +326,11 @@ def _make_response(schemas: ResponseSchemas, cluster_id: str | None, nodes: Sequ
         topics=(),
         error_code=KioErrorCode.none,
     )
+
+
+def _deny(query: TopicQuery) -> ShownTopic:
+    """Return a topic that a client may not know: it hears no more than it said itself."""
+    return unknown_topic(query, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 
 
 def _is_for(query: TopicQuery, topic: ShownTopic) -> bool:

@@ -52,18 +52,6 @@ class TopicsView(Protocol):
         """Return the log partition whose owner leads a partition of a topic."""
 
 
-class NoTopics:
-    """The topics of tenants that have none (`TopicsView`)."""
-
-    def find(self, queries: Sequence[TopicQuery] | None, caller: str, take: TakeTopics) -> None:
-        """Find no topic."""
-        take([unknown_topic(query) for query in queries or ()])
-
-    def log_partition(self, topic_id: bytes, partition: int) -> int:
-        """Return the first log partition: there is no topic that could be led."""
-        return 0
-
-
 def unknown_topic(query: TopicQuery, error_code: int = ErrorCode.NONE) -> ShownTopic:
     """Return the topic that is not there, as it was requested; without an error code, it is unknown."""
     if query.name is None:

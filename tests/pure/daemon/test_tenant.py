@@ -11,8 +11,8 @@ from holdfast.daemon.access.acl import Operation
 from holdfast.daemon.access.needs import COMMANDS
 from holdfast.daemon.http.queries import QUERIES, Page, Query
 from holdfast.daemon.server.api_table import APIS
-from holdfast.daemon.server.topics_view import NoTopics
 from holdfast.daemon.tenant import Answers, Tables, find_topics, merge_rows
+from holdfast.gateway.topics import StartingTopics
 from holdfast.kafka.protocol import api_keys
 from holdfast.share.tenant import SHARE_TENANT
 from tests.world.node import make_settings
@@ -74,8 +74,8 @@ def test_a_tenant_that_is_off_has_no_rows() -> None:
 
 
 def test_one_tenant_at_most_shows_topics() -> None:
-    shown = Answers({}, {}, {}, NoTopics())
+    shown = Answers({}, {}, {}, StartingTopics())
     assert find_topics([Answers({}, {}, {}), shown]) is shown.topics
-    assert isinstance(find_topics([Answers({}, {}, {})]), NoTopics)
+    assert find_topics([Answers({}, {}, {})]) is None
     with pytest.raises(ValueError, match=r"^two tenants show topics$"):
         find_topics([shown, shown])

@@ -327,6 +327,19 @@ async def test_a_topic_of_a_cluster_without_ids_is_never_offered() -> None:
 
 
 @pytest.mark.virtual_time
+async def test_clients_that_wait_are_answered_when_the_node_stops() -> None:
+    loop, cluster = asyncio.get_running_loop(), FakeCluster(orders=4)
+    cluster.failure = "no broker"
+    async with running(cluster, "orders") as world:
+        named, everything = asyncio.create_task(world.find("orders")), asyncio.create_task(world.find_all())
+        await asyncio.sleep(1)
+        began_s = loop.time()
+        world.topics.answer_waiting()
+        assert (await named, await everything) == ([ShownTopic("orders", NO_TOPIC_ID, error_code=5)], [])
+        assert loop.time() - began_s < 0.1
+
+
+@pytest.mark.virtual_time
 async def test_a_node_that_starts_has_clients_try_again() -> None:
     found: list[ShownTopic] = []
     StartingTopics().find([TopicQuery("orders", NO_TOPIC_ID), TopicQuery(None, id_of(1))], "", found.extend)

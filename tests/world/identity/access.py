@@ -35,6 +35,10 @@ def group_acl(
     return Acl(principal, permission, operation, ResourceType.GROUP, name, pattern, host)
 
 
+def topic_acl(operation: Operation, name: str) -> Acl:
+    return Acl("User:ANONYMOUS", Permission.ALLOW, operation, ResourceType.TOPIC, name)
+
+
 def cluster_acl(
     operation: Operation,
     *,

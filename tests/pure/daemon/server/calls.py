@@ -17,7 +17,7 @@ from holdfast.daemon.internal_errors import InternalErrors
 from holdfast.daemon.server.admin import Admin, AdminCommand, AdminError
 from holdfast.daemon.server.cluster_view import Node
 from holdfast.daemon.server.find_coordinator import KeyType
-from holdfast.daemon.server.topics_view import NoTopics, TopicsView
+from holdfast.daemon.server.topics_view import TopicsView
 from holdfast.daemon.server.wire.requests import Body, Request, RequestMemory
 from holdfast.metrics.instruments import Counter
 from holdfast.records.share.keys import SharePartitionKey, format_key
@@ -37,7 +37,7 @@ class ApiWorld:
         authorizer: Authorizer | None = None,
         *,
         key_types: Mapping[int, KeyType] = {},
-        topics: TopicsView = NoTopics(),  # noqa: B008 - immutable
+        topics: TopicsView | None = None,
     ) -> None:
         self.service = FakeService()
         self.cluster = FakeCluster(nodes=list(NODES))

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -23,13 +24,14 @@ from holdfast.daemon.access.acl import Acl, Operation, PatternType, Permission
 from holdfast.daemon.access.authorizer import Authorizer
 from holdfast.daemon.internal_errors import InternalErrors
 from holdfast.daemon.server.admin import Admin, AdminCommand
+from holdfast.daemon.server.topics_view import ShownTopic, TakeTopics, TopicQuery
 from holdfast.daemon.server.wire.requests import SMALL_FRAME_BYTES, Body, Request, RequestMemory
 from holdfast.kafka.protocol import api_keys
 from holdfast.kafka.protocol.error_codes import ErrorCode
 from holdfast.kafka.protocol.sasl_calls import SASL_AUTHENTICATE, SASL_HANDSHAKE
 from holdfast.metrics.instruments import Counter
 from tests.pure.daemon.server.calls import ApiWorld, key, metadata_fields
-from tests.world.identity.access import closed, cluster_acl, group_acl
+from tests.world.identity.access import closed, cluster_acl, group_acl, topic_acl
 from tests.world.identity.needs import CALLS as NEEDED
 from tests.world.identity.needs import CHANGES, COMMANDS, LOOKS, READS
 from tests.world.samples import OTHER_TOPIC, TOPIC
@@ -192,6 +194,40 @@ def test_metadata_is_free(version: int) -> None:
     assert ApiWorld(authorizer=closed()).ask("metadata", version, **fields) == ApiWorld().ask(
         "metadata", version, **fields
     )
+
+
+class Topics:
+    """The topic `x` of a tenant, which records what it is asked for."""
+
+    def __init__(self) -> None:
+        self.asked: list[Sequence[TopicQuery] | None] = []
+
+    def find(self, queries: Sequence[TopicQuery] | None, caller: str, take: TakeTopics) -> None:
+        self.asked.append(queries)
+        take([ShownTopic("x", TOPIC, 1)] * (1 if queries is None else len(queries)))
+
+    def log_partition(self, topic_id: bytes, partition: int) -> int:
+        return 0
+
+
+@pytest.mark.parametrize("version", range(APIS[api_keys.METADATA].max_version + 1))
+def test_metadata_shows_users_topics_by_the_right_to_describe(version: int) -> None:
+    denied, topics = ErrorCode.TOPIC_AUTHORIZATION_FAILED, Topics()
+    everything = metadata_fields(version, [] if version == 0 else None)
+    for operation, code in ((Operation.READ, 0), (Operation.DESCRIBE, 0), (None, denied)):
+        rules = [topic_acl(operation, "x")] if operation else [topic_acl(Operation.READ, "y")]
+        world = ApiWorld(authorizer=closed(*rules), topics=topics)
+        topics.asked.clear()
+        (topic,) = world.ask("metadata", version, **metadata_fields(version, [("x", None)])).topics
+        assert (topic.name, topic.error_code) == ("x", code)
+        # Of a name that the client may not know, nobody is asked.
+        assert bool(topics.asked) is not bool(code)
+        shown = [each.name for each in world.ask("metadata", version, **everything).topics]
+        assert shown == ["__holdfast_share_state"] + ["x"] * (not code)
+        if version >= 12:
+            by_id = metadata_fields(version, [(None, UUID(bytes=TOPIC))])
+            (topic,) = world.ask("metadata", version, **by_id).topics
+            assert (topic.name, topic.error_code) == (None if code else "x", code)
 
 
 @pytest.mark.parametrize("version", range(APIS[api_keys.API_VERSIONS].max_version + 1))

@@ -228,7 +228,7 @@ def test_an_answer_comes_when_a_tenant_has_looked_its_topics_up() -> None:
 
 def test_a_client_hears_only_of_topics_that_it_may_know() -> None:
     answers = MetadataAnswers(
-        FakeCluster(nodes=list(NODES)), UsersTopics(ORDERS, AUDIT), lambda request, name: name != "orders"
+        FakeCluster(nodes=list(NODES)), UsersTopics(ORDERS, AUDIT), lambda request, name, is_named: name != "orders"
     )
 
     def ask(topics: list[tuple[str | None, uuid.UUID | None]] | None) -> list[tuple[int, str | None, uuid.UUID | None]]:
