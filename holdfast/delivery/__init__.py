@@ -6,5 +6,5 @@ It is a pure core: no event loop, no Kafka client, no clock, no randomness and n
 - `share_partition`: the records in flight of one group in one partition of a topic;
 - `sessions`: the partitions that each member fetches from this node;
 - `share_group`: the members of a group, and whether they live;
-- `assignment`: which partitions each member is to fetch.
+- `assignment`: the partitions that each member should fetch.
 """
