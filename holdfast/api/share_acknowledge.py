@@ -5,10 +5,10 @@ Source: KIP-932, KIP-1222, message schema 79; Apache Kafka's `KafkaApis.handleSh
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from struct import Struct
 from struct import error as StructError  # noqa: N812
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from holdfast.api.share_consumer import (
     FIRST_EPOCH,
@@ -21,10 +21,9 @@ from holdfast.api.share_consumer import (
     encode_endpoints,
     find_malformed_group_id,
     find_malformed_member_id,
-    last_of,
     read_endpoints,
-    read_lone_topic,
     read_topics,
+    read_topics_in_steps,
 )
 from holdfast.api.share_errors import acknowledge_code, request_code
 from holdfast.api.share_state import expect_end
@@ -37,6 +36,7 @@ from holdfast.kafka.protocol.primitives import (
     read_nullable_string,
     skip_tags,
 )
+from holdfast.records.native import maker
 
 #: Inclusive.
 VERSIONS: Final = (1, 2)
@@ -44,7 +44,7 @@ VERSIONS: Final = (1, 2)
 _RENEW_FROM: Final = 2
 
 _EPOCH: Final = Struct(">i")
-_EPOCH_AND_RENEW: Final = Struct(">iB")
+_EPOCH_AND_RENEW: Final = Struct(">i?")
 _HEAD: Final = Struct(">ih")
 _INT32: Final = Struct(">i")
 _PARTITION: Final = Struct(">ih")
@@ -95,6 +95,9 @@ class ShareAcknowledgeResponse(NamedTuple):
     throttle_ms: int = 0
 
 
+_make_request: Final[Callable[[tuple[Any, ...]], ShareAcknowledgeRequest]] = maker(ShareAcknowledgeRequest)
+
+
 def find_malformed_acknowledge(request: ShareAcknowledgeRequest) -> Fault | None:
     """Return the error code and text of an answer that refuses a whole request, None if it is one that may be carried out.
 
@@ -116,31 +119,33 @@ def decode_request(version: int, data: bytes, offset: int = 0) -> ShareAcknowled
         MalformedBody: the body is cut off, holds a null or a length that cannot be, has bytes after its end, or holds more
             than one request may.
     """
-    return last_of(decode_in_steps(version, data, offset))
+    group_id, member_id, session_epoch, is_renew, offset = _read_head(version, data, offset)
+    topics, offset, _ = read_topics(data, offset)
+    if offset + 1 != len(data) or data[offset]:
+        expect_end(data, offset)
+    return _make_request((group_id, member_id, session_epoch, topics, is_renew))
 
 
 def decode_in_steps(version: int, data: bytes, offset: int = 0) -> Generator[bool, None, ShareAcknowledgeRequest]:
     """Do what `decode_request` does, in steps of a millisecond or so, for a large request; each yields True."""
+    group_id, member_id, session_epoch, is_renew, offset = _read_head(version, data, offset)
+    topics, offset, _ = yield from read_topics_in_steps(data, offset)
+    expect_end(data, offset)
+    return _make_request((group_id, member_id, session_epoch, topics, is_renew))
+
+
+def _read_head(version: int, data: bytes, offset: int) -> tuple[str | None, str | None, int, bool, int]:
+    """Return the ids, the session epoch and whether locks are renewed, and where the topics begin."""
     group_id, offset = read_nullable_string(data, offset, "GroupId")
     member_id, offset = read_nullable_string(data, offset, "MemberId")
-    is_renew = False
     try:
         if version < _RENEW_FROM:
             (session_epoch,) = _EPOCH.unpack_from(data, offset)
-            offset += _EPOCH.size
-        else:
-            session_epoch, renew = _EPOCH_AND_RENEW.unpack_from(data, offset)
-            is_renew = renew != 0
-            offset += _EPOCH_AND_RENEW.size
+            return group_id, member_id, session_epoch, False, offset + _EPOCH.size
+        session_epoch, is_renew = _EPOCH_AND_RENEW.unpack_from(data, offset)
+        return group_id, member_id, session_epoch, is_renew, offset + _EPOCH_AND_RENEW.size
     except StructError as error:
         raise MalformedBody("ShareSessionEpoch", offset, "the bytes end in the middle of it or soon after") from error
-    lone = read_lone_topic(data, offset)
-    if lone is not None:
-        topics, offset = lone
-    else:
-        topics, offset, _ = yield from read_topics(data, offset)
-    expect_end(data, offset)
-    return ShareAcknowledgeRequest(group_id, member_id, session_epoch, topics, is_renew)
 
 
 def encode_request(version: int, request: ShareAcknowledgeRequest) -> bytes:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Sequence
 from struct import Struct
 from struct import error as StructError  # noqa: N812
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple
 
 from holdfast.kafka.protocol.error_codes import ErrorCode
 from holdfast.kafka.protocol.primitives import (
@@ -104,8 +104,6 @@ class NodeEndpoint(NamedTuple):
 #: Topics of a request in the order of the wire, as (topic id, partitions); both may repeat.
 NamedTopics = list[tuple[bytes, list[NamedPartition]]]
 
-T = TypeVar("T")
-
 _RANGES_FIELD: Final = "Topics.Partitions.AcknowledgementBatches"
 _TYPES_FIELD: Final = "Topics.Partitions.AcknowledgementBatches.AcknowledgeTypes"
 
@@ -188,28 +186,59 @@ def _wrong_type(unsigned: int, first_offset: int, last_offset: int) -> str:
 # ---- requests --------------------------------------------------------------------------------------------------------
 
 
-def read_lone_topic(data: bytes, offset: int) -> tuple[NamedTopics, int] | None:
-    """Return what a consumer of one partition sends while it polls, and the offset after it; None: these are other topics.
-
-    That is one topic with one partition with one range with one type, without tagged fields.
-    """
-    end = offset + _LONE.size
-    if end > len(data) or data[offset] != _ONE or data[offset + 17] != _ONE:
-        return None
-    if data[offset + 22] != _ONE or data[offset + 39] != _ONE or data[end - 3] or data[end - 2] or data[end - 1]:
-        return None
-    topic_id, number, first_offset, last_offset, types = _unpack_lone(data, offset)
-    return [(topic_id, [_make_partition((number, (_make_range((first_offset, last_offset, types)),)))])], end
-
-
-def read_topics(data: bytes, offset: int) -> Generator[bool, None, tuple[NamedTopics, int, int]]:
+def read_topics(data: bytes, offset: int) -> tuple[NamedTopics, int, int]:
     """Return the topics whose number is at `offset`, the offset after them, and how many names the request may still have.
-
-    Each step takes a millisecond or so and yields True; small requests have none.
 
     Raises:
         MalformedBody: they are cut off or more than a request may name, or have more acknowledge types than it may have.
     """
+    end = offset + _LONE.size
+    if (
+        end <= len(data)
+        and data[offset] == _ONE
+        and data[offset + 17] == _ONE
+        and data[offset + 22] == _ONE
+        and data[offset + 39] == _ONE
+        and not (data[end - 3] or data[end - 2] or data[end - 1])
+    ):  # as from a consumer that polls one partition without pause
+        topic_id, number, first_offset, last_offset, types = _unpack_lone(data, offset)
+        lone = _make_partition((number, (_make_range((first_offset, last_offset, types)),)))
+        return [(topic_id, [lone])], end, NAMES_MAX - 2
+    count, offset = read_count(data, offset, TOPIC_SIZE_MIN, "Topics")
+    names_left, types_left = NAMES_MAX - count, TYPES_MAX
+    if names_left < 0:
+        raise too_many_names("Topics", offset)
+    topics: NamedTopics = []
+    try:
+        for _ in range(count):
+            topic_id = data[offset : offset + _TOPIC_ID_SIZE]
+            partition_count, offset = read_count(
+                data, offset + _TOPIC_ID_SIZE, _PARTITION_SIZE_MIN, "Topics.Partitions"
+            )
+            names_left -= partition_count
+            if names_left < 0:
+                raise too_many_names("Topics.Partitions", offset)
+            partitions: list[NamedPartition] = []
+            for _ in range(partition_count):
+                (number,) = _unpack_int32(data, offset)
+                range_count, offset = read_count(data, offset + 4, _RANGE_SIZE_MIN, _RANGES_FIELD)
+                ranges: list[AcknowledgedRange] = []
+                if range_count:
+                    types_left -= range_count
+                    if types_left < 0:
+                        raise _too_many_types(_RANGES_FIELD, offset)
+                    offset, types_left = _read_ranges(data, offset, range_count, types_left, ranges)
+                offset = skip_tags(data, offset, "Topics.Partitions") if data[offset] else offset + 1
+                partitions.append(_make_partition((number, tuple(ranges))))
+            offset = skip_tags(data, offset, "Topics") if data[offset] else offset + 1
+            topics.append((topic_id, partitions))
+    except (StructError, IndexError) as error:
+        raise MalformedBody("Topics", offset, "the bytes end in the middle of it") from error
+    return topics, offset, names_left
+
+
+def read_topics_in_steps(data: bytes, offset: int) -> Generator[bool, None, tuple[NamedTopics, int, int]]:
+    """Do what `read_topics` does, in steps of a millisecond or so; each yields True, and a small request has none."""
     count, offset = read_count(data, offset, TOPIC_SIZE_MIN, "Topics")
     names_left, types_left, done = NAMES_MAX - count, TYPES_MAX, 0
     if names_left < 0:
@@ -276,16 +305,6 @@ def _read_ranges(
         ranges.append(_make_range((first_offset, last_offset, data[start:offset])))
         offset = skip_tags(data, offset, _RANGES_FIELD) if data[offset] else offset + 1
     return offset, types_left
-
-
-def last_of(steps: Generator[bool, None, T]) -> T:
-    """Do all steps at once, and return the result."""
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            result: T = end.value
-            return result
 
 
 def too_many_names(field: str, offset: int) -> MalformedBody:

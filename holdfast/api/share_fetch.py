@@ -25,11 +25,10 @@ from holdfast.api.share_consumer import (
     encode_endpoints,
     find_malformed_group_id,
     find_malformed_member_id,
-    last_of,
     read_endpoints,
     read_int32s,
-    read_lone_topic,
     read_topics,
+    read_topics_in_steps,
     too_many_names,
 )
 from holdfast.api.share_errors import acknowledge_code, fetch_code, request_code
@@ -59,7 +58,7 @@ Piece = bytes | memoryview
 _INVALID_REQUEST: Final = int(ErrorCode.INVALID_REQUEST)
 
 _LIMITS: Final = Struct(">iiiiii")
-_LIMITS_AND_MODE: Final = Struct(">iiiiiibB")
+_LIMITS_AND_MODE: Final = Struct(">iiiiiib?")
 _HEAD: Final = Struct(">ih")
 _CLEAN_HEAD: Final = Struct(">ihxi")
 _CLEAN_PARTITION: Final = Struct(">ixxxxxxiix")
@@ -177,18 +176,28 @@ def decode_request(version: int, data: bytes, offset: int = 0) -> ShareFetchRequ
             than one request may.
     """
     fields, offset = _read_head(version, data, offset)
-    lone = read_lone_topic(data, offset)
-    if lone is not None:
-        topics, end = lone
-        if _is_end(data, end):
-            return _make_request((*fields[:3], topics, [], *fields[3:]))
-    return last_of(_decode_rest(data, offset, fields))
+    topics, offset, names_left = read_topics(data, offset)
+    forgotten: list[tuple[bytes, list[int]]] = []
+    if offset + 2 != len(data) or data[offset] != 1 or data[offset + 1]:  # nearly always nothing, and no tags
+        count, names_left, offset = _read_forgotten_count(data, offset, names_left)
+        for _ in range(count):
+            names_left, offset = _read_forgotten(data, offset, names_left, forgotten)
+        expect_end(data, offset)
+    return _make_request((*fields[:3], topics, forgotten, *fields[3:]))
 
 
 def decode_in_steps(version: int, data: bytes, offset: int = 0) -> Generator[bool, None, ShareFetchRequest]:
     """Do what `decode_request` does, in steps of a millisecond or so, for a large request; each yields True."""
     fields, offset = _read_head(version, data, offset)
-    return _decode_rest(data, offset, fields)
+    topics, offset, names_left = yield from read_topics_in_steps(data, offset)
+    forgotten: list[tuple[bytes, list[int]]] = []
+    count, names_left, offset = _read_forgotten_count(data, offset, names_left)
+    for number in range(1, count + 1):
+        names_left, offset = _read_forgotten(data, offset, names_left, forgotten)
+        if number % ELEMENTS_PER_STEP == 0:
+            yield True
+    expect_end(data, offset)
+    return _make_request((*fields[:3], topics, forgotten, *fields[3:]))
 
 
 def _read_head(version: int, data: bytes, offset: int) -> tuple[tuple[Any, ...], int]:
@@ -197,38 +206,32 @@ def _read_head(version: int, data: bytes, offset: int) -> tuple[tuple[Any, ...],
     member_id, offset = read_nullable_string(data, offset, "MemberId")
     try:
         if version < _MODE_FROM:
-            epoch, *limits = _LIMITS.unpack_from(data, offset)
-            return (group_id, member_id, epoch, *limits, BATCH_OPTIMIZED, False), offset + _LIMITS.size
-        epoch, *limits, mode, renew = _LIMITS_AND_MODE.unpack_from(data, offset)
-        return (group_id, member_id, epoch, *limits, mode, renew != 0), offset + _LIMITS_AND_MODE.size
+            limits = _LIMITS.unpack_from(data, offset)
+            return (group_id, member_id, *limits, BATCH_OPTIMIZED, False), offset + _LIMITS.size
+        limits = _LIMITS_AND_MODE.unpack_from(data, offset)
+        return (group_id, member_id, *limits), offset + _LIMITS_AND_MODE.size
     except StructError as error:
         raise MalformedBody("ShareSessionEpoch", offset, "the bytes end in the middle of it or soon after") from error
 
 
-def _is_end(data: bytes, offset: int) -> bool:
-    """Tell whether nothing is forgotten, as nearly always, and the body ends without tagged fields."""
-    return offset + 2 == len(data) and data[offset] == 1 and not data[offset + 1]
+def _read_forgotten_count(data: bytes, offset: int, names_left: int) -> tuple[int, int, int]:
+    """Return the number of topics that leave a session, how many names may follow, and the offset of the first."""
+    count, offset = read_count(data, offset, TOPIC_SIZE_MIN, "ForgottenTopicsData")
+    if count > names_left:
+        raise too_many_names("ForgottenTopicsData", offset)
+    return count, names_left - count, offset
 
 
-def _decode_rest(data: bytes, offset: int, fields: tuple[Any, ...]) -> Generator[bool, None, ShareFetchRequest]:
-    topics, offset, names_left = yield from read_topics(data, offset)
-    forgotten: list[tuple[bytes, list[int]]] = []
-    if not _is_end(data, offset):
-        count, offset = read_count(data, offset, TOPIC_SIZE_MIN, "ForgottenTopicsData")
-        names_left -= count
-        for number in range(count):
-            if number % ELEMENTS_PER_STEP == ELEMENTS_PER_STEP - 1:
-                yield True
-            topic_id = data[offset : offset + 16]
-            partition_count, _ = read_count(data, offset + 16, 4, "ForgottenTopicsData.Partitions")
-            names_left -= partition_count
-            if names_left < 0:
-                raise too_many_names("ForgottenTopicsData", offset)
-            partitions, offset = read_int32s(data, offset + 16, "ForgottenTopicsData.Partitions")
-            offset = skip_tags(data, offset, "ForgottenTopicsData")
-            forgotten.append((topic_id, partitions))
-        expect_end(data, offset)
-    return _make_request((*fields[:3], topics, forgotten, *fields[3:]))
+def _read_forgotten(
+    data: bytes, offset: int, names_left: int, forgotten: list[tuple[bytes, list[int]]]
+) -> tuple[int, int]:
+    """Append the topic at `offset`; returns how many names may follow, and the offset after it."""
+    count, _ = read_count(data, offset + 16, 4, "ForgottenTopicsData.Partitions")
+    if count > names_left:
+        raise too_many_names("ForgottenTopicsData", offset)
+    partitions, end = read_int32s(data, offset + 16, "ForgottenTopicsData.Partitions")
+    forgotten.append((data[offset : offset + 16], partitions))
+    return names_left - count, skip_tags(data, end, "ForgottenTopicsData")
 
 
 def encode_request(version: int, request: ShareFetchRequest) -> bytes:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from holdfast.api import admin, share_state, state_requests, state_responses
 from holdfast.api.results import PATIENT_CALLER
 from holdfast.api.share_acknowledge import ShareAcknowledgeRequest, find_malformed_acknowledge
-from holdfast.api.share_consumer import NamedTopics, find_malformed_batches, last_of
+from holdfast.api.share_consumer import NamedTopics, find_malformed_batches
 from holdfast.api.share_fetch import ShareFetchRequest, find_malformed_fetch
 from holdfast.api.share_group_heartbeat import HeartbeatRequest, find_malformed_heartbeat
 from holdfast.daemon.internal_errors import InternalErrors
@@ -45,7 +45,7 @@ from holdfast.records.share.keys import parse_key
 from holdfast.records.share.snapshot_store import entries
 from holdfast.runtime.kafka_log import record_batches
 from tests.fuzz import brokers, seeds
-from tests.pure.api.share_samples import CODECS
+from tests.pure.api.share_samples import CODECS, result_of
 from tests.world.identity.access import OPEN
 from tests.world.serving import FakeCluster, FakeService
 from tests.world.tenants import APIS, NEEDS, make_handler
@@ -163,7 +163,7 @@ def _run_consumer_call(name: str, data: bytes) -> None:
     value = codec.decode(data, 0)
     decoded = codec.decode(codec.encode(value), 0)
     if codec.decode_in_steps is not None:
-        assert last_of(codec.decode_in_steps(data, 0)) == value
+        assert result_of(codec.decode_in_steps(data, 0)) == value
     if isinstance(value, ShareFetchRequest | ShareAcknowledgeRequest | HeartbeatRequest):
         assert decoded == value
     if isinstance(value, ShareFetchRequest):

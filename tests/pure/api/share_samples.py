@@ -18,6 +18,15 @@ def join(response: ShareFetchResponse) -> bytes:
     return b"".join(share_fetch.encode_response(response))
 
 
+def result_of(steps: Generator[bool, None, Any]) -> Any:
+    """Do all steps, and return the result."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return end.value
+
+
 class Codec(NamedTuple):
     """One direction of one version of a call."""
 

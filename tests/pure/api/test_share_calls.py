@@ -19,12 +19,11 @@ from holdfast.api.share_consumer import (
     AcknowledgedRange,
     NamedPartition,
     NamedTopics,
-    last_of,
 )
 from holdfast.api.share_fetch import FetchedPartition, LockedRange, Piece, ShareFetchResponse
 from holdfast.api.share_group_heartbeat import HeartbeatRequest
 from holdfast.kafka.protocol.primitives import MalformedBody, encode_varint
-from tests.pure.api.share_samples import CODECS, FETCH, TOPIC_ID
+from tests.pure.api.share_samples import CODECS, FETCH, TOPIC_ID, result_of
 from tests.pure.api.share_values import VALUES
 from tests.pure.api.test_share_state import mutations
 
@@ -48,7 +47,7 @@ def test_a_value_comes_back_as_it_was_sent(name: str, data: Any, head: bytes) ->
     encoded = codec.encode(value)
     assert plain(codec.decode(head + encoded, len(head))) == plain(value)
     if codec.decode_in_steps is not None:
-        assert last_of(codec.decode_in_steps(head + encoded, len(head))) == value
+        assert result_of(codec.decode_in_steps(head + encoded, len(head))) == value
 
 
 @pytest.mark.parametrize("name", CODECS)
