@@ -35,9 +35,7 @@ def read_places(kafka: str, topic: str) -> tuple[dict[SharePartitionKey, int], s
     return places, placements
 
 
-async def test_state_of_all_groups_of_a_topic_partition_lies_together_in_a_new_topic(
-    kafka: str, topic: str, new_topic: NewTopicFactory
-) -> None:
+async def test_new_topic_has_states_of_all_groups_together(kafka: str, topic: str, new_topic: NewTopicFactory) -> None:
     orders, settings = topic_id_of(kafka, new_topic(8)), make_settings(kafka, topic)
     keys = [SharePartitionKey(group, orders, partition) for group in GROUPS for partition in range(8)]
     async with running(settings) as node:
