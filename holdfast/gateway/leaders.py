@@ -18,6 +18,8 @@ from holdfast.runtime.errors import NotAvailable
 
 #: Topics whose hash is remembered.
 _TOPICS_CACHED_MAX: Final = 10_000
+#: Numbers of partitions whose hash is remembered.
+_NUMBERS_CACHED_MAX: Final = 10_000
 
 
 class TopicLeaders:
@@ -34,7 +36,9 @@ class TopicLeaders:
 
     def log_partition(self, topic_id: bytes, partition: int) -> int:
         """Return the log partition whose owner leads a topic partition."""
-        return _place(java_string_hash(str(partition), _hash_of_topic(topic_id)), self._log_partitions)
+        power, number = _hash_of_number(partition)
+        hash_code = _hash_of_topic(topic_id) * power + number & 0xFFFFFFFF
+        return _place(hash_code - (1 << 32) if hash_code >> 31 else hash_code, self._log_partitions)
 
     def leader(self, topic_id: bytes, partition: int) -> Leader:
         """Return who leads a topic partition, under which leader epoch."""
@@ -75,6 +79,13 @@ class GroupKeys:
 @lru_cache(_TOPICS_CACHED_MAX)
 def _hash_of_topic(topic_id: bytes) -> int:
     return java_string_hash(f"{format_topic_id(topic_id)}:")
+
+
+@lru_cache(_NUMBERS_CACHED_MAX)
+def _hash_of_number(partition: int) -> tuple[int, int]:
+    """Return by what the hash of all before a number is multiplied, and what is added: Metadata hashes thousands of them."""
+    text = str(partition)
+    return pow(31, len(text), 1 << 32), java_string_hash(text)
 
 
 def _place(hash_code: int, count: int) -> int:

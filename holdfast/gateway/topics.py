@@ -139,10 +139,10 @@ class OfferedTopics:
             random: jitter of the back-off.
             bounds: of look-ups that clients cause.
         """
-        self._patterns = {pattern: match_topics((pattern,)).fullmatch for pattern in patterns}
-        self._is_match = match_topics(patterns).fullmatch
-        #: The only names that can be offered; None: there are patterns with wildcards.
-        self._names = tuple(self._patterns) if all(map(is_literal, patterns)) else None
+        #: Those without wildcards, which are names.
+        self._names = frozenset(filter(is_literal, patterns))
+        self._wildcards = {each: match_topics((each,)).fullmatch for each in patterns if each not in self._names}
+        self._is_match = match_topics(self._wildcards).fullmatch
         self._own_topics = frozenset(own_topics)
         self._source = source
         self._limiter, self._internal_errors = context.limiter, context.internal_errors
@@ -184,7 +184,8 @@ class OfferedTopics:
 
     def may_offer(self, name: str) -> bool:
         """Tell whether a topic of this name would be offered, if it is there and not internal."""
-        return is_topic_name(name) and name not in self._own_topics and self._is_match(name) is not None
+        is_match = name in self._names or self._is_match(name) is not None
+        return is_match and is_topic_name(name) and name not in self._own_topics
 
     # ---- what clients ask ------------------------------------------------------------------------------------------
 
@@ -301,10 +302,13 @@ class OfferedTopics:
             self._report_problem("")
             return True
         finally:
-            changed, self._changed = self._changed, set()
-            if changed:
-                for listener in self._listeners:
-                    listener(changed)
+            self._tell_changes()
+
+    def _tell_changes(self) -> None:
+        changed, self._changed = self._changed, set()
+        if changed:
+            for listener in self._listeners:
+                listener(changed)
 
     async def _query_some(self) -> None:
         """Look up what clients wait for."""
@@ -322,12 +326,13 @@ class OfferedTopics:
                     if look_up in self._waiting and ref in by_ref:
                         self._waiting[look_up].errors[ref] = _error_for_clients(by_ref[ref])
         await self._confirm()
+        self._tell_changes()
         for look_up in self._look_ups.answered(query):
             self._finish(look_up)
 
     async def _refresh(self) -> None:
         """Look up all topics that can be offered."""
-        listed = [topic async for topic in self._list(self._names)]
+        listed = [topic async for topic in self._list(None if self._wildcards else sorted(self._names))]
         found = set()
         for number, topic in enumerate(listed):
             if self._learn(topic):
@@ -336,6 +341,7 @@ class OfferedTopics:
                 await asyncio.sleep(0)
         self._doubted |= {name: topic.topic_id for name, topic in self._by_name.items() if name not in found}
         await self._confirm()
+        self._tell_changes()
         self._is_loaded = True
         for work in tuple(self._until_loaded):
             self._stop_waiting(work)
@@ -392,13 +398,15 @@ class OfferedTopics:
 
     async def _report_unmatched(self, listed: Sequence[TopicSummary]) -> None:
         """Say which patterns match no topic, and which topics there are."""
-        unmatched = frozenset(
-            pattern for pattern, is_match in self._patterns.items() if not any(map(is_match, self._by_name))
-        )
+        unmatched = self._names.difference(self._by_name)
+        for pattern, is_match in self._wildcards.items():
+            if not any(map(is_match, self._by_name)):
+                unmatched |= {pattern}
+            await asyncio.sleep(0)
         if not unmatched or unmatched == self._unmatched:
             self._unmatched = unmatched
             return
-        if self._names is not None:
+        if not self._wildcards:
             listed = [topic async for topic in self._list(None)]
         left_out = self._limiter.admit("gateway_topics_unmatched", _LINES_PER_MINUTE_MAX)
         if left_out is None:

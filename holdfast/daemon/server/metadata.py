@@ -54,8 +54,8 @@ _UNSET_OPERATIONS: Final = _INT32.pack(-(1 << 31))
 
 #: Topics that one request may name.
 TOPICS_MAX: Final = 1_000
-#: Topics and partitions of an answer that is made in one go, about a millisecond; a larger one is made in steps of so many.
-_ENTRIES_AT_ONCE: Final = 1_000
+#: Topics and partitions of an answer that is made in one go, about a millisecond; a larger one is made in steps of as many.
+_ENTRIES_AT_ONCE: Final = 500
 #: The most that one of them takes in an answer, a name excepted.
 _ENTRY_BYTES: Final = 40
 

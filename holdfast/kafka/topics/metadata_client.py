@@ -28,7 +28,7 @@ from holdfast.kafka.protocol.primitives import MalformedBody
 A = TypeVar("A", Answer, "Summaries")
 
 #: Topics and partitions of a listing that are read in one turn of the loop, about two milliseconds.
-_ENTRIES_PER_TURN: Final = 1_000
+_ENTRIES_PER_TURN: Final = 500
 
 
 class RequestRefused(ConnectionFailed):

@@ -22,7 +22,7 @@ from tests.world.samples import TOPIC
 @pytest.mark.parametrize("count", [1, 3, 50])
 def test_a_topic_partition_is_placed_by_the_hash_of_its_id_and_number(count: int) -> None:
     leaders = TopicLeaders(Owners(), count)
-    for partition in (0, 7, 12_345):
+    for partition in (0, 7, 99, 12_345, 2**31 - 1):
         whole = abs(java_string_hash(f"{format_topic_id(TOPIC)}:{partition}"))
         assert leaders.log_partition(TOPIC, partition) == whole % count
         of_state = log_partition(SharePartitionKey("any group", TOPIC, partition), count, Placement.BY_TOPIC_PARTITION)

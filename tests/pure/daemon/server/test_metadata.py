@@ -202,7 +202,7 @@ def test_a_large_answer_is_made_in_pieces_and_shows_one_moment(version: int) -> 
     first = next(pieces)
     world.cluster.nodes = []
     rest = list(pieces)
-    assert len(rest) == 3
+    assert len(rest) > 3
     response, _ = entity_reader(schema("metadata", version, "response", "MetadataResponse"))(first + b"".join(rest), 0)
     assert [len(topic.partitions) for topic in response.topics] == [3, *[700] * 5]
     assert {p.leader_id for p in response.topics[-1].partitions} == {1, 2, -1}
