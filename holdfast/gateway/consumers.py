@@ -13,6 +13,7 @@ from holdfast.api import share_acknowledge, share_fetch
 from holdfast.api.share_acknowledge import SettledPartition, ShareAcknowledgeRequest, ShareAcknowledgeResponse
 from holdfast.api.share_consumer import NodeEndpoint
 from holdfast.api.share_fetch import FetchedPartition, Piece, ShareFetchRequest, ShareFetchResponse
+from holdfast.daemon.access.audit import Client
 from holdfast.delivery.group_config import GroupConfig
 from holdfast.delivery.sessions import Refusal, Session, ShareSessions, Turn
 from holdfast.delivery.share_partition.values import AcquireMode
@@ -45,23 +46,22 @@ class LeaderPlace(NamedTuple):
 class Topics(Protocol):
     """The topics that are offered."""
 
-    def refuse_read(self, caller: Caller, topic_id: bytes, partition: int) -> Ended | None:
+    def refuse_read(self, caller: Client, topic_id: bytes, partition: int) -> Ended | None:
         """Return why a client gets nothing of a topic partition; None: it may have it."""
 
     def leader(self, topic_id: bytes, partition: int) -> LeaderPlace:
         """Return the leader of a topic partition."""
 
 
-class Caller(Protocol):
-    """The client of a request."""
+class Caller(Client, Protocol):
+    """A request, as far as it tells of its client."""
 
     @property
     def connection(self) -> Hashable:
         """Return what identifies its connection."""
 
-    @property
-    def is_wanted(self) -> bool:
-        """Tell whether it still waits for the answer."""
+    def wait(self, answer_now: Callable[[], None]) -> bool:
+        """Let the request wait, unless too many do; `answer_now` is called when it may wait no longer."""
 
 
 class ConsumerCalls:
@@ -201,8 +201,10 @@ class ConsumerCalls:
         return node_id, epoch
 
     def end_session(self, session: Session) -> None:
-        """Release what the member of a session that is over holds."""
+        """Release what the member of a session that is over holds, unless the member has begun another one since."""
         group_id, member_id = session.key
+        if self._sessions.find(session.key) is not None:
+            return
         for place in session.touched:
             led = self._leader.find(SharePartitionKey(group_id, *place))
             if led is not None:
@@ -295,6 +297,8 @@ class _PendingFetch:
             self._caller, self._acknowledgements, self.key, self._named, is_renew=request.is_renew
         )
         self.fetch.begin()
+        if not self.fetch.is_done and not self._caller.wait(self.fetch.finish):
+            self.fetch.finish()
 
     def end_part(self) -> None:
         """Answer when the other part has ended, too."""

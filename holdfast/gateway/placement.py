@@ -6,10 +6,12 @@ from collections.abc import Collection
 from typing import Final
 
 from holdfast.api.share_consumer import NodeEndpoint
+from holdfast.daemon.access.acl import Operation, ResourceType
+from holdfast.daemon.access.audit import Client
 from holdfast.daemon.access.authorizer import Authorizer
 from holdfast.daemon.tenant import LogParts
 from holdfast.delivery.share_group import Topics
-from holdfast.gateway.consumers import Caller, LeaderPlace
+from holdfast.gateway.consumers import LeaderPlace
 from holdfast.gateway.leaders import GroupKeys, TopicLeaders
 from holdfast.gateway.led_partition import Ended
 from holdfast.gateway.topics import OfferedTopics
@@ -18,6 +20,7 @@ from holdfast.runtime.errors import NotAvailable
 
 _NO_TOPIC: Final = Ended(ErrorCode.UNKNOWN_TOPIC_ID, "the gateway offers no topic of this id")
 _NO_PARTITION: Final = Ended(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "the topic has no such partition")
+_DENIED: Final = Ended(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "the principal may not READ the topic")
 _ELSEWHERE: Final = Ended(ErrorCode.NOT_LEADER_OR_FOLLOWER, "another node leads the topic partition")
 _LOADING: Final = Ended(ErrorCode.KAFKA_STORAGE_ERROR, "this node is about to lead the topic partition")
 
@@ -55,12 +58,17 @@ class NodePlacement:
             return LeaderPlace(-1, -1, None)
         return LeaderPlace(node.node_id, epoch, NodeEndpoint(node.node_id, node.host, node.port))
 
-    def refuse_read(self, caller: Caller, topic_id: bytes, partition: int) -> Ended | None:
+    def refuse_read(self, caller: Client, topic_id: bytes, partition: int) -> Ended | None:
         """Return why a client gets nothing of a topic partition; None: it may have it."""
         topic = self._topics.topic_by_id(topic_id)
         if topic is None:
             return _NO_TOPIC
-        return None if 0 <= partition < topic.partition_count else _NO_PARTITION
+        if not 0 <= partition < topic.partition_count:
+            return _NO_PARTITION
+        assert topic.name is not None
+        if not self._authorizer.may(caller, "ShareFetch", Operation.READ, ResourceType.TOPIC, topic.name):
+            return _DENIED
+        return None
 
     def refuse_group(self, group_id: str) -> int:
         """Return Kafka's error code where another node coordinates a group, or none yet; 0: this one does."""

@@ -63,7 +63,8 @@ class Starts:
         wanted: defaultdict[bytes, set[int]] = defaultdict(set)
         for topic_id, partition, _ in places:
             wanted[topic_id].add(partition)
-        since_ms = None if reset.duration_ms is None else self._wall_clock_ms() - reset.duration_ms
+        # Negative times have other meanings for brokers.
+        since_ms = None if reset.duration_ms is None else max(0, self._wall_clock_ms() - reset.duration_ms)
         try:
             found = await self._ends.look_up(wanted, since_ms)
         except TooManyQueries:

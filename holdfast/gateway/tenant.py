@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Hashable, Mapping
+from collections.abc import Mapping, Sequence
+from functools import partial
 from random import Random
 from typing import Final
 
 from holdfast.api import share_acknowledge, share_fetch, share_group_heartbeat
 from holdfast.api.share_acknowledge import ShareAcknowledgeResponse
 from holdfast.api.share_consumer import find_malformed_group_id
-from holdfast.api.share_fetch import Piece, ShareFetchResponse
+from holdfast.api.share_fetch import ShareFetchResponse
 from holdfast.api.share_group_heartbeat import HeartbeatResponse
 from holdfast.api.share_state_access import ShareStateAccess
-from holdfast.daemon.access.acl import Operation
+from holdfast.daemon.access.acl import Operation, ResourceType
 from holdfast.daemon.access.authorizer import Authorizer
 from holdfast.daemon.admin.plans import Decide
 from holdfast.daemon.maintenance.schedule import Duty
 from holdfast.daemon.server.find_coordinator import GROUP
-from holdfast.daemon.server.wire.requests import Api, Request, Respond, Steps
+from holdfast.daemon.server.wire.requests import Api, ClientConnection, Request, Respond, Steps
 from holdfast.daemon.settings.models import Settings
 from holdfast.daemon.tenant import Answers, Call, Host, LogParts, Tenant
 from holdfast.delivery.sessions import SHARE_SESSION_NOT_FOUND, ShareSessions
@@ -137,6 +138,8 @@ class ServingGateway:
         self.decisions: Mapping[str, Decide] = {}
         self.duties: tuple[Duty, ...] = ()
         self._refreshing: asyncio.Task[None] | None = None
+        #: Those that tell of their end.
+        self._connections: set[ClientConnection] = set()
 
     def start_up(self, log: LogIdentity) -> None:
         """See `ServingTenant.start_up`."""
@@ -159,30 +162,50 @@ class ServingGateway:
         for reader in self._readers.values():
             await reader.close()
 
+    def _caller(self, request: Request) -> Request:
+        """Return the client of a request, whose connection tells of its end from now on."""
+        connection = request.connection
+        if connection is not None and connection not in self._connections:
+            self._connections.add(connection)
+            connection.on_close(partial(self._connection_closed, connection))
+        return request
+
+    def _connection_closed(self, connection: ClientConnection) -> None:
+        self._connections.discard(connection)
+        self._calls.connection_closed(connection)
+
     # ---- calls -------------------------------------------------------------------------------------------------------------
 
     def _answer_heartbeat(self, request: Request, respond: Respond) -> Steps | None:
         beat = share_group_heartbeat.decode_request(request.frame, request.body_offset)
         if not self._authorizer.may_call(request, HEARTBEAT, beat.group_id):
             answer = HeartbeatResponse(ErrorCode.GROUP_AUTHORIZATION_FAILED, _may_not(request), beat.member_id)
+        elif denied := self._find_denied(request, beat.topic_names or ()):
+            text = f"{request.principal} may not DESCRIBE the topic {denied}"
+            answer = HeartbeatResponse(ErrorCode.TOPIC_AUTHORIZATION_FAILED, text, beat.member_id)
         else:
             answer = self._heartbeats.handle(beat, request.client_id, request.client_address)
         respond(share_group_heartbeat.encode_response(answer))
         return None
 
+    def _find_denied(self, request: Request, names: Sequence[str]) -> str:
+        """Return a topic that a client may not subscribe to; empty: it may subscribe to all of them."""
+        may = self._authorizer.may
+        for name in names:
+            if not may(request, "ShareGroupHeartbeat", Operation.DESCRIBE, ResourceType.TOPIC, name):
+                return name
+        return ""
+
     def _answer_fetch(self, request: Request, respond: Respond) -> Steps | None:
         fetch = share_fetch.decode_request(request.api_version, request.frame, request.body_offset)
-
-        def send(pieces: list[Piece]) -> None:
-            respond(b"".join(pieces))
 
         fault = find_malformed_group_id(fetch.group_id)
         if fault is None and not self._authorizer.may_call(request, FETCH, fetch.group_id or ""):
             fault = (ErrorCode.GROUP_AUTHORIZATION_FAILED, _may_not(request))
         if fault is not None:
-            send(share_fetch.encode_response(ShareFetchResponse((), 0, *fault)))
+            respond(share_fetch.encode_response(ShareFetchResponse((), 0, *fault)))
         else:
-            self._calls.fetch(_RequestCaller(request), fetch, send)
+            self._calls.fetch(self._caller(request), fetch, respond)
         return None
 
     def _answer_acknowledge(self, request: Request, respond: Respond) -> Steps | None:
@@ -194,32 +217,17 @@ class ServingGateway:
         if fault is not None:
             respond(share_acknowledge.encode_response(version, ShareAcknowledgeResponse((), 0, *fault)))
         else:
-            self._calls.acknowledge(_RequestCaller(request), version, acknowledge, respond)
+            self._calls.acknowledge(self._caller(request), version, acknowledge, respond)
         return None
 
 
-class _RequestCaller:
-    """The client of a request (`consumers.Caller`)."""
-
-    def __init__(self, request: Request) -> None:
-        self.request = request
-
-    @property
-    def connection(self) -> Hashable:
-        return self.request.client_address
-
-    @property
-    def is_wanted(self) -> bool:
-        return self.request.is_wanted
+def _may_not(request: Request) -> str:
+    return f"{request.principal} may not READ the group"
 
 
 def _minutes() -> int:
     """Return a number that grows with the time, and is small enough for an epoch of a group."""
     return int(time.time() - _EPOCHS_FROM_S) // 60
-
-
-def _may_not(request: Request) -> str:
-    return f"{request.principal} may not READ the group"
 
 
 def _starting_heartbeat(request: Request, respond: Respond) -> Steps | None:

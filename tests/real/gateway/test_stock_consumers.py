@@ -16,6 +16,8 @@ from tests.waiting import PATIENCE_S, wait_until
 
 pytestmark = pytest.mark.real
 
+EARLIEST = {"gateway.groups.default.share.auto.offset.reset": "earliest"}
+
 
 def produce(bootstrap_servers: str, topic: str, values: list[bytes], **settings: Any) -> None:
     """Write values and wait until the broker has them all."""
@@ -67,7 +69,7 @@ class Worker:
 
 async def test_python_consumer_takes_each_record_once(kafka: str, topic: str, new_topic: NewTopicFactory) -> None:
     orders = new_topic(4)
-    settings = make_settings(kafka, topic, **{"gateway.topics": orders})
+    settings = make_settings(kafka, topic, **{"gateway.topics": orders} | EARLIEST)
     values = [b"order %d" % number for number in range(1_000)]
     produce(kafka, orders, values)
     async with running(settings) as node:
