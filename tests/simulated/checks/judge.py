@@ -69,7 +69,7 @@ def _check_identity(node: Node, partition: Partition, truth: Truth) -> None:
         if record.key != CHECKPOINT_KEY or not truth.counts_at(offset):
             continue
         checkpoint = decode_checkpoint(record.value or b"")
-        named = (checkpoint.cluster_id, checkpoint.topic_id, checkpoint.partition_count)
+        named = (checkpoint.cluster_id, checkpoint.topic_id, checkpoint.partition_count, checkpoint.placement)
         if checkpoint.reason is not None and named == tuple(partition.tenancy.config.log):
             found, accepted_at = None, offset
         elif named != tuple(partition.tenancy.config.log):
