@@ -15,6 +15,7 @@ from holdfast.api.share_state_access import ShareStateAccess
 from holdfast.delivery.group_config import GroupConfig, OffsetReset
 from holdfast.gateway.deadlines import Deadlines
 from holdfast.gateway.led_partition import Ended, LedPartition
+from holdfast.gateway.metrics import GatewayMetrics
 from holdfast.gateway.starts import NoStart, Starts
 from holdfast.gateway.window import OpenReader
 from holdfast.kafka.protocol.error_codes import ErrorCode
@@ -22,6 +23,7 @@ from holdfast.kafka.records.partition_reader import PartitionReader
 from holdfast.records.share.keys import SharePartitionKey
 
 _NOT_HERE: Final = Ended(ErrorCode.NOT_LEADER_OR_FOLLOWER, "another node leads the topic partition")
+_STOPPED: Final = Ended(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the node stops")
 _TOO_MANY: Final = "this node leads as many share partitions as it may"
 
 
@@ -49,6 +51,7 @@ class Leader:
         starts: finds where new groups begin.
         config_of: returns the config of a group.
         share_partitions_max: more are refused.
+        metrics: instruments, and lines.
     """
 
     def __init__(
@@ -59,7 +62,11 @@ class Leader:
         starts: Starts,
         config_of: Callable[[str], GroupConfig],
         share_partitions_max: int,
+        metrics: GatewayMetrics,
     ) -> None:
+        self.metrics: Final = metrics
+        #: Those whose log ended below what was acquired when they were led last.
+        self._held: set[SharePartitionKey] = set()
         self.access: Final = access
         self._leadership = leadership
         self._reader = reader
@@ -118,7 +125,7 @@ class Leader:
         """End all share partitions."""
         for of_group in list(self._by_group.values()):
             for led in list(of_group.values()):
-                led.end(Ended(ErrorCode.KAFKA_STORAGE_ERROR, "the node stops"))
+                led.end(_STOPPED)
         self._deadlines.close()
         self._starts.close()
 
@@ -155,3 +162,14 @@ class Leader:
             self._count -= 1
         if not of_group:
             del self._by_group[group_id]
+
+    def hold(self, key: SharePartitionKey) -> None:
+        """See `LeaderParts.hold`."""
+        if len(self._held) < self._share_partitions_max:
+            self._held.add(key)
+        self.metrics.held.value = len(self._held)
+
+    def give_again(self, key: SharePartitionKey) -> None:
+        """See `LeaderParts.give_again`."""
+        self._held.discard(key)
+        self.metrics.held.value = len(self._held)

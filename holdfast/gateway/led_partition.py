@@ -15,6 +15,7 @@ from holdfast.api.share_state_access import ShareStateAccess
 from holdfast.delivery.group_config import GroupConfig, OffsetReset
 from holdfast.delivery.share_partition.partition import SharePartition
 from holdfast.delivery.share_partition.values import AcquiredRange, AcquireMode, Refused, StateWrite
+from holdfast.gateway.metrics import GatewayMetrics
 from holdfast.gateway.starts import NoStart
 from holdfast.gateway.window import OpenReader, RecordWindow
 from holdfast.gateway.writes import Done, Gathered, Writes
@@ -39,7 +40,9 @@ class Ended(NamedTuple):
     text: str
 
 
-_UNUSED: Final = Ended(ErrorCode.KAFKA_STORAGE_ERROR, "nobody used the share partition")
+#: Another node leads, or the topic is gone: neither is a fault.
+_QUIET: Final = frozenset((ErrorCode.NONE, ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.UNKNOWN_TOPIC_ID))
+_UNUSED: Final = Ended(ErrorCode.NONE, "nobody used the share partition")
 
 
 class Acknowledged(NamedTuple):
@@ -85,6 +88,10 @@ class LeaderParts(Protocol):
     def access(self) -> ShareStateAccess:
         """Return the way to states."""
 
+    @property
+    def metrics(self) -> GatewayMetrics:
+        """Return the instruments, and lines."""
+
     def now_ms(self) -> float:
         """Return the time of locks."""
 
@@ -99,6 +106,12 @@ class LeaderParts(Protocol):
 
     def ended(self, led: LedPartition) -> None:
         """Forget a share partition that has ended."""
+
+    def hold(self, key: SharePartitionKey) -> None:
+        """Count a share partition among those that are held, until it gives records."""
+
+    def give_again(self, key: SharePartitionKey) -> None:
+        """Count a share partition no more among those that are held."""
 
 
 @final
@@ -127,6 +140,8 @@ class LedPartition:
         self._window: Final = RecordWindow(leader.open_reader(key), self.wake)
         #: No session fetches it.
         self._is_unused = False
+        #: It gave records.
+        self._has_given = False
 
     @property
     def next_deadline_ms(self) -> float | None:
@@ -195,7 +210,13 @@ class LedPartition:
             if core.can_acquire() and core.next_fetch_offset() != offset:
                 self.wake()
             return None
-        return Given(acquired.ranges, batches[acquired.first_index : acquired.end_index])
+        if not self._has_given:
+            self._has_given = True
+            self._leader.give_again(self.key)
+        given = Given(acquired.ranges, batches[acquired.first_index : acquired.end_index])
+        self._leader.metrics.records_given.value += given.record_count
+        self._leader.metrics.bytes_given.value += given.size_bytes
+        return given
 
     def _on_failure(self, offset: int, failure: ReadFailed) -> None:
         """Go on where records can be read, or end."""
@@ -208,6 +229,10 @@ class LedPartition:
         code = ErrorCode.KAFKA_STORAGE_ERROR
         if isinstance(failure, TopicGone | TopicRecreated):
             code = ErrorCode.UNKNOWN_TOPIC_ID
+        elif isinstance(failure, OffsetOutOfRange):
+            # Records were lost, as by an unclean election. It is led again, and looked at again, with the next fetch.
+            self._leader.metrics.note_held(self.key, offset, failure.end_offset)
+            self._leader.hold(self.key)
         self.end(Ended(code, str(failure)))
 
     # ---- what members say --------------------------------------------------------------------------------------------------
@@ -221,9 +246,19 @@ class LedPartition:
         if outcome is None:
             respond(ACKNOWLEDGED)
         elif isinstance(outcome, Refused):
+            self._leader.metrics.acknowledgements_failed.value += 1
             respond(Acknowledged(outcome.error_code, outcome.message))
         else:
-            self._persist(outcome, lambda code: respond(_acknowledged(code)))
+            self._persist(outcome, lambda code: self._respond(respond, code))
+
+    def _respond(self, respond: Callable[[Acknowledged], None], error_code: int) -> None:
+        metrics = self._leader.metrics
+        if error_code:
+            metrics.acknowledgements_failed.value += 1
+            respond(Acknowledged(error_code, "the acknowledgement was not written"))
+        else:
+            metrics.acknowledgements.value += 1
+            respond(ACKNOWLEDGED)
 
     def release(self, member_id: str) -> None:
         """Give back all that a member holds."""
@@ -236,6 +271,7 @@ class LedPartition:
         """End the locks whose time is over."""
         write = self.core.tick(now_ms)
         if write is not None:
+            self._leader.metrics.locks_ended.value += 1
             self._persist(write, _nobody_waits)
         self._leader.deadline_changed(self)
         self.wake()
@@ -285,14 +321,12 @@ class LedPartition:
         if self.ended is not None:
             return
         self.ended = ended
+        if ended.error_code not in _QUIET:
+            self._leader.metrics.note_unserved(self.key, ended.text)
         self.core.fence()
         self._window.close()
         self._leader.ended(self)
         self.wake()
-
-
-def _acknowledged(error_code: int) -> Acknowledged:
-    return Acknowledged(error_code, "the acknowledgement was not written") if error_code else ACKNOWLEDGED
 
 
 def _nobody_waits(_: int) -> None:

@@ -29,6 +29,7 @@ from holdfast.gateway.consumers import ConsumerCalls
 from holdfast.gateway.heartbeats import Heartbeats
 from holdfast.gateway.leader import Leader
 from holdfast.gateway.leaders import GroupKeys, TopicLeaders
+from holdfast.gateway.metrics import GatewayMetrics
 from holdfast.gateway.placement import NodePlacement
 from holdfast.gateway.settings import COMPONENTS, GatewaySettings, GroupSettings
 from holdfast.gateway.starts import Starts
@@ -70,6 +71,7 @@ class NodeGateway:
 
     def __init__(self, host: Host) -> None:
         self._host = host
+        self._metrics = GatewayMetrics(host.context.registry, host.context.limiter)
 
     def starting(self, authorizer: Authorizer) -> Answers:
         """See `NodeTenant.starting`."""
@@ -83,13 +85,15 @@ class NodeGateway:
 
     def serve(self, log: LogParts, authorizer: Authorizer, access: ShareStateAccess) -> ServingGateway:
         """See `NodeTenant.serve`."""
-        return ServingGateway(self._host, log, authorizer, access)
+        return ServingGateway(self._host, self._metrics, log, authorizer, access)
 
 
 class ServingGateway:
     """The gateway on a node that has found its log (`daemon.tenant.ServingTenant`)."""
 
-    def __init__(self, host: Host, log: LogParts, authorizer: Authorizer, access: ShareStateAccess) -> None:
+    def __init__(
+        self, host: Host, metrics: GatewayMetrics, log: LogParts, authorizer: Authorizer, access: ShareStateAccess
+    ) -> None:
         settings = host.settings
         gateway = settings.of(GatewaySettings)
         config_of = settings.of(GroupSettings).configs()
@@ -120,9 +124,16 @@ class ServingGateway:
             return reader
 
         starts = Starts(log.cluster.look_ups.ends, lambda: int(time.time() * 1_000))
-        self._leader = Leader(access, placement, reader_of, starts, config_of, gateway.share_partitions_max)
-        self._calls = ConsumerCalls(self._leader, ShareSessions(gateway.share_sessions_max), placement, config_of)
+        self._leader = Leader(access, placement, reader_of, starts, config_of, gateway.share_partitions_max, metrics)
+        sessions = ShareSessions(gateway.share_sessions_max)
+        self._calls = ConsumerCalls(self._leader, sessions, placement, config_of)
         self._heartbeats = Heartbeats(placement, placement, config_of, gateway.members_max, _minutes)
+        metrics.watch(
+            self._leader.__len__,
+            sessions.__len__,
+            lambda: self._calls.waiting_count,
+            lambda: len(self._heartbeats.group_ids),
+        )
         log.leadership.watch(lambda _: self._leader.look_at_leadership())
         self.answers = Answers(
             {
