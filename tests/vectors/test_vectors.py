@@ -23,6 +23,7 @@ LINES = {
     "shard_ext.jsonl": 10,
     "share_key.jsonl": 20,
     "share_partition.jsonl.xz": 200,
+    "share_partition_others.jsonl.xz": 120,
     "4.4.0/combiner.jsonl": 2000,
     "4.4.0/combiner_odd.jsonl": 100,
     "4.4.0/shard.jsonl": 100,
@@ -33,6 +34,7 @@ STEPS = {
     "shard_ext.jsonl": 400,
     # There are 5,738, but 13 of its scenarios end before a fault of Kafka's.
     "share_partition.jsonl.xz": 5588,
+    "share_partition_others.jsonl.xz": 3088,
     "4.4.0/shard.jsonl": 3000,
     "4.4.0/shard_ext.jsonl": 800,
 }

@@ -80,8 +80,8 @@ class Acquisition:
         if fetch_offset < first and window.batches:
             # Between the fetch offset and the first record batch there is no record: compaction removed what was known there.
             archive(window, fetch_offset, first, AVAILABLE)
-        if first < window.start_offset and (not window.batches or window.firsts[0] > first):
-            first = window.start_offset
+        if first < window.start_offset:
+            first = window.first_of_interest(first)
         if first > last:
             window.pass_hole(fetch_offset, first)
             return NOTHING_ACQUIRED
@@ -183,6 +183,9 @@ class Acquisition:
                 size = 1
             if most < 0 and run.count >= self._throttle_count:
                 most = max(1, (batch.last - batch.first + 1) >> (run.count - self._throttle_count + 1))
+                if most <= count:
+                    # As in Kafka, offsets that were delivered less often have used the limit up, and it does not count any more.
+                    most = batch.last - batch.first + 1
             if most >= 0:
                 size = min(size, most - count)
             if self._is_limited:

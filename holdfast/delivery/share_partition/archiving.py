@@ -5,6 +5,7 @@ None of it is written at once: it reaches the log with the start offset of a lat
 
 from __future__ import annotations
 
+from holdfast.delivery.share_partition.values import ACQUIRED
 from holdfast.delivery.share_partition.window import Window
 from holdfast.records.share.batches import ARCHIVED
 
@@ -29,7 +30,8 @@ def archive(window: Window, first: int, end: int, state: int) -> bool:
         if not batch.is_split and batch.runs[0].state != state:
             continue
         if batch.last < first:
-            batch.is_split = True
+            # As in Kafka, the batch before aborted records is split, though nothing of it ends.
+            batch.is_split = batch.is_split or state == ACQUIRED
             continue
         if batch.is_split or batch.first < first or batch.last >= end:
             start, stop = batch.take(first, end - 1)

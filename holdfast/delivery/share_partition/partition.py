@@ -100,7 +100,9 @@ class SharePartition:
             return True
         if window.end_offset - window.start_offset + 1 < locks_max:
             return True
-        # Nothing else moves the start offset over what ended without a word of a member.
+        if not window.is_all_settled():
+            return False
+        # Nobody holds anything, so nothing else moves the start offset over what ended without a word of a member.
         window.pass_settled()
         return not window.batches or window.end_offset - window.start_offset + 1 < locks_max
 

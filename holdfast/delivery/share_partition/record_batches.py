@@ -26,13 +26,8 @@ def index_at(batches: Sequence[RecordBatch], offset: int) -> int:
 
 
 def find_sent(batches: Sequence[RecordBatch], first: int, last: int) -> tuple[int, int]:
-    """Return the indexes of the first record batch that has something of a range, and of the one after the last."""
-    if len(batches) == 1:
-        return 0, 1
-    start = index_at(batches, first)
-    if batches[start].last_offset < first:
-        start += 1
-    return start, index_at(batches, last) + 1
+    """Return the indexes of the first record batch that is sent with a range, and of the one after the last."""
+    return index_at(batches, first), index_at(batches, last) + 1
 
 
 def find_aborted(
@@ -58,9 +53,8 @@ def find_aborted(
             continue
         while pending and pending[-1][1] <= batch.last_offset:
             producers.add(pending.pop()[0])
-        if batch.is_control:
-            if producer_id in producers and is_abort_marker(batch):
-                producers.discard(producer_id)
+        if batch.is_control and producer_id in producers and is_abort_marker(batch):
+            producers.discard(producer_id)
         elif batch.is_transactional and producer_id in producers:
             ranges.append(OffsetRange(batch.base_offset, batch.last_offset))
     return ranges

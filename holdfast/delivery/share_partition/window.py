@@ -71,6 +71,12 @@ class Window:
         index = bisect_right(self.firsts, offset) - 1
         return index if index >= 0 and self.batches[index].last >= offset else index + 1
 
+    def first_of_interest(self, offset: int) -> int:
+        """Return the first offset from one on, below the start offset, that is known or not below the start offset."""
+        if not self.firsts:
+            return self.start_offset
+        return max(offset, min(self.start_offset, self.firsts[0]))
+
     def is_known(self, offset: int) -> bool:
         """Tell whether an offset is in a batch."""
         index = self.floor(offset)
@@ -186,15 +192,17 @@ class Window:
         return last, index
 
     def _is_start_settled(self) -> bool:
-        """Tell whether the start offset is done with, or in a hole after a batch that is."""
+        """Tell whether the start offset is done with, or in a hole after a whole batch that is.
+
+        In another hole it stays, as Kafka's does, until `pass_settled` passes it.
+        """
         index = self.floor(self.start_offset)
         if index < 0:
-            return True
-        batch = self.batches[index]
-        run = batch.runs[batch.index_at(self.start_offset)]
-        if self.start_offset > batch.last and batch.is_split and index + 1 == len(self.batches):
-            # Past all that is known, a split batch stays known until more is acquired.
             return False
+        batch = self.batches[index]
+        if batch.is_split and batch.last < self.start_offset:
+            return False
+        run = batch.runs[batch.index_at(self.start_offset)]
         return run.is_terminal() and run.write is None
 
     def _start_after(self, last: int, index: int) -> int:
@@ -216,8 +224,11 @@ class Window:
 
     def move_start(self) -> bool:
         """Move the start offset over all that is done with, and forget batches below it; tell whether it moved."""
+        return self._is_start_settled() and self._pass_prefix()
+
+    def _pass_prefix(self) -> bool:
         last, index = self._settled_prefix(())
-        if last < 0 or not self._is_start_settled():
+        if last < 0:
             return False
         batches = self.batches
         before, start_offset = self.start_offset, self._start_after(last, index)
@@ -235,12 +246,20 @@ class Window:
         del self.firsts[:below]
         return start_offset > before
 
+    def is_all_settled(self) -> bool:
+        """Tell whether no known offset is held, under way or available."""
+        for batch in self.batches:
+            for run in batch.runs:
+                if run.write is not None or not (run.is_terminal() or run.last < self.start_offset):
+                    return False
+        return True
+
     def pass_settled(self) -> None:
         """Move the start offset as far as all is done with, also over what no member told of."""
         if self.next_fetch_offset() == self.end_offset + 1:
             # Nothing is available, and the gap has no hole that could be fetched.
             self._gap_start = self._gap_end = -1
-        self.move_start()
+        self._pass_prefix()
 
     def count_complete(self, first: int, end: int) -> int:
         """Return how many known offsets in a range, its end exclusive, are in a terminal state."""

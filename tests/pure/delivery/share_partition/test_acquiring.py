@@ -109,6 +109,21 @@ def test_the_record_batches_that_are_sent_are_those_of_what_was_acquired() -> No
     assert batches[acquired.first_index : acquired.end_index] == heads((3, 5), (6, 9))
 
 
+def test_a_range_in_a_hole_is_sent_with_the_record_batch_before_it() -> None:
+    partition = loaded(0, [(0, 4, 0, 1)])
+    acquire(partition, (0, 4))
+    acquired = acquire_all(partition, (0, 4), (9, 9), wanted=1, at=3)
+    assert (acquired.ranges, acquired.first_index, acquired.end_index) == ([(5, 5, 1)], 0, 1)
+
+
+def test_a_fetch_that_begins_below_all_that_is_known_acquires_what_lies_after_it() -> None:
+    partition = loaded(7, [(7, 9, 0, 1)])
+    acquire(partition, (7, 9))
+    partition.move_log_start(12)
+    assert acquire(partition, (0, 20), member="m2") == [(12, 20, 1)]
+    assert states(partition) == [(7, 9, 1, 2, "m1"), (10, 20, 1, 1, "m2")]
+
+
 def test_nothing_is_acquired_of_what_lies_below_the_start() -> None:
     assert acquire_all(loaded(10), (0, 9)) is NOTHING_ACQUIRED
     assert acquire(loaded(10), (8, 12)) == [(10, 12, 1)]
@@ -144,6 +159,17 @@ def test_at_the_limit_of_locks_what_is_known_is_acquired_again() -> None:
 def test_records_that_were_delivered_often_come_in_smaller_parts(limit: int, count: int, taken: int) -> None:
     partition = loaded(0, [(0, 15, 0, count)], replace(DEFAULT, delivery_count_limit=limit))
     assert acquire(partition, (0, 15)) == [(0, taken - 1, count + 1)]
+
+
+def test_records_before_a_throttled_one_in_its_batch_count_for_its_limit() -> None:
+    partition = loaded(0, [(0, 7, 0, 1)], replace(DEFAULT, delivery_count_limit=4))
+    acquire(partition, (6, 7), at=6)
+    acknowledge(partition, (6, 7, [2]))
+    assert acquire(partition, (0, 7)) == [(0, 5, 2), (6, 7, 3)], "four are the limit, and six came before"
+    partition = loaded(0, [(0, 7, 0, 1)], replace(DEFAULT, delivery_count_limit=4))
+    acquire(partition, (2, 7), at=2)
+    acknowledge(partition, (2, 7, [2]))
+    assert acquire(partition, (0, 7)) == [(0, 1, 2), (2, 3, 3)]
 
 
 def test_throttled_records_come_without_others() -> None:
@@ -212,6 +238,7 @@ def test_aborted_batches_end_at_the_marker_of_their_producer() -> None:
         txn(10, 11, 1),
         marker(12, 1, is_abort=True),
         txn(13, 14, 1),
+        marker(15, 1, is_abort=False),
     ]
     aborted = [(1, 3)]
     assert find_aborted(batches, aborted, lambda batch: batch.is_abort) == [(3, 4), (10, 11)]

@@ -146,6 +146,17 @@ def test_locks_of_records_that_compaction_removed_are_free_again() -> None:
     assert partition.start_offset == 10
 
 
+def test_a_start_offset_in_a_hole_does_not_stay_there() -> None:
+    """In Kafka nothing passes a hole before all that is known, or after a split batch: all locks are held by what was done with."""
+    partition = loaded(0, [(3, 4, 0, 1)], replace(DEFAULT, partition_max_record_locks=6))
+    acquire(partition, (3, 4), at=0)
+    acquire(partition, (5, 7), at=5)
+    acknowledge(partition, (3, 7, [1]))
+    assert partition.start_offset == 0
+    assert partition.can_acquire()
+    assert (partition.start_offset, states(partition), partition.next_fetch_offset()) == (8, [], 8)
+
+
 def test_a_gap_without_records_does_not_hold_the_start_offset() -> None:
     """In Kafka the fetch from it is made again and again, and all locks are held by what was done with."""
     partition = loaded(0, [(0, 1, 2, 1), (5, 9, 2, 1)], replace(DEFAULT, partition_max_record_locks=5))
