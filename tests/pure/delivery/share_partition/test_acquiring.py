@@ -116,7 +116,7 @@ def test_a_range_in_a_hole_is_sent_with_the_record_batch_before_it() -> None:
     assert (acquired.ranges, acquired.first_index, acquired.end_index) == ([(5, 5, 1)], 0, 1)
 
 
-def test_a_fetch_that_begins_below_all_that_is_known_acquires_what_lies_after_it() -> None:
+def test_a_fetch_from_below_all_known_acquires_what_lies_after_it() -> None:
     partition = loaded(7, [(7, 9, 0, 1)])
     acquire(partition, (7, 9))
     partition.move_log_start(12)
