@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
+from math import inf
 from random import Random
 from typing import Final, NamedTuple, Protocol
 
@@ -56,6 +57,10 @@ class LookUpBounds(NamedTuple):
     timeout_ms: int = 5_000
     #: Shortest time between two look-ups, so brokers get ten in a second at most.
     pause_ms: int = 100
+    #: Names that share groups are subscribed to and that are not there, and how long after the first of them they are looked up: a
+    #: topic that is made is there for its consumers as soon as in Kafka, at their next heartbeat but one.
+    missed_max: int = 1_000
+    missed_pause_ms: int = 2_000
     #: Longest pause after one that failed.
     backoff_max_ms: int = 10_000
 
@@ -167,6 +172,9 @@ class OfferedTopics:
         self._unmatched: frozenset[str] = frozenset()
         #: On the loop's clock.
         self._refresh_s = 0.0
+        #: Names that this node looked for in vain, and when they are looked up.
+        self._missed: dict[str, None] = {}
+        self._missed_s = inf
         #: Why the last query failed; empty after one that succeeded.
         self.problem = "no broker has answered yet"
 
@@ -175,8 +183,17 @@ class OfferedTopics:
         self._listeners.append(listener)
 
     def topic(self, name: str) -> ShownTopic | None:
-        """Return a topic that is offered and known; None: it is not, maybe not yet."""
-        return self._by_name.get(name)
+        """Return a topic that is offered and known; None: it is not, maybe not yet, and it is looked up soon.
+
+        Share groups name topics that are still to be made, again with each heartbeat.
+        """
+        topic = self._by_name.get(name)
+        if topic is None and len(self._missed) < self._bounds.missed_max and self.may_offer(name):
+            if not self._missed:
+                self._missed_s = asyncio.get_running_loop().time() + self._bounds.missed_pause_ms / 1_000
+                self._is_wanted.set()
+            self._missed[name] = None
+        return topic
 
     def topic_by_id(self, topic_id: bytes) -> ShownTopic | None:
         """Return a topic that is offered and known; None: it is not, maybe not yet."""
@@ -271,13 +288,16 @@ class OfferedTopics:
         backoff = Backoff(_BACKOFF_FIRST_MS, self._bounds.backoff_max_ms, self._random.random)
         try:
             while True:
-                if not self._look_ups and loop.time() < self._refresh_s:
+                due_s = min(self._refresh_s, self._missed_s)
+                if not self._look_ups and loop.time() < due_s:
                     self._is_wanted.clear()
                     with suppress(TimeoutError):
-                        async with asyncio.timeout_at(self._refresh_s):
+                        async with asyncio.timeout_at(due_s):
                             await self._is_wanted.wait()
                     continue
                 succeeded = not self._look_ups or await self._attempt(self._query_some)
+                if loop.time() >= self._missed_s:
+                    succeeded = await self._attempt(self._query_missed) and succeeded
                 if loop.time() >= self._refresh_s:
                     is_refreshed = await self._attempt(self._refresh)
                     # Look-ups go on, should only a listing fail.
@@ -329,6 +349,14 @@ class OfferedTopics:
         self._tell_changes()
         for look_up in self._look_ups.answered(query):
             self._finish(look_up)
+
+    async def _query_missed(self) -> None:
+        """Look up what this node looked for in vain; what is still missing is looked for again."""
+        missed, self._missed, self._missed_s = tuple(self._missed), {}, inf
+        for names in _parts(missed):
+            for topic in self._check(await self._source.summarize(names)):
+                self._learn(topic)
+        await self._confirm()
 
     async def _refresh(self) -> None:
         """Look up all topics that can be offered."""

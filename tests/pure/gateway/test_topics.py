@@ -327,6 +327,26 @@ async def test_a_topic_of_a_cluster_without_ids_is_never_offered() -> None:
 
 
 @pytest.mark.virtual_time
+async def test_a_topic_that_a_group_waits_for_is_looked_up_soon() -> None:
+    cluster = FakeCluster(orders=1)
+    async with running(cluster, "*", missed_pause_ms=2_000) as world:
+        await world.find_all()
+        asked = len(cluster.asked)
+        for _ in range(100):  # heartbeats of many members
+            assert world.topics.topic("late") is None
+            assert world.topics.topic("not a name") is None
+        await asyncio.sleep(3)
+        assert [tuple(each or ()) for each in cluster.asked[asked:]] == [("late",)]
+        world.changes.clear()
+        cluster.topics["late"] = TopicSummary("late", id_of(7), 2, is_internal=False)
+        assert world.topics.topic("late") is None
+        await asyncio.sleep(3)
+        assert (world.changes, world.topics.topic("late")) == ([{"late"}], ShownTopic("late", id_of(7), 2))
+        await asyncio.sleep(10)
+        assert len(cluster.asked) == asked + 2
+
+
+@pytest.mark.virtual_time
 async def test_clients_that_wait_are_answered_when_the_node_stops() -> None:
     loop, cluster = asyncio.get_running_loop(), FakeCluster(orders=4)
     cluster.failure = "no broker"
