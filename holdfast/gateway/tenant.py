@@ -10,9 +10,9 @@ from random import Random
 from typing import Final
 
 from holdfast.api import share_acknowledge, share_fetch, share_group_heartbeat
-from holdfast.api.share_acknowledge import ShareAcknowledgeResponse
+from holdfast.api.share_acknowledge import ShareAcknowledgeRequest, ShareAcknowledgeResponse
 from holdfast.api.share_consumer import find_malformed_group_id
-from holdfast.api.share_fetch import ShareFetchResponse
+from holdfast.api.share_fetch import ShareFetchRequest, ShareFetchResponse
 from holdfast.api.share_group_heartbeat import HeartbeatResponse
 from holdfast.api.share_state_access import ShareStateAccess
 from holdfast.daemon.access.acl import Operation, ResourceType
@@ -20,7 +20,7 @@ from holdfast.daemon.access.authorizer import Authorizer
 from holdfast.daemon.admin.plans import Decide
 from holdfast.daemon.maintenance.schedule import Duty
 from holdfast.daemon.server.find_coordinator import GROUP
-from holdfast.daemon.server.wire.requests import Api, ClientConnection, Request, Respond, Steps
+from holdfast.daemon.server.wire.requests import SMALL_FRAME_BYTES, Api, ClientConnection, Request, Respond, Steps
 from holdfast.daemon.settings.models import Settings
 from holdfast.daemon.tenant import Answers, Call, Host, LogParts, Tenant
 from holdfast.delivery.sessions import SHARE_SESSION_NOT_FOUND, ShareSessions
@@ -208,8 +208,15 @@ class ServingGateway:
         return ""
 
     def _answer_fetch(self, request: Request, respond: Respond) -> Steps | None:
-        fetch = share_fetch.decode_request(request.api_version, request.frame, request.body_offset)
+        if len(request.frame) > SMALL_FRAME_BYTES:
+            return self._fetch_in_steps(request, respond)
+        self._fetch(request, share_fetch.decode_request(*_body(request)), respond)
+        return None
 
+    def _fetch_in_steps(self, request: Request, respond: Respond) -> Steps:
+        self._fetch(request, (yield from share_fetch.decode_in_steps(*_body(request))), respond)
+
+    def _fetch(self, request: Request, fetch: ShareFetchRequest, respond: Respond) -> None:
         fault = find_malformed_group_id(fetch.group_id)
         if fault is None and not self._authorizer.may_call(request, FETCH, fetch.group_id or ""):
             fault = (ErrorCode.GROUP_AUTHORIZATION_FAILED, _may_not(request))
@@ -217,19 +224,30 @@ class ServingGateway:
             respond(share_fetch.encode_response(ShareFetchResponse((), 0, *fault)))
         else:
             self._calls.fetch(self._caller(request), fetch, respond)
-        return None
 
     def _answer_acknowledge(self, request: Request, respond: Respond) -> Steps | None:
-        version = request.api_version
-        acknowledge = share_acknowledge.decode_request(version, request.frame, request.body_offset)
-        fault = find_malformed_group_id(acknowledge.group_id)
+        if len(request.frame) > SMALL_FRAME_BYTES:
+            return self._acknowledge_in_steps(request, respond)
+        self._acknowledge(request, share_acknowledge.decode_request(*_body(request)), respond)
+        return None
+
+    def _acknowledge_in_steps(self, request: Request, respond: Respond) -> Steps:
+        self._acknowledge(request, (yield from share_acknowledge.decode_in_steps(*_body(request))), respond)
+
+    def _acknowledge(self, request: Request, acknowledge: ShareAcknowledgeRequest, respond: Respond) -> None:
+        version, fault = request.api_version, find_malformed_group_id(acknowledge.group_id)
         if fault is None and not self._authorizer.may_call(request, ACKNOWLEDGE, acknowledge.group_id or ""):
             fault = (ErrorCode.GROUP_AUTHORIZATION_FAILED, _may_not(request))
         if fault is not None:
             respond(share_acknowledge.encode_response(version, ShareAcknowledgeResponse((), 0, *fault)))
         else:
             self._calls.acknowledge(self._caller(request), version, acknowledge, respond)
-        return None
+
+
+def _body(request: Request) -> tuple[int, bytes, int]:
+    """Return the version and bytes of a request, and where its body begins; the request keeps no bytes."""
+    frame, request.frame = request.frame, b""
+    return request.api_version, frame, request.body_offset
 
 
 def _may_not(request: Request) -> str:

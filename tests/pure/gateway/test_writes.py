@@ -48,7 +48,7 @@ def test_writes_that_come_meanwhile_go_as_one_after_the_first() -> None:
     assert writes.are_done
 
 
-def test_highest_start_offset_counts_and_what_is_below_it_is_not_counted_as_complete() -> None:
+def test_highest_start_offset_counts_and_nothing_below_it_is_complete() -> None:
     log = Log()
     writes = Writes(log.send)
     writes.add(make_write(0, 0), lambda _: None)
