@@ -51,6 +51,11 @@ class NodePlacement:
         is_ours = leader.node is not None and leader.node.node_id == self._node_id
         return _LOADING if is_ours or leader.node is None else _ELSEWHERE
 
+    def has_other_nodes(self, log_partitions: int) -> bool:
+        """Tell whether another node owns a log partition."""
+        owners = (self._leadership.leader(place).node for place in range(log_partitions))
+        return any(node is not None and node.node_id != self._node_id for node in owners)
+
     def leader(self, topic_id: bytes, partition: int) -> LeaderPlace:
         """Return the leader of a topic partition, -1 where there is none."""
         node, epoch, _ = self._leadership.leader(self._log_partition(topic_id, partition))

@@ -9,6 +9,8 @@ from functools import partial
 from random import Random
 from typing import Final
 
+import structlog
+
 from holdfast.api import share_acknowledge, share_fetch, share_group_heartbeat
 from holdfast.api.share_acknowledge import ShareAcknowledgeRequest, ShareAcknowledgeResponse
 from holdfast.api.share_consumer import find_malformed_group_id
@@ -40,6 +42,8 @@ from holdfast.kafka.protocol.error_codes import ErrorCode
 from holdfast.kafka.records.lanes import ReaderConfig
 from holdfast.kafka.records.reader import TopicReader
 from holdfast.runtime.settings import LogIdentity
+
+_log = structlog.get_logger(__name__)
 
 #: Acknowledgements of one request become objects; a range has 20 bytes in a frame.
 _WORK_PER_BYTE: Final = 16
@@ -134,7 +138,9 @@ class ServingGateway:
             lambda: self._calls.waiting_count,
             lambda: len(self._heartbeats.group_ids),
         )
-        log.leadership.watch(lambda _: self._leader.look_at_leadership())
+        self._placement = placement
+        self._has_other_nodes = False
+        log.leadership.watch(self._leadership_changed)
         self.answers = Answers(
             {
                 **refusals.ANSWERS,
@@ -172,6 +178,14 @@ class ServingGateway:
             await asyncio.wait([self._refreshing])
         for reader in self._readers.values():
             await reader.close()
+
+    def _leadership_changed(self, log_partition: int) -> None:
+        self._leader.look_at_leadership()
+        if not self._has_other_nodes and self._placement.has_other_nodes(self._group_keys.log_partitions):
+            self._has_other_nodes = True
+            _log.warning(
+                "gateway_has_other_nodes", next_step="run one node, or expect records twice when log partitions move"
+            )
 
     def _caller(self, request: Request) -> Request:
         """Return the client of a request, whose connection tells of its end from now on."""
