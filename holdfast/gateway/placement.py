@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import Final
 
 from holdfast.api.share_consumer import NodeEndpoint
 from holdfast.daemon.access.acl import Operation, ResourceType
 from holdfast.daemon.access.audit import Client
 from holdfast.daemon.access.authorizer import Authorizer
+from holdfast.daemon.server.topics_view import NO_TOPIC_ID, TopicQuery
 from holdfast.daemon.tenant import LogParts
 from holdfast.delivery.share_group import Topics
 from holdfast.gateway.consumers import LeaderPlace
@@ -18,6 +19,8 @@ from holdfast.gateway.topics import OfferedTopics
 from holdfast.kafka.protocol.error_codes import ErrorCode
 from holdfast.runtime.errors import NotAvailable
 
+#: Stands for the address of a client where topics are looked up for whole groups.
+_FOR_GROUPS: Final = "groups"
 _NO_TOPIC: Final = Ended(ErrorCode.UNKNOWN_TOPIC_ID, "the gateway offers no topic of this id")
 _NO_PARTITION: Final = Ended(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "the topic has no such partition")
 _DENIED: Final = Ended(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "the principal may not READ the topic")
@@ -42,6 +45,8 @@ class NodePlacement:
         self._node_id = log.place.node.node_id
         self._groups = groups
         self._authorizer = authorizer
+        #: Names that are looked up for groups.
+        self._looked_up: set[str] = set()
 
     def leader_epoch(self, topic_id: bytes, partition: int) -> int | Ended:
         """Return the epoch under which this node leads a topic partition, or why it does not."""
@@ -89,10 +94,29 @@ class NodePlacement:
         return ErrorCode.NOT_COORDINATOR
 
     def find(self, names: Collection[str]) -> Topics:
-        """Return the topics that are offered, of these names."""
-        found = {}
+        """Return the topics that are offered, of these names; those that are not known are looked up for the next time."""
+        found, unknown = {}, []
         for name in names:
             topic = self._topics.topic(name)
             if topic is not None:
                 found[name] = (topic.topic_id, topic.partition_count)
+            elif name not in self._looked_up and self._topics.may_offer(name):
+                unknown.append(name)
+        if unknown:
+            self._looked_up.update(unknown)
+            self._topics.find(
+                [TopicQuery(name, NO_TOPIC_ID) for name in unknown],
+                _FOR_GROUPS,
+                lambda _: self._looked_up.difference_update(unknown),
+            )
         return found
+
+    def when_known(self, names: Sequence[str], caller: str, then: Callable[[], None]) -> None:
+        """Call a function once the topics of these names are known, or no broker knows them, or none answers in time; maybe at once.
+
+        Args:
+            names: that a client subscribes to.
+            caller: address of the client.
+            then: called once.
+        """
+        self._topics.find([TopicQuery(name, NO_TOPIC_ID) for name in names], caller, lambda _: then())

@@ -115,7 +115,7 @@ class ServingGateway:
             refresh_interval_ms=settings.metadata.metadata_refresh_interval_ms,
             random=Random(),
         )
-        placement = NodePlacement(self._topics, leaders, log, self._group_keys, authorizer)
+        self._placement = placement = NodePlacement(self._topics, leaders, log, self._group_keys, authorizer)
         #: By whether only committed records are read.
         self._readers: dict[bool, TopicReader] = {}
 
@@ -203,14 +203,25 @@ class ServingGateway:
 
     def _answer_heartbeat(self, request: Request, respond: Respond) -> Steps | None:
         beat = share_group_heartbeat.decode_request(request.frame, request.body_offset)
+        answer: HeartbeatResponse | None = None
         if not self._authorizer.may_call(request, HEARTBEAT, beat.group_id):
             answer = HeartbeatResponse(ErrorCode.GROUP_AUTHORIZATION_FAILED, _may_not(request), beat.member_id)
         elif denied := self._find_denied(request, beat.topic_names or ()):
             text = f"{request.principal} may not DESCRIBE the topic {denied}"
             answer = HeartbeatResponse(ErrorCode.TOPIC_AUTHORIZATION_FAILED, text, beat.member_id)
-        else:
+        if answer is not None:
+            respond(share_group_heartbeat.encode_response(answer))
+            return None
+
+        def take() -> None:
+            if not request.is_wanted:
+                respond(b"")
+                return
             answer = self._heartbeats.handle(beat, request.client_id, request.client_address)
-        respond(share_group_heartbeat.encode_response(answer))
+            respond(share_group_heartbeat.encode_response(answer))
+
+        # A client hears of a topic by its assignment alone, and the next chance for that is its next heartbeat.
+        self._placement.when_known(beat.topic_names or (), request.client_address, take)
         return None
 
     def _find_denied(self, request: Request, names: Sequence[str]) -> str:

@@ -10,6 +10,10 @@ from typing import Any
 import pytest
 from confluent_kafka import Message, Producer, ShareConsumer
 
+from holdfast.api.share_group_heartbeat import HeartbeatResponse
+from holdfast.delivery.share_group import EPOCH_END
+from holdfast.gateway import tenant
+from holdfast.gateway.heartbeats import Heartbeats
 from tests.real.running_node import make_settings, running
 from tests.real.shared_kafka import NewTopicFactory
 from tests.waiting import PATIENCE_S, wait_until
@@ -78,3 +82,46 @@ async def test_python_consumer_takes_each_record_once(kafka: str, topic: str, ne
         await worker.stop()
     assert sorted(value for _, _, value in worker.seen) == sorted(values)
     assert not worker.problems
+
+
+async def test_topic_that_was_made_a_moment_ago_is_consumed_at_once(
+    kafka: str, topic: str, new_topic: NewTopicFactory
+) -> None:
+    """A consumer asks for no topic by name: it hears of one by its assignment alone."""
+    settings = make_settings(
+        kafka, topic, **{"gateway.topics": "test-*", "metadata_refresh_interval_ms": 3_600_000} | EARLIEST
+    )
+    async with running(settings) as node:
+        orders = new_topic(1)
+        produce(kafka, orders, [b"order"])
+        worker = Worker(node.address, f"workers-of-{orders}", orders)
+        await worker.until(lambda w: len(w.seen) == 1)
+        await worker.stop()
+
+
+@pytest.mark.parametrize("epoch", [EPOCH_END - 1, EPOCH_END])
+async def test_consumer_understands_epochs_however_late_it_is(
+    kafka: str, topic: str, new_topic: NewTopicFactory, monkeypatch: pytest.MonkeyPatch, epoch: int
+) -> None:
+    """librdkafka reads the member id of an answer up to a zero byte; with a higher epoch there would be none between the two."""
+    answers: list[HeartbeatResponse] = []
+    handle = Heartbeats.handle
+
+    def note(heartbeats: Heartbeats, *arguments: Any) -> HeartbeatResponse:
+        answers.append(handle(heartbeats, *arguments))
+        return answers[-1]
+
+    monkeypatch.setattr(tenant, "_minutes", lambda: epoch)
+    monkeypatch.setattr(Heartbeats, "handle", note)
+    orders = new_topic(1)
+    produce(kafka, orders, [b"order"])
+    settings = make_settings(kafka, topic, **{"gateway.topics": orders} | EARLIEST)
+    async with running(settings) as node:
+        group = f"workers-of-{orders}"
+        worker = Worker(node.address, group, orders)
+        await worker.until(lambda w: len(w.seen) == 1)
+        await worker.until(lambda _: len(answers) > 3)
+        produce(kafka, orders, [b"order"])
+        await worker.until(lambda w: len(w.seen) == 2)
+        await worker.stop()
+    assert {answer.error_code for answer in answers} == {0}
