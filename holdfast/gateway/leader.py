@@ -14,6 +14,7 @@ from typing import Final, Protocol
 from holdfast.api.share_state_access import ShareStateAccess
 from holdfast.delivery.group_config import GroupConfig, OffsetReset
 from holdfast.gateway.deadlines import Deadlines
+from holdfast.gateway.failures import Failures
 from holdfast.gateway.led_partition import Ended, LedPartition
 from holdfast.gateway.metrics import GatewayMetrics
 from holdfast.gateway.starts import NoStart, Starts
@@ -73,6 +74,7 @@ class Leader:
         self._starts = starts
         self._config_of = config_of
         self._share_partitions_max = share_partitions_max
+        self._failures: Final = Failures()
         self._clock_s: Final = asyncio.get_running_loop().time
         self._deadlines = Deadlines()
         self._by_group: defaultdict[str, dict[tuple[bytes, int], LedPartition]] = defaultdict(dict)
@@ -97,6 +99,9 @@ class Leader:
         leader_epoch = self._leadership.leader_epoch(key.topic_id, key.partition)
         if isinstance(leader_epoch, Ended):
             return leader_epoch
+        failed = self._failures.find(key, self.now_ms())
+        if failed is not None:
+            return failed
         if self._count >= self._share_partitions_max:
             return Ended(ErrorCode.KAFKA_STORAGE_ERROR, _TOO_MANY)
         led = LedPartition(key, leader_epoch, self._config_of(key.group_id), self)
@@ -151,6 +156,10 @@ class Leader:
     def deadline_changed(self, led: LedPartition) -> None:
         """See `LeaderParts.deadline_changed`."""
         self._deadlines.look_at(led)
+
+    def failed(self, led: LedPartition, ended: Ended) -> None:
+        """See `LeaderParts.failed`."""
+        self._failures.note(led.key, ended, self.now_ms())
 
     def ended(self, led: LedPartition) -> None:
         """See `LeaderParts.ended`."""

@@ -107,6 +107,9 @@ class LeaderParts(Protocol):
     def ended(self, led: LedPartition) -> None:
         """Forget a share partition that has ended."""
 
+    def failed(self, led: LedPartition, ended: Ended) -> None:
+        """Leave a share partition alone for a moment, which ends because it cannot be served."""
+
     def hold(self, key: SharePartitionKey) -> None:
         """Count a share partition among those that are held, until it gives records."""
 
@@ -159,13 +162,13 @@ class LedPartition:
         if self.ended is not None:
             return
         if found.error_code:
-            self.end(Ended(found.error_code, found.error_message or ""))
+            self._fail(Ended(found.error_code, found.error_message or ""))
         elif not found.has_state:
             self._leader.find_start(self.key, self._reset, self._on_start)
         else:
             wrong = self.core.loaded(found.state_epoch, found.start_offset, found.state_batches)
             if wrong is not None:
-                self.end(Ended(ErrorCode.KAFKA_STORAGE_ERROR, wrong))
+                self._fail(Ended(ErrorCode.KAFKA_STORAGE_ERROR, wrong))
                 return
             self.is_loading = False
             self._window.seek(self.core.next_fetch_offset())
@@ -175,7 +178,7 @@ class LedPartition:
         if self.ended is not None:
             return
         if isinstance(start, NoStart):
-            self.end(Ended(ErrorCode.KAFKA_STORAGE_ERROR, f"it is not known where the group begins: {start.text}"))
+            self._fail(Ended(ErrorCode.KAFKA_STORAGE_ERROR, f"it is not known where the group begins: {start.text}"))
         else:
             self._leader.access.read_or_initialize(self.key, self.leader_epoch, start, self._on_state)
 
@@ -233,7 +236,7 @@ class LedPartition:
             # Records were lost, as by an unclean election. It is led again, and looked at again, with the next fetch.
             self._leader.metrics.note_held(self.key, offset, failure.end_offset)
             self._leader.hold(self.key)
-        self.end(Ended(code, str(failure)))
+        self._fail(Ended(code, str(failure)))
 
     # ---- what members say --------------------------------------------------------------------------------------------------
 
@@ -315,6 +318,12 @@ class LedPartition:
             self.end(_UNUSED)
         else:
             self._is_unused = True
+
+    def _fail(self, ended: Ended) -> None:
+        """End it because it cannot be served, and have it left alone for a moment."""
+        if self.ended is None:
+            self._leader.failed(self, ended)
+        self.end(ended)
 
     def end(self, ended: Ended) -> None:
         """Serve no more; a second end is ignored."""
