@@ -1,0 +1,308 @@
+"""Troubles one by one: of clients, of topics, and of the log; consumers go on, and neither they nor the node spin."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from holdfast.broker import EmbeddedKafka
+from holdfast.gateway.led_partition import LedPartition
+from holdfast.runtime.log_protocol import LogRecord
+from tests.real.gateway.raw_member import raw_member
+from tests.real.gateway.test_stock_consumers import EARLIEST, Worker, produce
+from tests.real.nodes import topic_id_of
+from tests.real.quick_java import QUICK_KAFKA
+from tests.real.running_node import RunningNode, make_settings, read_log, running
+from tests.real.shared_kafka import NewTopicFactory
+from tests.waiting import PATIENCE_S, wait_until
+
+pytestmark = pytest.mark.real
+
+#: A lock of these tests lasts so long that none ends.
+LOCK_S: Final = 60.0
+LONG_LOCKS: Final = EARLIEST | {"gateway.groups.default.share.record.lock.duration.ms": int(LOCK_S * 1_000)}
+GROUP: Final = "workers"
+#: Each record is a batch, and so acquired alone.
+ALONE: Final = {"batch.num.messages": 1}
+
+
+@asynccontextmanager
+async def gateway(kafka: str, state_topic: str, topics: str, **settings: object) -> AsyncIterator[RunningNode]:
+    """Give a node that offers a topic, in the process of the test."""
+    async with running(make_settings(kafka, state_topic, **{"gateway.topics": topics} | LONG_LOCKS | settings)) as node:
+        yield node
+
+
+@contextmanager
+def process_that_holds(address: str, topic: str, journal: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """Give a process whose stock consumer takes records, says so in a file, and does nothing more."""
+    program = (
+        "import sys, time\n"
+        "from confluent_kafka import ShareConsumer\n"
+        "address, group, topic, journal = sys.argv[1:]\n"
+        "own = {'bootstrap.servers': address, 'group.id': group, 'share.acknowledgement.mode': 'explicit', 'log_level': 0}\n"
+        "consumer = ShareConsumer(own)\n"
+        "consumer.subscribe([topic])\n"
+        "messages = []\n"
+        "while not messages:\n"
+        "    messages = list(consumer.poll(0.5))\n"
+        "open(journal, 'w').write(str(len(messages)))\n"
+        "time.sleep(1000)\n"
+    )
+    command = [sys.executable, "-c", program, address, GROUP, topic, str(journal)]
+    with subprocess.Popen(command) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+async def test_a_killed_client_gives_its_records_back_at_once(
+    kafka: str, topic: str, new_topic: NewTopicFactory, tmp_path: Path
+) -> None:
+    orders = new_topic(1)
+    produce(kafka, orders, [b"%d" % number for number in range(50)])
+    async with gateway(kafka, topic, orders) as node:
+        journal = tmp_path / "journal"
+        with process_that_holds(node.address, orders, journal) as process:
+            await wait_until(lambda: journal.exists() and journal.read_text(), "it holds records")
+            worker = Worker(node.address, GROUP, orders)
+            held = int(journal.read_text())
+            assert held == 50
+            process.kill()
+            began_s = time.monotonic()
+            await worker.until(lambda w: len(w.seen) >= 50)
+            took_s = time.monotonic() - began_s
+            await worker.stop()
+        print(f"\nkilled: {held} records were there for others after {took_s:.2f} s")
+        assert took_s < LOCK_S / 2, "no lock had to end"
+
+
+async def test_a_state_that_another_leader_fenced_is_asked_for_twice_a_second(
+    kafka: str, topic: str, new_topic: NewTopicFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A Read by another program with an epoch that no owner has: each load is refused, and other partitions go on."""
+    loads = []
+    load = LedPartition.load
+
+    def count(led: LedPartition) -> None:
+        loads.append((time.monotonic(), led.key.partition))
+        load(led)
+
+    monkeypatch.setattr(LedPartition, "load", count)
+    orders = new_topic(2)
+    topic_id = topic_id_of(kafka, orders)
+    produce(kafka, orders, [b"%d" % number for number in range(600)], **ALONE)
+    async with gateway(kafka, topic, orders) as node:
+        async with raw_member(node.address, GROUP, topic_id, [0, 1]) as first:
+            await first.fetch()
+        await node.client.read(GROUP, topic_id, 0, leader_epoch=1 << 30)
+        loads.clear()
+        began_s = time.monotonic()
+        codes: set[int] = set()
+        requests = 0
+        async with raw_member(node.address, GROUP, topic_id, [0, 1]) as member:
+            while time.monotonic() < began_s + 3:
+                found = await member.fetch(wait_ms=500, records_max=1)
+                requests += 1
+                codes |= {each.error_code for each in found.values()}
+        seconds = time.monotonic() - began_s
+        of_fenced = [at for at, partition in loads if partition == 0]
+        print(f"\nfenced: {requests} fetches, {len(of_fenced)} loads in {seconds:.1f} s, codes {codes}")
+        assert len(of_fenced) <= 2 * seconds + 2
+        assert requests >= 20, "the other partition has records, and they come"
+
+
+async def test_a_topic_made_again_under_its_name_is_read_from_its_beginning(
+    kafka: str, topic: str, new_topic: NewTopicFactory
+) -> None:
+    orders = new_topic(2)
+    admin = AdminClient({"bootstrap.servers": kafka, "log_level": 0})
+    async with gateway(kafka, topic, orders, metadata_refresh_interval_ms=1_000) as node:
+        produce(kafka, orders, [b"before %d" % number for number in range(100)])
+        worker = Worker(node.address, GROUP, orders)
+        await worker.until(lambda w: len(w.seen) >= 100)
+        await asyncio.to_thread(admin.delete_topics([orders])[orders].result, PATIENCE_S)
+        await asyncio.sleep(1)
+        await asyncio.to_thread(admin.create_topics([NewTopic(orders, 2, 1)])[orders].result, PATIENCE_S)
+        began_s = time.monotonic()
+        await asyncio.sleep(0.5)
+        produce(kafka, orders, [b"after %d" % number for number in range(100)])
+        await wait_until(
+            lambda: sum(value.startswith(b"after") for _, _, value in worker.seen) >= 100,
+            "records of the new topic",
+            60,
+        )
+        print(
+            f"\nmade again: its records came {time.monotonic() - began_s:.1f} s after; problems {set(worker.problems)}"
+        )
+        await worker.stop()
+
+
+async def test_records_that_were_deleted_are_passed_over_and_all_others_come(
+    kafka: str, topic: str, new_topic: NewTopicFactory
+) -> None:
+    orders = new_topic(1)
+    admin = AdminClient({"bootstrap.servers": kafka, "log_level": 0})
+    produce(kafka, orders, [b"%d" % number for number in range(100)], **ALONE)
+    async with gateway(kafka, topic, orders) as node:
+        topic_id = topic_id_of(kafka, orders)
+        async with raw_member(node.address, GROUP, topic_id) as member:
+            # The first ten are held, the others were never given.
+            while not (found := (await member.fetch(records_max=10)).get(0)) or not found.acquired:
+                pass
+            cut = TopicPartition(orders, 0, 50)
+            await asyncio.to_thread(lambda: [each.result(PATIENCE_S) for each in admin.delete_records([cut]).values()])
+            produce(kafka, orders, [b"%d" % number for number in range(100, 200)])
+            worker = Worker(node.address, GROUP, orders)
+            await worker.until(lambda w: {offset for _, offset, _ in w.seen} >= set(range(100, 200)))
+            answer = await member.acknowledge({0: [(first, last) for first, last, _ in found.acquired]})
+            print(f"\ndeleted: acknowledged below the log's start: {answer.topics}, given: {len(worker.seen)}")
+        await wait_until(lambda: len(worker.seen) >= 150 or worker.problems, "all that was not held", 20)
+        await worker.stop()
+        assert not worker.problems
+
+
+async def test_each_codec_and_a_batch_that_is_larger_than_a_fetch_pass(
+    kafka: str, topic: str, new_topic: NewTopicFactory
+) -> None:
+    orders = new_topic(1, max_message_bytes=str(8 << 20))
+    values = []
+    for codec in ("none", "gzip", "snappy", "lz4", "zstd"):
+        some = [f"{codec} {number}".encode() * 20 for number in range(50)]
+        produce(kafka, orders, some, **{"compression.type": codec, "linger.ms": 50})
+        values += some
+    large = random.Random(1).randbytes(6 << 20)
+    produce(kafka, orders, [large], **{"message.max.bytes": 8 << 20})
+    values.append(large)
+    produce(kafka, orders, [b"last"])
+    values.append(b"last")
+    async with gateway(kafka, topic, orders) as node:
+        worker = Worker(node.address, GROUP, orders, **{"fetch.max.bytes": 1 << 20, "fetch.message.max.bytes": 100_000})
+        await worker.until(lambda w: len(w.seen) >= len(values))
+        await worker.stop()
+        assert sorted(value for _, _, value in worker.seen) == sorted(values)
+
+
+@pytest.mark.parametrize("isolation", ["read_uncommitted", "read_committed"])
+async def test_aborted_records_come_only_where_the_group_reads_uncommitted_ones(
+    kafka: str, topic: str, new_topic: NewTopicFactory, isolation: str
+) -> None:
+    orders = new_topic(1)
+    committed, aborted = [], []
+    for transaction in range(6):
+        producer = Producer(
+            {"bootstrap.servers": kafka, "transactional.id": f"{orders}-{transaction % 2}", "log_level": 0}
+        )
+        producer.init_transactions(PATIENCE_S)
+        producer.begin_transaction()
+        some = [b"%d of %d" % (number, transaction) for number in range(20)]
+        for value in some:
+            producer.produce(orders, value)
+        producer.flush(PATIENCE_S)
+        if transaction % 3 == 1:
+            producer.abort_transaction(PATIENCE_S)
+            aborted += some
+        else:
+            producer.commit_transaction(PATIENCE_S)
+            committed += some
+    produce(kafka, orders, [b"last"])
+    wanted = committed + [b"last"] + (aborted if isolation == "read_uncommitted" else [])
+    settings = {"gateway.groups.default.share.isolation.level": isolation}
+    async with gateway(kafka, topic, orders, **settings) as node:
+        worker = Worker(node.address, GROUP, orders)
+        await worker.until(lambda w: any(value == b"last" for _, _, value in w.seen) and len(w.seen) >= len(wanted))
+        await worker.stop()
+        assert sorted(value for _, _, value in worker.seen) == sorted(wanted)
+
+
+async def test_a_compacted_topic_is_worked_through_to_its_end(topic: str) -> None:
+    """A broker of its own, whose cleaner does not rest for 15 seconds."""
+    eager = {"log.cleaner.backoff.ms": "100"}
+    with EmbeddedKafka(jvm_options=QUICK_KAFKA, heap_mib=256, properties=eager) as own:
+        servers, orders = own.bootstrap_servers, "orders"
+        admin = AdminClient({"bootstrap.servers": servers, "log_level": 0})
+        config = {"cleanup.policy": "compact", "segment.ms": "100", "min.cleanable.dirty.ratio": "0.001"}
+        admin.create_topics([NewTopic(orders, 1, 1, config=config)])[orders].result(PATIENCE_S)
+        producer = Producer({"bootstrap.servers": servers, "log_level": 0, "linger.ms": 20, "acks": "all"})
+        for number in range(2_000):
+            producer.produce(orders, b"%d" % number, key=b"%d" % (number % 7 if number % 10 else number))
+        assert producer.flush(PATIENCE_S) == 0
+
+        def compact() -> list[LogRecord]:
+            """Roll the segment until the cleaner has been there, and return the records that are left."""
+            while True:
+                producer.produce(orders, b"last", key=b"last")
+                assert producer.flush(PATIENCE_S) == 0
+                left = read_log(servers, orders, 0)
+                if len(left) < 400:
+                    return left
+                time.sleep(0.2)
+
+        left = await asyncio.to_thread(compact)
+        async with gateway(servers, topic, orders) as node:
+            worker = Worker(node.address, GROUP, orders)
+            await worker.until(lambda w: len(w.seen) >= len(left))
+            await worker.stop()
+            assert {offset for _, offset, _ in worker.seen} == {record.offset for record in left}
+            [row] = (await node.client.admin("share-partitions", group=GROUP))["share_partitions"]
+        assert row["start_offset"] + row["finished"] == left[-1].offset + 1
+        assert not row["in_flight"]
+        print(f"\ncompacted: {len(left)} records of {left[-1].offset + 1} offsets")
+
+
+async def test_eight_consumers_at_four_partitions_all_get_their_share(
+    kafka: str, topic: str, new_topic: NewTopicFactory
+) -> None:
+    orders = new_topic(4)
+    async with AsyncExitStack() as stack:
+        node = await stack.enter_async_context(gateway(kafka, topic, orders))
+        workers = [Worker(node.address, GROUP, orders) for _ in range(8)]
+        await asyncio.sleep(6)  # all have an assignment
+        producer = Producer({"bootstrap.servers": kafka, "linger.ms": 5, "log_level": 0})
+        for number in range(8_000):
+            producer.produce(orders, b"%d" % number, partition=number % 4)
+            if number % 40 == 0:
+                producer.flush(PATIENCE_S)
+                await asyncio.sleep(0.02)
+        assert producer.flush(PATIENCE_S) == 0
+        await wait_until(lambda: sum(len(each.seen) for each in workers) >= 8_000, "all records", 60)
+        for each in workers:
+            await each.stop()
+        counts = sorted(len(each.seen) for each in workers)
+        print(f"\nfairness: {counts}")
+        assert sum(counts) == 8_000
+        assert counts[0] >= 8_000 / 8 / 4, "nobody starves"
+
+
+async def test_a_client_that_reads_no_answers_holds_up_nobody(
+    kafka: str, topic: str, new_topic: NewTopicFactory
+) -> None:
+    orders = new_topic(2)
+    produce(kafka, orders, [bytes(100_000)] * 1_000, **{"compression.type": "none"})
+    topic_id = topic_id_of(kafka, orders)
+    async with gateway(kafka, topic, orders) as node:
+        async with raw_member(node.address, GROUP, topic_id, [0, 1]) as deaf:
+            await deaf.fetch()
+            transport: Any = deaf.connection._transport  # no client of ours is deaf
+            transport.pause_reading()
+            asks = [asyncio.ensure_future(deaf.fetch(records_max=100)) for _ in range(20)]
+            worker = Worker(node.address, GROUP, orders)
+            await worker.until(lambda w: len(w.seen) >= 200)
+            for each in asks:
+                each.cancel()
+            await asyncio.gather(*asks, return_exceptions=True)
+        await worker.until(lambda w: len({(p, o) for p, o, _ in w.seen}) >= 1_000)
+        await worker.stop()

@@ -1,0 +1,353 @@
+"""Stock share consumers work through a topic while their node, its broker and their connections are killed, frozen and cut.
+
+Every record, every answer and every time goes into a ledger, which is judged in the end: none lost, none skipped, none settled and
+delivered again, no offset locked by two at once, each duplicate explained.
+
+Short by default: the worst disturbances once. LEDGER_S=600 goes on with all of them for 600 seconds; LEDGER_CONSUMERS says
+how many consumers there are (4), LEDGER_SEED which run is played again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from itertools import count
+from pathlib import Path
+from typing import Final
+
+import pytest
+from confluent_kafka import KafkaError, Message, Producer
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from holdfast.broker import EmbeddedKafka
+from holdfast.client import ClientError, connect
+from holdfast.kafka.addresses import parse_address
+from holdfast.records.share.keys import SharePartitionKey
+from tests.real.gateway.cutting_proxy import CuttingProxy
+from tests.real.gateway.ledger import Delivery, Ledger, Place, audit_log, read_journal
+from tests.real.nodes import DEFAULT_TIMES, ONE_TRY, NodeProcess, node_processes, topic_id_of
+from tests.real.quick_java import QUICK_KAFKA
+from tests.real.running_node import read_log
+from tests.waiting import PATIENCE_S, wait_until
+
+pytestmark = pytest.mark.real
+
+LEDGER_S: Final = float(os.environ.get("LEDGER_S", "0"))
+SEED: Final = int(os.environ.get("LEDGER_SEED", random.randrange(1 << 32)))
+CONSUMERS: Final = int(os.environ.get("LEDGER_CONSUMERS", "4"))
+PARTITIONS: Final = 4
+GROUP: Final = "ledger"
+TOPIC: Final = "records"
+#: The least that a group may have, so that locks end while the run goes on.
+LOCK_S: Final = 15.0
+CONFIGS: Final = {
+    f"gateway.groups.{GROUP}.share.auto.offset.reset": "earliest",
+    f"gateway.groups.{GROUP}.share.record.lock.duration.ms": int(LOCK_S * 1_000),
+}
+DELIVERIES_MAX: Final = 5
+LOG_PARTITIONS: Final = 4
+#: Between two records.
+PAUSE_S: Final = 0.002
+CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
+#: Polls with records after a disturbance before the next one.
+PROGRESS: Final = 20
+#: Disturbances of the short form.
+SHORT: Final = ("node killed", "answers cut", "node frozen", "consumer killed", "broker killed")
+
+
+class Numbers:
+    """A thread that produces numbered records, one producer for each codec in turn, and notes the place of each."""
+
+    def __init__(self, bootstrap_servers: str) -> None:
+        self.places: list[Place] = []
+        self.problems: list[str] = []
+        self._stop = threading.Event()
+        self._producers = [
+            Producer(
+                {
+                    "bootstrap.servers": bootstrap_servers,
+                    "acks": "all",
+                    "enable.idempotence": True,
+                    "compression.type": codec,
+                    "linger.ms": 20,
+                    "message.timeout.ms": 0,
+                    "log_level": 0,
+                }
+            )
+            for codec in CODECS
+        ]
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        for number in count():
+            if self._stop.is_set():
+                return
+            producer = self._producers[number // 100 % len(CODECS)]
+            producer.produce(TOPIC, b"%d" % number, partition=number % PARTITIONS, on_delivery=self._on_delivery)
+            if number % 10 == 0:
+                for each in self._producers:
+                    each.poll(0)
+            time.sleep(PAUSE_S)
+
+    def _on_delivery(self, error: KafkaError | None, message: Message) -> None:
+        partition, offset = message.partition(), message.offset()
+        if error is not None or partition is None or offset is None:
+            self.problems.append(str(error))
+        else:
+            self.places.append((partition, offset))
+
+    def stop(self) -> None:
+        """Produce no more, and wait until all records are in the topic."""
+        self._stop.set()
+        self._thread.join()
+        for producer in self._producers:
+            assert producer.flush(PATIENCE_S) == 0
+
+
+class Consumers:
+    """Processes with a stock consumer each; one that ends is replaced."""
+
+    def __init__(self, address: str, directory: Path) -> None:
+        self._address = address
+        self._directory = directory
+        self._seeds = count(SEED & 0xFFFF)
+        self._running: dict[subprocess.Popen[bytes], Path] = {}
+        #: The journals of those that ended, and when.
+        self._ended: list[tuple[Path, float]] = []
+        self.killed = 0
+
+    def keep(self, number: int) -> None:
+        """Note those that ended, and start others in their place."""
+        for process in list(self._running):
+            if process.poll() is not None:
+                assert process.returncode in (0, -signal.SIGKILL), f"a consumer ended with {process.returncode}"
+                self._ended.append((self._running.pop(process), time.monotonic()))
+        while len(self._running) < number:
+            seed = next(self._seeds)
+            journal = self._directory / f"consumer-{seed}"
+            command = [sys.executable, "-m", "tests.real.gateway.ledger_consumer"]
+            arguments = [self._address, GROUP, TOPIC, str(journal), str(seed)]
+            self._running[subprocess.Popen([*command, *arguments])] = journal
+
+    def kill(self, chance: random.Random) -> None:
+        """End one by SIGKILL."""
+        chance.choice(list(self._running)).kill()
+        self.killed += 1
+
+    def freeze(self, chance: random.Random) -> Callable[[], None]:
+        """Stop one, and return what has it go on."""
+        process = chance.choice(list(self._running))
+        process.send_signal(signal.SIGSTOP)
+        return lambda: process.send_signal(signal.SIGCONT)
+
+    def stop(self) -> None:
+        """End all in good order."""
+        for process in self._running:
+            process.send_signal(signal.SIGTERM)
+        for process in list(self._running):
+            process.wait(PATIENCE_S)
+        self.keep(0)
+
+    def clean_up(self) -> None:
+        """Leave no process."""
+        for process in self._running:
+            process.kill()
+            process.wait()
+
+    def count_polls(self) -> int:
+        """Return how many polls brought records so far."""
+        journals = [*self._running.values(), *(journal for journal, _ in self._ended)]
+        return sum(journal.read_bytes().count(b'"asked"') for journal in journals if journal.exists())
+
+    def deliveries(self) -> list[Delivery]:
+        """Return what all of them got; after `stop`."""
+        return [each for journal, ended_s in self._ended for each in read_journal(journal, ended_s)]
+
+
+class Run:
+    """The parts of a run, and what befalls them."""
+
+    def __init__(
+        self, kafka: EmbeddedKafka, node: NodeProcess, proxy: CuttingProxy, consumers: Consumers, chance: random.Random
+    ) -> None:
+        self._kafka = kafka
+        self._node = node
+        self._proxy = proxy
+        self._consumers = consumers
+        self._chance = chance
+        self.disturbed_s: list[float] = []
+        self.done: list[str] = []
+        #: Each step, by its name.
+        self.steps: dict[str, Callable[[], Awaitable[None]]] = {
+            "node killed": self._kill_node,
+            "connections cut": self._cut,
+            "answers cut": self._cut_answers,
+            "node frozen": self._freeze_node,
+            "consumer killed": self._kill_consumer,
+            "node stopped": self._stop_node,
+            "broker killed": self._kill_broker,
+            "consumer frozen": self._freeze_consumer,
+            "broker frozen": self._freeze_broker,
+            "broker stopped": self._stop_broker,
+        }
+
+    async def play(self, name: str) -> None:
+        """Do one thing, and wait until records flow again."""
+        began_s = time.monotonic()
+        self.disturbed_s.append(began_s)
+        await self.steps[name]()
+        # An answer to an earlier request may come a while later.
+        over_s = time.monotonic()
+        self.disturbed_s += [began_s + at / 20 for at in range(int((over_s - began_s) * 20) + 1)] + [over_s]
+        before = self._consumers.count_polls()
+
+        def has_more() -> bool:
+            self._consumers.keep(CONSUMERS)
+            assert self._node.exit_code() is None, f"the node ended: {self._node.last_words()}"
+            return self._consumers.count_polls() >= before + PROGRESS
+
+        await wait_until(has_more, f"more records after: {name}", 90)
+        again_s = time.monotonic()
+        self.disturbed_s.append(again_s)
+        self.done.append(f"{name} {over_s - began_s:.1f}+{again_s - over_s:.1f}")
+        print(f"  {name}: took {over_s - began_s:.1f} s, then records after {again_s - over_s:.1f} s", flush=True)
+
+    async def _kill_node(self) -> None:
+        self._node.kill()
+        await asyncio.sleep(self._chance.random())
+        self._node.launch()
+
+    async def _stop_node(self) -> None:
+        self._node.signal(signal.SIGTERM)
+        assert await self._node.wait_exit() == 0
+        self._node.launch()
+
+    async def _freeze_node(self) -> None:
+        self._node.signal(signal.SIGSTOP)
+        await asyncio.sleep(self._pause_s(1.5))
+        self._node.signal(signal.SIGCONT)
+
+    async def _freeze_consumer(self) -> None:
+        thaw = self._consumers.freeze(self._chance)
+        await asyncio.sleep(self._pause_s(1.5))
+        thaw()
+
+    def _pause_s(self, least_s: float) -> float:
+        """Return how long something is frozen: now and then for longer than a lock lasts, in a long run."""
+        return LOCK_S + 5 if LEDGER_S and self._chance.random() < 0.1 else least_s + 4 * self._chance.random()
+
+    async def _cut(self) -> None:
+        self._proxy.cut()
+
+    async def _cut_answers(self) -> None:
+        for _ in range(3):
+            self._proxy.cut_in_answers()
+            await asyncio.sleep(0.2)
+
+    async def _kill_consumer(self) -> None:
+        self._consumers.kill(self._chance)
+
+    async def _kill_broker(self) -> None:
+        await asyncio.to_thread(self._kafka.kill)
+        await asyncio.sleep(self._chance.random() * (10 if LEDGER_S else 1))
+        await asyncio.to_thread(self._kafka.restart)
+
+    async def _stop_broker(self) -> None:
+        await asyncio.to_thread(self._kafka.stop)
+        await asyncio.to_thread(self._kafka.restart)
+
+    async def _freeze_broker(self) -> None:
+        await asyncio.to_thread(self._kafka.freeze)
+        await asyncio.sleep(self._pause_s(1.0))
+        await asyncio.to_thread(self._kafka.thaw)
+
+
+@contextmanager
+def own_kafka() -> Iterator[EmbeddedKafka]:
+    """Give a broker that may be killed, with the topic."""
+    with EmbeddedKafka(jvm_options=QUICK_KAFKA, heap_mib=256) as kafka:
+        admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers, "log_level": 0})
+        admin.create_topics([NewTopic(TOPIC, PARTITIONS, 1)])[TOPIC].result(PATIENCE_S)
+        yield kafka
+
+
+async def all_done(node: NodeProcess, ends: dict[int, int]) -> bool:
+    """Tell whether the state has every record as finished."""
+    try:
+        async with connect(node.address, ONE_TRY) as client:
+            rows = (await client.admin("share-partitions", group=GROUP))["share_partitions"]
+    except ClientError:
+        return False
+    done = {row["partition"]: row["start_offset"] + row["finished"] for row in rows if not row["in_flight"]}
+    return all(done.get(partition, 0) >= end for partition, end in ends.items())
+
+
+async def test_no_record_is_lost_or_skipped_and_each_duplicate_is_explained(topic: str, tmp_path: Path) -> None:
+    print(f"\nLEDGER_SEED={SEED}")
+    chance = random.Random(SEED)
+    with own_kafka() as kafka, node_processes(kafka.bootstrap_servers, topic, tmp_path) as make_node:
+        servers = kafka.bootstrap_servers
+        listen = make_node().address
+        async with CuttingProxy(*parse_address(listen)) as proxy:
+            node = make_node(
+                **dict(DEFAULT_TIMES)
+                | CONFIGS
+                | {
+                    "listen": listen,
+                    "advertised_listener": proxy.address,
+                    "gateway.topics": TOPIC,
+                    "share.coordinator.state.topic.num.partitions": LOG_PARTITIONS,
+                    "membership": "static",
+                    "take_over": True,
+                }
+            )
+            await node.start()
+            numbers, consumers = Numbers(servers), Consumers(proxy.address, tmp_path)
+            try:
+                run = Run(kafka, node, proxy, consumers, chance)
+                consumers.keep(CONSUMERS)
+                await wait_until(lambda: consumers.count_polls() > PROGRESS, "the first records", 60)
+                ends_s = time.monotonic() + LEDGER_S
+                for name in run.steps if LEDGER_S else SHORT:
+                    await run.play(name)
+                while time.monotonic() < ends_s:
+                    await run.play(chance.choice(list(run.steps)))
+                await asyncio.to_thread(numbers.stop)
+                assert not numbers.problems
+                ends: dict[int, int] = {}
+                for partition, offset in numbers.places:
+                    ends[partition] = max(ends.get(partition, 0), offset + 1)
+                deadline = time.monotonic() + 3 * LOCK_S
+                while not await all_done(node, ends):
+                    consumers.keep(CONSUMERS)
+                    assert time.monotonic() < deadline, "not all records were finished"
+                    await asyncio.sleep(0.2)
+                await asyncio.to_thread(consumers.stop)
+            finally:
+                consumers.clean_up()
+            node.signal(signal.SIGTERM)
+            assert await node.wait_exit() == 0
+        findings = Ledger(numbers.places, consumers.deliveries(), run.disturbed_s, LOCK_S, DELIVERIES_MAX).judge()
+        states: dict[SharePartitionKey, object] = {}
+        for log_partition in range(LOG_PARTITIONS):
+            found, faults = audit_log(read_log(servers, topic, log_partition), GROUP)
+            states |= found
+            findings.faults += faults
+        assert {key.topic_id for key in states} == {topic_id_of(servers, TOPIC)}
+        assert {key.partition for key in states} == set(range(PARTITIONS))
+        print(
+            f"{len(numbers.places)} records produced; {findings.deliveries} deliveries, {findings.settled} records settled; "
+            f"{len(run.done)} disturbances; {findings.duplicates.total()} duplicates: {dict(findings.duplicates)}; "
+            f"answers by code: {dict(findings.codes)}; faults: {len(findings.faults)}"
+        )
+        assert not findings.faults, "\n".join(findings.faults[:20])
