@@ -13,7 +13,7 @@ from tests.pure.docs.pages import PAGES, ROOT, code_behind, code_spans, name_of,
 
 PACKAGE = ROOT / "holdfast"
 ARCHITECTURE = (ROOT / "docs" / "architecture.md").read_text()
-GLOSSARY_ROWS_MAX = 25
+GLOSSARY_ROWS_MAX = 30
 
 every_page = pytest.mark.parametrize("page", PAGES, ids=name_of)
 
