@@ -15,16 +15,16 @@ from functools import partial
 from multiprocessing import Pool
 from typing import NamedTuple
 
-from tests.simulated.checks.coverage import CLUSTER, GROUP, MEMORY, lived, missing
+from tests.simulated.checks.coverage import CLUSTER, GROUP, LEADERS, MEMORY, lived, missing
 from tests.simulated.checks.invariants import Violation
 from tests.simulated.cluster.life import run_cluster_life
 from tests.simulated.group.life import run_group_life
-from tests.simulated.life import run_life
+from tests.simulated.life import run_leader_life, run_life
 from tests.simulated.mutants import catching_lives
 
-KINDS = {MEMORY: run_life, CLUSTER: run_cluster_life, GROUP: run_group_life}
+KINDS = {MEMORY: run_life, CLUSTER: run_cluster_life, GROUP: run_group_life, LEADERS: run_leader_life}
 #: Where all kinds are lived, of so many seeds of another kind one: its lives take longer, and a few show most of it.
-SEEDS_PER_LIFE = {MEMORY: 1, CLUSTER: 1, GROUP: 4}
+SEEDS_PER_LIFE = {MEMORY: 1, CLUSTER: 1, GROUP: 4, LEADERS: 4}
 CHUNK = 25
 #: Failures told in full; more of them only add to the number.
 TOLD_MAX = 10

@@ -35,11 +35,11 @@ UPDATE_ALONE = "The update has no snapshot before it"
 class Life:
     """A world and the choices made in it."""
 
-    def __init__(self, seed: int, trace: Callable[[str], None] | None = None) -> None:
+    def __init__(self, seed: int, trace: Callable[[str], None] | None = None, *, with_leaders: bool = False) -> None:
         self.seed = seed
         random = self.random = Random(seed)
         world = self.world = World(random, trace)
-        self.clients = Clients(world)
+        self.clients = Clients(world, with_leaders=with_leaders)
         self.steps = random.randint(60, 220)
         share = random.choice((0.1, 0.25, 0.45))
         faults = [kind for kind in FAULTS if random.random() < share]
@@ -398,3 +398,8 @@ def run_life(seed: int, trace: Callable[[str], None] | None = None) -> Counter[s
         Violation: an invariant did not hold.
     """
     return Life(seed, trace).run()
+
+
+def run_leader_life(seed: int, trace: Callable[[str], None] | None = None) -> Counter[str]:
+    """Live the life of one seed, with leaders in the process of each node among the clients; see `run_life`."""
+    return Life(seed, trace, with_leaders=True).run()

@@ -33,18 +33,22 @@ from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any, NamedTuple
 
-MEMORY, CLUSTER, GROUP = "memory", "cluster", "group"
+MEMORY, CLUSTER, GROUP, LEADERS = "memory", "cluster", "group", "leaders"
 #: By kind: the module and the function that lives one life.
 LIVES = {
     MEMORY: ("tests.simulated.life", "run_life"),
     CLUSTER: ("tests.simulated.cluster.life", "run_cluster_life"),
     GROUP: ("tests.simulated.group.life", "run_group_life"),
+    LEADERS: ("tests.simulated.life", "run_leader_life"),
 }
 #: Lives that are tried, in this order: kind, first seed, and seed behind the last.
 TRIES = ((MEMORY, 0, 150), (CLUSTER, 0, 100), (MEMORY, 150, 800), (CLUSTER, 100, 300))
 GROUP_TRIES = ((GROUP, 0, 150),)
+LEADER_TRIES = ((LEADERS, 0, 150),)
 #: Modules that only lives on the cluster run.
 KAFKA_LOG = ("holdfast.runtime.kafka_log", "holdfast.kafka")
+#: The module that only lives with leaders run.
+LEADER_CALLS = "holdfast.share.read_or_initialize"
 #: Modules that only lives of a group run.
 MEMBERSHIP = (
     "holdfast.backoff",
@@ -280,7 +284,8 @@ def find(mutant: Mutant, kind: str, seeds: range) -> Caught | None:
 def find_anywhere(mutant: Mutant) -> Caught | None:
     """Return what caught the mutant first, or None."""
     is_of_the_kafka_log = mutant.module.startswith(KAFKA_LOG)
-    for kind, start, stop in GROUP_TRIES if mutant.module.startswith(MEMBERSHIP) else TRIES:
+    is_of_leaders, is_of_members = mutant.module == LEADER_CALLS, mutant.module.startswith(MEMBERSHIP)
+    for kind, start, stop in LEADER_TRIES if is_of_leaders else GROUP_TRIES if is_of_members else TRIES:
         if kind == CLUSTER or not is_of_the_kafka_log:
             found = find(mutant, kind, range(start, stop))
             if found is not None:

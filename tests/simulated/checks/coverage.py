@@ -13,10 +13,10 @@ from tests.simulated.cluster import faults as cluster_faults
 from tests.simulated.faults import FAULTS
 from tests.simulated.group import faults as group_faults
 
-MEMORY, CLUSTER, GROUP = "memory", "cluster", "group"
+MEMORY, CLUSTER, GROUP, LEADERS = "memory", "cluster", "group", "leaders"
 
 #: Kind of life to the seeds that the tests live.
-TESTED: Final = {MEMORY: range(500), CLUSTER: range(60), GROUP: range(30)}
+TESTED: Final = {MEMORY: range(500), CLUSTER: range(60), GROUP: range(30), LEADERS: range(150)}
 #: Lives beyond those that failed once.
 FAILED: Final = (
     *((MEMORY, seed) for seed in (637, 746, 501_474, 502_082, 502_935, 3_214_618)),
@@ -195,9 +195,12 @@ GROUP_EXPECTED = (
     "note: config_records_passed_over",
 )
 
+#: Of lives with leaders among the clients, whose faults are those of others over a log in memory.
+LEADERS_EXPECTED = ("leader has a state", "leader finds no state", "answered write", "answered read", "load", "restart")
+
 #: Below so many lives chance may leave something out, by kind.
-LIVES_MIN = {MEMORY: 500, CLUSTER: 400, GROUP: 2_000}
-_EXPECTED: Final = {MEMORY: EXPECTED, CLUSTER: CLUSTER_EXPECTED, GROUP: GROUP_EXPECTED}
+LIVES_MIN = {MEMORY: 500, CLUSTER: 400, GROUP: 2_000, LEADERS: 150}
+_EXPECTED: Final = {MEMORY: EXPECTED, CLUSTER: CLUSTER_EXPECTED, GROUP: GROUP_EXPECTED, LEADERS: LEADERS_EXPECTED}
 
 
 def missing(kind: str, counts: Counter[str], lives: int) -> list[str]:

@@ -8,6 +8,8 @@ from holdfast.api.results import (
     InitializePartition,
     PartitionRequest,
     PartitionResult,
+    ReadOrInitializePartition,
+    ReadOrInitializeResult,
     ReadPartition,
     ReadResult,
     SummaryResult,
@@ -23,7 +25,7 @@ def explains(state: ShareState | None, request: PartitionRequest, result: Partit
         case ErrorCode.NONE:
             return _explains_success(state, request, result)
         case ErrorCode.FENCED_LEADER_EPOCH:
-            assert isinstance(request, ReadPartition | WritePartition)
+            assert isinstance(request, ReadPartition | ReadOrInitializePartition | WritePartition)
             return state is not None and request.leader_epoch < state.leader_epoch_fence
         case ErrorCode.FENCED_STATE_EPOCH:
             assert isinstance(request, InitializePartition | WritePartition)
@@ -36,6 +38,10 @@ def explains(state: ShareState | None, request: PartitionRequest, result: Partit
 def _explains_success(state: ShareState | None, request: PartitionRequest, result: PartitionResult) -> bool:
     if isinstance(result, ReadResult):
         return state is not None and result[2:] == (state.state_epoch, state.start_offset, state.state_batches)
+    if isinstance(result, ReadOrInitializeResult):
+        if not result.has_state:
+            return state is None and isinstance(request, ReadOrInitializePartition) and request.start_offset is None
+        return state is not None and result[2:5] == (state.state_epoch, state.start_offset, state.state_batches)
     if isinstance(result, SummaryResult):
         if state is None:
             return result[2:] == (0, 0, -1, -1)

@@ -8,6 +8,8 @@ from holdfast.api.results import (
     DeletePartition,
     InitializePartition,
     PartitionRequest,
+    ReadOrInitializePartition,
+    ReadOrInitializeResult,
     ReadPartition,
     StateRequest,
     StateResponse,
@@ -15,8 +17,9 @@ from holdfast.api.results import (
     WritePartition,
 )
 from holdfast.api.share_state import DELETE, INITIALIZE, READ, SUMMARY, WRITE
-from holdfast.records.share.batches import StateBatch
+from holdfast.records.share.batches import ACKNOWLEDGED, ARCHIVED, ARCHIVING, AVAILABLE, StateBatch
 from holdfast.runtime.state_machine import Decision, Operation
+from holdfast.share.service import READ_OR_INITIALIZE
 from tests.simulated.around.topics import OTHER_TOPIC_ID, TOPIC_ID
 from tests.simulated.checks.invariants import Invariant, violate
 from tests.simulated.parts.machine import WatchedShard
@@ -27,6 +30,10 @@ GROUP = "workers"
 PARTITION_COUNT = 4
 #: Drawn from uniformly.
 CALLS = (INITIALIZE,) * 2 + (READ,) * 3 + (WRITE,) * 12 + (DELETE,) + (SUMMARY,) * 2
+#: With those of leaders in the process of a node.
+LEADER_CALLS = (INITIALIZE, READ) + (READ_OR_INITIALIZE,) * 5 + (WRITE,) * 12 + (DELETE,) * 2 + (SUMMARY,) * 2
+#: By whether leaders call, too.
+_STATES = {False: (AVAILABLE, ACKNOWLEDGED, ARCHIVED), True: (AVAILABLE, ACKNOWLEDGED, ARCHIVING, ARCHIVED)}
 
 #: Above every fence; a Write raises none.
 _EPOCH_MAX = (1 << 31) - 1
@@ -35,8 +42,10 @@ _EPOCH_MAX = (1 << 31) - 1
 class Clients:
     """Sends requests; every write carries batches of its own, so a state tells which writes are in it."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, *, with_leaders: bool = False) -> None:
         self._world = world
+        self._calls = LEADER_CALLS if with_leaders else CALLS
+        self._states = _STATES[with_leaders]
         self._writes = 0
         self._state_epoch = 0
         self._leader_epoch = 0
@@ -46,7 +55,8 @@ class Clients:
     def send(self, node: Node) -> None:
         """Send a random request to a node."""
         random = self._world.random
-        api_key = CALLS[int(random.random() * len(CALLS))] if self._requests > 3 else INITIALIZE
+        calls = self._calls
+        api_key = calls[int(random.random() * len(calls))] if self._requests > 3 else INITIALIZE
         count = 1 if random.random() < 0.8 else random.randint(2, 3)
         partitions = [self._ask(api_key, random.randrange(PARTITION_COUNT)) for _ in range(count)]
         topics = [(TOPIC_ID, partitions)]
@@ -74,9 +84,19 @@ class Clients:
         def respond(response: StateResponse) -> None:
             if self.unanswered.pop(number, None) is None:
                 violate(Invariant.ANSWERED_ONCE, f"request {number} to {node.name} is answered again: {response}")
+            if api_key == READ_OR_INITIALIZE:
+                self._count_loads(response)
             done(node, api_key, request, response)
 
         node.handle(api_key, request, respond)
+
+    def _count_loads(self, response: StateResponse) -> None:
+        """Count what leaders were told."""
+        for _, results in response:
+            for _, result in results:
+                assert isinstance(result, ReadOrInitializeResult)
+                if not result.error_code:
+                    self._world.count("leader has a state" if result.has_state else "leader finds no state")
 
     def _retry(self, node: Node, api_key: int, request: StateRequest, response: StateResponse) -> None:
         """Send a failed write again, as a new one, sometimes and at once: in the middle of whatever the node does."""
@@ -96,6 +116,10 @@ class Clients:
             self._leader_epoch += random.random() < 0.3
             # Nothing is known to be below 0, and nothing that is fenced writes: such a Read leaves the log alone.
             return ReadPartition(partition, random.choice((0, self._leader_epoch, max(0, self._leader_epoch - 1))))
+        if api_key == READ_OR_INITIALIZE:
+            self._leader_epoch += random.random() < 0.3
+            leader_epoch = random.choice((self._leader_epoch, max(0, self._leader_epoch - 1)))
+            return ReadOrInitializePartition(partition, leader_epoch, random.choice((None, 0, 1)))
         if api_key == WRITE:
             return self._write(partition)
         return DeletePartition(partition) if api_key == DELETE else SummaryPartition(partition, -1)
@@ -104,7 +128,7 @@ class Clients:
         random = self._world.random
         number = self._writes = self._writes + 1
         chance = random.random()
-        batches: tuple[StateBatch, ...] = (StateBatch(4 * number, 4 * number + 1, random.choice((0, 2, 4)), 1),)
+        batches: tuple[StateBatch, ...] = (StateBatch(4 * number, 4 * number + 1, random.choice(self._states), 1),)
         if chance < 0.02:
             self._world.count("fault: a write that is too large")
             batches = tuple(StateBatch(2**40 + 4 * n, 2**40 + 4 * n + 1, 0, 1) for n in range(200))
