@@ -15,6 +15,8 @@ from typing import Any, Final
 
 from benchmarks.contenders import Contender, HoldfastNode, KafkaCoordinator, ThroughLibrdkafka, TwoWorkers
 from benchmarks.folded import FastHoldfast, PrunedHoldfast
+from benchmarks.gateway import report as gateway_report
+from benchmarks.gateway.suite import run_gateway
 from benchmarks.history import History
 from benchmarks.load import run_loads
 from benchmarks.machine import describe
@@ -25,7 +27,9 @@ from benchmarks.suites import FULL, QUICK, run_requests
 REQUESTS: Final = {"rf1": 1, "rf3": 3}
 #: Loads, of so much.
 LOADS: Final = {"load-1024": History(keys=1_024), "load": History()}
-SUITES: Final = (*REQUESTS, *LOADS)
+#: Stock share consumers at the gateway and at the broker behind it.
+GATEWAY: Final = "gateway"
+SUITES: Final = (*REQUESTS, *LOADS, GATEWAY)
 CONTENDERS: Final[dict[str, type[Contender]]] = {"kafka": KafkaCoordinator, "holdfast": HoldfastNode}
 #: Further ones of one suite alone.
 OF_SUITE: Final[dict[str, dict[str, type[Contender]]]] = {
@@ -69,7 +73,9 @@ def main(arguments: Sequence[str]) -> int:
         contenders = [known[name]() for name in options.contender or known if name in known]
         if not contenders:
             continue
-        if suite in LOADS:
+        if suite == GATEWAY:
+            runs = run_gateway(effort.repeats, effort.seconds, _say, is_short=options.quick)
+        elif suite in LOADS:
             history = replace(LOADS[suite], updates=_QUICK_UPDATES) if options.quick else LOADS[suite]
             runs = run_loads(contenders, history, effort.repeats, _say)
         else:
@@ -88,6 +94,8 @@ def _say(line: str) -> None:
 
 
 def _table(suite: str, runs: Sequence[dict[str, Any]]) -> str:
+    if suite == GATEWAY:
+        return f"{gateway_report.mark_table(runs)}\n{gateway_report.run_table(runs)}"
     return load_table(runs) if suite in LOADS else request_table(runs)
 
 
