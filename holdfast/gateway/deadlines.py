@@ -70,7 +70,8 @@ class Deadlines:
 
     def _on_timer(self) -> None:
         self._timer = None
-        now_ms = self._loop.time() * 1_000
+        # In seconds the time may be rounded to just below the deadline.
+        now_ms = max(self._loop.time() * 1_000, self._timer_ms)
         due: list[Timed] = []
         while self._heap and self._heap[0][0] <= now_ms:
             deadline_ms, _, timed = heappop(self._heap)
