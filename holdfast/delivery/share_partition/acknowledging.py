@@ -59,16 +59,16 @@ class Acknowledgement:
         start_offset = window.start_offset
         if last < start_offset:
             return None
-        if len(types) != 1 and len(types) != last - first + 1:
+        if len(types) != 1 and len(types) != last - first + 1 >= 1:
             return _bad_length(first, last, len(types))
         index = window.floor(first)
         if index < 0 and first <= start_offset:
             index = window.floor(start_offset)
         if index < 0:
             return _unknown(first, last)
-        if first > last:
-            return _reversed(first, last)
         end = window.floor(last) + 1
+        if end <= index:
+            return _reversed(first, last)
         known = window.batches[index:end]
         last_known = known[-1].last
         if last_known < first or last_known < last:

@@ -139,7 +139,7 @@ class Window:
 
         Compaction may have removed all of it. A fetch that brings more moves the gap by itself, so the first time it is let be.
         """
-        if not 0 <= self.gap_start() <= fetch_offset or self.is_known(fetch_offset):
+        if not 0 <= self.gap_start() <= fetch_offset <= self.end_offset or self.is_known(fetch_offset):
             return
         if self._empty_hole == fetch_offset:
             self.move_gap(offset)
