@@ -129,7 +129,7 @@ class Fetch:
             self._try()
 
     def _try(self) -> None:
-        """Take what is at hand from each share partition in turn, and wait at those that have nothing."""
+        """Take what is at hand from each share partition in turn, and wait at all of them if none has anything."""
         self._stop_waiting()
         is_over = False
         for place in self._places:
@@ -140,6 +140,9 @@ class Fetch:
                 self.ended[place] = led
                 is_over |= led.error_code in _AT_ONCE
                 continue
+            # It waits before it asks, for it may be woken by its own question: records that nobody gets were passed over.
+            led.waiters[self] = None
+            self._waits_at.append(led)
             given = led.give(self._wanted, self._records_left, self._bytes_left)
             if given is not None:
                 self.given[place] = given
@@ -150,9 +153,6 @@ class Fetch:
             elif led.ended is not None:
                 self.ended[place] = led.ended
                 is_over |= led.ended.error_code in _AT_ONCE
-            else:
-                led.waiters[self] = None
-                self._waits_at.append(led)
         if self.given or is_over:
             self.finish()
 

@@ -25,6 +25,7 @@ from holdfast.records.share.keys import SharePartitionKey
 
 _NOT_HERE: Final = Ended(ErrorCode.NOT_LEADER_OR_FOLLOWER, "another node leads the topic partition")
 _STOPPED: Final = Ended(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the node stops")
+_WRITING: Final = Ended(ErrorCode.KAFKA_STORAGE_ERROR, "what was acknowledged before is on its way to the log")
 _TOO_MANY: Final = "this node leads as many share partitions as it may"
 
 
@@ -75,6 +76,8 @@ class Leader:
         self._config_of = config_of
         self._share_partitions_max = share_partitions_max
         self._failures: Final = Failures()
+        #: Those that have ended, and that have Writes on their way.
+        self._ending: dict[SharePartitionKey, LedPartition] = {}
         self._clock_s: Final = asyncio.get_running_loop().time
         self._deadlines = Deadlines()
         self._by_group: defaultdict[str, dict[tuple[bytes, int], LedPartition]] = defaultdict(dict)
@@ -102,6 +105,9 @@ class Leader:
         failed = self._failures.find(key, self.now_ms())
         if failed is not None:
             return failed
+        if key in self._ending:
+            # Under the same leader epoch no fence keeps them out of the log, so a state that was read now might lack them.
+            return _WRITING
         if self._count >= self._share_partitions_max:
             return Ended(ErrorCode.KAFKA_STORAGE_ERROR, _TOO_MANY)
         led = LedPartition(key, leader_epoch, self._config_of(key.group_id), self)
@@ -157,6 +163,11 @@ class Leader:
         """See `LeaderParts.deadline_changed`."""
         self._deadlines.look_at(led)
 
+    def written(self, led: LedPartition) -> None:
+        """See `LeaderParts.written`."""
+        if self._ending.get(led.key) is led:
+            del self._ending[led.key]
+
     def failed(self, led: LedPartition, ended: Ended) -> None:
         """See `LeaderParts.failed`."""
         self._failures.note(led.key, ended, self.now_ms())
@@ -164,6 +175,8 @@ class Leader:
     def ended(self, led: LedPartition) -> None:
         """See `LeaderParts.ended`."""
         self._deadlines.forget(led)
+        if not led.is_written:
+            self._ending[led.key] = led
         group_id, topic_id, partition = led.key
         of_group = self._by_group[group_id]
         if of_group.get((topic_id, partition)) is led:

@@ -107,6 +107,9 @@ class LeaderParts(Protocol):
     def ended(self, led: LedPartition) -> None:
         """Forget a share partition that has ended."""
 
+    def written(self, led: LedPartition) -> None:
+        """Forget a share partition that has ended, whose last Write was answered."""
+
     def failed(self, led: LedPartition, ended: Ended) -> None:
         """Leave a share partition alone for a moment, which ends because it cannot be served."""
 
@@ -149,7 +152,12 @@ class LedPartition:
     @property
     def next_deadline_ms(self) -> float | None:
         """Return when the next lock ends, by the loop's clock; None: there is none."""
-        return self.core.next_deadline_ms()
+        return None if self.ended is not None else self.core.next_deadline_ms()
+
+    @property
+    def is_written(self) -> bool:
+        """Tell whether no Write is on its way."""
+        return self._writes.are_done
 
     # ---- its load ----------------------------------------------------------------------------------------------------------
 
@@ -223,7 +231,8 @@ class LedPartition:
 
     def _on_failure(self, offset: int, failure: ReadFailed) -> None:
         """Go on where records can be read, or end."""
-        if isinstance(failure, OffsetOutOfRange) and offset < failure.first_offset:
+        # The log may begin above the next offset, or above what its reader had yet to read below it.
+        if isinstance(failure, OffsetOutOfRange) and offset <= failure.end_offset:
             self.core.move_log_start(failure.first_offset)
             self._window.seek(self.core.next_fetch_offset())
             self._leader.deadline_changed(self)
@@ -271,7 +280,9 @@ class LedPartition:
             self._persist(write, _nobody_waits)
 
     def tick(self, now_ms: float) -> None:
-        """End the locks whose time is over."""
+        """End the locks whose time is over; after its end they are of no interest, for another leader may have given the records away."""
+        if self.ended is not None:
+            return
         write = self.core.tick(now_ms)
         if write is not None:
             self._leader.metrics.locks_ended.value += 1
@@ -283,13 +294,19 @@ class LedPartition:
 
     def _persist(self, write: StateWrite, done: Done) -> None:
         def settle(error_code: int) -> None:
+            if error_code == ErrorCode.INVALID_REQUEST:
+                # Its state was deleted, and there is no epoch that fences this one.
+                error_code = ErrorCode.FENCED_STATE_EPOCH
             settled = self.core.write_done(write, error_code)
             self._leader.deadline_changed(self)
             done(settled.error_code)
-            if self._is_unused and not self.waiters and self._writes.are_done:
+            if self.ended is not None:
+                if self.is_written:
+                    self._leader.written(self)
+            elif self._is_unused and not self.waiters and self._writes.are_done:
                 self.end(_UNUSED)
             elif settled.is_fenced:
-                self.end(Ended(error_code, "another node leads the share partition"))
+                self.end(Ended(error_code, "another node leads the share partition, or its state was changed"))
             else:
                 self.wake()
 

@@ -57,7 +57,11 @@ class Starts:
             for topic_id, partition, reset, respond in waiting:
                 by_reset[reset].append((topic_id, partition, respond))
             for reset, places in by_reset.items():
-                await self._ask(reset, places)
+                try:
+                    await self._ask(reset, places)
+                except Exception as bug:  # the others would wait for ever
+                    loop = asyncio.get_running_loop()
+                    loop.call_exception_handler({"message": "asking for start offsets failed", "exception": bug})
 
     async def _ask(self, reset: OffsetReset, places: list[tuple[bytes, int, Respond]]) -> None:
         wanted: defaultdict[bytes, set[int]] = defaultdict(set)

@@ -1,0 +1,235 @@
+"""Share partitions that give records and end: nobody is left waiting, no lock outlives its leader, no state is read too early."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from holdfast.api.results import ReadOrInitializeResult, WritePartition, WriteResult
+from holdfast.api.share_consumer import ACCEPT, AcknowledgedRange
+from holdfast.delivery.group_config import EARLIEST, LATEST, GroupConfig
+from holdfast.delivery.share_partition.values import AcquireMode
+from holdfast.gateway.fetch import Fetch, FetchBounds
+from holdfast.gateway.leader import Leader
+from holdfast.gateway.led_partition import Acknowledged, Ended, LedPartition, Wanted
+from holdfast.gateway.metrics import GatewayMetrics
+from holdfast.gateway.starts import NoStart, Starts
+from holdfast.kafka.protocol.error_codes import ErrorCode
+from holdfast.kafka.records.batches import Batch
+from holdfast.kafka.records.partition_reader import OffsetOutOfRange, PartitionReader, RecordsUnreadable
+from holdfast.kafka.records.transactions import AbortedTransaction
+from holdfast.kafka.topics.topic_ends import TopicEnds
+from holdfast.metrics.line_limit import LineLimiter
+from holdfast.metrics.registry import Registry
+from holdfast.records.share.keys import SharePartitionKey
+from tests.world.samples import TOPIC
+
+KEY = SharePartitionKey("group", TOPIC, 0)
+WANTED = Wanted("member", AcquireMode.BATCH_OPTIMIZED, 500)
+TRANSACTIONAL = 0x10
+
+
+class State:
+    """State of a group that began at 0; its Writes are answered when the test says so (`ShareStateAccess`)."""
+
+    def __init__(self) -> None:
+        self.loads = 0
+        self.writes: list[WritePartition] = []
+        self._responds: list[Callable[[WriteResult], None]] = []
+
+    def log_partition_of(self, topic_id: bytes, partition: int) -> int | None:
+        return 0
+
+    def read_or_initialize(self, *call: Any) -> None:
+        self.loads += 1
+        call[-1](ReadOrInitializeResult(0, None, 1, 0, (), has_state=True))
+
+    def write(
+        self, group_id: str, topic_id: bytes, write: WritePartition, respond: Callable[[WriteResult], None]
+    ) -> None:
+        self.writes.append(write)
+        self._responds.append(respond)
+
+    def answer(self, error_code: int = 0) -> None:
+        self._responds.pop(0)(WriteResult(error_code, None))
+
+
+class Leadership:
+    """Owner epochs that the test sets (`leader.Leadership`)."""
+
+    def __init__(self) -> None:
+        self.epoch: int | Ended = 3
+
+    def leader_epoch(self, topic_id: bytes, partition: int) -> int | Ended:
+        return self.epoch
+
+
+class Readers:
+    """Readers of a log that the test feeds (`leader.Reader`, `partition_reader.ReadingOwner`)."""
+
+    def __init__(self) -> None:
+        self.opened: list[PartitionReader] = []
+
+    def open(self, topic: bytes, partition: int, offset: int) -> PartitionReader:
+        reader = PartitionReader(self, topic, partition, offset)
+        self.opened.append(reader)
+        return reader
+
+    def settle(self, reader: PartitionReader) -> None:
+        """Do nothing: nothing is fetched."""
+
+    def drop(self, reader: PartitionReader) -> None:
+        """Do nothing: nothing is fetched."""
+
+
+class NoEnds:
+    """Log ends that nobody asks for (`starts.EndSource`)."""
+
+    async def look_up(self, wanted: dict[bytes, set[int]], since_ms: int | None = None) -> dict[bytes, TopicEnds]:
+        raise AssertionError("nobody asks")
+
+
+class World:
+    """A leader with all that is around it."""
+
+    def __init__(self, config: GroupConfig = GroupConfig()) -> None:  # noqa: B008 - immutable
+        self.state, self.leadership, self.readers = State(), Leadership(), Readers()
+        metrics = GatewayMetrics(Registry(), LineLimiter())
+        starts = Starts(NoEnds(), lambda: 0)
+        self.config = config
+        self.leader = Leader(self.state, self.leadership, lambda _: self.readers, starts, lambda _: config, 10, metrics)
+
+    def lead(self) -> LedPartition:
+        led = self.leader.lead(KEY)
+        assert isinstance(led, LedPartition)
+        return led
+
+    def fetch(self, wait_ms: int = 60_000) -> tuple[Fetch, asyncio.Event]:
+        """Begin a fetch; the event tells of its end."""
+        done = asyncio.Event()
+        bounds = FetchBounds(500, 1 << 20, wait_ms)
+        fetch = Fetch(self.leader, KEY.group_id, [(KEY.topic_id, KEY.partition)], WANTED, bounds, done.set)
+        fetch.begin()
+        return fetch, done
+
+
+def make_batch(first: int, last: int, producer_id: int = -1, data: bytes = b"records") -> Batch:
+    attributes = 0 if producer_id < 0 else TRANSACTIONAL
+    return Batch(first, last, 0, attributes, producer_id, 0, last - first + 1, memoryview(data))
+
+
+# ---- nobody is left waiting --------------------------------------------------------------------------------------------
+
+
+async def test_a_fetch_goes_on_by_itself_after_records_that_nobody_gets() -> None:
+    world = World()
+    world.lead()
+    aborted = make_batch(0, 599, producer_id=7)
+    world.readers.opened[0].put((aborted, make_batch(600, 609)), (AbortedTransaction(7, 0),))
+    fetch, done = world.fetch()
+    await asyncio.wait_for(done.wait(), 1.0)
+    [given] = fetch.given.values()
+    assert [(each.first_offset, each.last_offset) for each in given.ranges] == [(600, 609)]
+
+
+async def test_a_fetch_goes_on_by_itself_where_the_log_begins_now() -> None:
+    world = World()
+    world.lead()
+    fetch, done = world.fetch()
+    world.readers.opened[0].fail(OffsetOutOfRange(0, 50, 100))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    reader = world.readers.opened[1]
+    assert reader.position == 50
+    reader.put((make_batch(50, 59),), ())
+    await asyncio.wait_for(done.wait(), 1.0)
+    assert [each.ranges[0].first_offset for each in fetch.given.values()] == [50]
+
+
+# ---- the end of a share partition --------------------------------------------------------------------------------------
+
+
+async def test_a_share_partition_that_has_ended_ends_no_locks() -> None:
+    world = World()
+    led = world.lead()
+    world.readers.opened[0].put((make_batch(0, 9),), ())
+    assert led.give(WANTED, 10, 1 << 20) is not None
+    led.acknowledge("member", [AcknowledgedRange(0, 4, bytes([ACCEPT]))], lambda _: None)
+    world.leadership.epoch = Ended(ErrorCode.NOT_LEADER_OR_FOLLOWER, "elsewhere")
+    world.leader.look_at_leadership()
+    world.state.answer()
+    assert led.next_deadline_ms is None
+    led.tick(world.leader.now_ms() + 1e9)
+    assert len(world.state.writes) == 1, "another leader may have given the records to others"
+
+
+async def test_a_load_waits_for_the_writes_before_it() -> None:
+    world = World()
+    led, outcomes = world.lead(), list[Acknowledged]()
+    world.readers.opened[0].put((make_batch(0, 9),), ())
+    assert led.give(WANTED, 10, 1 << 20) is not None
+    led.acknowledge("member", [AcknowledgedRange(0, 4, bytes([ACCEPT]))], outcomes.append)
+    led.acknowledge("member", [AcknowledgedRange(5, 9, bytes([ACCEPT]))], outcomes.append)
+    # The epoch is the same afterwards, so no fence keeps the second Write out of the log.
+    led.end(Ended(ErrorCode.KAFKA_STORAGE_ERROR, "the records cannot be read"))
+    assert isinstance(world.leader.lead(KEY), Ended)
+    world.state.answer()
+    assert isinstance(world.leader.lead(KEY), Ended)
+    world.state.answer()
+    assert [each.error_code for each in outcomes] == [0, 0]
+    assert isinstance(world.leader.lead(KEY), LedPartition)
+    assert world.state.loads == 2
+
+
+async def test_a_reader_that_fell_behind_the_log_is_no_alarm() -> None:
+    world = World()
+    led = world.lead()
+    world.readers.opened[0].put((make_batch(0, 9),), ())
+    assert led.give(WANTED, 10, 1 << 20) is not None
+    # Its reader is still at 4 when the log begins at 8; 10 is next.
+    world.readers.opened[0].fail(OffsetOutOfRange(4, 8, 100))
+    assert led.give(WANTED, 10, 1 << 20) is None
+    assert led.ended is None
+    assert world.readers.opened[-1].position == 10
+
+
+async def test_deleted_state_is_read_again() -> None:
+    world = World()
+    led, outcomes = world.lead(), list[Acknowledged]()
+    world.readers.opened[0].put((make_batch(0, 9),), ())
+    assert led.give(WANTED, 10, 1 << 20) is not None
+    led.acknowledge("member", [AcknowledgedRange(0, 9, bytes([ACCEPT]))], outcomes.append)
+    # Nothing fences a state that is not there: a Write to it is one that is not allowed.
+    world.state.answer(ErrorCode.INVALID_REQUEST)
+    assert [each.error_code for each in outcomes] == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
+    assert world.lead() is not led
+    assert world.state.loads == 2
+
+
+async def test_records_that_cannot_be_read_end_it() -> None:
+    world = World()
+    led = world.lead()
+    world.readers.opened[0].fail(RecordsUnreadable("no"))
+    assert led.give(WANTED, 10, 1 << 20) is None
+    assert led.ended == Ended(ErrorCode.KAFKA_STORAGE_ERROR, "no")
+
+
+# ---- the start of new groups -------------------------------------------------------------------------------------------
+
+
+class BrokenEnds:
+    """Log ends of which the first question meets a bug (`starts.EndSource`)."""
+
+    async def look_up(self, wanted: dict[bytes, set[int]], since_ms: int | None = None) -> dict[bytes, TopicEnds]:
+        raise ZeroDivisionError
+
+
+async def test_a_bug_leaves_no_new_group_without_an_answer() -> None:
+    bugs = list[dict[str, Any]]()
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: bugs.append(context))
+    starts, found = Starts(BrokenEnds(), lambda: 0), list[int | NoStart]()
+    for reset in (EARLIEST, LATEST):
+        starts.find(TOPIC, 0, reset, found.append)
+    await asyncio.sleep(0.01)
+    assert len(found) == 2
