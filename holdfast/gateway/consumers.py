@@ -5,8 +5,10 @@ Source: KIP-932; Apache Kafka's `KafkaApis.handleShareFetchRequest` and `handleS
 
 from __future__ import annotations
 
+import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping
+from functools import partial
 from typing import Final, NamedTuple, Protocol, TypeAlias
 
 from holdfast.api import share_acknowledge, share_fetch
@@ -15,7 +17,7 @@ from holdfast.api.share_consumer import NodeEndpoint
 from holdfast.api.share_fetch import FetchedPartition, Piece, ShareFetchRequest, ShareFetchResponse
 from holdfast.daemon.access.audit import Client
 from holdfast.delivery.group_config import GroupConfig
-from holdfast.delivery.sessions import Refusal, Session, ShareSessions, Turn
+from holdfast.delivery.sessions import SHARE_SESSION_LIMIT_REACHED, Refusal, Session, ShareSessions, Turn
 from holdfast.delivery.share_partition.values import AcquireMode
 from holdfast.gateway.acknowledging import Acknowledgements, Batches, Place, merge
 from holdfast.gateway.fetch import Fetch, FetchBounds
@@ -106,7 +108,11 @@ class ConsumerCalls:
         )
         lock_ms = self._config_of(group_id).record_lock_duration_ms
         if isinstance(turn, Refusal):
-            respond(share_fetch.encode_response(ShareFetchResponse((), lock_ms, turn.error_code, turn.text)))
+            refusal = share_fetch.encode_response(ShareFetchResponse((), lock_ms, turn.error_code, turn.text))
+            if turn.error_code == SHARE_SESSION_LIMIT_REACHED:
+                self._answer_late(caller, request.max_wait_ms, partial(respond, refusal))
+            else:
+                respond(refusal)
             return
         if turn.is_first:
             self._end_before(key)
@@ -117,6 +123,17 @@ class ConsumerCalls:
             before.fetch.finish()
         self._waiting[key] = pending
         pending.begin(request, self._allowed(caller, places, pending.ended))
+
+    def _answer_late(self, caller: Caller, wait_ms: int, answer: Callable[[], None]) -> None:
+        """Answer when a client has waited as for records: it asks again at once."""
+        timer = asyncio.get_running_loop().call_later(max(0, min(wait_ms, _WAIT_MS_MAX)) / 1_000, answer)
+
+        def answer_now() -> None:
+            timer.cancel()
+            answer()
+
+        if self._is_stopping or not caller.wait(answer_now):
+            answer_now()
 
     def _allowed(self, caller: Caller, places: Iterable[Place], ended: dict[Place, Ended]) -> list[Place]:
         allowed = []
@@ -150,6 +167,8 @@ class ConsumerCalls:
         if isinstance(turn, Refusal):
             refuse(turn.error_code, turn.text)
             return
+        if turn.is_last:
+            self._end_before(key)
 
         def finish() -> None:
             answered: defaultdict[bytes, list[SettledPartition]] = defaultdict(list)
@@ -307,6 +326,8 @@ class _PendingFetch:
             return
         self._calls.forget(self)
         answer = self._make_answer()
+        # This and its fetch refer to each other: records that it kept would be there until the collector comes.
+        self.fetch.given.clear()
         if self._turn.is_last:
             self._calls.end_session(self._turn.session)
         self._respond(share_fetch.encode_response(answer))

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import weakref
 from collections.abc import Callable
 from typing import Any
 
 from holdfast.api.results import ReadOrInitializeResult, WritePartition, WriteResult
-from holdfast.api.share_consumer import ACCEPT, AcknowledgedRange
+from holdfast.api.share_acknowledge import ShareAcknowledgeRequest
+from holdfast.api.share_consumer import ACCEPT, AcknowledgedRange, NamedPartition
+from holdfast.api.share_fetch import Piece, ShareFetchRequest
 from holdfast.delivery.group_config import EARLIEST, LATEST, GroupConfig
+from holdfast.delivery.sessions import ShareSessions
 from holdfast.delivery.share_partition.values import AcquireMode
+from holdfast.gateway.consumers import ConsumerCalls, LeaderPlace
 from holdfast.gateway.fetch import Fetch, FetchBounds
 from holdfast.gateway.leader import Leader
 from holdfast.gateway.led_partition import Acknowledged, Ended, LedPartition, Wanted
@@ -233,3 +239,87 @@ async def test_a_bug_leaves_no_new_group_without_an_answer() -> None:
         starts.find(TOPIC, 0, reset, found.append)
     await asyncio.sleep(0.01)
     assert len(found) == 2
+
+
+# ---- sessions ----------------------------------------------------------------------------------------------------------
+
+
+class Topics:
+    """All topics, for all clients (`consumers.Topics`)."""
+
+    def refuse_read(self, caller: object, topic_id: bytes, partition: int) -> Ended | None:
+        return None
+
+    def leader(self, topic_id: bytes, partition: int) -> LeaderPlace:
+        return LeaderPlace(1, 3, None)
+
+
+class Caller:
+    """A client (`consumers.Caller`)."""
+
+    principal, client_address, client_id = "User:ANONYMOUS", "127.0.0.1", "client"
+
+    def __init__(self, connection: str = "connection") -> None:
+        self.connection = connection
+        self.answer_now: Callable[[], None] | None = None
+
+    def wait(self, answer_now: Callable[[], None]) -> bool:
+        self.answer_now = answer_now
+        return True
+
+
+def make_fetch(epoch: int, member: str = "member", wait_ms: int = 60_000) -> ShareFetchRequest:
+    topics = [(TOPIC, [NamedPartition(0)])] if epoch == 0 else []
+    return ShareFetchRequest("group", member, epoch, topics, [], wait_ms, 1, 1 << 20, 500, 500)
+
+
+def make_calls(world: World, sessions_max: int = 10) -> ConsumerCalls:
+    return ConsumerCalls(world.leader, ShareSessions(sessions_max), Topics(), lambda _: world.config)
+
+
+async def test_a_session_that_an_acknowledgement_ends_fetches_no_more() -> None:
+    world, answers = World(), list[object]()
+    calls = make_calls(world)
+    calls.fetch(Caller(), make_fetch(0), answers.append)
+    assert calls.waiting_count == 1
+    calls.acknowledge(Caller(), 1, ShareAcknowledgeRequest("group", "member", -1, []), answers.append)
+    assert (calls.waiting_count, len(answers)) == (0, 2)
+
+
+async def test_a_session_too_many_is_refused_when_the_client_has_waited() -> None:
+    world, answers = World(), list[list[Piece]]()
+    calls = make_calls(world, sessions_max=0)
+    calls.fetch(Caller(), make_fetch(0, wait_ms=20), answers.append)
+    assert not answers, "the client would ask again at once"
+    await asyncio.sleep(0.05)
+    assert len(answers) == 1
+    caller = Caller()
+    calls.fetch(caller, make_fetch(0), answers.append)
+    assert caller.answer_now is not None
+    caller.answer_now()
+    assert len(answers) == 2, "the node stops"
+
+
+class Data(bytearray):
+    """Bytes whose end can be seen."""
+
+
+async def test_an_answer_that_was_taken_keeps_no_records() -> None:
+    world, answers = World(), list[list[Piece]]()
+    calls = make_calls(world)
+    world.lead()
+    data = Data(b"records")
+    seen = weakref.ref(data)
+    batch = make_batch(0, 9)._replace(data=memoryview(data))
+    world.readers.opened[0].put((batch,), ())
+    del data, batch
+    gc.disable()
+    try:
+        calls.fetch(Caller(), make_fetch(0), answers.append)
+        assert len(answers) == 1
+        answers.clear()
+        # The records below are forgotten with the next fetch.
+        calls.fetch(Caller(), make_fetch(1), answers.append)
+        assert seen() is None
+    finally:
+        gc.enable()
