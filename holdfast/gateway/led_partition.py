@@ -14,11 +14,11 @@ from holdfast.api.share_consumer import AcknowledgedRange
 from holdfast.api.share_state_access import ShareStateAccess
 from holdfast.delivery.group_config import GroupConfig, OffsetReset
 from holdfast.delivery.share_partition.partition import SharePartition
-from holdfast.delivery.share_partition.values import AcquiredRange, AcquireMode, Refused, StateWrite
+from holdfast.delivery.share_partition.values import AcquiredRange, AcquireMode, Refused, StateWrite, WriteValues
 from holdfast.gateway.metrics import GatewayMetrics
 from holdfast.gateway.starts import NoStart
 from holdfast.gateway.window import OpenReader, RecordWindow
-from holdfast.gateway.writes import Done, Gathered, Writes
+from holdfast.gateway.writes import Done, Writes
 from holdfast.kafka.protocol.error_codes import ErrorCode
 from holdfast.kafka.records.batches import Batch
 from holdfast.kafka.records.partition_reader import OffsetOutOfRange, ReadFailed, TopicGone, TopicRecreated
@@ -40,6 +40,8 @@ class Ended(NamedTuple):
     text: str
 
 
+#: So long after the last Write of an idle share partition the log is told what ended without a Write.
+_SETTLE_AFTER_MS: Final = 1_000
 #: Another node leads, or the topic is gone: neither is a fault.
 _QUIET: Final = frozenset((ErrorCode.NONE, ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.UNKNOWN_TOPIC_ID))
 _UNUSED: Final = Ended(ErrorCode.NONE, "nobody used the share partition")
@@ -142,17 +144,24 @@ class LedPartition:
         self.leader_epoch: Final = leader_epoch
         self._leader: Final = leader
         self._reset: Final = config.auto_offset_reset
-        self._writes: Final = Writes(self._send)
+        self._writes: Final = Writes(self.core.join_writes, self._send)
         self._window: Final = RecordWindow(leader.open_reader(key), self.wake)
         #: No session fetches it.
         self._is_unused = False
         #: It gave records.
         self._has_given = False
+        #: When the log is told how far all is done; None: it knows.
+        self._settle_ms: float | None = None
 
     @property
     def next_deadline_ms(self) -> float | None:
-        """Return when the next lock ends, by the loop's clock; None: there is none."""
-        return None if self.ended is not None else self.core.next_deadline_ms()
+        """Return when `tick` is due, by the loop's clock; None: there is nothing to wait for."""
+        if self.ended is not None:
+            return None
+        lock_ms = self.core.next_deadline_ms()
+        if self._settle_ms is None:
+            return lock_ms
+        return self._settle_ms if lock_ms is None else min(lock_ms, self._settle_ms)
 
     @property
     def is_written(self) -> bool:
@@ -280,13 +289,20 @@ class LedPartition:
             self._persist(write, _nobody_waits)
 
     def tick(self, now_ms: float) -> None:
-        """End the locks whose time is over; after its end they are of no interest, for another leader may have given the records away."""
+        """End the locks whose time is over, and write how far all is done if the log does not know it.
+
+        After its end neither is of interest, for another leader may have given the records away.
+        """
         if self.ended is not None:
             return
         write = self.core.tick(now_ms)
         if write is not None:
             self._leader.metrics.locks_ended.value += 1
             self._persist(write, _nobody_waits)
+        elif self._settle_ms is not None and self._settle_ms <= now_ms:
+            self._settle_ms = None
+            if self._writes.are_done and (trailing := self.core.settle()) is not None:
+                self._persist(trailing, _nobody_waits)
         self._leader.deadline_changed(self)
         self.wake()
 
@@ -298,8 +314,10 @@ class LedPartition:
                 # Its state was deleted, and there is no epoch that fences this one.
                 error_code = ErrorCode.FENCED_STATE_EPOCH
             settled = self.core.write_done(write, error_code)
+            if not error_code and write.batches:
+                self._settle_ms = self._leader.now_ms() + _SETTLE_AFTER_MS
             self._leader.deadline_changed(self)
-            done(settled.error_code)
+            done(error_code)
             if self.ended is not None:
                 if self.is_written:
                     self._leader.written(self)
@@ -312,7 +330,7 @@ class LedPartition:
 
         self._writes.add(write, settle)
 
-    def _send(self, write: Gathered, done: Done) -> None:
+    def _send(self, write: WriteValues, done: Done) -> None:
         state_epoch, leader_epoch, start_offset, complete_count, batches = write
         group_id, topic_id, partition = self.key
         values = WritePartition(partition, state_epoch, leader_epoch, start_offset, complete_count, batches)

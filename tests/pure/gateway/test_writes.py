@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from holdfast.delivery.share_partition.values import StateWrite
-from holdfast.gateway.writes import Done, Gathered, Writes, join
+from collections.abc import Sequence
+
+from holdfast.delivery.share_partition.values import StateWrite, WriteValues
+from holdfast.gateway.writes import Done, Writes
 from holdfast.records.share.batches import ACKNOWLEDGED, AVAILABLE, StateBatch
 
 
-def make_write(start: int, complete: int, *batches: tuple[int, int, int, int]) -> StateWrite:
+def make_write(*batches: tuple[int, int, int, int]) -> StateWrite:
     write = StateWrite(3, 7, "member", 5, is_of_locks=False)
     for batch in batches:
         write.add(*batch)
-    write.start_offset, write.delivery_complete_count = start, complete
     return write
 
 
@@ -19,11 +20,18 @@ class Log:
     """Takes Writes, and answers when the test says so."""
 
     def __init__(self) -> None:
-        self.sent: list[Gathered] = []
+        self.sent: list[tuple[StateBatch, ...]] = []
         self._done: list[Done] = []
+        #: Writes that were joined and have no outcome.
+        self.under_way = 0
 
-    def send(self, write: Gathered, done: Done) -> None:
-        self.sent.append(write)
+    def join(self, writes: Sequence[StateWrite]) -> WriteValues:
+        assert not self.under_way, "a Write is made when none is under way"
+        self.under_way = len(writes)
+        return WriteValues(3, 7, 0, 0, tuple(batch for write in writes for batch in write.batches))
+
+    def send(self, write: WriteValues, done: Done) -> None:
+        self.sent.append(write.state_batches)
         self._done.append(done)
 
     def answer(self, error_code: int = 0) -> None:
@@ -32,43 +40,44 @@ class Log:
 
 def test_writes_that_come_meanwhile_go_as_one_after_the_first() -> None:
     log, outcomes = Log(), list[tuple[str, int]]()
-    writes = Writes(log.send)
-    writes.add(make_write(10, 0, (0, 9, ACKNOWLEDGED, 1)), lambda code: outcomes.append(("a", code)))
-    writes.add(make_write(0, 20, (20, 29, ACKNOWLEDGED, 1)), lambda code: outcomes.append(("b", code)))
-    writes.add(make_write(10, 11, (30, 30, AVAILABLE, 2)), lambda code: outcomes.append(("c", code)))
-    assert [each.batches for each in log.sent] == [(StateBatch(0, 9, ACKNOWLEDGED, 1),)]
+    writes = Writes(log.join, log.send)
+
+    def add(name: str, *batches: tuple[int, int, int, int]) -> None:
+        def done(code: int) -> None:
+            log.under_way -= 1
+            outcomes.append((name, code))
+
+        writes.add(make_write(*batches), done)
+
+    add("a", (0, 9, ACKNOWLEDGED, 1))
+    add("b", (20, 29, ACKNOWLEDGED, 1))
+    add("c", (30, 30, AVAILABLE, 2))
+    assert log.sent == [(StateBatch(0, 9, ACKNOWLEDGED, 1),)]
     log.answer()
     assert outcomes == [("a", 0)]
-    assert log.sent[1:] == [
-        Gathered(3, 7, 10, 11, (StateBatch(20, 29, ACKNOWLEDGED, 1), StateBatch(30, 30, AVAILABLE, 2)))
-    ]
+    assert log.sent[1:] == [(StateBatch(20, 29, ACKNOWLEDGED, 1), StateBatch(30, 30, AVAILABLE, 2))]
     assert not writes.are_done
     log.answer(16)
     assert outcomes[1:] == [("b", 16), ("c", 16)]
     assert writes.are_done
 
 
-def test_highest_start_offset_counts_and_nothing_below_it_is_complete() -> None:
+def test_write_that_an_outcome_adds_goes_when_all_outcomes_are_told() -> None:
     log = Log()
-    writes = Writes(log.send)
-    writes.add(make_write(0, 0), lambda _: None)
-    writes.add(make_write(10, 0, (0, 9, ACKNOWLEDGED, 1)), lambda _: None)
-    writes.add(make_write(0, 20, (20, 29, ACKNOWLEDGED, 1)), lambda _: None)
-    log.answer()
-    assert (log.sent[1].start_offset, log.sent[1].delivery_complete_count) == (10, 10)
+    writes = Writes(log.join, log.send)
 
+    def end() -> None:
+        log.under_way -= 1
 
-def test_write_that_an_outcome_adds_goes_at_once() -> None:
-    log = Log()
-    writes = Writes(log.send)
-    writes.add(make_write(0, 0), lambda _: writes.add(make_write(1, 0), lambda _: None))
+    def add_another(_: int) -> None:
+        end()
+        writes.add(make_write((5, 5, ACKNOWLEDGED, 1)), lambda _: end())
+
+    writes.add(make_write(), lambda _: end())
+    writes.add(make_write(), add_another)
+    writes.add(make_write(), lambda _: end())
     log.answer()
-    assert [each.start_offset for each in log.sent] == [0, 1]
+    log.answer()
+    assert log.sent == [(), (), (StateBatch(5, 5, ACKNOWLEDGED, 1),)]
     log.answer()
     assert writes.are_done
-
-
-def test_only_equal_neighbours_are_joined() -> None:
-    a, b = StateBatch(0, 0, ACKNOWLEDGED, 1), StateBatch(1, 1, ACKNOWLEDGED, 1)
-    c, d = StateBatch(3, 3, ACKNOWLEDGED, 1), StateBatch(4, 4, ACKNOWLEDGED, 2)
-    assert join([a, b, c, d]) == [StateBatch(0, 1, ACKNOWLEDGED, 1), c, d]
