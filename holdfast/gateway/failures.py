@@ -36,7 +36,7 @@ class Failures:
         found = self._failed.get(key)
         return None if found is None or now_ms - found[1] >= PAUSE_MS else found[0]
 
-    def note(self, key: SharePartitionKey, ended: Ended, now_ms: float) -> None:
+    def add(self, key: SharePartitionKey, ended: Ended, now_ms: float) -> None:
         """Leave a share partition alone for a moment."""
         failed = self._failed
         for other, (_, failed_ms) in list(failed.items()):

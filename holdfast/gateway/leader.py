@@ -170,7 +170,7 @@ class Leader:
 
     def failed(self, led: LedPartition, ended: Ended) -> None:
         """See `LeaderParts.failed`."""
-        self._failures.note(led.key, ended, self.now_ms())
+        self._failures.add(led.key, ended, self.now_ms())
 
     def ended(self, led: LedPartition) -> None:
         """See `LeaderParts.ended`."""

@@ -31,7 +31,7 @@ FAILED = Ended(ErrorCode.KAFKA_STORAGE_ERROR, "no")
 def test_a_failure_is_known_until_the_pause_is_over() -> None:
     failures = Failures()
     assert failures.find(KEY, 0.0) is None
-    failures.note(KEY, FAILED, 1_000.0)
+    failures.add(KEY, FAILED, 1_000.0)
     assert failures.find(KEY, 1_000.0 + PAUSE_MS - 1) == FAILED
     assert failures.find(OTHER, 1_000.0) is None
     assert failures.find(KEY, 1_000.0 + PAUSE_MS) is None
@@ -39,18 +39,18 @@ def test_a_failure_is_known_until_the_pause_is_over() -> None:
 
 def test_a_second_failure_begins_another_pause_and_old_ones_are_forgotten() -> None:
     failures = Failures()
-    failures.note(KEY, FAILED, 0.0)
-    failures.note(OTHER, FAILED, PAUSE_MS - 1.0)
-    failures.note(KEY, FAILED, PAUSE_MS + 0.0)
+    failures.add(KEY, FAILED, 0.0)
+    failures.add(OTHER, FAILED, PAUSE_MS - 1.0)
+    failures.add(KEY, FAILED, PAUSE_MS + 0.0)
     assert failures.find(OTHER, PAUSE_MS) == failures.find(KEY, 2 * PAUSE_MS - 1) == FAILED
-    failures.note(KEY, FAILED, 9 * PAUSE_MS)
+    failures.add(KEY, FAILED, 9 * PAUSE_MS)
     assert len(failures) == 1
 
 
 @pytest.mark.parametrize("code", [ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.FENCED_STATE_EPOCH])
 def test_no_client_is_sent_to_another_leader_again_and_again(code: int) -> None:
     failures = Failures()
-    failures.note(KEY, Ended(code, "fenced"), 0.0)
+    failures.add(KEY, Ended(code, "fenced"), 0.0)
     assert failures.find(KEY, 1.0) == Ended(ErrorCode.KAFKA_STORAGE_ERROR, "fenced")
 
 
