@@ -11,6 +11,7 @@ from typing import Any
 from holdfast.api.results import ReadOrInitializeResult, WritePartition, WriteResult
 from holdfast.api.share_acknowledge import ShareAcknowledgeRequest
 from holdfast.api.share_consumer import ACCEPT, AcknowledgedRange, NamedPartition
+from holdfast.api.share_errors import acknowledge_code
 from holdfast.api.share_fetch import Piece, ShareFetchRequest
 from holdfast.delivery.group_config import EARLIEST, LATEST, GroupConfig
 from holdfast.delivery.sessions import ShareSessions
@@ -208,7 +209,7 @@ async def test_deleted_state_is_read_again() -> None:
     led.acknowledge("member", [AcknowledgedRange(0, 9, bytes([ACCEPT]))], outcomes.append)
     # Nothing fences a state that is not there: a Write to it is one that is not allowed.
     world.state.answer(ErrorCode.INVALID_REQUEST)
-    assert [each.error_code for each in outcomes] == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
+    assert [acknowledge_code(each.error_code) for each in outcomes] == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
     assert world.lead() is not led
     assert world.state.loads == 2
 
