@@ -44,7 +44,8 @@ pytestmark = pytest.mark.real
 LEDGER_S: Final = float(os.environ.get("LEDGER_S", "0"))
 SEED: Final = int(os.environ.get("LEDGER_SEED", random.randrange(1 << 32)))
 CONSUMERS: Final = int(os.environ.get("LEDGER_CONSUMERS", "4"))
-PARTITIONS: Final = 4
+#: Two consumers share each, so that they hold records of one partition at a time.
+PARTITIONS: Final = 2
 GROUP: Final = "ledger"
 TOPIC: Final = "records"
 #: The least that a group may have, so that locks end while the run goes on.
