@@ -98,9 +98,24 @@ class Request:
 
     def __init__(self, lane: "Lane") -> None:
         self.lane = lane
-        self.readers: dict[tuple[TopicKey, int], PartitionReader] = {}
+        #: Those of one partition are at one position, and share what comes.
+        self.readers: dict[tuple[TopicKey, int], list[PartitionReader]] = {}
         #: Those that got records.
         self.fed: set[PartitionReader] = set()
+
+    def all_readers(self) -> list[PartitionReader]:
+        """Return its partitions, in order; one that has several readers more than once."""
+        return [reader for readers in self.readers.values() for reader in readers]
+
+    def join(self, key: tuple[TopicKey, int], reader: PartitionReader) -> bool:
+        """Let a reader share the fetch of another one of its partition; return whether it can."""
+        readers = self.readers[key]
+        first = readers[0]
+        # A reader that knows the epoch of the record before has the broker compare it, with another one's question or its own.
+        if reader.position != first.position or reader.last_epoch not in (-1, first.last_epoch):
+            return False
+        readers.append(reader)
+        return True
 
 
 class Lane:
@@ -166,7 +181,7 @@ class Lane:
                 self._silence.cancel()
             self.is_busy = False
             # A broker fills an answer in the order of the request, so those that got nothing come first in the next one.
-            for reader in sorted(request.readers.values(), key=lambda reader: reader in request.fed):
+            for reader in sorted(request.all_readers(), key=lambda reader: reader in request.fed):
                 if reader.in_flight is request:
                     reader.in_flight = None
                     owner.settle(reader)
@@ -213,13 +228,13 @@ class Lane:
         owner.throttle.on_answer(self.broker_id, answer.throttle_ms)
         if answer.error_code:
             why = f"broker {self.broker_id} answered {name_and_number(answer.error_code)}"
-            self._set_aside([each for each in request.readers.values() if each.in_flight is request], why)
+            self._set_aside([each for each in request.all_readers() if each.in_flight is request], why)
             return False
         has_news = False
         for partition in answer.partitions:
-            reader = request.readers.get((partition.topic, partition.partition))
-            if reader is not None and reader.in_flight is request:
-                has_news |= await self._deliver(connection, request, reader, partition)
+            for reader in request.readers.get((partition.topic, partition.partition), ()):
+                if reader.in_flight is request:
+                    has_news |= await self._deliver(connection, request, reader, partition)
         return has_news
 
     async def _connected(self) -> RecordConnection:
@@ -236,7 +251,7 @@ class Lane:
     def _aim(self, request: Request, chosen: list[PartitionReader], version: int) -> tuple[int, list[ReadTarget]]:
         """Return what a request asks for, and the version that can say it; partitions that were taken away are left out.
 
-        Of two readers of one partition the second one waits for the next request.
+        Readers of one partition at one position share its fetch; one at another position waits for the next request.
         """
         owner, led = self._owner, list[tuple[PartitionReader, TopicView]]()
         for reader in chosen:
@@ -249,11 +264,16 @@ class Lane:
         for reader, view in led:
             topic: TopicKey = view.topic_id if has_ids(version) else view.name
             key = topic, reader.partition
-            if key in request.readers:
+            is_first = key not in request.readers
+            if is_first:
+                request.readers[key] = [reader]
+            elif not request.join(key, reader):
                 continue
             if reader.place is not None:
                 reader.place.pop(reader, None)
-            reader.place, reader.in_flight, request.readers[key] = None, request, reader
+            reader.place, reader.in_flight = None, request
+            if not is_first:
+                continue
             leader_epoch = view.leaders[reader.partition].epoch
             targets.append(ReadTarget(*key, leader_epoch, reader.position, reader.last_epoch))
         return version, by_topic(targets)
@@ -286,6 +306,8 @@ class Lane:
             self._note_damage(reader, "the broker cannot read it")
         elif code:
             self._set_aside([reader], f"broker {self.broker_id} answered {name_and_number(code)}")
+        elif found.diverges_at is not None and reader.last_epoch < 0:
+            self._set_aside([reader], "another reader's records were truncated")
         elif found.diverges_at is not None:
             reader.fail(LogTruncated(reader.position, found.diverges_at))
         else:

@@ -136,7 +136,7 @@ class TopicReader:
     def open(self, topic: TopicRef, partition: int, offset: int, last_epoch: int = -1) -> PartitionReader:
         """Read a partition from an offset on, until the result is closed.
 
-        Two readers of one partition are fetched for one after the other.
+        Readers of one partition share a fetch where they are at one position, and are fetched for one after the other where not.
 
         Args:
             topic: its id, or its name where it is read by name. Then `TopicRecreated` tells that the name has another topic.

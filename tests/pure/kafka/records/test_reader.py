@@ -508,6 +508,23 @@ async def test_two_readers_of_one_partition_both_get_all() -> None:
         assert [offsets_of(each) for each in found] == [[10]] * 3
 
 
+async def test_readers_at_one_position_share_a_request() -> None:
+    """As many groups stand at the end of a log: the answer that wakes one of them has the records of all."""
+    async with fake_kafka() as kafka, reader_of(kafka, QUICK._replace(wait_ms=120_000)) as reader:
+        topic = kafka.make_topic()
+        readings = [reader.open("topic", 0, 0) for _ in range(20)]
+        await wait_until(lambda: kafka.fetches)
+        topic.partitions[0].append()
+        found = await asyncio.gather(*(take_to(reading, 1) for reading in readings))
+        assert [offsets_of(batches) for batches in found] == [[0]] * 20
+        assert len({id(batches[0].data.obj) for batches in found}) == 1, "they are views of one answer"
+        requests = len(kafka.fetches)
+        topic.partitions[0].append()
+        found = await asyncio.gather(*(take_to(reading, 2) for reading in readings))
+        assert [offsets_of(batches) for batches in found] == [[1]] * 20
+        assert len(kafka.fetches) <= requests + 4
+
+
 async def test_taking_may_be_cancelled_and_loses_nothing() -> None:
     async with fake_kafka() as kafka, reader_of(kafka) as reader:
         log = kafka.make_topic().partitions[0]
