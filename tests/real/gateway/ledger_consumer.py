@@ -23,7 +23,7 @@ _RELEASED_REST: Final = 7
 _REJECTED_REST: Final = 8
 #: A record is told by the last digit of its number.
 _RULES: Final = 10
-#: Below a group's limit of 5 deliveries, so that none is given up for that alone.
+#: Well below the group's limit of deliveries, so that none is given up for that alone.
 _RELEASES_MAX: Final = 3
 
 

@@ -50,11 +50,13 @@ GROUP: Final = "ledger"
 TOPIC: Final = "records"
 #: The least that a group may have, so that locks end while the run goes on.
 LOCK_S: Final = 15.0
+#: The most that a group may have: what is given up is no fault, and seldom.
+DELIVERIES_MAX: Final = 10
 CONFIGS: Final = {
     f"gateway.groups.{GROUP}.share.auto.offset.reset": "earliest",
     f"gateway.groups.{GROUP}.share.record.lock.duration.ms": int(LOCK_S * 1_000),
+    f"gateway.groups.{GROUP}.share.delivery.count.limit": DELIVERIES_MAX,
 }
-DELIVERIES_MAX: Final = 5
 LOG_PARTITIONS: Final = 4
 #: Between two records.
 PAUSE_S: Final = 0.002
@@ -77,7 +79,6 @@ class Numbers:
                 {
                     "bootstrap.servers": bootstrap_servers,
                     "acks": "all",
-                    "enable.idempotence": True,
                     "compression.type": codec,
                     "linger.ms": 20,
                     "message.timeout.ms": 0,
