@@ -232,7 +232,9 @@ class ConsumerCalls:
             self._leader.unload_group(group_id)
 
     def connection_closed(self, connection: Hashable) -> None:
-        """End the sessions of a connection, and release what their members hold."""
+        """End the sessions of a connection and the fetches that wait on it, and release what their members hold."""
+        for pending in [each for each in self._waiting.values() if each.caller.connection == connection]:
+            pending.fetch.finish()
         for session in self._sessions.close_connection(connection):
             self._end_before(session.key)
             self.end_session(session)
@@ -302,7 +304,7 @@ class _PendingFetch:
         self.ended: dict[Place, Ended] = {}
         self.fetch: Fetch
         self._calls = calls
-        self._caller = caller
+        self.caller = caller
         self._turn = turn
         self._named = named
         self._respond = respond
@@ -313,10 +315,10 @@ class _PendingFetch:
         """Begin both parts; acknowledgements come first, for they make room for more records."""
         self.fetch = self._calls.make_fetch(self, request, places)
         self._calls.begin_acknowledgements(
-            self._caller, self._acknowledgements, self.key, self._named, is_renew=request.is_renew
+            self.caller, self._acknowledgements, self.key, self._named, is_renew=request.is_renew
         )
         self.fetch.begin()
-        if not self.fetch.is_done and not self._caller.wait(self.fetch.finish):
+        if not self.fetch.is_done and not self.caller.wait(self.fetch.finish):
             self.fetch.finish()
 
     def end_part(self) -> None:

@@ -24,6 +24,9 @@ from holdfast.kafka.records.partition_reader import PartitionReader
 from holdfast.records.share.keys import SharePartitionKey
 
 _NOT_HERE: Final = Ended(ErrorCode.NOT_LEADER_OR_FOLLOWER, "another node leads the topic partition")
+#: The clock is looked at so often; a look that is later than a broker's session allows may be that of a node that was replaced.
+_BEAT_MS: Final = 500
+_LATE_MS: Final = 2_500
 _STOPPED: Final = Ended(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the node stops")
 _WRITING: Final = Ended(ErrorCode.KAFKA_STORAGE_ERROR, "what was acknowledged before is on its way to the log")
 _TOO_MANY: Final = "this node leads as many share partitions as it may"
@@ -80,6 +83,11 @@ class Leader:
         self._ending: dict[SharePartitionKey, LedPartition] = {}
         self._clock_s: Final = asyncio.get_running_loop().time
         self._deadlines = Deadlines()
+        #: How often the loop was so late that another node may lead by now.
+        self.suspicions = 0
+        self._beat_ms = self.now_ms()
+        self._beat: asyncio.TimerHandle | None = None
+        self._is_closed = False
         self._by_group: defaultdict[str, dict[tuple[bytes, int], LedPartition]] = defaultdict(dict)
         self._count = 0
 
@@ -96,9 +104,12 @@ class Leader:
 
     def lead(self, key: SharePartitionKey) -> LedPartition | Ended:
         """Return a share partition, which begins to load if nobody asked for it before, or why it is not led here."""
+        self._look_at_clock()
         led = self.find(key)
         if led is not None:
             return led
+        if self._is_closed:
+            return _STOPPED
         leader_epoch = self._leadership.leader_epoch(key.topic_id, key.partition)
         if isinstance(leader_epoch, Ended):
             return leader_epoch
@@ -137,8 +148,29 @@ class Leader:
         for of_group in list(self._by_group.values()):
             for led in list(of_group.values()):
                 led.end(_STOPPED)
+        self._is_closed = True
+        if self._beat is not None:
+            self._beat.cancel()
         self._deadlines.close()
         self._starts.close()
+
+    def _look_at_clock(self) -> None:
+        """Suspect that another node leads by now, if this process did nothing for long, as one that was frozen."""
+        now_ms = self.now_ms()
+        if self._beat is None and not self._is_closed:
+            self._beat_ms = now_ms
+        elif now_ms - self._beat_ms > _LATE_MS:
+            self.suspicions += 1
+            self._beat_ms = now_ms
+        if self._beat is None and not self._is_closed:
+            self._beat = asyncio.get_running_loop().call_later(_BEAT_MS / 1_000, self._on_beat)
+
+    def _on_beat(self) -> None:
+        self._look_at_clock()
+        self._beat_ms = self.now_ms()
+        self._beat = None
+        if self._count and not self._is_closed:
+            self._beat = asyncio.get_running_loop().call_later(_BEAT_MS / 1_000, self._on_beat)
 
     # ---- what share partitions call ----------------------------------------------------------------------------------------
 

@@ -94,6 +94,10 @@ class LeaderParts(Protocol):
     def metrics(self) -> GatewayMetrics:
         """Return the instruments, and lines."""
 
+    @property
+    def suspicions(self) -> int:
+        """Return how often another node may have begun to lead without this one's knowledge."""
+
     def now_ms(self) -> float:
         """Return the time of locks."""
 
@@ -150,6 +154,8 @@ class LedPartition:
         self._is_unused = False
         #: It gave records.
         self._has_given = False
+        #: Those of the leader when this one was last confirmed.
+        self._suspicions = leader.suspicions
         #: When the log is told how far all is done; None: it knows.
         self._settle_ms: float | None = None
 
@@ -199,11 +205,29 @@ class LedPartition:
         else:
             self._leader.access.read_or_initialize(self.key, self.leader_epoch, start, self._on_state)
 
+    def _confirm(self) -> None:
+        """Ask the log whether this node leads still, and give nothing before its answer: another one may have records acknowledged."""
+        self.is_loading, suspicions = True, self._leader.suspicions
+
+        def take(found: ReadOrInitializeResult) -> None:
+            if self.ended is not None:
+                return
+            if found.error_code or not found.has_state:
+                code = found.error_code or ErrorCode.FENCED_STATE_EPOCH
+                self.end(Ended(code, found.error_message or "the state was deleted"))
+                return
+            self.is_loading, self._suspicions = False, suspicions
+            self.wake()
+
+        self._leader.access.read_or_initialize(self.key, self.leader_epoch, None, take)
+
     # ---- records -----------------------------------------------------------------------------------------------------------
 
     def give(self, wanted: Wanted, records_max: int, bytes_max: int) -> Given | None:
         """Acquire records that are at hand for a member; None: there are none now, and a waiter is woken when there may be."""
         core, self._is_unused = self.core, False
+        if self._suspicions != self._leader.suspicions and not self.is_loading and self.ended is None:
+            self._confirm()
         if self.is_loading or self.ended is not None or not core.can_acquire():
             return None
         offset = core.next_fetch_offset()

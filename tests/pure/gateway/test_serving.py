@@ -8,6 +8,8 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 from holdfast.api.results import ReadOrInitializeResult, WritePartition, WriteResult
 from holdfast.api.share_acknowledge import ShareAcknowledgeRequest
 from holdfast.api.share_consumer import ACCEPT, AcknowledgedRange, NamedPartition
@@ -324,3 +326,28 @@ async def test_an_answer_that_was_taken_keeps_no_records() -> None:
         assert seen() is None
     finally:
         gc.enable()
+
+
+# ---- a process that was frozen ---------------------------------------------------------------------------------------------
+
+
+async def test_leader_that_was_frozen_asks_the_log_before_it_gives_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+    led, clock_ms = world.lead(), [world.leader.now_ms()]
+    monkeypatch.setattr(world.leader, "now_ms", lambda: clock_ms[0])
+    world.readers.opened[0].put((make_batch(0, 9), make_batch(10, 19)), ())
+    assert led.give(WANTED, 10, 1 << 20) is not None
+    clock_ms[0] += 10_000
+    answers: list[Callable[[ReadOrInitializeResult], None]] = []
+    monkeypatch.setattr(world.state, "read_or_initialize", lambda *call: answers.append(call[-1]))
+    assert world.lead() is led
+    assert led.give(WANTED, 10, 1 << 20) is None
+    assert len(answers) == 1
+    answers.pop()(ReadOrInitializeResult(0, None, 1, 0, (), has_state=True))
+    assert led.give(WANTED, 10, 1 << 20) is not None
+    clock_ms[0] += 10_000
+    assert world.lead() is led
+    assert led.give(WANTED, 10, 1 << 20) is None
+    answers.pop()(ReadOrInitializeResult(ErrorCode.FENCED_LEADER_EPOCH, "another leader has read"))
+    assert led.ended is not None
+    assert led.ended.error_code == ErrorCode.FENCED_LEADER_EPOCH

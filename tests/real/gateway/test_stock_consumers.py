@@ -89,7 +89,7 @@ async def test_topic_that_was_made_a_moment_ago_is_consumed_at_once(
 ) -> None:
     """A consumer asks for no topic by name: it hears of one by its assignment alone."""
     seldom = {"metadata_refresh_interval_ms": 3_600_000, "deleted_topic_grace_ms": 3_600_000}
-    settings = make_settings(kafka, topic, **{"gateway.topics": "test-*"} | seldom | EARLIEST)
+    settings = make_settings(kafka, topic, **{"gateway.topics": "*"} | seldom | EARLIEST)
     async with running(settings) as node:
         orders = new_topic(1)
         produce(kafka, orders, [b"order"])
