@@ -16,11 +16,14 @@ from holdfast.console.outcomes import Exit, Failure
 _POLL_S: Final = 0.05
 _CLIENT: Final = ClientSettings(connect_timeout_ms=1_000, request_timeout_ms=5_000)
 _LAST_LINES: Final = 5
-#: Settings that one broker can meet, with few enough log partitions to look at.
+#: Settings that one broker can meet, with few enough log partitions to look at; and all topics of that broker.
 _SETTINGS: Final = {
     "share.coordinator.state.topic.num.partitions": 4,
     "share.coordinator.state.topic.replication.factor": 1,
     "share.coordinator.state.topic.min.isr": 1,
+    # Share consumers may take what there is, from the first record on.
+    "gateway.topics": "*",
+    "gateway.groups.default.share.auto.offset.reset": "earliest",
 }
 #: Variables that the node gets; the other HOLDFAST_ variables belong to another node.
 _KEPT_VARIABLES: Final = frozenset({"HOLDFAST_CACHE"})

@@ -247,6 +247,7 @@ def _tell(kafka: EmbeddedKafka, node: NodeProcess, topics: Sequence[str], is_kep
     named = f"--group workers --topic {topics[0]} --partition 0"
     lines = [
         f"Kafka listens on {kafka.bootstrap_servers}, the node on {node.address}, and there is the topic {', '.join(topics)}.",
+        f"Share consumers in any language get its records at {node.address} (bootstrap.servers).",
         f"The node's health and metrics are at http://{node.http_address}/ready and /metrics.",
         f"All is kept in {place}." if is_kept else f"All is in {place} and goes at the end (--data-dir keeps it).",
         "",

@@ -39,7 +39,8 @@ def test_a_picture_has_every_line_as_text_in_its_order() -> None:
     assert delays_s[0] == 0
 
 
-def test_the_first_screen_says_that_no_stock_client_can_use_a_node() -> None:
+def test_first_screen_says_who_can_use_a_node() -> None:
     first_screen = "\n".join(README.read_text().splitlines()[:FIRST_SCREEN_LINES])
-    assert "no stock broker and no stock consumer can use a Holdfast node yet" in first_screen
+    assert "Stock share consumers, of Java and of Python, take records through it from any Kafka" in first_screen
+    assert "No stock broker can use a Holdfast node" in first_screen
     assert "$ holdfast groups list --bootstrap-server" in first_screen
