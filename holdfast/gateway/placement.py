@@ -19,8 +19,6 @@ from holdfast.gateway.topics import OfferedTopics
 from holdfast.kafka.protocol.error_codes import ErrorCode
 from holdfast.runtime.errors import NotAvailable
 
-#: Stands for the address of a client where topics are looked up for whole groups.
-_FOR_GROUPS: Final = "groups"
 _NO_TOPIC: Final = Ended(ErrorCode.UNKNOWN_TOPIC_ID, "the gateway offers no topic of this id")
 _NO_PARTITION: Final = Ended(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "the topic has no such partition")
 _DENIED: Final = Ended(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "the principal may not READ the topic")
@@ -45,8 +43,6 @@ class NodePlacement:
         self._node_id = log.place.node.node_id
         self._groups = groups
         self._authorizer = authorizer
-        #: Names that are looked up for groups.
-        self._looked_up: set[str] = set()
 
     def leader_epoch(self, topic_id: bytes, partition: int) -> int | Ended:
         """Return the epoch under which this node leads a topic partition, or why it does not."""
@@ -95,20 +91,11 @@ class NodePlacement:
 
     def find(self, names: Collection[str]) -> Topics:
         """Return the topics that are offered, of these names; those that are not known are looked up for the next time."""
-        found, unknown = {}, []
+        found = {}
         for name in names:
             topic = self._topics.topic(name)
             if topic is not None:
                 found[name] = (topic.topic_id, topic.partition_count)
-            elif name not in self._looked_up and self._topics.may_offer(name):
-                unknown.append(name)
-        if unknown:
-            self._looked_up.update(unknown)
-            self._topics.find(
-                [TopicQuery(name, NO_TOPIC_ID) for name in unknown],
-                _FOR_GROUPS,
-                lambda _: self._looked_up.difference_update(unknown),
-            )
         return found
 
     def when_known(self, names: Sequence[str], caller: str, then: Callable[[], None]) -> None:

@@ -1,4 +1,4 @@
-"""The topics of groups, by name: known at once, or looked up for the next heartbeat."""
+"""The topics that a heartbeat names are looked up before it is answered."""
 
 from __future__ import annotations
 
@@ -23,34 +23,6 @@ def placement_of(world: World) -> NodePlacement:
     return NodePlacement(
         world.topics, TopicLeaders(owners, 3), cast("LogParts", log), GroupKeys(), cast("Authorizer", None)
     )
-
-
-@pytest.mark.virtual_time
-async def test_unknown_names_of_a_group_are_looked_up_once_at_a_time() -> None:
-    cluster = FakeCluster(orders=1)
-    async with running(cluster, "*") as world:
-        await world.find_all()
-        placement = placement_of(world)
-        cluster.topics["late"] = TopicSummary("late", id_of(9), 2, is_internal=False)
-        asked = len(cluster.asked)
-        for _ in range(3):
-            assert placement.find(["orders", "late"]) == {"orders": (id_of(1), 1)}
-        await wait_until(lambda: world.topics.topic("late"), "the topic is known")
-        assert placement.find(["orders", "late"]) == {"orders": (id_of(1), 1), "late": (id_of(9), 2)}
-        assert [list(refs or ()) for refs in cluster.asked[asked:]] == [["late"]]
-
-
-@pytest.mark.virtual_time
-async def test_name_unknown_to_all_brokers_is_looked_up_again_later() -> None:
-    cluster = FakeCluster(orders=1)
-    async with running(cluster, "*") as world:
-        await world.find_all()
-        placement = placement_of(world)
-        assert placement.find(["late"]) == {}
-        assert await world.find("late") != []
-        cluster.topics["late"] = TopicSummary("late", id_of(9), 2, is_internal=False)
-        assert placement.find(["late"]) == {}
-        await wait_until(lambda: world.topics.topic("late"), "the topic is known")
 
 
 @pytest.mark.virtual_time

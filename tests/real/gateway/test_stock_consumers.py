@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Message, Producer, ShareConsumer
+from confluent_kafka.admin import AdminClient
 
 from holdfast.api.share_group_heartbeat import HeartbeatResponse
 from holdfast.delivery.share_group import EPOCH_END
@@ -20,6 +21,7 @@ from tests.waiting import PATIENCE_S, wait_until
 
 pytestmark = pytest.mark.real
 
+NEVER_MS = 3_600_000
 EARLIEST = {"gateway.groups.default.share.auto.offset.reset": "earliest"}
 
 
@@ -84,25 +86,8 @@ async def test_python_consumer_takes_each_record_once(kafka: str, topic: str, ne
     assert not worker.problems
 
 
-async def test_topic_that_was_made_a_moment_ago_is_consumed_at_once(
-    kafka: str, topic: str, new_topic: NewTopicFactory
-) -> None:
-    """A consumer asks for no topic by name: it hears of one by its assignment alone."""
-    seldom = {"metadata_refresh_interval_ms": 3_600_000, "deleted_topic_grace_ms": 3_600_000}
-    settings = make_settings(kafka, topic, **{"gateway.topics": "*"} | seldom | EARLIEST)
-    async with running(settings) as node:
-        orders = new_topic(1)
-        produce(kafka, orders, [b"order"])
-        worker = Worker(node.address, f"workers-of-{orders}", orders)
-        await worker.until(lambda w: len(w.seen) == 1)
-        await worker.stop()
-
-
-@pytest.mark.parametrize("epoch", [EPOCH_END - 1, EPOCH_END])
-async def test_consumer_understands_epochs_however_late_it_is(
-    kafka: str, topic: str, new_topic: NewTopicFactory, monkeypatch: pytest.MonkeyPatch, epoch: int
-) -> None:
-    """librdkafka reads the member id of an answer up to a zero byte; with a higher epoch there would be none between the two."""
+def note_heartbeats(monkeypatch: pytest.MonkeyPatch) -> list[HeartbeatResponse]:
+    """Note the answers to all heartbeats from now on."""
     answers: list[HeartbeatResponse] = []
     handle = Heartbeats.handle
 
@@ -110,8 +95,35 @@ async def test_consumer_understands_epochs_however_late_it_is(
         answers.append(handle(heartbeats, *arguments))
         return answers[-1]
 
-    monkeypatch.setattr(tenant, "_minutes", lambda: epoch)
     monkeypatch.setattr(Heartbeats, "handle", note)
+    return answers
+
+
+async def test_topic_that_was_made_a_moment_ago_is_consumed_at_once(
+    kafka: str, topic: str, new_topic: NewTopicFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A consumer asks for no topic by name: it hears of one by its assignment alone."""
+    answers = note_heartbeats(monkeypatch)
+    never = {"metadata_refresh_interval_ms": NEVER_MS, "deleted_topic_grace_ms": NEVER_MS}
+    settings = make_settings(kafka, f"states-of-{topic}", **{"gateway.topics": "test-*"} | EARLIEST | never)
+    async with running(settings) as node:
+        # It is answered when the node has looked all topics up for the first time, and for the last.
+        await asyncio.to_thread(AdminClient({"bootstrap.servers": node.address}).list_topics, timeout=PATIENCE_S)
+        orders = new_topic(1)
+        produce(kafka, orders, [b"order"])
+        worker = Worker(node.address, f"workers-of-{orders}", orders)
+        await worker.until(lambda w: len(w.seen) == 1)
+        await worker.stop()
+    assert answers[0].assignment
+
+
+@pytest.mark.parametrize("epoch", [EPOCH_END - 1, EPOCH_END])
+async def test_consumer_understands_epochs_however_late_it_is(
+    kafka: str, topic: str, new_topic: NewTopicFactory, monkeypatch: pytest.MonkeyPatch, epoch: int
+) -> None:
+    """librdkafka reads the member id of an answer up to a zero byte; with a higher epoch there would be none between the two."""
+    answers = note_heartbeats(monkeypatch)
+    monkeypatch.setattr(tenant, "_minutes", lambda: epoch)
     orders = new_topic(1)
     produce(kafka, orders, [b"order"])
     settings = make_settings(kafka, topic, **{"gateway.topics": orders} | EARLIEST)
