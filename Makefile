@@ -69,7 +69,7 @@ $(COMPILED)/ready: $(READY) setup.py build/sources $(SOURCES)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --target $(COMPILED) build/wheel/*.whl
 	@touch $@
 
-demo: $(READY) ## a queue whose daemon and worker are killed midway; then Spark folds the log, and the past is asked (NODES=3)
+demo: $(READY) ## a queue whose daemon and worker are killed midway; then Spark folds the log, the past is asked, and stock consumers come (NODES=3)
 	@$(BIN)/python -m demo --nodes $(NODES)
 
 test: $(READY) ## everything that a change must pass

@@ -2,6 +2,7 @@
 
 Then compaction folds the log, the daemon restores from the snapshots, the log is pruned, and the history has what is gone from it.
 With several nodes the one that dies is the owner of the busiest log partition, and the others take over from it.
+In the end a node is the gateway of an older Kafka: stock share consumers work off its orders, and the node is killed midway.
 
 Example: python -m demo --nodes 3
 """
@@ -21,6 +22,7 @@ from rich.console import Console
 
 from demo.cluster import Cluster
 from demo.display import Display, show_checks, show_log, show_orders, show_takeover
+from demo.gateway import GatewayAct
 from demo.history import HistoryAct, Moment
 from demo.orders import place_orders
 from demo.takeover import Takeover, find_busiest, watch
@@ -183,6 +185,11 @@ def main() -> int:
     try:
         with tempfile.TemporaryDirectory(prefix="holdfast-demo-") as directory, kafka(console) as bootstrap_servers:
             holds = asyncio.run(play(console, bootstrap_servers, Path(directory), nodes))
+        with tempfile.TemporaryDirectory(prefix="holdfast-demo-") as directory:
+            gateway = GatewayAct(console, Path(directory))
+            asyncio.run(gateway.play())
+            show_checks(console, gateway.checks)
+            holds = holds and all(check.holds for check in gateway.checks)
     except (BrokerError, JarsUnavailable, RuntimeError, TimeoutError) as failure:
         print(f"Error: {failure}", file=sys.stderr)
         return 1

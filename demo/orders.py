@@ -39,14 +39,19 @@ class Order(NamedTuple):
 Placed = list[dict[int, Order]]
 
 
-def place_orders(bootstrap_servers: str, topic: str, partitions: int, per_partition: int, seed: int) -> Placed:
-    """Make the topic, produce the orders into it, and return where Kafka says that each of them lies."""
+def place_orders(
+    bootstrap_servers: str, topic: str, partitions: int, per_partition: int, seed: int, per_batch: int = 10_000
+) -> Placed:
+    """Make the topic, produce the orders into it, and return where Kafka says that each of them lies.
+
+    A record batch has `per_batch` orders at most.
+    """
     random = Random(seed)
     clients = KafkaClients({"bootstrap.servers": bootstrap_servers})
     with clients.admin() as admin:
         admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(_KAFKA_TIMEOUT_S)
     # Without idempotence a batch that is tried again may be appended behind a later one, or twice.
-    producer = clients.producer({"enable.idempotence": True})
+    producer = clients.producer({"enable.idempotence": True, "batch.num.messages": per_batch})
     placed: Placed = [{} for _ in range(partitions)]
 
     def lies_at(order: Order, error: KafkaError | None, message: Message) -> None:

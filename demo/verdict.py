@@ -21,6 +21,7 @@ class LogContents(NamedTuple):
     void_records: int
     owner_epochs: Counter[int]  #: records that count, by owner epoch
     deliveries: dict[int, dict[int, Delivery]]  #: partition and offset to what was written about it last
+    start_offsets: dict[int, int]  #: by partition; all records below it are finished
 
 
 class Check(NamedTuple):
@@ -33,7 +34,7 @@ class Check(NamedTuple):
 
 def read_log(bootstrap_servers: str, state_topic: str) -> LogContents:
     """Read the whole log as any other program could."""
-    contents = LogContents(Counter(), Counter(), 0, Counter(), {})
+    contents = LogContents(Counter(), Counter(), 0, Counter(), {}, {})
     reader = LogReader({"bootstrap.servers": bootstrap_servers}, state_topic)
     try:
         for entry in reader.read():
@@ -46,6 +47,8 @@ def read_log(bootstrap_servers: str, state_topic: str) -> LogContents:
             if entry.key is not None and isinstance(entry.value, Snapshot | Update):
                 known = contents.deliveries.setdefault(entry.key.partition, {})
                 known |= by_offset(entry.value.state_batches)
+                before = contents.start_offsets.get(entry.key.partition, 0)
+                contents.start_offsets[entry.key.partition] = max(before, entry.value.start_offset)
     finally:
         reader.close()
     return contents
