@@ -306,3 +306,20 @@ async def test_a_client_that_reads_no_answers_holds_up_nobody(
             await asyncio.gather(*asks, return_exceptions=True)
         await worker.until(lambda w: len({(p, o) for p, o, _ in w.seen}) >= 1_000)
         await worker.stop()
+
+
+async def test_a_stop_answers_the_fetches_that_wait(kafka: str, topic: str, new_topic: NewTopicFactory) -> None:
+    orders = new_topic(1)
+    topic_id = topic_id_of(kafka, orders)
+    async with gateway(kafka, topic, orders) as node, AsyncExitStack() as stack:
+        members = [await stack.enter_async_context(raw_member(node.address, GROUP, topic_id)) for _ in range(20)]
+        for each in members:
+            await each.fetch(wait_ms=1)
+        wait_s = 60
+        asks = [asyncio.ensure_future(each.fetch(wait_ms=wait_s * 1_000)) for each in members]
+        await asyncio.sleep(0.5)
+        assert not any(each.done() for each in asks)
+        began_s = time.monotonic()
+        await node.stop()
+        assert time.monotonic() - began_s < wait_s / 2
+        assert await asyncio.gather(*asks) == [{}] * len(members), "no partition has an error"
