@@ -29,6 +29,7 @@ from tests.interop.gateway.clients import (
     StockConsumer,
     stock_consumer,
 )
+from tests.interop.test_stock_clients import run
 from tests.real.nodes import NodeProcess, node_processes, topic_id_of
 from tests.waiting import PATIENCE_S
 
@@ -122,8 +123,10 @@ async def test_renewed_record_is_given_again_by_the_client_and_counts_once(gatew
     if not client.can_renew:
         return
     topic, group = gateway.new_topic(), f"group-{uuid.uuid4()}"
-    with stock_consumer(client, gateway.node.address, group, topic, max_poll_records="10") as consumer:
+    settings = {"max_poll_records": "7", "share_acquire_mode": "record_limit"}
+    with stock_consumer(client, gateway.node.address, group, topic, **settings) as consumer:
         given = consumer.poll_until(1)
+        assert len(given) <= 7
         consumer.acknowledge("RENEW", given)
         assert consumer.commit() == {}
         again = consumer.poll_until(1)
@@ -132,6 +135,20 @@ async def test_renewed_record_is_given_again_by_the_client_and_counts_once(gatew
         assert consumer.commit() == {}
         consumer.close()
     assert await finished(gateway, group, topic) == len(given)
+
+
+@pytest.mark.parametrize("client", CLIENTS if _IS_WHOLE else (PYTHON,), ids=str)
+async def test_implicit_acknowledgement(gateway: Gateway, client: Client) -> None:
+    topic, group = gateway.new_topic(), f"group-{uuid.uuid4()}"
+    implicit = {"share_acknowledgement_mode": "implicit"}
+    with stock_consumer(client, gateway.node.address, group, topic, **implicit) as consumer:
+        given: list[Given] = []
+        while len(given) < _ORDERS:
+            given += consumer.poll()
+        assert consumer.commit() == {}
+        consumer.close()
+    assert len({record[:2] for record in given}) == len(given)
+    assert await finished(gateway, group, topic) == _ORDERS
 
 
 def work_off(workers: list[StockConsumer], count: int) -> list[Given]:
@@ -155,3 +172,12 @@ async def test_consumers_of_two_languages_share_a_topic(gateway: Gateway) -> Non
         python.close()
         java.close()
     assert await finished(gateway, group, topic) == _ORDERS
+
+
+async def test_console_share_consumer(gateway: Gateway) -> None:
+    topic, group = gateway.new_topic(), f"group-{uuid.uuid4()}"
+    where = ("--bootstrap-server", gateway.node.address, "--topic", topic, "--group", group)
+    said = await run("consumer.ConsoleShareConsumer", *where, "--max-messages", str(_ORDERS))
+    assert sorted(line for line in said.splitlines() if line.startswith("order ")) == sorted(
+        f"order {number}" for number in range(_ORDERS)
+    )
