@@ -23,6 +23,7 @@ from holdfast.api.results import (
 from holdfast.api.share_state import DELETE, INITIALIZE, READ, SUMMARY, VERSIONS, WRITE
 from holdfast.api.state_requests import encode_request
 from holdfast.api.state_responses import decode_response
+from holdfast.daemon.tenant import Tables
 from holdfast.kafka.protocol.api_keys import API_VERSIONS, FIND_COORDINATOR, METADATA
 from holdfast.kafka.protocol.error_codes import ErrorCode
 from holdfast.kafka.protocol.primitives import encode_legacy_string, encode_string
@@ -31,6 +32,8 @@ from holdfast.records.share.batches import StateBatch
 from holdfast.records.share.keys import SharePartitionKey, format_key
 from holdfast.tenants import TABLES
 
+#: The tables of the node that is attacked, which is no gateway.
+NODE: Final = Tables(TABLES.shard_tenant)
 #: A group of the healthy client, which has state; no answer to a prober may differ by it.
 SECRET_GROUP: Final = "healthy"
 _NO_GROUP: Final = "nobodys"
@@ -51,8 +54,8 @@ Call = tuple[int, int, bytes]
 
 
 def calls(topic_id: bytes, group: str) -> Iterator[Call]:
-    """Yield API key, version and body of each call in each version that a node knows."""
-    for api_key, api in TABLES.apis.items():
+    """Yield API key, version and body of each call in each version that the node knows."""
+    for api_key, api in NODE.apis.items():
         for version in range(api.min_version, api.max_version + 1):
             if api_key in VERSIONS:
                 request = StateRequest(group, [(topic_id, [_PARTITIONS[api_key]])])
@@ -70,8 +73,8 @@ def calls(topic_id: bytes, group: str) -> Iterator[Call]:
                 yield api_key, version, encode_handshake("PLAIN")
             elif api_key == SASL_AUTHENTICATE:
                 yield api_key, version, encode_authenticate(version, b"\x00admin\x00guess")
-            else:
-                yield from ((ADMIN, version, admin_body(name, group=group)) for name in TABLES.needs.commands)
+            elif api_key == ADMIN:
+                yield from ((ADMIN, version, admin_body(name, group=group)) for name in NODE.needs.commands)
 
 
 def _look_ups(version: int, topic_id: bytes, group: str) -> Iterator[bytes]:
@@ -97,7 +100,7 @@ async def acl_probes(target: Target) -> str:
 async def _probe(target: Target, api_key: int, version: int, body: bytes) -> str:
     """Say in a word what a call got: denied, free, or closed; anything else is a hole, and says where."""
     caller = await target.open()
-    has_tags = version >= TABLES.apis[api_key].flexible_from
+    has_tags = version >= NODE.apis[api_key].flexible_from
     try:
         target.count(caller.send(api_key, version, body, has_tags=has_tags))
         answer = await caller.receive()
@@ -105,7 +108,7 @@ async def _probe(target: Target, api_key: int, version: int, body: bytes) -> str
         return "closed"
     finally:
         caller.close()
-    where = f"HOLE in {TABLES.apis[api_key].name} v{version}"
+    where = f"HOLE in {NODE.apis[api_key].name} v{version}"
     if api_key in VERSIONS:
         response = decode_response(api_key, version, answer, 5)
         codes = {result.error_code for _, results in response for _, result in results}
@@ -142,7 +145,7 @@ async def length_bombs(target: Target) -> str:
                 if target.way is not None and api_key not in (API_VERSIONS, SASL_HANDSHAKE, SASL_AUTHENTICATE):
                     caller.close()
                     caller = await target.open()
-                has_tags = version >= TABLES.apis[api_key].flexible_from
+                has_tags = version >= NODE.apis[api_key].flexible_from
                 target.count(caller.send(api_key, version, body, has_tags=has_tags))
                 try:
                     await caller.receive()
