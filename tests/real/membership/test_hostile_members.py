@@ -8,11 +8,19 @@ from typing import Any, Final
 import pytest
 from structlog.testing import capture_logs
 
-from holdfast.daemon.membership.division.metadata import PROTOCOL_TYPE, MemberMetadata, encode_metadata
+from holdfast.daemon.membership.division.metadata import (
+    COOPERATIVE,
+    EAGER,
+    PROTOCOL_TYPE,
+    MemberMetadata,
+    encode_metadata,
+    protocol_names,
+)
 from holdfast.daemon.membership.division.ownership_map import FormerOwner
 from holdfast.daemon.node_exit import NodeExit
 from holdfast.daemon.server.cluster_view import Node
 from holdfast.membership import JoinedMember
+from holdfast.records.log.checkpoint import Placement
 from tests.real.membership.member_program import Program, running
 from tests.real.membership.member_program import settings as group_settings
 from tests.real.membership.test_nodes import LOG_PARTITIONS, member_settings, tasks
@@ -42,7 +50,8 @@ class Hostile(Program):
 
     def __init__(self, **claims: Any) -> None:
         data = encode_metadata(SAYS._replace(**claims))
-        super().__init__([(name, data) for name in ("cooperative-1", "eager-1")], PROTOCOL_TYPE)
+        names = protocol_names(COOPERATIVE, EAGER, placement=Placement.BY_TOPIC_PARTITION)
+        super().__init__([(name, data) for name in names], PROTOCOL_TYPE)
 
     async def perform_assignment(
         self, leader_id: str, protocol: str, members: Sequence[JoinedMember]
