@@ -59,7 +59,7 @@ def _at(backlog: Backlog) -> tuple[Load, Load]:
     )
 
 
-EXPLICIT: Final = Load("100 B · commit_sync each poll · 4", "backlog", SMALL, 4, is_explicit=True)
+EXPLICIT: Final = Load("100 B · commit_sync each poll · 4", "backlog", SMALL_IN_SMALL, 4, is_explicit=True)
 TAIL: Final = Load(f"tail · {TAIL_RATE}/s · 1", "tail", NOTHING)
 FIRST: Final = Load("first record · 1", "first", SMALL_IN_SMALL)
 

@@ -63,16 +63,10 @@ class Given(NamedTuple):
     ranges: Sequence[AcquiredRange]
     #: Record batches that hold them.
     batches: Sequence[Batch]
-
-    @property
-    def record_count(self) -> int:
-        """Return the number of offsets that were acquired."""
-        return sum(each.last_offset - each.first_offset + 1 for each in self.ranges)
-
-    @property
-    def size_bytes(self) -> int:
-        """Return the bytes of the record batches."""
-        return sum(len(batch.data) for batch in self.batches)
+    #: Offsets that were acquired.
+    record_count: int
+    #: Bytes of the record batches.
+    size_bytes: int
 
 
 class Wanted(NamedTuple):
@@ -257,7 +251,8 @@ class LedPartition:
         if not self._has_given:
             self._has_given = True
             self._leader.give_again(self.key)
-        given = Given(acquired.ranges, batches[acquired.first_index : acquired.end_index])
+        sent = batches[acquired.first_index : acquired.end_index]
+        given = Given(acquired.ranges, sent, acquired.offset_count, sum([len(batch.data) for batch in sent]))
         self._leader.metrics.records_given.value += given.record_count
         self._leader.metrics.bytes_given.value += given.size_bytes
         return given
