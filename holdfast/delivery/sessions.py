@@ -43,10 +43,20 @@ class Refusal(NamedTuple):
     text: str
 
 
+class Stay:
+    """The sessions of a member that followed each other, each begun before the one before it had ended."""
+
+    __slots__ = ("is_over",)
+
+    def __init__(self) -> None:
+        #: What its member held was given back; the owner's.
+        self.is_over = False
+
+
 class Session:
     """The partitions that one member fetches from this node."""
 
-    __slots__ = ("connection", "epoch", "key", "places", "touched", "unanswered")
+    __slots__ = ("connection", "epoch", "key", "places", "stay", "touched", "unanswered")
 
     def __init__(self, key: MemberKey, connection: Hashable) -> None:
         self.key: Final = key
@@ -60,6 +70,7 @@ class Session:
         self.touched: set[Place] = set()
         #: Those that no answer has named yet, or only with an error.
         self.unanswered: set[Place] = set()
+        self.stay = Stay()
 
     def choose_answers(
         self, with_records: Iterable[Place], with_errors: Collection[Place], acknowledged: Iterable[Place]
@@ -239,6 +250,8 @@ class ShareSessions:
             return refusal
         self.end(key)
         session = Session(key, connection)
+        if before is not None:
+            session.stay = before.stay
         session.places = places
         session.unanswered = set(places)
         session.touched = set(touched)

@@ -224,7 +224,9 @@ class ConsumerCalls:
         group_id, member_id = session.key
         if self._sessions.find(session.key) is not None:
             return
-        for place in session.touched:
+        session.stay.is_over = True
+        # In an order of their own, so that the same life takes the same course again.
+        for place in sorted(session.touched):
             led = self._leader.find(SharePartitionKey(group_id, *place))
             if led is not None:
                 led.release(member_id)
@@ -328,16 +330,19 @@ class _PendingFetch:
             return
         self._calls.forget(self)
         answer = self._make_answer()
-        # This and its fetch refer to each other: records that it kept would be there until the collector comes.
-        self.fetch.given.clear()
         if self._turn.is_last:
             self._calls.end_session(self._turn.session)
         self._respond(share_fetch.encode_response(answer))
 
     def _make_answer(self) -> ShareFetchResponse:
-        given, outcomes, ended = self.fetch.given, self._acknowledgements.outcomes, self.ended | self.fetch.ended
+        session, outcomes, ended = self._turn.session, self._acknowledgements.outcomes, self.ended | self.fetch.ended
+        # This and its fetch refer to each other: records that it kept would be there until the collector comes.
+        given = self.fetch.take_given()
+        if session.stay.is_over:
+            # While its acknowledgements were written, the member left: its records belong to others by now.
+            given = {}
         acknowledged = [place for place, batches in self._named.items() if batches]
-        named = self._turn.session.choose_answers(given, ended, acknowledged)
+        named = session.choose_answers(given, ended, acknowledged)
         answered: defaultdict[bytes, list[FetchedPartition]] = defaultdict(list)
         endpoints: dict[int, NodeEndpoint] = {}
         for place in named:

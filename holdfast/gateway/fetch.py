@@ -48,6 +48,7 @@ class Fetch:
         "_bounds",
         "_bytes_left",
         "_finished",
+        "_given",
         "_group_id",
         "_is_awake",
         "_is_done",
@@ -59,7 +60,6 @@ class Fetch:
         "_waits_at",
         "_wanted",
         "ended",
-        "given",
     )
 
     def __init__(
@@ -80,8 +80,8 @@ class Fetch:
         self._loop: Final = asyncio.get_running_loop()
         self._records_left = bounds.records_max
         self._bytes_left = bounds.bytes_max
-        #: Records that it got, by place.
-        self.given: dict[Place, Given] = {}
+        #: Records that it got, by place, and of which share partition.
+        self._given: dict[Place, tuple[LedPartition, Given]] = {}
         #: Why it gets nothing, by place.
         self.ended: dict[Place, Ended] = {}
         self._is_awake = False
@@ -94,6 +94,11 @@ class Fetch:
     def is_done(self) -> bool:
         """Tell whether it waits no more."""
         return self._is_done
+
+    def take_given(self) -> dict[Place, Given]:
+        """Return the records that it got, by place, and keep none; those of a share partition that has ended belong to others by now."""
+        taken, self._given = self._given, {}
+        return {place: given for place, (led, given) in taken.items() if led.ended is None}
 
     def begin(self) -> None:
         """Try, and wait if there is nothing; may finish before this returns."""
@@ -145,7 +150,7 @@ class Fetch:
             self._waits_at.append(led)
             given = led.give(self._wanted, self._records_left, self._bytes_left)
             if given is not None:
-                self.given[place] = given
+                self._given[place] = (led, given)
                 self._records_left -= given.record_count
                 self._bytes_left -= given.size_bytes
                 if self._records_left <= 0 or self._bytes_left <= 0:
@@ -153,7 +158,7 @@ class Fetch:
             elif led.ended is not None:
                 self.ended[place] = led.ended
                 is_over |= led.ended.error_code in _AT_ONCE
-        if self.given or is_over:
+        if self._given or is_over:
             self.finish()
 
     def _stop_waiting(self) -> None:

@@ -14,7 +14,7 @@ from holdfast.api.results import ReadOrInitializeResult, WritePartition, WriteRe
 from holdfast.api.share_acknowledge import ShareAcknowledgeRequest
 from holdfast.api.share_consumer import ACCEPT, AcknowledgedRange, NamedPartition
 from holdfast.api.share_errors import acknowledge_code
-from holdfast.api.share_fetch import Piece, ShareFetchRequest
+from holdfast.api.share_fetch import FetchedPartition, Piece, ShareFetchRequest, decode_response
 from holdfast.delivery.group_config import EARLIEST, LATEST, GroupConfig
 from holdfast.delivery.sessions import ShareSessions
 from holdfast.delivery.share_partition.values import AcquireMode
@@ -138,7 +138,7 @@ async def test_a_fetch_goes_on_by_itself_after_records_that_nobody_gets() -> Non
     world.readers.opened[0].put((aborted, make_batch(600, 609)), (AbortedTransaction(7, 0),))
     fetch, done = world.fetch()
     await asyncio.wait_for(done.wait(), 1.0)
-    [given] = fetch.given.values()
+    [given] = fetch.take_given().values()
     assert [(each.first_offset, each.last_offset) for each in given.ranges] == [(600, 609)]
 
 
@@ -153,7 +153,7 @@ async def test_a_fetch_goes_on_by_itself_where_the_log_begins_now() -> None:
     assert reader.position == 50
     reader.put((make_batch(50, 59),), ())
     await asyncio.wait_for(done.wait(), 1.0)
-    assert [each.ranges[0].first_offset for each in fetch.given.values()] == [50]
+    assert [each.ranges[0].first_offset for each in fetch.take_given().values()] == [50]
 
 
 # ---- the end of a share partition --------------------------------------------------------------------------------------
@@ -287,6 +287,51 @@ async def test_a_session_that_an_acknowledgement_ends_fetches_no_more() -> None:
     assert calls.waiting_count == 1
     calls.acknowledge(Caller(), 1, ShareAcknowledgeRequest("group", "member", -1, []), answers.append)
     assert (calls.waiting_count, len(answers)) == (0, 2)
+
+
+class FetchOfTwoParts:
+    """A fetch that was given 10 records, in answer to a request whose acknowledgement is on its way to the log."""
+
+    def __init__(self) -> None:
+        self.world, self.answers = World(), list[list[Piece]]()
+        self.calls = make_calls(self.world)
+        self.led = self.world.lead()
+        reader = self.world.readers.opened[0]
+        reader.put((make_batch(0, 9),), ())
+        self.calls.fetch(Caller(), make_fetch(0), self.answers.append)
+        reader.put((make_batch(10, 19),), ())
+        accepted = NamedPartition(0, (AcknowledgedRange(0, 9, bytes([ACCEPT])),))
+        request = make_fetch(1)._replace(topics=[(TOPIC, [accepted])])
+        self.calls.fetch(Caller(), request, self.answers.append)
+        assert len(self.answers) == 1, "the acknowledgement is not in the log yet"
+
+    def answer(self) -> FetchedPartition:
+        """Have the acknowledgement in the log; returns what the answer says of the partition."""
+        self.world.state.answer()
+        [_, answer] = self.answers
+        [(_, [partition])] = decode_response(b"".join(answer)).topics
+        return partition
+
+
+async def test_records_are_in_an_answer_that_waited_for_acknowledgements() -> None:
+    partition = FetchOfTwoParts().answer()
+    assert [tuple(each) for each in partition.acquired] == [(10, 19, 1)]
+    assert (partition.records, partition.acknowledge_error_code) != ((), 0)
+
+
+async def test_records_of_a_member_that_left_meanwhile_are_not_in_an_answer() -> None:
+    waiting = FetchOfTwoParts()
+    leave = ShareAcknowledgeRequest("group", "member", -1, [])
+    waiting.calls.acknowledge(Caller(), 1, leave, list[object]().append)
+    partition = waiting.answer()
+    assert (partition.acquired, partition.records, partition.acknowledge_error_code) == ([], (), 0)
+
+
+async def test_records_of_an_ended_share_partition_are_not_in_an_answer() -> None:
+    waiting = FetchOfTwoParts()
+    waiting.led.end(Ended(ErrorCode.NOT_LEADER_OR_FOLLOWER, "another node leads"))
+    partition = waiting.answer()
+    assert (partition.acquired, partition.records, partition.acknowledge_error_code) == ([], (), 0)
 
 
 async def test_a_session_too_many_is_refused_when_the_client_has_waited() -> None:
