@@ -1,5 +1,5 @@
 """The simulation: one seed is one life of several nodes, over the in-memory log or over the real Kafka log on a simulated cluster.
-Lives of a group have the real membership of nodes in them.
+Lives of a group have the real membership of nodes in them, those of a gateway its whole shell.
 
 What is real and what is not is in README.md.
 
@@ -16,6 +16,7 @@ the truth: the whole log, never pruned, folded by code of its own.
 | `around`        | what is around the log: readers, topics, damage                                           |
 | `cluster`       | lives on the simulated cluster                                                            |
 | `group`         | lives of a group of nodes that divide the log partitions                                  |
+| `gateway`       | lives of the share gateway                                                                |
 | `mutants`       | deliberate bugs (`mutants.txt`) and what caught them (`mutants_caught.json`)              |
 
     python -m tests.simulated --seeds 10000          many lives, in parallel; prints what happened how often, and lives per second

@@ -15,16 +15,23 @@ from functools import partial
 from multiprocessing import Pool
 from typing import NamedTuple
 
-from tests.simulated.checks.coverage import CLUSTER, GROUP, LEADERS, MEMORY, lived, missing
+from tests.simulated.checks.coverage import CLUSTER, GATEWAY, GROUP, LEADERS, MEMORY, lived, missing
 from tests.simulated.checks.invariants import Violation
 from tests.simulated.cluster.life import run_cluster_life
+from tests.simulated.gateway.life import run_gateway_life
 from tests.simulated.group.life import run_group_life
 from tests.simulated.life import run_leader_life, run_life
 from tests.simulated.mutants import catching_lives
 
-KINDS = {MEMORY: run_life, CLUSTER: run_cluster_life, GROUP: run_group_life, LEADERS: run_leader_life}
+KINDS = {
+    MEMORY: run_life,
+    CLUSTER: run_cluster_life,
+    GROUP: run_group_life,
+    LEADERS: run_leader_life,
+    GATEWAY: run_gateway_life,
+}
 #: Where all kinds are lived, of so many seeds of another kind one: its lives take longer, and a few show most of it.
-SEEDS_PER_LIFE = {MEMORY: 1, CLUSTER: 1, GROUP: 4, LEADERS: 4}
+SEEDS_PER_LIFE = {MEMORY: 1, CLUSTER: 1, GROUP: 4, LEADERS: 4, GATEWAY: 2}
 CHUNK = 25
 #: Failures told in full; more of them only add to the number.
 TOLD_MAX = 10
@@ -105,13 +112,15 @@ def main() -> int:
     """Parse the command line and run; returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m tests.simulated", description=__doc__)
     parser.add_argument(
-        "--kind", choices=[*KINDS], help="lives of this kind alone: in memory, on a cluster, or of a group"
+        "--kind",
+        choices=[*KINDS],
+        help="lives of this kind alone: in memory, on a cluster, of a group, or of a gateway",
     )
     parser.add_argument(
         "--seeds",
         type=int,
         default=1_000,
-        help="lives of each kind; of a group a quarter, unless --kind names it",
+        help="lives of each kind; of a group a quarter and of a gateway half, unless --kind names it",
     )
     parser.add_argument("--start", type=int, default=0, help="first seed")
     parser.add_argument("--untested", action="store_true", help="leave out the lives of `pytest tests/simulated`")

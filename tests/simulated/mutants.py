@@ -8,7 +8,7 @@
         run a test with the mutant; with --record, for one that no life catches, take the test for what catches it
 
 Lives in memory and on the cluster are tried, those on the cluster alone where the Kafka log's own code is mutated,
-and those of a group alone where the membership is.
+those of a group alone where the membership is, and those of a gateway alone where the gateway is.
 
 A patch is applied to the source in memory while it is imported; the tree is never touched, and a patch that does not apply is a failure.
 """
@@ -33,17 +33,19 @@ from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any, NamedTuple
 
-MEMORY, CLUSTER, GROUP, LEADERS = "memory", "cluster", "group", "leaders"
+MEMORY, CLUSTER, GROUP, LEADERS, GATEWAY = "memory", "cluster", "group", "leaders", "gateway"
 #: By kind: the module and the function that lives one life.
 LIVES = {
     MEMORY: ("tests.simulated.life", "run_life"),
     CLUSTER: ("tests.simulated.cluster.life", "run_cluster_life"),
     GROUP: ("tests.simulated.group.life", "run_group_life"),
+    GATEWAY: ("tests.simulated.gateway.life", "run_gateway_life"),
     LEADERS: ("tests.simulated.life", "run_leader_life"),
 }
 #: Lives that are tried, in this order: kind, first seed, and seed behind the last.
 TRIES = ((MEMORY, 0, 150), (CLUSTER, 0, 100), (MEMORY, 150, 800), (CLUSTER, 100, 300))
 GROUP_TRIES = ((GROUP, 0, 150),)
+GATEWAY_TRIES = ((GATEWAY, 0, 300),)
 LEADER_TRIES = ((LEADERS, 0, 150),)
 #: Modules that only lives on the cluster run.
 KAFKA_LOG = ("holdfast.runtime.kafka_log", "holdfast.kafka")
@@ -57,6 +59,8 @@ MEMBERSHIP = (
     "holdfast.daemon.config_topic",
     "holdfast.daemon.partitions",
 )
+#: Modules that only lives of a gateway run.
+OF_THE_GATEWAY = ("holdfast.gateway", "holdfast.delivery")
 #: Where a recorded catcher begins that is a test and no life.
 TESTS = "tests/"
 PATCHES = Path(__file__).with_name("mutants.txt")
@@ -281,11 +285,19 @@ def find(mutant: Mutant, kind: str, seeds: range) -> Caught | None:
     return None
 
 
+def _tries(module: str) -> tuple[tuple[str, int, int], ...]:
+    """Return the lives in which a mutant of a module is looked for."""
+    if module == LEADER_CALLS:
+        return LEADER_TRIES
+    if module.startswith(OF_THE_GATEWAY):
+        return GATEWAY_TRIES
+    return GROUP_TRIES if module.startswith(MEMBERSHIP) else TRIES
+
+
 def find_anywhere(mutant: Mutant) -> Caught | None:
     """Return what caught the mutant first, or None."""
     is_of_the_kafka_log = mutant.module.startswith(KAFKA_LOG)
-    is_of_leaders, is_of_members = mutant.module == LEADER_CALLS, mutant.module.startswith(MEMBERSHIP)
-    for kind, start, stop in LEADER_TRIES if is_of_leaders else GROUP_TRIES if is_of_members else TRIES:
+    for kind, start, stop in _tries(mutant.module):
         if kind == CLUSTER or not is_of_the_kafka_log:
             found = find(mutant, kind, range(start, stop))
             if found is not None:

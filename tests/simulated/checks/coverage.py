@@ -11,12 +11,13 @@ from typing import Final
 from holdfast.share.snapshots.restore import Refusal
 from tests.simulated.cluster import faults as cluster_faults
 from tests.simulated.faults import FAULTS
+from tests.simulated.gateway.faults import FAULTS as GATEWAY_FAULTS
 from tests.simulated.group import faults as group_faults
 
-MEMORY, CLUSTER, GROUP, LEADERS = "memory", "cluster", "group", "leaders"
+MEMORY, CLUSTER, GROUP, LEADERS, GATEWAY = "memory", "cluster", "group", "leaders", "gateway"
 
 #: Kind of life to the seeds that the tests live.
-TESTED: Final = {MEMORY: range(500), CLUSTER: range(60), GROUP: range(30), LEADERS: range(150)}
+TESTED: Final = {MEMORY: range(500), CLUSTER: range(60), GROUP: range(30), LEADERS: range(150), GATEWAY: range(60)}
 #: Lives beyond those that failed once.
 FAILED: Final = (
     *((MEMORY, seed) for seed in (637, 746, 501_474, 502_082, 502_935, 3_214_618)),
@@ -198,9 +199,37 @@ GROUP_EXPECTED = (
 #: Of lives with leaders among the clients, whose faults are those of others over a log in memory.
 LEADERS_EXPECTED = ("leader has a state", "leader finds no state", "answered write", "answered read", "load", "restart")
 
+#: Of lives of a gateway.
+GATEWAY_EXPECTED = (
+    *(f"fault: {kind}" for kind in GATEWAY_FAULTS),
+    "life without faults",
+    "accepted",
+    "rejected",
+    "given",
+    "given again",
+    "given by a leader of the past",
+    "call refused",
+    "outcome of a Write is not known",
+    "leader fenced",
+    "partition forgotten",
+    "session begun again",
+    "session ended",
+    "connection cut",
+    "wrong session epoch",
+    "share partition done with",
+    "note: share_partition_held",
+    "note: share_partition_not_served",
+)
+
 #: Below so many lives chance may leave something out, by kind.
-LIVES_MIN = {MEMORY: 500, CLUSTER: 400, GROUP: 2_000, LEADERS: 150}
-_EXPECTED: Final = {MEMORY: EXPECTED, CLUSTER: CLUSTER_EXPECTED, GROUP: GROUP_EXPECTED, LEADERS: LEADERS_EXPECTED}
+LIVES_MIN = {MEMORY: 500, CLUSTER: 400, GROUP: 2_000, LEADERS: 150, GATEWAY: 400}
+_EXPECTED: Final = {
+    MEMORY: EXPECTED,
+    CLUSTER: CLUSTER_EXPECTED,
+    GROUP: GROUP_EXPECTED,
+    LEADERS: LEADERS_EXPECTED,
+    GATEWAY: GATEWAY_EXPECTED,
+}
 
 
 def missing(kind: str, counts: Counter[str], lives: int) -> list[str]:

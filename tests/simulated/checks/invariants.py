@@ -116,6 +116,16 @@ class Invariant(Enum):
     CONFIG_IS_TAKEN = "a node takes what holds in the config topic when it has read it"
     GROUP_CONVERGES = "when faults have stopped, all members are stable, and each serves what one map gives it"
     GROUP_RESTS = "when the group has converged, it stays as it is"
+    SETTLED_IS_NOT_GIVEN = "what was accepted or rejected without an error is not given again"
+    SETTLED_IS_IN_THE_LOG = "what was accepted or rejected without an error is in the state of its share partition"
+    NO_RECORD_IS_SKIPPED = "a start offset passes what has its end, or is in the log no more, and nothing else"
+    RECORDS_ARE_GIVEN = "when faults have stopped, each record is accepted, rejected, or given as often as it may be"
+    LOCKED_BY_ONE = "a share partition gives an offset to one member at a time"
+    LOCKED_RECORDS_ARE_SENT = "the records that a member is given are in the answer"
+    DELIVERY_COUNT_GROWS = "a delivery count never falls in the log, nor goes above its limit"
+    ACKNOWLEDGED_IS_NAMED = "an answer names each partition that its request acknowledges"
+    WAITS_ARE_BOUNDED = "a consumer is answered in the time that it waits, and that of two Writes"
+    NOTHING_IS_LEFT = "when all sessions are gone, nothing is led, read or waited for"
 
 
 class Violation(BaseException):

@@ -1,0 +1,192 @@
+"""The ledger of a life: who was given which record, what was answered, and what must hold of both."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from holdfast.api.share_acknowledge import ShareAcknowledgeResponse
+from holdfast.api.share_consumer import ACCEPT, REJECT, RENEW, AcknowledgedRange, NamedTopics
+from holdfast.api.share_fetch import FetchedPartition, ShareFetchResponse
+from holdfast.kafka.records.batches import iter_batches
+from holdfast.records.share.batches import ACKNOWLEDGED, ARCHIVED, StateBatch
+from holdfast.records.share.keys import SharePartitionKey
+from holdfast.records.share.replay import ShareState
+from tests.simulated.checks.invariants import Invariant, violate
+from tests.simulated.gateway.states import WRITE_TIMEOUT_S
+from tests.world.samples import TOPIC
+
+if TYPE_CHECKING:
+    from tests.simulated.gateway.node import GatewayNode
+    from tests.simulated.gateway.world import GatewayWorld
+
+_TERMINAL = (ACKNOWLEDGED, ARCHIVED)
+
+
+class Lock(NamedTuple):
+    """An offset that a member was given."""
+
+    member_id: str
+    #: The share partition as it was loaded: another one knows nothing of its locks.
+    led: object
+    until_s: float
+
+
+class Ledger:
+    """A ledger of one life."""
+
+    def __init__(self, world: GatewayWorld) -> None:
+        self._world = world
+        #: The offset at which each share partition began.
+        self.starts: dict[SharePartitionKey, int] = {}
+        #: Offsets that were accepted or rejected, and that was answered without an error.
+        self.settled: defaultdict[SharePartitionKey, set[int]] = defaultdict(set)
+        #: The highest delivery count of each offset that a member was told.
+        self.counts: defaultdict[SharePartitionKey, dict[int, int]] = defaultdict(dict)
+        self.locks: defaultdict[SharePartitionKey, dict[int, Lock]] = defaultdict(dict)
+
+    # ---- answers, as they leave a node -------------------------------------------------------------------------------
+
+    def take_fetch(
+        self, node: GatewayNode, group_id: str, member_id: str, topics: NamedTopics, response: ShareFetchResponse
+    ) -> None:
+        """Learn of the answer to a ShareFetch."""
+        if response.error_code:
+            return
+        answered = {each.partition: each for _, partitions in response.topics for each in partitions}
+        for partition, batches in _named(topics):
+            if batches and partition not in answered:
+                violate(Invariant.ACKNOWLEDGED_IS_NAMED, f"{member_id} hears nothing of partition {partition}")
+            if batches and not answered[partition].acknowledge_error_code:
+                self._settle(SharePartitionKey(group_id, TOPIC, partition), batches)
+        for each in answered.values():
+            if each.acquired:
+                self._give(node, SharePartitionKey(group_id, TOPIC, each.partition), member_id, each)
+
+    def take_acknowledge(self, group_id: str, topics: NamedTopics, response: ShareAcknowledgeResponse) -> None:
+        """Learn of the answer to a ShareAcknowledge."""
+        if response.error_code:
+            return
+        answered = {each.partition: each for _, partitions in response.topics for each in partitions}
+        for partition, batches in _named(topics):
+            if partition not in answered:
+                violate(Invariant.ACKNOWLEDGED_IS_NAMED, f"partition {partition} is missing in {response}")
+            if not answered[partition].error_code:
+                self._settle(SharePartitionKey(group_id, TOPIC, partition), batches)
+
+    def _settle(self, key: SharePartitionKey, batches: Sequence[AcknowledgedRange]) -> None:
+        settled, log = self.settled[key], self._world.logs[key.partition]
+        is_committed = self._world.config_of(key.group_id).is_committed
+        for offset, kind in _offsets(batches):
+            if kind in (ACCEPT, REJECT) and log.is_wanted(offset, is_committed=is_committed):
+                settled.add(offset)
+                self._world.count("accepted" if kind == ACCEPT else "rejected")
+
+    def _give(self, node: GatewayNode, key: SharePartitionKey, member_id: str, given: FetchedPartition) -> None:
+        world = self._world
+        led = node.leader.find(key)
+        is_effective = led is not None and led.leader_epoch >= world.states.fence_of(key)
+        config = world.config_of(key.group_id)
+        log, settled, counts, locks = world.logs[key.partition], self.settled[key], self.counts[key], self.locks[key]
+        if not is_effective:
+            world.count("given by a leader of the past")
+        data = b"".join(given.records)
+        sent = [range(batch.base_offset, batch.last_offset + 1) for batch in iter_batches(memoryview(data), -1)]
+        until_s = world.timeline.now_s + config.record_lock_duration_ms / 1_000 - 2 * WRITE_TIMEOUT_S - 1
+        for first, last, count in given.acquired:
+            if not 1 <= count <= config.delivery_count_limit:
+                violate(Invariant.DELIVERY_COUNT_GROWS, f"{key}: {first} to {last} are given for the {count}th time")
+            for offset in range(first, last + 1):
+                if offset in log.tainted or not log.is_wanted(offset, is_committed=config.is_committed):
+                    continue
+                where = f"offset {offset} of {key} to {member_id} by {node.name}"
+                if not any(offset in each for each in sent):
+                    violate(Invariant.LOCKED_RECORDS_ARE_SENT, where)
+                world.count("given" if count == 1 else "given again")
+                if is_effective:
+                    if offset in settled:
+                        violate(Invariant.SETTLED_IS_NOT_GIVEN, where)
+                    held = locks.get(offset)
+                    if held is not None and held.led is led and held.until_s > world.timeline.now_s:
+                        violate(Invariant.LOCKED_BY_ONE, f"{where}; {held.member_id} has it")
+                    locks[offset] = Lock(member_id, led, until_s)
+                counts[offset] = max(count, counts.get(offset, 0))
+
+    # ---- what members do ---------------------------------------------------------------------------------------------
+
+    def unlock(self, group_id: str, member_id: str, topics: NamedTopics) -> None:
+        """Learn that a member acknowledges: it may hold these offsets no more."""
+        for partition, batches in _named(topics):
+            locks = self.locks[SharePartitionKey(group_id, TOPIC, partition)]
+            for offset, kind in _offsets(batches):
+                if kind != RENEW and offset in locks and locks[offset].member_id == member_id:
+                    del locks[offset]
+
+    def forget(self, member_id: str) -> None:
+        """Learn that a session of a member ends."""
+        for locks in self.locks.values():
+            for offset in [offset for offset, lock in locks.items() if lock.member_id == member_id]:
+                del locks[offset]
+
+    # ---- states ------------------------------------------------------------------------------------------------------
+
+    def check_write(
+        self, key: SharePartitionKey, before: ShareState | None, after: ShareState | None, batches: Sequence[StateBatch]
+    ) -> None:
+        """See that a Write skips no record, and that no count falls."""
+        assert before is not None
+        assert after is not None
+        log, config = self._world.logs[key.partition], self._world.config_of(key.group_id)
+        had, has = _expand(before.state_batches), _expand(after.state_batches)
+        written = _expand(batches)
+        for offset, (state, count) in had.items():
+            if offset in has and has[offset][1] < count:
+                violate(Invariant.DELIVERY_COUNT_GROWS, f"{key} {offset}: {(state, count)} becomes {has[offset]}")
+        for offset in range(before.start_offset, after.start_offset):
+            if not log.is_wanted(offset, is_committed=config.is_committed) or offset in log.tainted:
+                continue
+            state = (written.get(offset) or had.get(offset) or (-1, 0))[0]
+            had_state = had.get(offset, (-1, 0))[0]
+            if state in _TERMINAL or had_state in _TERMINAL:
+                continue
+            if self.counts[key].get(offset, 0) >= config.delivery_count_limit:
+                self._world.count("given up without a Write")
+                continue
+            violate(Invariant.NO_RECORD_IS_SKIPPED, f"{key} {offset}, as the start moves to {after.start_offset}")
+
+    def check_end(self) -> None:
+        """See that every record has an end, and that what was answered is in the states."""
+        world = self._world
+        for key, start in self.starts.items():
+            state = world.states.shard.state(key)
+            assert state is not None
+            log, config = world.logs[key.partition], world.config_of(key.group_id)
+            has = _expand(state.state_batches)
+            for offset in sorted(log.records):
+                if offset < start or offset in log.tainted or offset < state.start_offset:
+                    continue
+                if not log.is_wanted(offset, is_committed=config.is_committed):
+                    continue
+                is_terminal = has.get(offset, (-1, 0))[0] in _TERMINAL
+                if offset in self.settled[key] and not is_terminal:
+                    violate(Invariant.SETTLED_IS_IN_THE_LOG, f"{key} {offset}: {has.get(offset)}")
+                if not is_terminal and self.counts[key].get(offset, 0) < config.delivery_count_limit:
+                    violate(Invariant.RECORDS_ARE_GIVEN, f"{key} {offset} of {start} to {log.end}: {has.get(offset)}")
+            world.count("share partition done with")
+
+
+def _named(topics: NamedTopics) -> list[tuple[int, Sequence[AcknowledgedRange]]]:
+    return [(partition, batches) for _, partitions in topics for partition, batches in partitions]
+
+
+def _offsets(batches: Sequence[AcknowledgedRange]) -> list[tuple[int, int]]:
+    return [
+        (offset, types[0] if len(types) == 1 else types[offset - first])
+        for first, last, types in batches
+        for offset in range(first, last + 1)
+    ]
+
+
+def _expand(batches: Sequence[Any]) -> dict[int, tuple[int, int]]:
+    return {offset: (state, count) for first, last, state, count in batches for offset in range(first, last + 1)}

@@ -1,0 +1,144 @@
+"""One process of a gateway: the real calls, sessions, leader and share partitions on an event loop of its own."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from holdfast.daemon.access.audit import Client
+from holdfast.delivery.sessions import ShareSessions
+from holdfast.gateway.consumers import ConsumerCalls, LeaderPlace
+from holdfast.gateway.leader import Leader
+from holdfast.gateway.led_partition import Ended
+from holdfast.gateway.metrics import GatewayMetrics
+from holdfast.gateway.starts import Starts
+from holdfast.kafka.protocol.error_codes import ErrorCode
+from holdfast.kafka.topics.topic_ends import Ends, TooManyQueries, TopicEnds
+from holdfast.metrics.line_limit import LineLimiter
+from holdfast.metrics.registry import Registry
+from tests.simulated.checks.invariants import Invariant, violate
+from tests.simulated.gateway.records import SimulatedReader
+from tests.simulated.gateway.states import Access
+
+if TYPE_CHECKING:
+    from tests.simulated.gateway.world import GatewayWorld
+
+_NOT_HERE = Ended(ErrorCode.NOT_LEADER_OR_FOLLOWER, "another node leads")
+
+
+class GatewayNode:
+    """A process; its parts ask it what it leads, and where logs begin and end."""
+
+    def __init__(self, world: GatewayWorld, name: str) -> None:
+        self.world = world
+        self.name = name
+        self.loop = world.timeline.make_loop()
+        self.is_dead = False
+        #: Times at which it stood still, until when.
+        self.thawed_s = -1.0
+        #: The epoch under which it knows itself to lead each partition.
+        self.epochs: dict[int, int] = {}
+        self.readers: dict[bool, SimulatedReader] = {}
+        self.access = Access(self)
+        asyncio._set_running_loop(self.loop)
+        try:
+            starts = Starts(self, lambda: int(world.timeline.now_s * 1_000))
+            metrics = GatewayMetrics(Registry(), LineLimiter(lambda: int(world.timeline.now_s * 1_000)))
+            self.leader = Leader(self.access, self, self._reader_of, starts, world.config_of, 1_000, metrics)
+            self.sessions = ShareSessions(100)
+            self.calls = ConsumerCalls(self.leader, self.sessions, Places(self), world.config_of)
+        finally:
+            asyncio._set_running_loop(None)
+
+    def run(self, call: Callable[[], object]) -> None:
+        """Call on its loop, unless it is dead."""
+        if not self.is_dead:
+            self.loop.call_soon(call)
+
+    def learn_epoch(self, partition: int, epoch: int | None) -> None:
+        """Learn that it leads a partition under an epoch, or no more."""
+
+        def learn() -> None:
+            if epoch is None:
+                self.epochs.pop(partition, None)
+            else:
+                self.epochs[partition] = epoch
+            self.leader.look_at_leadership()
+
+        self.run(learn)
+
+    def freeze(self) -> None:
+        """Let it stand still."""
+        self.loop.is_frozen = True
+
+    def thaw(self) -> None:
+        """Let it go on."""
+        self.loop.is_frozen = False
+        self.thawed_s = self.world.timeline.now_s
+
+    def die(self) -> None:
+        """Lose it."""
+        self.is_dead = True
+        self.world.timeline.end(self.loop)
+        self.loop.dispose()
+
+    def check_at_rest(self) -> None:
+        """See that nothing is left when all sessions are gone."""
+        left = {
+            "sessions": len(self.sessions),
+            "partitions of sessions": self.sessions.place_count,
+            "fetches that wait": self.calls.waiting_count,
+            "share partitions": len(self.leader),
+            "groups": len(self.leader._by_group),
+            "deadlines": len(self.leader._deadlines._entries),
+            "readers": sum(len(reader.open_readers) for reader in self.readers.values()),
+            "calls": self.access.unanswered,
+        }
+        if any(left.values()):
+            violate(Invariant.NOTHING_IS_LEFT, f"{self.name}: {left}")
+
+    # ---- what its parts ask ------------------------------------------------------------------------------------------
+
+    def _reader_of(self, is_committed: bool) -> SimulatedReader:
+        if is_committed not in self.readers:
+            self.readers[is_committed] = SimulatedReader(self, is_committed=is_committed)
+        return self.readers[is_committed]
+
+    def leader_epoch(self, topic_id: bytes, partition: int) -> int | Ended:
+        """See `gateway.leader.Leadership`."""
+        return self.epochs.get(partition, _NOT_HERE)
+
+    async def look_up(self, wanted: dict[bytes, set[int]], since_ms: int | None = None) -> dict[bytes, TopicEnds]:
+        """See `gateway.starts.EndSource`."""
+        random = self.world.random_of("ends")
+        chance = 1.0 if self.world.is_calm else random.random()
+        await asyncio.sleep(random.choice((0.0, 0.01, 0.3)))
+        if chance < 0.05:
+            raise TooManyQueries("too many")
+        found = {}
+        for topic_id, partitions in wanted.items():
+            ends = {}
+            for each in partitions:
+                log = self.world.logs[each]
+                ends[each] = Ends(-1, -1, "no leader") if chance < 0.15 else Ends(log.start, log.end)
+            found[topic_id] = TopicEnds("orders", ends)
+        return found
+
+
+class Places:
+    """The topics that a node offers (`gateway.consumers.Topics`)."""
+
+    def __init__(self, node: GatewayNode) -> None:
+        self._node = node
+
+    def refuse_read(self, caller: Client, topic_id: bytes, partition: int) -> Ended | None:
+        """See `Topics.refuse_read`."""
+        if partition >= len(self._node.world.logs):
+            return Ended(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "no such partition")
+        return None
+
+    def leader(self, topic_id: bytes, partition: int) -> LeaderPlace:
+        """See `Topics.leader`."""
+        node, epoch = self._node.world.leaders[partition]
+        return LeaderPlace(self._node.world.nodes.index(node), epoch, None)
