@@ -49,7 +49,7 @@ class Stay:
     __slots__ = ("is_over",)
 
     def __init__(self) -> None:
-        #: What its member held was given back; the owner's.
+        #: The records of its member were given back; the owner's.
         self.is_over = False
 
 
