@@ -23,6 +23,7 @@ from holdfast.daemon.topics.state_topic import StateTopic
 from holdfast.kafka.connection_options import ConnectionOptions
 from holdfast.membership import MemberClosed
 from holdfast.metrics.instruments import Counter
+from holdfast.records.log.checkpoint import Placement
 from holdfast.runtime.partition.states import State
 from tests.pure.daemon.membership.world import Config
 from tests.waiting import in_patience
@@ -37,6 +38,7 @@ def make_member(broker_port: int, bugs: Counter, refused: Refused) -> GroupMembe
         place=LogPlace(StateTopic("state", bytes(16), 4, 1, 1_000_000), "cluster", connection, Node(1, "h", 9001)),
         find=lambda index: None,
         note_served_elsewhere=lambda indexes: None,
+        runtime=SimpleNamespace(config=SimpleNamespace(log=SimpleNamespace(placement=Placement.BY_TOPIC_PARTITION))),
     )
     return GroupMember(
         load_settings(flags={"kafka.bootstrap.servers": address}).settings,
