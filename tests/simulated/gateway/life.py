@@ -36,21 +36,26 @@ class GatewayLife:
         Raises:
             Violation: an invariant did not hold.
         """
-        with capture_logs() as lines:
-            if not self._faults:
-                self.world.count("life without faults")
-            for _ in range(self._steps):
-                self._step()
-            self._calm_down()
-            self._leave()
+        try:
+            with capture_logs() as lines:
+                self._live()
+        finally:
+            for node in self.world.alive:
+                self.world.timeline.end(node.loop)
+                node.loop.dispose()
         for line in lines:
             self.world.count(f"note: {line['event']}")
             if "exc_info" in line or line["event"] not in ("share_partition_not_served", "share_partition_held"):
                 violate(Invariant.BUGS_STAY_AT_HOME, str(line))
-        for node in self.world.alive:
-            self.world.timeline.end(node.loop)
-            node.loop.dispose()
         return self.world.counts
+
+    def _live(self) -> None:
+        if not self._faults:
+            self.world.count("life without faults")
+        for _ in range(self._steps):
+            self._step()
+        self._calm_down()
+        self._leave()
 
     def _step(self) -> None:
         world, random = self.world, self._random

@@ -314,6 +314,8 @@ class Member:
             response = share_fetch.decode_response(b"".join(pieces))
             world.say(lambda: f"answer to {what}: {_told(response)}")
             world.ledger.take_fetch(node, self.group_id, self.member_id, topics, response)
+            if request.session_epoch == FINAL_EPOCH:  # a fetch before it may have been answered since it arrived
+                world.ledger.forget(self.member_id)
             world.after_network(lambda: self._take_fetch(session, response, len(topics)))
 
         self._send(session, sent, topics, lambda: node.calls.fetch(sent, request, respond))
@@ -332,6 +334,8 @@ class Member:
             response = share_acknowledge.decode_response(version, data)
             world.say(lambda: f"answer to {what}: {response}")
             world.ledger.take_acknowledge(self.group_id, topics, response)
+            if request.session_epoch == FINAL_EPOCH:
+                world.ledger.forget(self.member_id)
             world.after_network(lambda: self._take_acknowledge(session, response))
 
         self._send(session, sent, topics, lambda: node.calls.acknowledge(sent, version, request, respond))
