@@ -13,8 +13,8 @@ from typing import Final, NamedTuple, final
 
 from holdfast.delivery.share_partition.record_batches import find_aborted
 from holdfast.delivery.share_partition.values import OffsetRange
-from holdfast.kafka.records.batches import Batch, is_abort_marker
-from holdfast.kafka.records.partition_reader import Chunk, PartitionReader
+from holdfast.kafka.records.batches import Batch, DamagedRecords, is_abort_marker
+from holdfast.kafka.records.partition_reader import Chunk, PartitionReader, RecordsUnreadable
 
 #: Opens a reader of the partition at an offset.
 OpenReader = Callable[[int], PartitionReader]
@@ -68,7 +68,7 @@ class Strand:
                 chunk = None if batches and batches[-1].last_offset >= last_wanted else self._take(bool(batches))
                 if chunk is None:
                     return Read(batches, aborted)
-                self._parts.append(_Part(chunk.batches, find_aborted(chunk.batches, chunk.aborted, is_abort_marker)))
+                self._parts.append(_Part(chunk.batches, _find_aborted(chunk)))
             part = self._parts[index]
             aborted += part.aborted
             for batch in islice(part.batches, at, None):
@@ -171,3 +171,15 @@ class RecordWindow:
         if again is None:
             again = self._again = Strand(self._open_reader(offset), offset)
         return again
+
+
+def _find_aborted(chunk: Chunk) -> list[OffsetRange]:
+    """Return what of a chunk aborted transactions wrote.
+
+    Raises:
+        RecordsUnreadable: a marker cannot be read.
+    """
+    try:
+        return find_aborted(chunk.batches, chunk.aborted, is_abort_marker)
+    except DamagedRecords as damage:
+        raise RecordsUnreadable(str(damage)) from None

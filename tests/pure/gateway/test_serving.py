@@ -373,6 +373,18 @@ async def test_an_answer_that_was_taken_keeps_no_records() -> None:
         gc.enable()
 
 
+async def test_marker_that_cannot_be_read_ends_it_and_nothing_after_it_is_given() -> None:
+    world = World()
+    led = world.lead()
+    marker = Batch(10, 10, 0, TRANSACTIONAL | 0x20, 7, 0, 1, memoryview(bytes(61)))
+    reader = world.readers.opened[0]
+    reader.put((make_batch(0, 9, producer_id=7), marker), (AbortedTransaction(7, 0),))
+    reader.put((make_batch(11, 19),), ())
+    assert led.give(WANTED, 10, 1 << 20) is None
+    assert led.ended is not None
+    assert led.ended.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+
+
 # ---- a process that was frozen ---------------------------------------------------------------------------------------------
 
 
