@@ -138,7 +138,6 @@ class ServingGateway:
             lambda: self._calls.waiting_count,
             lambda: len(self._heartbeats.group_ids),
         )
-        self._placement = placement
         self._has_other_nodes = False
         log.leadership.watch(self._leadership_changed)
         self.answers = Answers(
