@@ -148,6 +148,8 @@ class LedPartition:
         self._is_unused = False
         #: It gave records.
         self._has_given = False
+        #: The last offset from which records were at hand and none could be acquired.
+        self._empty_at = -1
         #: Those of the leader when this one was last confirmed.
         self._suspicions = leader.suspicions
         #: When the log is told how far all is done; None: it knows.
@@ -245,7 +247,9 @@ class LedPartition:
         self._leader.deadline_changed(self)
         if not acquired.ranges:
             # It may have archived records that are gone, and the next offset has moved.
-            if core.can_acquire() and core.next_fetch_offset() != offset:
+            # A hole that has no records left is passed by the second try from the same offset.
+            is_first, self._empty_at = self._empty_at != offset, offset
+            if core.can_acquire() and (is_first or core.next_fetch_offset() != offset):
                 self.wake()
             return None
         if not self._has_given:

@@ -31,6 +31,7 @@ from holdfast.kafka.records.transactions import AbortedTransaction
 from holdfast.kafka.topics.topic_ends import TopicEnds
 from holdfast.metrics.line_limit import LineLimiter
 from holdfast.metrics.registry import Registry
+from holdfast.records.share.batches import StateBatch
 from holdfast.records.share.keys import SharePartitionKey
 from tests.world.samples import TOPIC
 
@@ -383,6 +384,25 @@ async def test_marker_that_cannot_be_read_ends_it_and_nothing_after_it_is_given(
     assert led.give(WANTED, 10, 1 << 20) is None
     assert led.ended is not None
     assert led.ended.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+
+
+async def test_hole_of_the_state_that_has_no_records_costs_no_wait() -> None:
+    world = World()
+    settled = (StateBatch(10, 39, 2, 1),)
+    world.state.read_or_initialize = lambda *call: call[-1](  # type: ignore[method-assign]
+        ReadOrInitializeResult(0, None, 1, 0, settled, has_state=True)
+    )
+    led = world.lead()
+    world.readers.opened[0].put((make_batch(10, 19), make_batch(20, 39), make_batch(40, 49)), ())
+    done = asyncio.Event()
+    fetch = Fetch(
+        world.leader, "group", [(KEY.topic_id, KEY.partition)], WANTED, FetchBounds(10, 1 << 20, 60_000), done.set
+    )
+    fetch.begin()
+    await asyncio.wait_for(done.wait(), 1.0)
+    [given] = fetch.take_given().values()
+    assert [(each.first_offset, each.last_offset) for each in given.ranges] == [(40, 49)]
+    assert led.ended is None
 
 
 # ---- a process that was frozen ---------------------------------------------------------------------------------------------
