@@ -31,7 +31,9 @@ _TROUBLE: Final = (
     ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
 )
 #: Another leader has written, or has read with a higher epoch.
-_FENCED: Final = (ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.FENCED_STATE_EPOCH)
+FENCED: Final = (ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.FENCED_STATE_EPOCH)
+#: Codes that leave as NOT_LEADER_OR_FOLLOWER: the client looks for another leader at once.
+OTHER_LEADER: Final = _numbers((ErrorCode.NOT_LEADER_OR_FOLLOWER, *FENCED))
 
 #: ErrorCode of a partition in an answer to ShareFetch.
 FETCH_CODES: Final = _numbers(
@@ -111,7 +113,7 @@ def _instead(trouble: ErrorCode) -> Mapping[int, int]:
     """Return what stands for the codes of a coordinator in an answer about a partition."""
     return {
         **dict.fromkeys(map(int, _TROUBLE), int(trouble)),
-        **dict.fromkeys(map(int, _FENCED), int(ErrorCode.NOT_LEADER_OR_FOLLOWER)),
+        **dict.fromkeys(map(int, FENCED), int(ErrorCode.NOT_LEADER_OR_FOLLOWER)),
         int(ErrorCode.GROUP_ID_NOT_FOUND): int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
     }
 

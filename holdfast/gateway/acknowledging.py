@@ -6,13 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final, TypeAlias, final
 
 from holdfast.api.share_consumer import AcknowledgedRange, NamedTopics, find_malformed_batches
+from holdfast.delivery.sessions import Place
 from holdfast.gateway.leader import Leader
 from holdfast.gateway.led_partition import Acknowledged
 from holdfast.kafka.protocol.error_codes import ErrorCode
 from holdfast.records.share.keys import SharePartitionKey
 
-#: A topic id and a partition.
-Place: TypeAlias = tuple[bytes, int]
 Batches: TypeAlias = Sequence[AcknowledgedRange]
 
 _NOT_LED: Final = Acknowledged(

@@ -14,12 +14,13 @@ from typing import Final, NamedTuple, Protocol, TypeAlias
 from holdfast.api import share_acknowledge, share_fetch
 from holdfast.api.share_acknowledge import SettledPartition, ShareAcknowledgeRequest, ShareAcknowledgeResponse
 from holdfast.api.share_consumer import NodeEndpoint
+from holdfast.api.share_errors import OTHER_LEADER
 from holdfast.api.share_fetch import FetchedPartition, Piece, ShareFetchRequest, ShareFetchResponse
 from holdfast.daemon.access.audit import Client
 from holdfast.delivery.group_config import GroupConfig
-from holdfast.delivery.sessions import SHARE_SESSION_LIMIT_REACHED, Refusal, Session, ShareSessions, Turn
+from holdfast.delivery.sessions import SHARE_SESSION_LIMIT_REACHED, Place, Refusal, Session, ShareSessions, Turn
 from holdfast.delivery.share_partition.values import AcquireMode
-from holdfast.gateway.acknowledging import Acknowledgements, Batches, Place, merge
+from holdfast.gateway.acknowledging import Acknowledgements, Batches, merge
 from holdfast.gateway.fetch import Fetch, FetchBounds
 from holdfast.gateway.leader import Leader
 from holdfast.gateway.led_partition import Acknowledged, Ended, Wanted
@@ -30,9 +31,6 @@ from holdfast.records.share.keys import SharePartitionKey
 _FETCH_BYTES_MAX: Final = 50 << 20
 #: It waits so long at most: a connection that says nothing for longer is taken for dead by what lies between.
 _WAIT_MS_MAX: Final = 60_000
-
-_MAY_NOT_READ: Final = "the principal may not READ the topic"
-_NO_TOPIC: Final = "the gateway offers no topic of this id"
 
 Answer: TypeAlias = Callable[[list[Piece]], None]
 
@@ -106,21 +104,17 @@ class ConsumerCalls:
             forgotten,
             has_acknowledgements=any(named.values()),
         )
-        lock_ms = self._config_of(group_id).record_lock_duration_ms
         if isinstance(turn, Refusal):
+            lock_ms = self.lock_ms(group_id)
             refusal = share_fetch.encode_response(ShareFetchResponse((), lock_ms, turn.error_code, turn.text))
             if turn.error_code == SHARE_SESSION_LIMIT_REACHED:
                 self._answer_late(caller, request.max_wait_ms, partial(respond, refusal))
             else:
                 respond(refusal)
             return
-        if turn.is_first:
-            self._end_before(key)
+        self._end_before(key)
         places = () if turn.is_last or request.is_renew else turn.places
         pending = _PendingFetch(self, caller, key, turn, named, respond)
-        before = self._waiting.get(key)
-        if before is not None:
-            before.fetch.finish()
         self._waiting[key] = pending
         pending.begin(request, self._allowed(caller, places, pending.ended))
 
@@ -157,7 +151,7 @@ class ConsumerCalls:
             respond(share_acknowledge.encode_response(version, answer))
 
         group_id, member_id = request.group_id or "", request.member_id or ""
-        lock_ms = self._config_of(group_id).record_lock_duration_ms
+        lock_ms = self.lock_ms(group_id)
         fault = share_acknowledge.find_malformed_acknowledge(request)
         if fault is not None:
             refuse(*fault)
@@ -212,7 +206,7 @@ class ConsumerCalls:
         self, error_code: int, topic_id: bytes, partition: int, endpoints: dict[int, NodeEndpoint]
     ) -> tuple[int, int]:
         """Return leader and epoch for an answer, -1 where there is nothing to say."""
-        if error_code not in _OTHER_LEADER:
+        if error_code not in OTHER_LEADER:
             return -1, -1
         node_id, epoch, endpoint = self._topics.leader(topic_id, partition)
         if endpoint is not None:
@@ -277,11 +271,6 @@ class ConsumerCalls:
     def lock_ms(self, group_id: str) -> int:
         """Return how long locks of a group last."""
         return self._config_of(group_id).record_lock_duration_ms
-
-
-_OTHER_LEADER: Final = frozenset(
-    (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.FENCED_STATE_EPOCH)
-)
 
 
 def _nothing_said(batches: Batches) -> Acknowledged:

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from typing import Final
 
+from holdfast.api.share_errors import FENCED
 from holdfast.gateway.led_partition import Ended
 from holdfast.kafka.protocol.error_codes import ErrorCode
 from holdfast.records.share.keys import SharePartitionKey
 
 #: How long a share partition that failed is left alone: a client waits as long for records by itself.
 PAUSE_MS: Final = 500
-#: At these a client asks at once who leads the partition, and would be told the same again.
-_ASKED_AT_ONCE: Final = (ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.FENCED_STATE_EPOCH)
 
 
 class Failures:
@@ -44,5 +43,6 @@ class Failures:
                 break
             del failed[other]
         failed.pop(key, None)
-        code = ErrorCode.KAFKA_STORAGE_ERROR if ended.error_code in _ASKED_AT_ONCE else ended.error_code
+        # At these a client asks at once who leads the partition, and would be told the same again.
+        code = ErrorCode.KAFKA_STORAGE_ERROR if ended.error_code in FENCED else ended.error_code
         failed[key] = (ended._replace(error_code=code), now_ms)

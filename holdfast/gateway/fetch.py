@@ -9,18 +9,11 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple, final
 
+from holdfast.api.share_errors import OTHER_LEADER
+from holdfast.delivery.sessions import Place
 from holdfast.gateway.leader import Leader
 from holdfast.gateway.led_partition import Ended, Given, LedPartition, Wanted
-from holdfast.kafka.protocol.error_codes import ErrorCode
 from holdfast.records.share.keys import SharePartitionKey
-
-#: Errors that a client must hear at once. It meets any other by asking again, so the answer takes its time.
-_AT_ONCE: Final = frozenset(
-    (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.FENCED_STATE_EPOCH)
-)
-
-#: A topic id and a partition.
-Place = tuple[bytes, int]
 
 
 class FetchBounds(NamedTuple):
@@ -143,7 +136,7 @@ class Fetch:
             led = self._leader.lead(SharePartitionKey(self._group_id, *place))
             if isinstance(led, Ended):
                 self.ended[place] = led
-                is_over |= led.error_code in _AT_ONCE
+                is_over |= led.error_code in OTHER_LEADER
                 continue
             # It waits before it asks, for it may be woken by its own question: records that nobody gets were passed over.
             led.waiters[self] = None
@@ -157,7 +150,7 @@ class Fetch:
                     break
             elif led.ended is not None:
                 self.ended[place] = led.ended
-                is_over |= led.ended.error_code in _AT_ONCE
+                is_over |= led.ended.error_code in OTHER_LEADER
         if self._given or is_over:
             self.finish()
 

@@ -7,10 +7,9 @@ from typing import Final
 
 import structlog
 
-from holdfast.kafka.topic_ids import format_topic_id
 from holdfast.metrics.line_limit import LineLimiter
 from holdfast.metrics.registry import Registry
-from holdfast.records.share.keys import SharePartitionKey
+from holdfast.records.share.keys import SharePartitionKey, format_key
 
 _log = structlog.get_logger(__name__)
 
@@ -61,14 +60,19 @@ class GatewayMetrics:
 
     def note_unserved(self, key: SharePartitionKey, why: str) -> None:
         """Log why a share partition serves no more, for something else than another leader."""
-        name = f"{key.group_id[:100]}:{format_topic_id(key.topic_id)}:{key.partition}"
+        name = _name(key)
         left_out = self._limiter.admit("share_partition_not_served", _LINES_PER_MINUTE_MAX, name)
         if left_out is not None:
             _log.warning("share_partition_not_served", share_partition=name, why=why, **left_out)
 
     def note_held(self, key: SharePartitionKey, offset: int, end_offset: int) -> None:
         """Raise the alarm that the log of a share partition ends below what was acquired."""
-        name = f"{key.group_id[:100]}:{format_topic_id(key.topic_id)}:{key.partition}"
+        name = _name(key)
         left_out = self._limiter.admit("share_partition_held", _LINES_PER_MINUTE_MAX, name)
         if left_out is not None:
             _log.error("share_partition_held", share_partition=name, offset=offset, end_offset=end_offset, **left_out)
+
+
+def _name(key: SharePartitionKey) -> str:
+    """Return a share partition for people; clients choose how long the name of a group is."""
+    return format_key(key._replace(group_id=key.group_id[:100]))

@@ -116,17 +116,6 @@ class RecordWindow:
         #: Reads what was released; None: nothing is read again.
         self._again: Strand | None = None
 
-    @property
-    def end_offset(self) -> int:
-        """Return the end of the log as last heard; -1: nothing was heard."""
-        return -1 if self._ahead is None else self._ahead.reader.end_offset
-
-    @property
-    def problem(self) -> str:
-        """Return why nothing comes now; empty: nothing is wrong."""
-        strand = self._again or self._ahead
-        return "" if strand is None else strand.reader.problem
-
     def read(self, offset: int, records_max: int, bytes_max: int) -> Read:
         """Return batches from an offset on; the first one may begin below it.
 
