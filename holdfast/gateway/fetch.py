@@ -129,6 +129,7 @@ class Fetch:
     def _try(self) -> None:
         """Take what is at hand from each share partition in turn, and wait at all of them if none has anything."""
         self._stop_waiting()
+        self._leader.look_at_clock()
         is_over = False
         for place in self._places:
             if place in self.ended:

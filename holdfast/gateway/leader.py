@@ -104,7 +104,6 @@ class Leader:
 
     def lead(self, key: SharePartitionKey) -> LedPartition | Ended:
         """Return a share partition, which begins to load if nobody asked for it before, or why it is not led here."""
-        self._look_at_clock()
         led = self.find(key)
         if led is not None:
             return led
@@ -154,22 +153,24 @@ class Leader:
         self._deadlines.close()
         self._starts.close()
 
-    def _look_at_clock(self) -> None:
-        """Suspect that another node leads by now, if this process did nothing for long, as one that was frozen."""
+    def look_at_clock(self) -> None:
+        """Suspect that another node leads by now, if this process did nothing for long, as one that was frozen; each try begins so."""
         now_ms = self.now_ms()
-        if self._beat is None and not self._is_closed:
-            self._beat_ms = now_ms
+        if self._beat is None:
+            self._beat_again(now_ms)
         elif now_ms - self._beat_ms > _LATE_MS:
             self.suspicions += 1
             self._beat_ms = now_ms
-        if self._beat is None and not self._is_closed:
-            self._beat = asyncio.get_running_loop().call_later(_BEAT_MS / 1_000, self._on_beat)
 
     def _on_beat(self) -> None:
-        self._look_at_clock()
-        self._beat_ms = self.now_ms()
+        self.look_at_clock()
         self._beat = None
-        if self._count and not self._is_closed:
+        if self._count:
+            self._beat_again(self.now_ms())
+
+    def _beat_again(self, now_ms: float) -> None:
+        if not self._is_closed:
+            self._beat_ms = now_ms
             self._beat = asyncio.get_running_loop().call_later(_BEAT_MS / 1_000, self._on_beat)
 
     # ---- what share partitions call ----------------------------------------------------------------------------------------

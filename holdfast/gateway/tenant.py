@@ -13,7 +13,7 @@ import structlog
 
 from holdfast.api import share_acknowledge, share_fetch, share_group_heartbeat
 from holdfast.api.share_acknowledge import ShareAcknowledgeRequest, ShareAcknowledgeResponse
-from holdfast.api.share_consumer import find_malformed_group_id
+from holdfast.api.share_consumer import Fault, find_malformed_group_id
 from holdfast.api.share_fetch import ShareFetchRequest, ShareFetchResponse
 from holdfast.api.share_group_heartbeat import HeartbeatResponse
 from holdfast.api.share_state_access import ShareStateAccess
@@ -241,13 +241,18 @@ class ServingGateway:
         self._fetch(request, (yield from share_fetch.decode_in_steps(*_body(request))), respond)
 
     def _fetch(self, request: Request, fetch: ShareFetchRequest, respond: Respond) -> None:
-        fault = find_malformed_group_id(fetch.group_id)
-        if fault is None and not self._authorizer.may_call(request, FETCH, fetch.group_id or ""):
-            fault = (ErrorCode.GROUP_AUTHORIZATION_FAILED, _may_not(request))
+        fault = self._find_fault(request, fetch.group_id)
         if fault is not None:
             respond(share_fetch.encode_response(ShareFetchResponse((), 0, *fault)))
         else:
             self._calls.fetch(self._caller(request), fetch, respond)
+
+    def _find_fault(self, request: Request, group_id: str | None) -> Fault | None:
+        """Return why a group gets no answer: there can be none of this id, or the client may not READ it."""
+        fault = find_malformed_group_id(group_id)
+        if fault is None and not self._authorizer.may_call(request, request.api_key, group_id or ""):
+            return ErrorCode.GROUP_AUTHORIZATION_FAILED, _may_not(request)
+        return fault
 
     def _answer_acknowledge(self, request: Request, respond: Respond) -> Steps | None:
         if len(request.frame) > SMALL_FRAME_BYTES:
@@ -259,9 +264,7 @@ class ServingGateway:
         self._acknowledge(request, (yield from share_acknowledge.decode_in_steps(*_body(request))), respond)
 
     def _acknowledge(self, request: Request, acknowledge: ShareAcknowledgeRequest, respond: Respond) -> None:
-        version, fault = request.api_version, find_malformed_group_id(acknowledge.group_id)
-        if fault is None and not self._authorizer.may_call(request, ACKNOWLEDGE, acknowledge.group_id or ""):
-            fault = (ErrorCode.GROUP_AUTHORIZATION_FAILED, _may_not(request))
+        version, fault = request.api_version, self._find_fault(request, acknowledge.group_id)
         if fault is not None:
             respond(share_acknowledge.encode_response(version, ShareAcknowledgeResponse((), 0, *fault)))
         else:

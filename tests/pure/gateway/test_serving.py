@@ -411,18 +411,21 @@ async def test_hole_of_the_state_that_has_no_records_costs_no_wait() -> None:
 async def test_leader_that_was_frozen_asks_the_log_before_it_gives_again(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World()
     led, clock_ms = world.lead(), [world.leader.now_ms()]
+    world.leader.look_at_clock()
     monkeypatch.setattr(world.leader, "now_ms", lambda: clock_ms[0])
     world.readers.opened[0].put((make_batch(0, 9), make_batch(10, 19)), ())
     assert led.give(WANTED, 10, 1 << 20) is not None
     clock_ms[0] += 10_000
     answers: list[Callable[[ReadOrInitializeResult], None]] = []
     monkeypatch.setattr(world.state, "read_or_initialize", lambda *call: answers.append(call[-1]))
+    world.leader.look_at_clock()
     assert world.lead() is led
     assert led.give(WANTED, 10, 1 << 20) is None
     assert len(answers) == 1
     answers.pop()(ReadOrInitializeResult(0, None, 1, 0, (), has_state=True))
     assert led.give(WANTED, 10, 1 << 20) is not None
     clock_ms[0] += 10_000
+    world.leader.look_at_clock()
     assert world.lead() is led
     assert led.give(WANTED, 10, 1 << 20) is None
     answers.pop()(ReadOrInitializeResult(ErrorCode.FENCED_LEADER_EPOCH, "another leader has read"))
