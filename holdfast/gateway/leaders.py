@@ -13,7 +13,7 @@ from holdfast.daemon.partitions.leadership import Leader
 from holdfast.daemon.server.find_coordinator import KeyRefused
 from holdfast.daemon.tenant import Leadership
 from holdfast.kafka.topic_ids import format_topic_id
-from holdfast.records.share.keys import GROUP_ID_BYTES_MAX, is_group_id_too_long, java_string_hash
+from holdfast.records.share.keys import GROUP_ID_BYTES_MAX, is_group_id_too_long, java_string_hash, partition_of_hash
 from holdfast.runtime.errors import NotAvailable
 
 #: Topics whose hash is remembered.
@@ -38,7 +38,7 @@ class TopicLeaders:
         """Return the log partition whose owner leads a topic partition."""
         power, number = _hash_of_number(partition)
         hash_code = _hash_of_topic(topic_id) * power + number & 0xFFFFFFFF
-        return _place(hash_code - (1 << 32) if hash_code >> 31 else hash_code, self._log_partitions)
+        return partition_of_hash(hash_code - (1 << 32) if hash_code >> 31 else hash_code, self._log_partitions)
 
     def leader(self, topic_id: bytes, partition: int) -> Leader:
         """Return who leads a topic partition, under which leader epoch."""
@@ -73,7 +73,7 @@ class GroupKeys:
         """
         if not self.log_partitions:
             raise NotAvailable("this node coordinates no share groups now")
-        return _place(java_string_hash(key), self.log_partitions)
+        return partition_of_hash(java_string_hash(key), self.log_partitions)
 
 
 @lru_cache(_TOPICS_CACHED_MAX)
@@ -86,8 +86,3 @@ def _hash_of_number(partition: int) -> tuple[int, int]:
     """Return by what the hash of all before a number is multiplied, and what is added: Metadata hashes thousands of them."""
     text = str(partition)
     return pow(31, len(text), 1 << 32), java_string_hash(text)
-
-
-def _place(hash_code: int, count: int) -> int:
-    # Java's abs(-2^31) overflows; Kafka takes 0 in its place.
-    return 0 if hash_code == -(1 << 31) else abs(hash_code) % count

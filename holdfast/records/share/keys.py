@@ -136,5 +136,10 @@ def log_partition(
     """
     before = group_hash(key.group_id, placement) if hash_of_group is None else hash_of_group
     value = java_string_hash(f"{format_topic_id(key.topic_id)}:{key.partition}", before)
+    return partition_of_hash(value, partition_count)
+
+
+def partition_of_hash(value: int, partition_count: int) -> int:
+    """Return the log partition of a key by its hash."""
     # Java's abs(-2^31) overflows; Kafka takes 0 in its place.
     return 0 if value == -(1 << 31) else abs(value) % partition_count
