@@ -9,13 +9,14 @@ from holdfast.api.share_consumer import NodeEndpoint
 from holdfast.daemon.access.acl import Operation, ResourceType
 from holdfast.daemon.access.audit import Client
 from holdfast.daemon.access.authorizer import Authorizer
-from holdfast.daemon.server.topics_view import NO_TOPIC_ID, TopicQuery
+from holdfast.daemon.server.topics_view import TopicQuery
 from holdfast.daemon.tenant import LogParts
 from holdfast.delivery.share_group import Topics
 from holdfast.gateway.consumers import LeaderPlace
 from holdfast.gateway.leaders import GroupKeys, TopicLeaders
 from holdfast.gateway.led_partition import Ended
 from holdfast.gateway.topics import OfferedTopics
+from holdfast.kafka.metadata import NO_TOPIC
 from holdfast.kafka.protocol.error_codes import ErrorCode
 from holdfast.runtime.errors import NotAvailable
 
@@ -106,4 +107,4 @@ class NodePlacement:
             caller: address of the client.
             then: called once.
         """
-        self._topics.find([TopicQuery(name, NO_TOPIC_ID) for name in names], caller, lambda _: then())
+        self._topics.find([TopicQuery(name, NO_TOPIC) for name in names], caller, lambda _: then())

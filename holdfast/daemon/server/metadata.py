@@ -20,13 +20,13 @@ from kio.schema.errors import ErrorCode as KioErrorCode
 from holdfast.daemon.server.cluster_view import ClusterView, Node
 from holdfast.daemon.server.schemas import ResponseSchemas, encode
 from holdfast.daemon.server.topics_view import (
-    NO_TOPIC_ID,
     ShownTopic,
     TopicQuery,
     TopicsView,
     unknown_topic,
 )
 from holdfast.daemon.server.wire.requests import Request, Respond
+from holdfast.kafka.metadata import NO_TOPIC
 from holdfast.kafka.protocol.body import BodyReader
 from holdfast.kafka.protocol.error_codes import ErrorCode
 from holdfast.kafka.protocol.primitives import MalformedBody, encode_legacy_string, encode_string, encode_varint
@@ -77,11 +77,11 @@ def decode_request(version: int, data: bytes, offset: int, topics_max: int) -> l
         raise MalformedBody("Topics", offset, f"{count} topics are named, at most {topics_max} are taken")
     queries = []
     for _ in range(count or 0):
-        topic_id = reader.raw(16, "Topics.TopicId") if version >= _TOPIC_IDS_FROM else NO_TOPIC_ID
+        topic_id = reader.raw(16, "Topics.TopicId") if version >= _TOPIC_IDS_FROM else NO_TOPIC
         name = reader.nullable_string("Topics.Name") if version >= _TOPIC_IDS_FROM else reader.string("Topics.Name")
         reader.tags("Topics")
         # A name counts where both are given.
-        queries.append(TopicQuery(name, topic_id if name is None else NO_TOPIC_ID))
+        queries.append(TopicQuery(name, topic_id if name is None else NO_TOPIC))
     if version >= 4:
         reader.boolean("AllowAutoTopicCreation")
     if version in _CLUSTER_OPERATIONS:

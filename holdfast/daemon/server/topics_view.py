@@ -7,11 +7,10 @@ epoch of that, so that leadership needs no agreement of its own.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
+from holdfast.kafka.metadata import NO_TOPIC
 from holdfast.kafka.protocol.error_codes import ErrorCode
-
-NO_TOPIC_ID: Final = bytes(16)
 
 
 class TopicQuery(NamedTuple):
@@ -56,4 +55,4 @@ def unknown_topic(query: TopicQuery, error_code: int = ErrorCode.NONE) -> ShownT
     """Return the topic that is not there, as it was requested; without an error code, it is unknown."""
     if query.name is None:
         return ShownTopic(None, query.topic_id, error_code=error_code or ErrorCode.UNKNOWN_TOPIC_ID)
-    return ShownTopic(query.name, NO_TOPIC_ID, error_code=error_code or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    return ShownTopic(query.name, NO_TOPIC, error_code=error_code or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)

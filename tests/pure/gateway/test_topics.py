@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from holdfast.daemon.server.topics_view import NO_TOPIC_ID, ShownTopic, TopicQuery
+from holdfast.daemon.server.topics_view import ShownTopic, TopicQuery
 from holdfast.gateway.leaders import TopicLeaders
 from holdfast.gateway.topics import ClusterTopics, LookUpBounds, OfferedTopics, StartingTopics
 from holdfast.kafka.errors import ConnectionFailed
-from holdfast.kafka.metadata import TopicRef, TopicSummary
+from holdfast.kafka.metadata import NO_TOPIC, TopicRef, TopicSummary
 from holdfast.kafka.protocol.error_codes import ErrorCode
 from holdfast.kafka.topics.metadata_client import MetadataClient, Summaries
 from holdfast.metrics.instruments import Counter
@@ -55,10 +55,10 @@ class FakeCluster:
 
     def _answer(self, ref: TopicRef, topics: Mapping[str, TopicSummary]) -> TopicSummary:
         if ref in self.errors:
-            return TopicSummary(str(ref), NO_TOPIC_ID, 0, is_internal=False, error_code=self.errors[ref])
+            return TopicSummary(str(ref), NO_TOPIC, 0, is_internal=False, error_code=self.errors[ref])
         if isinstance(ref, str):
             return topics.get(ref) or TopicSummary(
-                ref, NO_TOPIC_ID, 0, is_internal=False, error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                ref, NO_TOPIC, 0, is_internal=False, error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             )
         by_id = {topic.topic_id: topic for topic in topics.values()}
         return by_id.get(ref) or TopicSummary("", ref, 0, is_internal=False, error_code=ErrorCode.UNKNOWN_TOPIC_ID)
@@ -106,9 +106,7 @@ class World:
 
     async def find(self, *queries: str | bytes, caller: str = "10.0.0.1:5") -> list[ShownTopic]:
         found: asyncio.Future[Sequence[ShownTopic]] = asyncio.get_running_loop().create_future()
-        wanted = [
-            TopicQuery(None, each) if isinstance(each, bytes) else TopicQuery(each, NO_TOPIC_ID) for each in queries
-        ]
+        wanted = [TopicQuery(None, each) if isinstance(each, bytes) else TopicQuery(each, NO_TOPIC) for each in queries]
         self.topics.find(wanted, caller, found.set_result)
         return list(await found)
 
@@ -174,9 +172,9 @@ async def test_names_that_are_not_offered_are_unknown_without_a_look_up() -> Non
         names = ("secret", OWN, "", "a" * 250)
         assert [topic.error_code for topic in await world.find(*names)] == [3] * 4
         assert len(world.cluster.asked) == asked
-        by_id = await world.find(id_of(2), id_of(100), id_of(101), id_of(77), NO_TOPIC_ID)
+        by_id = await world.find(id_of(2), id_of(100), id_of(101), id_of(77), NO_TOPIC)
         assert by_id == [ShownTopic(None, id_of(n), error_code=100) for n in (2, 100, 101, 77)] + [
-            ShownTopic(None, NO_TOPIC_ID, error_code=100)
+            ShownTopic(None, NO_TOPIC, error_code=100)
         ]
         assert [topic.error_code for topic in await world.find(INTERNAL)] == [3]
 
@@ -188,7 +186,7 @@ async def test_a_topic_that_is_made_is_found_when_a_client_names_it() -> None:
         world.cluster.topics["orders"] = TopicSummary("orders", id_of(1), 4, is_internal=False)
         assert await world.find("orders", "other") == [
             ShownTopic("orders", id_of(1), 4),
-            ShownTopic("other", NO_TOPIC_ID, error_code=3),
+            ShownTopic("other", NO_TOPIC, error_code=3),
         ]
         assert world.changes == [{"orders"}]
 
@@ -201,7 +199,7 @@ async def test_errors_of_the_cluster_are_passed_on(said: int, heard: int) -> Non
     async with running(FakeCluster(), "*") as world:
         await world.find_all()
         world.cluster.errors["orders"] = said
-        assert await world.find("orders") == [ShownTopic("orders", NO_TOPIC_ID, error_code=heard)]
+        assert await world.find("orders") == [ShownTopic("orders", NO_TOPIC, error_code=heard)]
 
 
 @pytest.mark.virtual_time
@@ -224,9 +222,9 @@ async def test_clients_hear_in_time_that_no_broker_answers() -> None:
         async with running(cluster, "orders", timeout_ms=5_000) as world:
             began_s = loop.time()
             assert await world.find("orders", id_of(1), "other") == [
-                ShownTopic("orders", NO_TOPIC_ID, error_code=5),
+                ShownTopic("orders", NO_TOPIC, error_code=5),
                 ShownTopic(None, id_of(1), error_code=5),
-                ShownTopic("other", NO_TOPIC_ID, error_code=3),
+                ShownTopic("other", NO_TOPIC, error_code=3),
             ]
             assert await world.find_all() == []
             assert 9 < loop.time() - began_s < 11
@@ -268,7 +266,7 @@ async def test_a_refresh_notices_topics_that_came_went_grew_and_were_made_again(
             ShownTopic("grown", id_of(2), 6),
             ShownTopic(None, id_of(3), error_code=100),
             ShownTopic("renewed", id_of(50), 1),
-            ShownTopic("gone", NO_TOPIC_ID, error_code=3),
+            ShownTopic("gone", NO_TOPIC, error_code=3),
         ]
 
 
@@ -320,10 +318,10 @@ async def test_names_alone_are_queried_where_no_pattern_has_a_wildcard() -> None
 @pytest.mark.virtual_time
 async def test_a_topic_of_a_cluster_without_ids_is_never_offered() -> None:
     cluster = FakeCluster()
-    cluster.topics["old"] = TopicSummary("old", NO_TOPIC_ID, 3, is_internal=False)
+    cluster.topics["old"] = TopicSummary("old", NO_TOPIC, 3, is_internal=False)
     async with running(cluster, "*") as world:
         assert await world.find_all() == []
-        assert await world.find("old") == [ShownTopic("old", NO_TOPIC_ID, error_code=3)]
+        assert await world.find("old") == [ShownTopic("old", NO_TOPIC, error_code=3)]
 
 
 @pytest.mark.virtual_time
@@ -355,15 +353,15 @@ async def test_clients_that_wait_are_answered_when_the_node_stops() -> None:
         await asyncio.sleep(1)
         began_s = loop.time()
         world.topics.answer_waiting()
-        assert (await named, await everything) == ([ShownTopic("orders", NO_TOPIC_ID, error_code=5)], [])
+        assert (await named, await everything) == ([ShownTopic("orders", NO_TOPIC, error_code=5)], [])
         assert loop.time() - began_s < 0.1
 
 
 @pytest.mark.virtual_time
 async def test_a_node_that_starts_has_clients_try_again() -> None:
     found: list[ShownTopic] = []
-    StartingTopics().find([TopicQuery("orders", NO_TOPIC_ID), TopicQuery(None, id_of(1))], "", found.extend)
-    assert found == [ShownTopic("orders", NO_TOPIC_ID, error_code=5), ShownTopic(None, id_of(1), error_code=5)]
+    StartingTopics().find([TopicQuery("orders", NO_TOPIC), TopicQuery(None, id_of(1))], "", found.extend)
+    assert found == [ShownTopic("orders", NO_TOPIC, error_code=5), ShownTopic(None, id_of(1), error_code=5)]
 
 
 @pytest.mark.parametrize("is_gone", [True, False], ids=["deleted", "made again"])
