@@ -15,6 +15,8 @@ from collections import defaultdict
 from collections.abc import Collection, Hashable, Iterable, Sequence
 from typing import Final, NamedTuple, TypeAlias
 
+from holdfast.kafka.protocol.error_codes import ErrorCode
+
 #: The epochs of a request that begins a session, and of one that ends it.
 INITIAL_EPOCH: Final = 0
 FINAL_EPOCH: Final = -1
@@ -25,10 +27,6 @@ PLACES_PER_SESSION_MAX: Final = 20_000
 #: Partitions of all sessions, some 100 MB. Assignments give each member one partition, or each partition to one member.
 PLACES_MAX: Final = 500_000
 
-INVALID_REQUEST: Final = 42
-SHARE_SESSION_NOT_FOUND: Final = 122
-INVALID_SHARE_SESSION_EPOCH: Final = 123
-SHARE_SESSION_LIMIT_REACHED: Final = 133
 
 #: A topic id and a partition.
 Place: TypeAlias = tuple[bytes, int]
@@ -173,7 +171,7 @@ class ShareSessions:
         if epoch == INITIAL_EPOCH:
             if has_acknowledgements:
                 return Refusal(
-                    INVALID_REQUEST,
+                    ErrorCode.INVALID_REQUEST,
                     "ShareSessionEpoch is 0, and there are AcknowledgementBatches; begin the session first, then acknowledge",
                 )
             return self._begin(key, connection, dict.fromkeys(added))
@@ -203,7 +201,7 @@ class ShareSessions:
         """Take a ShareAcknowledge: go on with a session, or end it."""
         if epoch == INITIAL_EPOCH:
             return Refusal(
-                INVALID_SHARE_SESSION_EPOCH,
+                ErrorCode.INVALID_SHARE_SESSION_EPOCH,
                 "a ShareAcknowledge cannot begin a session; send a ShareFetch with epoch 0 before it",
             )
         session = self._find_current(key, epoch)
@@ -237,7 +235,7 @@ class ShareSessions:
         before = self._sessions.get(key)
         if before is None and len(self._sessions) >= self._sessions_max:
             return Refusal(
-                SHARE_SESSION_LIMIT_REACHED,
+                ErrorCode.SHARE_SESSION_LIMIT_REACHED,
                 f"this node has {self._sessions_max} share sessions, as many as it may; close idle consumers",
             )
         touched_before = frozenset[Place]() if before is None else before.touched
@@ -268,18 +266,18 @@ class ShareSessions:
         limit = self._places_per_session_max
         if place_count > limit:
             return Refusal(
-                INVALID_REQUEST,
+                ErrorCode.INVALID_REQUEST,
                 f"the share session would have {place_count} partitions, and {limit} are allowed; subscribe to fewer topics",
             )
         if len(touched) > limit:
             return Refusal(
-                SHARE_SESSION_LIMIT_REACHED,
+                ErrorCode.SHARE_SESSION_LIMIT_REACHED,
                 f"the share session had {len(touched)} partitions in turn, and {limit} are allowed; begin a session with epoch 0",
             )
         growth = len(touched) - len(touched_before)
         if growth > 0 and self.place_count + growth > self._places_max:
             return Refusal(
-                SHARE_SESSION_LIMIT_REACHED,
+                ErrorCode.SHARE_SESSION_LIMIT_REACHED,
                 f"the share sessions of this node have {self.place_count} partitions, and {self._places_max} are allowed;"
                 " close idle consumers",
             )
@@ -289,11 +287,11 @@ class ShareSessions:
         session = self._sessions.get(key)
         if session is None:
             return Refusal(
-                SHARE_SESSION_NOT_FOUND, f"member {key[1]} has no share session here; begin one with epoch 0"
+                ErrorCode.SHARE_SESSION_NOT_FOUND, f"member {key[1]} has no share session here; begin one with epoch 0"
             )
         if epoch not in (session.epoch, FINAL_EPOCH):
             return Refusal(
-                INVALID_SHARE_SESSION_EPOCH,
+                ErrorCode.INVALID_SHARE_SESSION_EPOCH,
                 f"the share session epoch is {epoch}, and {session.epoch} is next; begin a session with epoch 0",
             )
         return session

@@ -15,6 +15,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 from holdfast.delivery.assignment import Assignment, Place, assign
 from holdfast.delivery.group_config import GroupConfig
+from holdfast.kafka.protocol.error_codes import ErrorCode
 
 #: A group so small is divided again at once when a member joins, so that a worker that starts need not wait for its second heartbeat.
 _SMALL_GROUP: Final = 32
@@ -29,9 +30,6 @@ _SHOWN_CHARACTERS_MAX: Final = 249
 JOIN_EPOCH: Final = 0
 LEAVE_EPOCH: Final = -1
 
-UNKNOWN_MEMBER_ID: Final = 25
-GROUP_MAX_SIZE_REACHED: Final = 81
-FENCED_MEMBER_EPOCH: Final = 110
 
 #: Topic id and number of partitions, by name; only topics that there are.
 Topics: TypeAlias = Mapping[str, tuple[bytes, int]]
@@ -150,13 +148,14 @@ class ShareGroup:
             return _unknown(member_id)
         if member is not None and not is_joining and member_epoch not in (member.epoch, member.epoch_before):
             return Refused(
-                FENCED_MEMBER_EPOCH,
+                ErrorCode.FENCED_MEMBER_EPOCH,
                 f"the member epoch is {member_epoch}, and {member.epoch} holds; join with epoch 0",
             )
         if member is None:
             if len(self.members) >= self._members_max:
                 return Refused(
-                    GROUP_MAX_SIZE_REACHED, f"the group has {self._members_max} members, as many as it may; stop some"
+                    ErrorCode.GROUP_MAX_SIZE_REACHED,
+                    f"the group has {self._members_max} members, as many as it may; stop some",
                 )
             member = self.members[member_id] = Member()
         member.deadline_ms = now_ms + self.config.session_timeout_ms
@@ -257,4 +256,4 @@ class ShareGroup:
 
 
 def _unknown(member_id: str) -> Refused:
-    return Refused(UNKNOWN_MEMBER_ID, f"member {member_id} is not known here; join with epoch 0")
+    return Refused(ErrorCode.UNKNOWN_MEMBER_ID, f"member {member_id} is not known here; join with epoch 0")

@@ -18,7 +18,7 @@ from holdfast.api.share_errors import OTHER_LEADER
 from holdfast.api.share_fetch import FetchedPartition, Piece, ShareFetchRequest, ShareFetchResponse
 from holdfast.daemon.access.audit import Client
 from holdfast.delivery.group_config import GroupConfig
-from holdfast.delivery.sessions import SHARE_SESSION_LIMIT_REACHED, Place, Refusal, Session, ShareSessions, Turn
+from holdfast.delivery.sessions import Place, Refusal, Session, ShareSessions, Turn
 from holdfast.delivery.share_partition.values import AcquireMode
 from holdfast.gateway.acknowledging import Acknowledgements, Batches, merge
 from holdfast.gateway.fetch import Fetch, FetchBounds
@@ -107,7 +107,7 @@ class ConsumerCalls:
         if isinstance(turn, Refusal):
             lock_ms = self.lock_ms(group_id)
             refusal = share_fetch.encode_response(ShareFetchResponse((), lock_ms, turn.error_code, turn.text))
-            if turn.error_code == SHARE_SESSION_LIMIT_REACHED:
+            if turn.error_code == ErrorCode.SHARE_SESSION_LIMIT_REACHED:
                 self._answer_late(caller, request.max_wait_ms, partial(respond, refusal))
             else:
                 respond(refusal)

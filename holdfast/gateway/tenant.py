@@ -25,7 +25,7 @@ from holdfast.daemon.server.find_coordinator import GROUP
 from holdfast.daemon.server.wire.requests import SMALL_FRAME_BYTES, Api, ClientConnection, Request, Respond, Steps
 from holdfast.daemon.settings.models import Settings
 from holdfast.daemon.tenant import Answers, Call, Host, LogParts, Tenant
-from holdfast.delivery.sessions import SHARE_SESSION_NOT_FOUND, ShareSessions
+from holdfast.delivery.sessions import ShareSessions
 from holdfast.gateway import refusals
 from holdfast.gateway.consumers import ConsumerCalls
 from holdfast.gateway.heartbeats import Heartbeats
@@ -295,7 +295,9 @@ def _starting_heartbeat(request: Request, respond: Respond) -> Steps | None:
 
 def _starting_fetch(request: Request, respond: Respond) -> Steps | None:
     share_fetch.decode_request(request.api_version, request.frame, request.body_offset)
-    answer = b"".join(share_fetch.encode_response(ShareFetchResponse((), 0, SHARE_SESSION_NOT_FOUND, _STARTING)))
+    answer = b"".join(
+        share_fetch.encode_response(ShareFetchResponse((), 0, ErrorCode.SHARE_SESSION_NOT_FOUND, _STARTING))
+    )
     asyncio.get_running_loop().call_later(_STARTING_ANSWER_S, respond, answer)
     return None
 
@@ -303,7 +305,7 @@ def _starting_fetch(request: Request, respond: Respond) -> Steps | None:
 def _starting_acknowledge(request: Request, respond: Respond) -> Steps | None:
     version = request.api_version
     share_acknowledge.decode_request(version, request.frame, request.body_offset)
-    answer = ShareAcknowledgeResponse((), 0, SHARE_SESSION_NOT_FOUND, _STARTING)
+    answer = ShareAcknowledgeResponse((), 0, ErrorCode.SHARE_SESSION_NOT_FOUND, _STARTING)
     respond(share_acknowledge.encode_response(version, answer))
     return None
 

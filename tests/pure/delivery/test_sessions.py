@@ -9,10 +9,6 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from holdfast.delivery.sessions import (
     FINAL_EPOCH,
     INITIAL_EPOCH,
-    INVALID_REQUEST,
-    INVALID_SHARE_SESSION_EPOCH,
-    SHARE_SESSION_LIMIT_REACHED,
-    SHARE_SESSION_NOT_FOUND,
     MemberKey,
     Place,
     Refusal,
@@ -21,6 +17,7 @@ from holdfast.delivery.sessions import (
     Turn,
     rotate,
 )
+from holdfast.kafka.protocol.error_codes import ErrorCode
 
 TOPIC = bytes(15) + b"\x01"
 A, B, C, D = ((TOPIC, partition) for partition in range(4))
@@ -89,15 +86,15 @@ def test_epoch_0_with_acknowledgements_is_invalid_and_keeps_the_session() -> Non
     node = Node()
     session = node.begin(A)
     refused = node.sessions.fetch(KEY, 0, "c1", [A], [], has_acknowledgements=True)
-    assert code_of(refused) == INVALID_REQUEST
+    assert code_of(refused) == ErrorCode.INVALID_REQUEST
     assert node.sessions.find(KEY) is session
 
 
 @pytest.mark.parametrize("epoch", [1, 7, -1, -2, EPOCH_MAX])
 def test_request_without_session_is_not_found(epoch: int) -> None:
     node = Node()
-    assert code_of(node.fetch(epoch, [A])) == SHARE_SESSION_NOT_FOUND
-    assert code_of(node.acknowledge(epoch)) == SHARE_SESSION_NOT_FOUND
+    assert code_of(node.fetch(epoch, [A])) == ErrorCode.SHARE_SESSION_NOT_FOUND
+    assert code_of(node.acknowledge(epoch)) == ErrorCode.SHARE_SESSION_NOT_FOUND
     assert len(node.sessions) == 0
 
 
@@ -105,23 +102,23 @@ def test_request_without_session_is_not_found(epoch: int) -> None:
 def test_wrong_epoch_is_refused_and_changes_nothing(epoch: int) -> None:
     node = Node()
     session = node.begin(A)
-    assert code_of(node.fetch(epoch, [B], [A], connection="c2")) == INVALID_SHARE_SESSION_EPOCH
-    assert code_of(node.acknowledge(epoch, "c2")) == INVALID_SHARE_SESSION_EPOCH
+    assert code_of(node.fetch(epoch, [B], [A], connection="c2")) == ErrorCode.INVALID_SHARE_SESSION_EPOCH
+    assert code_of(node.acknowledge(epoch, "c2")) == ErrorCode.INVALID_SHARE_SESSION_EPOCH
     assert (session.epoch, list(session.places), session.connection) == (1, [A], "c1")
 
 
 def test_acknowledge_with_epoch_0_is_a_wrong_epoch() -> None:
     node = Node()
-    assert code_of(node.acknowledge(INITIAL_EPOCH)) == INVALID_SHARE_SESSION_EPOCH
+    assert code_of(node.acknowledge(INITIAL_EPOCH)) == ErrorCode.INVALID_SHARE_SESSION_EPOCH
     node.begin(A)
-    assert code_of(node.acknowledge(INITIAL_EPOCH)) == INVALID_SHARE_SESSION_EPOCH
+    assert code_of(node.acknowledge(INITIAL_EPOCH)) == ErrorCode.INVALID_SHARE_SESSION_EPOCH
 
 
 def test_fetches_and_acknowledgements_share_the_epoch() -> None:
     node = Node()
     node.begin(A)
     assert turn_of(node.acknowledge(1)).places == ()
-    assert code_of(node.fetch(1)) == INVALID_SHARE_SESSION_EPOCH
+    assert code_of(node.fetch(1)) == ErrorCode.INVALID_SHARE_SESSION_EPOCH
     assert turn_of(node.fetch(2)).places == (A,)
 
 
@@ -233,7 +230,7 @@ def test_session_beyond_the_limit_is_refused_and_live_ones_stay() -> None:
     node = Node(2)
     node.begin(A, key=("g", "m1"), connection=1)
     node.begin(A, key=("g", "m2"), connection=2)
-    assert code_of(node.fetch(0, [A])) == SHARE_SESSION_LIMIT_REACHED
+    assert code_of(node.fetch(0, [A])) == ErrorCode.SHARE_SESSION_LIMIT_REACHED
     # A member that has one may begin it again.
     node.begin(A, key=("g", "m2"), connection=2)
     node.close(1)
@@ -242,10 +239,10 @@ def test_session_beyond_the_limit_is_refused_and_live_ones_stay() -> None:
 
 def test_session_with_too_many_partitions_is_refused_as_it_was() -> None:
     node = Node(10, 2)
-    assert code_of(node.fetch(0, [A, B, C])) == INVALID_REQUEST
+    assert code_of(node.fetch(0, [A, B, C])) == ErrorCode.INVALID_REQUEST
     session = node.begin(A, B, B)
-    assert code_of(node.fetch(1, [C])) == INVALID_REQUEST
-    assert code_of(node.fetch(0, [A, B, C])) == INVALID_REQUEST
+    assert code_of(node.fetch(1, [C])) == ErrorCode.INVALID_REQUEST
+    assert code_of(node.fetch(0, [A, B, C])) == ErrorCode.INVALID_REQUEST
     assert (node.sessions.find(KEY), session.epoch, list(session.places)) == (session, 1, [A, B])
 
 
@@ -253,16 +250,16 @@ def test_session_that_had_too_many_in_turn_begins_anew() -> None:
     node = Node(10, 2)
     node.begin(A, B)
     turn_of(node.fetch(1, [], [A]))
-    assert code_of(node.fetch(2, [C], [])) == SHARE_SESSION_LIMIT_REACHED
+    assert code_of(node.fetch(2, [C], [])) == ErrorCode.SHARE_SESSION_LIMIT_REACHED
     assert node.begin(B, C).touched == {B, C}
 
 
 def test_partitions_of_all_sessions_are_bounded() -> None:
     node = Node(10, 10, 3)
     node.begin(A, B, key=("g", "m1"))
-    assert code_of(node.fetch(0, [A, B])) == SHARE_SESSION_LIMIT_REACHED
+    assert code_of(node.fetch(0, [A, B])) == ErrorCode.SHARE_SESSION_LIMIT_REACHED
     node.begin(A)
-    assert code_of(node.fetch(1, [B])) == SHARE_SESSION_LIMIT_REACHED
+    assert code_of(node.fetch(1, [B])) == ErrorCode.SHARE_SESSION_LIMIT_REACHED
     turn_of(node.fetch(FINAL_EPOCH))
     node.begin(B)
     assert node.sessions.place_count == 3
@@ -285,7 +282,7 @@ class SessionMachine(RuleBasedStateMachine):
     def begin(self, key: MemberKey, connection: int, added: list[Place]) -> None:
         turn = self.sessions.fetch(key, 0, connection, added, [])
         if key not in self.known and len(self.known) == 3:
-            assert code_of(turn) == SHARE_SESSION_LIMIT_REACHED
+            assert code_of(turn) == ErrorCode.SHARE_SESSION_LIMIT_REACHED
             return
         self.known[key] = 1, list(dict.fromkeys(added)), connection
         assert list(turn_of(turn).places) == self.known[key][1]
@@ -297,9 +294,9 @@ class SessionMachine(RuleBasedStateMachine):
             return
         turn = self.sessions.fetch(key, epoch + late, connection, added, forgotten)
         if key not in self.known:
-            assert code_of(turn) == SHARE_SESSION_NOT_FOUND
+            assert code_of(turn) == ErrorCode.SHARE_SESSION_NOT_FOUND
         elif late:
-            assert code_of(turn) == INVALID_SHARE_SESSION_EPOCH
+            assert code_of(turn) == ErrorCode.INVALID_SHARE_SESSION_EPOCH
         else:
             places = [place for place in dict.fromkeys(places + added) if place not in forgotten]
             self.known[key] = epoch + 1, places, connection

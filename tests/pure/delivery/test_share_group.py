@@ -10,17 +10,15 @@ from holdfast.delivery.assignment import Place
 from holdfast.delivery.group_config import GroupConfig
 from holdfast.delivery.share_group import (
     EPOCH_END,
-    FENCED_MEMBER_EPOCH,
-    GROUP_MAX_SIZE_REACHED,
     JOIN_EPOCH,
     LEAVE_EPOCH,
-    UNKNOWN_MEMBER_ID,
     Accepted,
     Heartbeat,
     Refused,
     ShareGroup,
     Topics,
 )
+from holdfast.kafka.protocol.error_codes import ErrorCode
 
 A, B, C = (bytes([number]) * 16 for number in (1, 2, 3))
 #: The least epoch when a test begins; it rises each second.
@@ -88,9 +86,9 @@ def test_first_member_has_all_partitions_with_its_first_heartbeat(group: Group) 
 
 @pytest.mark.parametrize("epoch", [1, 7, LEAVE_EPOCH, -2])
 def test_unknown_member_is_told_so_and_never_that_its_group_is_unknown(group: Group, epoch: int) -> None:
-    assert refused(group.beat("m", epoch)) == UNKNOWN_MEMBER_ID == 25
+    assert refused(group.beat("m", epoch)) == int(ErrorCode.UNKNOWN_MEMBER_ID) == 25
     group.join("other")
-    assert refused(group.beat("m", epoch, ["a"])) == UNKNOWN_MEMBER_ID
+    assert refused(group.beat("m", epoch, ["a"])) == ErrorCode.UNKNOWN_MEMBER_ID
     assert list(group.group.members) == ["other"]
 
 
@@ -102,7 +100,7 @@ def test_epoch_that_is_neither_the_current_nor_the_one_before_is_fenced(group: G
     assert first == second < third
     accepted(group.beat("m", second))
     for epoch in (third + 1, first - 1, 1, -2):
-        assert refused(group.beat("m", epoch)) == FENCED_MEMBER_EPOCH == 110
+        assert refused(group.beat("m", epoch)) == int(ErrorCode.FENCED_MEMBER_EPOCH) == 110
     accepted(group.beat("m", third))
 
 
@@ -133,7 +131,7 @@ def test_member_beyond_the_limit_is_refused_and_a_known_one_is_not() -> None:
     group = Group(members_max=2)
     group.join("m1")
     group.join("m2")
-    assert refused(group.beat("m3", JOIN_EPOCH, ["a"])) == GROUP_MAX_SIZE_REACHED == 81
+    assert refused(group.beat("m3", JOIN_EPOCH, ["a"])) == int(ErrorCode.GROUP_MAX_SIZE_REACHED) == 81
     group.join("m2")
     accepted(group.beat("m1", LEAVE_EPOCH))
     group.join("m3")
@@ -147,7 +145,7 @@ def test_member_that_leaves_is_answered_and_others_take_over(group: Group) -> No
     assert group.group.epoch == epoch + 1
     group.now_ms += INTERVAL_MS
     assert group.go_on("m2") == Accepted(epoch + 1, places(A, 0, 1, 2, 3))
-    assert refused(group.beat("m1", LEAVE_EPOCH)) == UNKNOWN_MEMBER_ID
+    assert refused(group.beat("m1", LEAVE_EPOCH)) == ErrorCode.UNKNOWN_MEMBER_ID
 
 
 def test_silent_member_goes_when_its_session_ends(group: Group) -> None:
@@ -268,7 +266,11 @@ class GroupMachine(RuleBasedStateMachine):
 
     def hear(self, member_id: str, answer: Accepted | Refused) -> None:
         if isinstance(answer, Refused):
-            assert answer.error_code in (UNKNOWN_MEMBER_ID, FENCED_MEMBER_EPOCH, GROUP_MAX_SIZE_REACHED)
+            assert answer.error_code in (
+                ErrorCode.UNKNOWN_MEMBER_ID,
+                ErrorCode.FENCED_MEMBER_EPOCH,
+                ErrorCode.GROUP_MAX_SIZE_REACHED,
+            )
             self.believed.pop(member_id, None)
             return
         assert answer.member_epoch >= self.epochs.get(member_id, 1)
