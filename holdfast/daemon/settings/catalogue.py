@@ -28,6 +28,22 @@ class Known(NamedTuple):
         return ENVIRONMENT_PREFIX + re.sub(r"\W", "_", self.name).upper()
 
 
+class OpenComponent(NamedTuple):
+    """A component that takes any name after a beginning."""
+
+    component: str  #: attribute of `Settings`
+    beginning: str
+    keeps_beginning: bool  #: whether the beginning is part of the property's own name
+
+    def property_of(self, name: str) -> str:
+        """Return the property that a setting sets."""
+        return name if self.keeps_beginning else name.removeprefix(self.beginning)
+
+    def name_of(self, property_name: str) -> str:
+        """Return the name of the setting that sets a property."""
+        return property_name if self.keeps_beginning else self.beginning + property_name
+
+
 class Catalogue(NamedTuple):
     """All settings of one model."""
 
@@ -37,12 +53,11 @@ class Catalogue(NamedTuple):
     by_place: Mapping[tuple[str, ...], Known]
     #: Names, by the environment variable that sets each.
     by_variable: Mapping[str, str]
-    #: Components that take any name after a beginning, by that beginning; those of the host, `kafka.` and `spark.`, are not among them.
-    open_components: Mapping[str, str]
+    open_components: tuple[OpenComponent, ...]
 
-    def beginning_of(self, name: str) -> str:
-        """Return the beginning by which a name belongs to an open component; empty where it belongs to none."""
-        return next((beginning for beginning in self.open_components if name.startswith(beginning)), "")
+    def find_open(self, name: str) -> OpenComponent | None:
+        """Return the component that takes a name by its beginning; None: there is none."""
+        return next((each for each in self.open_components if name.startswith(each.beginning)), None)
 
 
 def settings_with(components: Mapping[str, type[Component]]) -> type[Settings]:
@@ -82,13 +97,11 @@ def catalogue_of(model: type[Settings]) -> Catalogue:
         frozenset(each.component for each in settings),
         {tuple(filter(None, (each.component, each.attribute))): each for each in settings},
         by_variable,
-        {
-            field.annotation.name_prefix: name
+        tuple(
+            OpenComponent(name, field.annotation.name_prefix, field.annotation.keeps_prefix)
             for name, field in model.model_fields.items()
-            if isinstance(field.annotation, type)
-            and issubclass(field.annotation, Properties)
-            and field.annotation.name_prefix
-        },
+            if isinstance(field.annotation, type) and issubclass(field.annotation, Properties)
+        ),
     )
 
 

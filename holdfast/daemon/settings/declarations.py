@@ -88,6 +88,9 @@ class Component(BaseModel):
 class Properties(Component):
     """What is passed on to a library under the library's own names."""
 
+    #: Whether the beginning of its settings, `name_prefix`, is part of the library's names.
+    keeps_prefix: ClassVar[bool] = False
+
     properties: Mapping[str, str] = Field(default_factory=dict, repr=False)
 
     def redacted(self) -> dict[str, str]:

@@ -10,7 +10,7 @@ Source: Kafka's `DynamicBrokerConfig`, for the order and for what becomes of a w
 """
 
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from difflib import SequenceMatcher, get_close_matches
 from pathlib import Path
 from types import MappingProxyType
@@ -21,7 +21,7 @@ from pydantic.fields import FieldInfo
 
 from holdfast.daemon.settings.catalogue import ENVIRONMENT_PREFIX, Catalogue, Known, catalogue_of
 from holdfast.daemon.settings.cluster_wide import why_not_cluster_wide
-from holdfast.daemon.settings.declarations import Address, is_secret, redact
+from holdfast.daemon.settings.declarations import Address, Properties, is_secret, redact
 from holdfast.daemon.settings.models import Settings
 
 #: The origin of what a node that runs has.
@@ -187,8 +187,7 @@ def with_flags(flags: Mapping[str, object], own: Mapping[str, object]) -> dict[s
 def describe(settings: Settings) -> dict[str, Any]:
     """Return every setting by its name, secrets hidden: fit for a log line or a status page."""
     values = {name: redact(name, value) for name, value in _values(settings).items()}
-    kafka = {_KAFKA + name: value for name, value in settings.kafka.redacted().items()}
-    return values | _open_values(settings) | kafka | settings.spark.redacted()
+    return values | _open_values(settings, Properties.redacted)
 
 
 def running_settings(described: Mapping[str, object], model: type[Settings] = Settings) -> dict[str, object]:
@@ -204,12 +203,7 @@ def running_settings(described: Mapping[str, object], model: type[Settings] = Se
 
 def to_flags(settings: Settings) -> dict[str, Any]:
     """Return what `load_settings` takes as flags to give the same settings again, secrets among it."""
-    return (
-        _values(settings)
-        | _open_values(settings)
-        | {_KAFKA + name: value for name, value in settings.kafka.properties.items()}
-        | dict(settings.spark.properties)
-    )
+    return _values(settings) | _open_values(settings, lambda component: component.properties)
 
 
 def _values(settings: Settings) -> dict[str, Any]:
@@ -219,12 +213,12 @@ def _values(settings: Settings) -> dict[str, Any]:
     }
 
 
-def _open_values(settings: Settings) -> dict[str, str]:
+def _open_values(settings: Settings, properties: Callable[[Properties], Mapping[str, str]]) -> dict[str, str]:
     """Return the settings of components that take any name, by their names."""
     return {
-        beginning + name: value
-        for beginning, component in catalogue_of(type(settings)).open_components.items()
-        for name, value in getattr(settings, component).properties.items()
+        each.name_of(name): value
+        for each in catalogue_of(type(settings)).open_components
+        for name, value in properties(getattr(settings, each.component)).items()
     }
 
 
@@ -349,9 +343,7 @@ def _canonical(path: str, catalogue: Catalogue) -> str | None:
     table, _, rest = path.partition(".")
     if rest and (table in catalogue.tables or table == "kafka") and (rest in catalogue.known or rest in MEANINGLESS):
         return rest
-    if path.startswith(_SPARK) or (path.startswith(_KAFKA) and not rest.startswith(_SHARE_COORDINATOR)):
-        return path
-    if catalogue.beginning_of(path):
+    if catalogue.find_open(path) and not path.startswith(_KAFKA + _SHARE_COORDINATOR):
         return path
     return None
 
@@ -392,21 +384,15 @@ def _from_environment(environment: Mapping[str, str], warnings: list[str], catal
 
 
 def _nest(given: Mapping[str, Given], catalogue: Catalogue) -> dict[str, Any]:
-    kafka: dict[str, object] = {}
-    spark: dict[str, object] = {}
-    nested: dict[str, Any] = {"kafka": {"properties": kafka}, "spark": {"properties": spark}}
+    nested: dict[str, Any] = {each.component: {"properties": {}} for each in catalogue.open_components}
     for name, (value, _) in given.items():
         known = catalogue.known.get(name)
         if known is None:
             is_scalar = isinstance(value, (str, int, float))
-            text = _to_text(value) if is_scalar else value
-            if beginning := catalogue.beginning_of(name):
-                component = nested.setdefault(catalogue.open_components[beginning], {"properties": {}})
-                component["properties"][name.removeprefix(beginning)] = text
-            elif name.startswith(_SPARK):
-                spark[name] = text  # its properties begin with `spark.` themselves
-            else:
-                kafka[name.removeprefix(_KAFKA)] = text
+            open_component = catalogue.find_open(name)
+            assert open_component is not None, name
+            properties = nested[open_component.component]["properties"]
+            properties[open_component.property_of(name)] = _to_text(value) if is_scalar else value
         elif known.component:
             nested.setdefault(known.component, {})[known.attribute] = value
         else:
@@ -422,8 +408,7 @@ def _place(detail: Any, catalogue: Catalogue) -> str:  # noqa: ANN401
         return known.name
     if place[1:2] != ("properties",) or len(place) <= 2:
         return ""
-    beginnings = {component: beginning for beginning, component in catalogue.open_components.items()}
-    return beginnings.get(place[0], _KAFKA if place[0] == "kafka" else "") + place[2]
+    return next(each.name_of(place[2]) for each in catalogue.open_components if each.component == place[0])
 
 
 def _explain(detail: Any, given: Mapping[str, Given], catalogue: Catalogue) -> str:  # noqa: ANN401

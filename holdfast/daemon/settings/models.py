@@ -236,6 +236,8 @@ class LoggingSettings(Component):
 class KafkaSettings(Properties):
     """The Kafka cluster that holds the log; properties of librdkafka, passed to every client."""
 
+    name_prefix = "kafka."
+
     @model_validator(mode="after")
     def _check(self) -> Self:
         for name in self.properties:

@@ -120,6 +120,9 @@ class CompactionSettings(Component):
 class SparkSettings(Properties):
     """Properties of Spark, for the job alone."""
 
+    name_prefix = "spark."
+    keeps_prefix = True
+
     @model_validator(mode="after")
     def _check(self) -> Self:
         for name in self.properties:
