@@ -3,7 +3,7 @@
 The rooms, top down; imports point downwards only, and `lint-imports` checks it:
 
 - `cli`, `console`: the command line tool.
-- `workers`: several nodes of one host. `tenants`: the applications that a node hosts.
+- `workers`: several nodes of one host. `tenants`: the applications that a node hosts; `node_settings`: its settings.
 - `gateway`: the share gateway, a tenant. `share`: share state, another one.
 - `daemon`: one node and host of tenants, from its sockets to its periodic work; it knows no tenant.
 - `client`: an asyncio client of a node. `broker`: an embedded Kafka for development.

@@ -30,7 +30,7 @@ from holdfast.daemon.settings.components.config_topic import config_topic_of
 from holdfast.daemon.settings.file_env_flags import ConfigError, check_cluster_change, cluster_wide_name
 from holdfast.kafka.errors import ConnectionFailed
 from holdfast.kafka.librdkafka import KafkaClients
-from holdfast.tenants import TABLES
+from holdfast.node_settings import SETTINGS
 
 _TIMEOUT_MS: Final = round(READ_TIMEOUT_S * 1_000)
 _AHEAD: Final = "--before-the-first-node"
@@ -216,7 +216,7 @@ def set_values(
     """
     try:
         wanted: dict[str, str | None] = {
-            cluster_wide_name(name, TABLES.settings): value
+            cluster_wide_name(name, SETTINGS): value
             for name, value in (split_assignment(text, "NAME=VALUE") for text in assignments)
         }
     except ConfigError as error:
@@ -250,7 +250,7 @@ def _change(
         raise Failure(f"{', '.join(missing)} is not set for all nodes; {nearest(missing, before)}", Exit.NOT_FOUND)
     after = {name: value for name, value in {**before, **wanted}.items() if value is not None}
     try:
-        check_cluster_change(before, after, TABLES.settings)
+        check_cluster_change(before, after, SETTINGS)
     except ConfigError as error:
         raise wrong_settings(error.problems) from None
     changed = {name: value for name, value in wanted.items() if value != before.get(name)}
@@ -279,7 +279,7 @@ def _text(value: str | None) -> str:
 
 def _when_taken_over(name: str) -> str:
     try:
-        if cluster_wide_name(name, TABLES.settings) == name:
+        if cluster_wide_name(name, SETTINGS) == name:
             return "at once" if name in TAKEN_OVER_WHILE_RUNNING else "when a node starts"
     except ConfigError as error:
         return f"by no node of this version: {error}"

@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.daemon.settings.catalogue import catalogue_of
 from holdfast.daemon.settings.file_env_flags import ConfigError, describe, load_settings, to_flags
 from holdfast.daemon.settings.models import Settings
 from holdfast.delivery.group_config import DEFAULT, EARLIEST
 from holdfast.gateway.settings import GatewaySettings, GroupSettings
+from holdfast.node_settings import SETTINGS
 from holdfast.tenants import TABLES
 
 KAFKA = {"kafka.bootstrap.servers": "127.0.0.1:1"}
@@ -69,3 +71,8 @@ def test_pattern_that_matches_a_topic_of_the_node_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"gateway.topics has the pattern st\*, which matches state"):
         load({"gateway.topics": "st*", "state_topic": "state"})
     assert load({"gateway.topics": "*"}).of(GatewaySettings).topics == ("*",)
+
+
+def test_settings_without_tenants_are_those_with_them() -> None:
+    assert catalogue_of(SETTINGS).by_variable == catalogue_of(TABLES.settings).by_variable
+    assert catalogue_of(SETTINGS).open_components == catalogue_of(TABLES.settings).open_components

@@ -19,7 +19,7 @@ from holdfast.console.show.output import print_json, print_rows, say
 from holdfast.console.show.tables import Column
 from holdfast.daemon.settings.file_env_flags import ConfigError, Loaded, load_settings, running_settings
 from holdfast.kafka.addresses import format_address
-from holdfast.tenants import TABLES
+from holdfast.node_settings import SETTINGS
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -107,7 +107,7 @@ def with_node(examined: Examined, config: Path | None, flags: Mapping[str, objec
     """Return what is examined with the settings of the node, if it runs, in place of the defaults, which say nothing of it."""
     security = None if examined.loaded is None else examined.loaded.settings.security
     if described := asyncio.run(describe_node(security, examined.address, timeout_ms)):
-        of_node = _load(config, flags, examined.address, running_settings(described, TABLES.settings))
+        of_node = _load(config, flags, examined.address, running_settings(described, SETTINGS))
         if of_node.loaded is not None:
             return of_node._replace(is_of_node=True)
     return examined
@@ -117,7 +117,7 @@ def _load(
     config: Path | None, flags: Mapping[str, object], address: str | None, running: Mapping[str, object]
 ) -> Examined:
     try:
-        loaded = load_settings(config, os.environ, flags, running=running, model=TABLES.settings)
+        loaded = load_settings(config, os.environ, flags, running=running, model=SETTINGS)
     except ConfigError as error:
         return Examined(None, error.problems, address or ADDRESS_DEFAULT)
     return Examined(loaded, (), address or _find_address(loaded))
