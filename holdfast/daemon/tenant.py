@@ -119,7 +119,7 @@ class ServingTenant(Protocol):
         """Work that repeats while the node serves."""
 
     def start_up(self, log: LogIdentity) -> None:
-        """Begin to take calls, for a log with so many partitions and this placement."""
+        """Begin to take calls, for a log with this number of partitions and this placement."""
 
     def shut_down(self) -> None:
         """Refuse all further calls, and answer those that wait for something else than the log."""

@@ -40,7 +40,7 @@ TopicRef: TypeAlias = bytes | str
 Send: TypeAlias = Callable[[Any, type[Any]], Awaitable[Any]]
 
 _INT32_BYTES: Final = 4
-#: Of a partition in version 12: error code, index, leader, leader epoch; and the least of all of it, with three empty arrays and no tags.
+#: A partition in version 12: error code, index, leader, leader epoch; and the least of all of it, with three empty arrays and no tags.
 _PARTITION_HEAD_BYTES: Final = 14
 _PARTITION_BYTES_MIN: Final = 18
 

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from holdfast.daemon.settings.components.listener import principal_problem
 
-#: What stands for all principals, for all hosts, and as a literal name for all groups or all topics.
+#: Stands for all principals, for all hosts, and as a literal name for all groups or all topics.
 ANYBODY: Final = "User:*"
 ANY: Final = "*"
 #: The name of the one resource of the type CLUSTER.
@@ -82,7 +82,7 @@ class Acl(NamedTuple):
     permission: Permission
     operation: Operation
     resource: ResourceType
-    #: Of a group or a topic, or `kafka-cluster`.
+    #: Name of a group or a topic, or `kafka-cluster`.
     name: str
     pattern: PatternType = PatternType.LITERAL
     #: An address as the node sees it, without a port, or `*`.

@@ -134,7 +134,7 @@ class Partitions:
             lambda: self.runtime.now_ms(),
             limiter,
         )
-        #: Of the log; None until its first records were read.
+        #: Identity of the log; None until its first records were read.
         self.placement: Placement | None = None
         #: Are told of each log partition whose state has changed.
         self._watchers: list[Callable[[int], None]] = []

@@ -33,7 +33,7 @@ from holdfast.daemon.server.wire.security import ListenerSecurity, PlaintextSecu
 from holdfast.daemon.server.wire.turns import Turns
 from holdfast.daemon.settings.components.listener import LimitSettings
 
-#: Of the bytes that requests in flight may take, so many may be of requests that wait for long: most clients' have some 200.
+#: The part of the bytes of requests in flight that may be of requests that wait for long: most clients' have some 200.
 _WAITING_PART: Final = 1 / 8
 
 #: Answers a request, at once or later. It raises MalformedBody for a body that does
@@ -94,7 +94,7 @@ class Connections:
         self._open: dict[OpenConnection, None] = {}
         #: What requests in flight take, on all connections.
         self.memory = RequestMemory()
-        #: What those take that wait for long.
+        #: Memory of the requests that wait for long.
         self.waiting = WaitingMemory(int(limits.requests_in_flight_bytes_max * _WAITING_PART))
         self.accounts = Accounts(limits, self.memory, self.turns, self._resumption_failed)
         self.buffers = Buffers(self._open.keys(), limits, self.memory)

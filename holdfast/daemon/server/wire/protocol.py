@@ -30,7 +30,7 @@ from holdfast.kafka.protocol.primitives import MalformedBody
 
 #: Answers of one turn are copied into one piece up to this size; larger ones go to the socket as they are.
 _JOINED_BYTES_MAX: Final = 65_536
-#: Of an answer in pieces, so much goes to one socket in one turn of the loop.
+#: Bytes of an answer in pieces that go to one socket in one turn of the loop.
 _TURN_BYTES_MAX: Final = 1 << 20
 
 
@@ -45,7 +45,7 @@ class ClientProtocol(OpenConnection):
         self._joined_as = ""
         self._transport: asyncio.Transport | None = None
         self._connection: Connection | None = None
-        #: What calls see of it; None until it has a transport.
+        #: The connection as calls see it; None until it has a transport.
         self._client: ClientConnection | None = None
         self._stepwise: StepwiseRequest | None = None
         #: None: the client need not log in.

@@ -1,4 +1,4 @@
-"""What one request is: the call it is for, what its client did wrong, the memory it takes, its connection, and the request itself."""
+"""One request: the call it is for, what its client did wrong, the memory it takes, its connection, and the request itself."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ class ClientConnection:
         call_soon: Callable[[Callable[[], None]], None] = _run,
     ) -> None:
         """Begin without a request that waits; `call_soon` runs a task in the next turn of the loop."""
-        #: Of the client, with its port and without.
+        #: The address of the client, with its port and without.
         self.address = address
         self.host = host
         #: False once the connection has ended.
@@ -160,7 +160,7 @@ class ClientConnection:
         return len(self._waiting)
 
     def on_close(self, ended: Callable[[], None]) -> None:
-        """Call `ended` once in the turn of the loop after that in which the connection ends, for whatever reason; there is one such call.
+        """Call `ended` once in the turn of the loop after that in which the connection ends, for any reason; there is one such call.
 
         Where it has ended already, the call comes in the next turn.
         """
@@ -184,7 +184,7 @@ class ClientConnection:
         return True
 
     def end_wait(self, request: Request) -> None:
-        """Take note that a request waits no more; again is harmless."""
+        """End the wait of a request; again is harmless."""
         if self._waiting.pop(request, None) is not None:
             self._memory.taken_bytes -= request.size_bytes
 
@@ -197,7 +197,7 @@ class ClientConnection:
             answer_now()
 
     def close(self) -> None:
-        """Take note that the connection has ended; again is harmless."""
+        """Tell of the end of the connection; again is harmless."""
         if not self.is_open:
             return
         self.is_open = False
@@ -320,7 +320,7 @@ class Request:
             answer_now: is called at most once, when the server stops: the request is carried out again, to be answered at once.
 
         Returns:
-            whether it may wait; False: too many wait, or the server stops, so it is to be answered with what is there.
+            whether it may wait; False: too many wait, or the server stops, so it must be answered with what is there.
         """
         connection = self.connection
         if self.reply is not None or connection is None or not connection.begin_wait(self, answer_now):
@@ -330,7 +330,7 @@ class Request:
         return True
 
     def end_wait(self) -> None:
-        """Take note that it waits no more; again is harmless."""
+        """End its wait; again is harmless."""
         if self.is_waiting:
             self.is_waiting = False
             if self.connection is not None:
@@ -343,12 +343,12 @@ class Request:
             self._memory.count_work(-1, -work_bytes)
 
     def count_pieces(self, size_bytes: int) -> None:
-        """Count the bytes of an answer that is there, as far as it was not promised so many."""
+        """Count the bytes of an answer that is there, beyond those that were promised to it."""
         if size_bytes > self._answer_bytes:
             self.count_answer_bytes(size_bytes - self._answer_bytes)
 
     def sent(self, size_bytes: int) -> None:
-        """Take note that so many bytes of its answer have left."""
+        """Count bytes of its answer that have left."""
         self._answer_bytes -= size_bytes
         self._memory.count_answer(-size_bytes)
 
