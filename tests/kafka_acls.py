@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 
 from holdfast.daemon.settings.components.config_topic import config_topic_of
 from holdfast.daemon.settings.models import Settings
+from holdfast.gateway.settings import GatewaySettings
 
 
 class Role(StrEnum):
@@ -17,6 +18,8 @@ class Role(StrEnum):
 
     #: `holdfast serve`, without the job.
     NODE = "node"
+    #: A node with `gateway.topics`, in addition.
+    GATEWAY = "gateway"
     #: The Spark job, by itself or under a node, which then needs what both need.
     JOB = "job"
     #: Who changes settings of all nodes by `holdfast config`.
@@ -30,6 +33,7 @@ class Resource(StrEnum):
     CONFIG_TOPIC = "the config topic"
     SNAPSHOT_TOPIC = "the snapshot topic"
     USER_TOPICS = "every topic whose share partitions it serves"
+    OFFERED_TOPICS = "every topic of `gateway.topics`"
     READER_GROUPS = "the groups named in `log_readers`"
     JOB_GROUP = "the group `compaction.group`"
     NODE_GROUP = "the group of the nodes, `holdfast-` and the name of the state topic"
@@ -60,6 +64,7 @@ NEEDS: Final = (
     Need(Role.NODE, "Describe", Resource.READER_GROUPS, "knowing how far they are, so as not to prune past them"),
     Need(Role.NODE, "Describe", Resource.JOB_GROUP, "knowing how far the job is, so as not to prune past it"),
     Need(Role.NODE, "Read", Resource.NODE_GROUP, 'dividing the log; not needed with `membership = "static"`'),
+    Need(Role.GATEWAY, "Read", Resource.OFFERED_TOPICS, "giving its records to share consumers"),
     Need(Role.JOB, "Read", Resource.STATE_TOPIC, "reading the log"),
     Need(Role.JOB, "DescribeConfigs", Resource.STATE_TOPIC, "making the snapshot topic to fit it"),
     Need(Role.JOB, "Write", Resource.SNAPSHOT_TOPIC, "writing snapshots and manifests"),
@@ -100,6 +105,8 @@ def _places(resource: Resource, settings: Settings) -> list[tuple[str, str]]:
             return [("topic", settings.snapshots.topic)] if settings.snapshots.topic else []
         case Resource.USER_TOPICS:
             return [("topic", "*")]
+        case Resource.OFFERED_TOPICS:
+            return [("topic", name) for name in settings.of(GatewaySettings).topics]
         case Resource.READER_GROUPS:
             return [("group", group) for group in settings.pruning.log_readers]
         case Resource.JOB_GROUP:

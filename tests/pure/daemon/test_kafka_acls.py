@@ -13,6 +13,7 @@ from tests.kafka_acls import NEEDS, Role
 from tests.pure.docs.pages import ROOT, table
 
 PAGE = (ROOT / "docs" / "install.md").read_text()
+GATEWAY_PAGE = (ROOT / "docs" / "gateway.md").read_text()
 SPARK_PAGE = (ROOT / "docs" / "spark.md").read_text()
 CONNECTIONS = re.findall(r"<!-- a connection to Kafka -->\n```toml\n(.*?)```", PAGE, re.DOTALL)
 WAYS_IN = [("SSL", type(None)), ("SASL_SSL", Sasl), ("SASL_SSL", TokenEndpoint), ("SASL_SSL", TokenFile)]
@@ -22,10 +23,11 @@ WAYS_IN = [("SSL", type(None)), ("SASL_SSL", Sasl), ("SASL_SSL", TokenEndpoint),
     ("page", "role", "name"),
     [
         (PAGE, Role.NODE, "ACLs of the node"),
+        (GATEWAY_PAGE, Role.GATEWAY, "ACLs of the gateway"),
         (PAGE, Role.CONFIG, "ACLs of config"),
         (SPARK_PAGE, Role.JOB, "ACLs of the job"),
     ],
-    ids=list(Role),
+    ids=["node", "gateway", "config", "job"],
 )
 def test_the_acls_are_those_of_the_table(page: str, role: Role, name: str) -> None:
     needed = [(need.operation, need.resource, need.purpose) for need in NEEDS if need.role is role]
