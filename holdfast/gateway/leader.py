@@ -224,6 +224,11 @@ class Leader:
             self._held.add(key)
         self.metrics.held.value = len(self._held)
 
+    def forget_topics(self, is_there: Callable[[bytes], bool]) -> None:
+        """Hold no share partition any more whose topic is gone, by its id."""
+        self._held = {key for key in self._held if is_there(key.topic_id)}
+        self.metrics.held.value = len(self._held)
+
     def give_again(self, key: SharePartitionKey) -> None:
         """See `LeaderParts.give_again`."""
         self._held.discard(key)

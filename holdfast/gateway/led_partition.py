@@ -21,7 +21,13 @@ from holdfast.gateway.window import OpenReader, RecordWindow
 from holdfast.gateway.writes import Done, Writes
 from holdfast.kafka.protocol.error_codes import ErrorCode
 from holdfast.kafka.records.batches import Batch
-from holdfast.kafka.records.partition_reader import OffsetOutOfRange, ReadFailed, TopicGone, TopicRecreated
+from holdfast.kafka.records.partition_reader import (
+    LogTruncated,
+    OffsetOutOfRange,
+    ReadFailed,
+    TopicGone,
+    TopicRecreated,
+)
 from holdfast.records.share.keys import SharePartitionKey
 
 
@@ -233,6 +239,8 @@ class LedPartition:
             self._on_failure(offset, failure)
             return None
         if not batches:
+            if problem := self._window.problem:
+                self._leader.metrics.note_unread(self.key, problem)
             return None
         acquired = core.acquire(
             self._leader.now_ms(),
@@ -263,21 +271,41 @@ class LedPartition:
 
     def _on_failure(self, offset: int, failure: ReadFailed) -> None:
         """Go on where records can be read, or end."""
+        core = self.core
         # The log may begin above the next offset, or above what its reader had yet to read below it.
         if isinstance(failure, OffsetOutOfRange) and offset <= failure.end_offset:
-            self.core.move_log_start(failure.first_offset)
-            self._window.seek(self.core.next_fetch_offset())
-            self._leader.deadline_changed(self)
-            self.wake()
-            return
-        code = ErrorCode.KAFKA_STORAGE_ERROR
-        if isinstance(failure, TopicGone | TopicRecreated):
-            code = ErrorCode.UNKNOWN_TOPIC_ID
+            core.move_log_start(failure.first_offset)
+            self._read_on()
+        elif isinstance(failure, LogTruncated) and failure.diverges_at >= core.first_new_offset:
+            # Only what was read ahead is lost; others have those offsets now.
+            self._leader.metrics.note_unread(self.key, str(failure))
+            self._read_on()
         elif isinstance(failure, OffsetOutOfRange):
-            # Records were lost, as by an unclean election. It is led again, and looked at again, with the next fetch.
-            self._leader.metrics.note_held(self.key, offset, failure.end_offset)
-            self._leader.hold(self.key)
-        self._fail(Ended(code, str(failure)))
+            self._hold(failure, offset, failure.end_offset)
+        elif isinstance(failure, LogTruncated):
+            self._hold(failure, core.first_new_offset, failure.diverges_at)
+        else:
+            is_gone = isinstance(failure, TopicGone | TopicRecreated)
+            code = ErrorCode.UNKNOWN_TOPIC_ID if is_gone else ErrorCode.KAFKA_STORAGE_ERROR
+            self._fail(Ended(code, str(failure)))
+
+    def _read_on(self) -> None:
+        """Forget what is at hand, and read again what is next."""
+        self._window.seek(self.core.next_fetch_offset())
+        self._leader.deadline_changed(self)
+        self.wake()
+
+    def _hold(self, failure: ReadFailed, offset: int, end_offset: int) -> None:
+        """End because records that were acquired are lost, as by an unclean election; it is looked at again with the next fetch.
+
+        Args:
+            failure: as the reader tells it.
+            offset: the first that was not acquired.
+            end_offset: of the log, below it.
+        """
+        self._leader.metrics.note_held(self.key, offset, end_offset)
+        self._leader.hold(self.key)
+        self._fail(Ended(ErrorCode.KAFKA_STORAGE_ERROR, str(failure)), is_told=True)
 
     # ---- what members say --------------------------------------------------------------------------------------------------
 
@@ -377,18 +405,23 @@ class LedPartition:
         else:
             self._is_unused = True
 
-    def _fail(self, ended: Ended) -> None:
+    def _fail(self, ended: Ended, *, is_told: bool = False) -> None:
         """End it because it cannot be served, and have it left alone for a moment."""
         if self.ended is None:
             self._leader.failed(self, ended)
-        self.end(ended)
+        self.end(ended, is_told=is_told)
 
-    def end(self, ended: Ended) -> None:
-        """Serve no more; a second end is ignored."""
+    def end(self, ended: Ended, *, is_told: bool = False) -> None:
+        """Serve no more; a second end is ignored.
+
+        Args:
+            ended: why.
+            is_told: a line says so already.
+        """
         if self.ended is not None:
             return
         self.ended = ended
-        if ended.error_code not in _QUIET:
+        if ended.error_code not in _QUIET and not is_told:
             self._leader.metrics.note_unserved(self.key, ended.text)
         self.core.fence()
         self._window.close()

@@ -39,6 +39,10 @@ class GatewayMetrics:
         self.locks_ended: Final = registry.counter(
             "gateway_locks_ended", "Times that locks of a share partition ended before an acknowledgement came."
         )
+        self.throttle_time_ms: Final = registry.counter(
+            "gateway_read_throttle_time_ms",
+            "Time for which brokers requested to be sent no more reads of records, because of a quota.",
+        )
         self.held: Final = registry.gauge(
             "gateway_share_partitions_held",
             "Share partitions that give no records, because the log ends below records that were acquired; an alarm.",
@@ -65,8 +69,16 @@ class GatewayMetrics:
         if left_out is not None:
             _log.warning("share_partition_not_served", share_partition=name, why=why, **left_out)
 
+    def note_unread(self, key: SharePartitionKey, why: str) -> None:
+        """Log why no records come of a topic partition now: once for all that wait for the same reason."""
+        if self._limiter.leave_out():
+            return
+        left_out = self._limiter.admit("records_not_read", _LINES_PER_MINUTE_MAX, why)
+        if left_out is not None:
+            _log.warning("records_not_read", share_partition=_name(key), why=why, **left_out)
+
     def note_held(self, key: SharePartitionKey, offset: int, end_offset: int) -> None:
-        """Raise the alarm that the log of a share partition ends below what was acquired."""
+        """Raise the alarm that the log of a share partition ends, or ended, below what was acquired."""
         name = _name(key)
         left_out = self._limiter.admit("share_partition_held", _LINES_PER_MINUTE_MAX, name)
         if left_out is not None:

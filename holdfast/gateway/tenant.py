@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from random import Random
 from typing import Final
@@ -123,7 +123,8 @@ class ServingGateway:
             reader = self._readers.get(is_committed)
             if reader is None:
                 config = ReaderConfig(is_committed, held_bytes_max=gateway.fetch_buffer_bytes)
-                reader = TopicReader(options, Cluster(options, settings.log.request_timeout_ms), config)
+                cluster = Cluster(options, settings.log.request_timeout_ms)
+                reader = TopicReader(options, cluster, config, metrics.throttle_time_ms)
                 self._readers[is_committed] = reader
             return reader
 
@@ -140,6 +141,7 @@ class ServingGateway:
         )
         self._has_other_nodes = False
         log.leadership.watch(self._leadership_changed)
+        self._topics.on_change(self._topics_changed)
         self.answers = Answers(
             {
                 **refusals.ANSWERS,
@@ -185,6 +187,9 @@ class ServingGateway:
             _log.warning(
                 "gateway_has_other_nodes", next_step="run one node, or expect records twice when log partitions move"
             )
+
+    def _topics_changed(self, _: Collection[str]) -> None:
+        self._leader.forget_topics(lambda topic_id: self._topics.topic_by_id(topic_id) is not None)
 
     def _caller(self, request: Request) -> Request:
         """Return the client of a request, whose connection tells of its end from now on."""

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple, final
 from holdfast.delivery.share_partition.record_batches import find_aborted
 from holdfast.delivery.share_partition.values import OffsetRange
 from holdfast.kafka.records.batches import Batch, DamagedRecords, is_abort_marker
-from holdfast.kafka.records.partition_reader import Chunk, PartitionReader, RecordsUnreadable
+from holdfast.kafka.records.partition_reader import Chunk, LogTruncated, PartitionReader, RecordsUnreadable
 
 #: Opens a reader of the partition at an offset.
 OpenReader = Callable[[int], PartitionReader]
@@ -55,8 +55,10 @@ class Strand:
         """Return batches from an offset on, at least one where one is at hand, and forget those below the offset.
 
         Raises:
-            ReadFailed: nothing is at hand, and nothing will come.
+            ReadFailed: nothing is at hand, and nothing will come; or what is at hand may not be in the log any more.
         """
+        if isinstance(self.reader.failure, LogTruncated):
+            raise self.reader.failure
         self._forget_below(offset)
         self.from_offset = offset
         batches: list[Batch] = []
@@ -132,6 +134,12 @@ class RecordWindow:
         if not found.batches:
             strand.reader.call_when_more(self._on_more)
         return found
+
+    @property
+    def problem(self) -> str:
+        """Return why `read` had nothing, which may pass; empty: nothing is wrong."""
+        strand = self._again or self._ahead
+        return "" if strand is None or strand.reader.failure is not None else strand.reader.problem
 
     def seek(self, offset: int) -> None:
         """Forget all that is at hand, and go on at an offset."""

@@ -249,6 +249,12 @@ class SharePartition:
         return self.window.end_offset
 
     @property
+    def first_new_offset(self) -> int:
+        """Return the first offset that was never acquired, nor settled by an earlier leader."""
+        window = self.window
+        return window.end_offset + 1 if window.batches else window.end_offset
+
+    @property
     def delivery_complete_count(self) -> int:
         """Return how many offsets from the start offset on are never delivered again."""
         return self.window.complete_count

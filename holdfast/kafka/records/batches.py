@@ -119,7 +119,10 @@ def iter_batches(data: memoryview, from_offset: int) -> Iterator[Batch]:
 
 def _wrong_magic(magic: int, offset: int) -> DamagedRecords:
     if magic < _MAGIC:
-        return OldFormat(f"the records at offset {offset} have format {magic}; format {_MAGIC} is needed")
+        return OldFormat(
+            f"the records at offset {offset} have format {magic}, as from before Kafka 0.11; format {_MAGIC} is needed, so copy them to "
+            "another topic"
+        )
     return DamagedRecords(f"the records at offset {offset} have format {magic}, which is not known")
 
 

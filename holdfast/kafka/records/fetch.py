@@ -116,7 +116,8 @@ def choose_version(versions: Mapping[int, tuple[int, int]]) -> int:
     version = min(highest, VERSIONS[1])
     if version < max(lowest, VERSIONS[0]):
         raise VersionUnsupported(
-            f"the broker speaks versions {lowest} to {highest} of Fetch, one of {VERSIONS[0]} to {VERSIONS[1]} is needed"
+            f"the broker speaks versions {lowest} to {highest} of Fetch, one of {VERSIONS[0]} to {VERSIONS[1]} is needed; "
+            "upgrade it to Kafka 2.7 or newer"
         )
     return version
 

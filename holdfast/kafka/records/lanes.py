@@ -15,6 +15,7 @@ from holdfast.kafka.connection_options import ConnectionOptions
 from holdfast.kafka.errors import ConnectionFailed, UnreadableAnswer
 from holdfast.kafka.metadata import NO_TOPIC, TopicRef, TopicView
 from holdfast.kafka.protocol import api_keys, requests
+from holdfast.kafka.protocol.denials import acl_remedy
 from holdfast.kafka.protocol.error_codes import ErrorCode, name_and_number
 from holdfast.kafka.records.batches import Batch, DamagedRecords, OldFormat, iter_batches
 from holdfast.kafka.records.connection import RecordConnection
@@ -159,6 +160,10 @@ class Lane:
                 await self.changed.wait()
                 continue
             if (throttled_s := owner.throttle.wait_s(self.broker_id)) > 0:
+                for reader in chosen:
+                    reader.problem = (
+                        f"broker {self.broker_id} asks for a pause, because this client has used up its quota"
+                    )
                 await asyncio.sleep(throttled_s)
                 continue
             request, began_s = Request(self), self._now_s()
@@ -301,7 +306,10 @@ class Lane:
         if code == ErrorCode.OFFSET_OUT_OF_RANGE:
             await self._compare_bounds(connection, request, reader)
         elif code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
-            reader.fail(ReadDenied(f"the broker answered {name_and_number(code)}"))
+            view = self._owner.cluster.topics.get(reader.topic)
+            topic = "this one" if view is None else view.name
+            remedy = acl_remedy(code, "Read", f"topic {topic}", self._owner.options.who())
+            reader.fail(ReadDenied(f"the broker answered {name_and_number(code)}{remedy}"))
         elif code == ErrorCode.CORRUPT_MESSAGE:
             self._note_damage(reader, "the broker cannot read it")
         elif code:

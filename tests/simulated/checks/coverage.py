@@ -217,6 +217,7 @@ GATEWAY_EXPECTED = (
     "connection cut",
     "wrong session epoch",
     "share partition done with",
+    "note: records_not_read",
     "note: share_partition_held",
     "note: share_partition_not_served",
 )

@@ -14,8 +14,10 @@ from holdfast.daemon.server.security import LoginMetrics
 from holdfast.daemon.server.wire.connections import Connections
 from holdfast.daemon.settings.components.listener import LimitSettings
 from holdfast.daemon.snapshots.job_metrics import JobMetrics
+from holdfast.gateway.metrics import GatewayMetrics
 from holdfast.membership.metrics import MembershipMetrics
 from holdfast.metrics.instruments import Counter
+from holdfast.metrics.line_limit import LineLimiter
 from holdfast.metrics.registry import Registry
 from holdfast.runtime.metrics import RuntimeMetrics
 from holdfast.share.group_metrics.numbers import GroupNumbers, Pair
@@ -46,6 +48,7 @@ def full_registry() -> Registry:
     FileWatch(make_context(registry=registry)).follow("acls_file", lambda: [], lambda: True)
     list(GroupSeries(registry, lambda: 0).show({Pair("group", bytes(16)): GroupNumbers("topic")}))
     watch_broker(registry, 1, lambda: 0)
+    GatewayMetrics(registry, LineLimiter()).watch(lambda: 0, lambda: 0, lambda: 0, lambda: 0)
     AccessMetrics(registry)
     ServerMetrics(
         registry,

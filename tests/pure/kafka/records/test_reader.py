@@ -113,12 +113,16 @@ async def test_cluster_without_topic_ids_is_read_by_name() -> None:
     assert {version for _, version, _ in kafka.fetches} == {12}
 
 
-async def test_broker_that_is_too_old_is_named() -> None:
+@pytest.mark.parametrize("versions", [(4, 11), (0, 3)])
+async def test_broker_that_is_too_old_is_named(versions: tuple[int, int]) -> None:
     async with fake_kafka() as kafka, reader_of(kafka) as reader:
-        kafka.brokers[1].versions[1] = (4, 11)
+        kafka.brokers[1].versions[1] = versions
         kafka.make_topic()
         reading = reader.open("topic", 0, 0)
-        await wait_until(lambda: "versions 4 to 11 of Fetch" in reading.problem)
+        said = (
+            "the broker speaks versions {} to {} of Fetch, one of 12 to 17 is needed; upgrade it to Kafka 2.7 or newer"
+        )
+        await wait_until(lambda: said.format(*versions) in reading.problem)
         assert reading.take_nowait() is None
 
 
@@ -368,7 +372,7 @@ async def test_log_that_was_truncated_is_told() -> None:
 async def test_right_that_lacks_is_told() -> None:
     async with fake_kafka() as kafka, reader_of(kafka) as reader:
         kafka.make_topic().partitions[0].errors = [int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)]
-        with pytest.raises(ReadDenied, match="TOPIC_AUTHORIZATION_FAILED"):
+        with pytest.raises(ReadDenied, match=r"TOPIC_AUTHORIZATION_FAILED .*; allow Read on topic topic to "):
             await reader.open("topic", 0, 0).take()
 
 
@@ -451,6 +455,9 @@ async def test_broker_that_is_over_a_quota_is_left_alone() -> None:
         loop = asyncio.get_running_loop()
         until_s = reader.throttle.until_s(1)
         assert until_s > 0
+        await wait_until(
+            lambda: reading.problem == "broker 1 asks for a pause, because this client has used up its quota"
+        )
         await take_to(reading, 2)
         assert loop.time() >= until_s
     assert len(kafka.fetches) >= count + 1
