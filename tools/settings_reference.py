@@ -14,7 +14,7 @@ from holdfast.tenants import TABLES
 _HEAD = """\
 # Configuration
 
-This page is written by `python -m tools.settings_reference` from `holdfast/daemon/settings/models.py`.
+This page is written by `python -m tools.settings_reference` from the settings that `holdfast/node_settings.py` names.
 
 A setting has one name everywhere. Sources are merged once, and the later wins:
 

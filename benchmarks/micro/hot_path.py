@@ -33,13 +33,13 @@ from holdfast.daemon.server.cluster_view import Node
 from holdfast.daemon.server.wire.connection import Connection
 from holdfast.daemon.server.wire.requests import Request
 from holdfast.daemon.settings.components.listener import LimitSettings
-from holdfast.daemon.settings.models import KafkaSettings, Settings
 from holdfast.daemon.topics.metadata_image import MetadataImage
 from holdfast.daemon.topics.state_topic import StateTopic
 from holdfast.kafka.protocol import frames
 from holdfast.metrics.instruments import Counter
 from holdfast.metrics.line_limit import LineLimiter
 from holdfast.metrics.registry import Registry
+from holdfast.node_settings import load_settings
 from holdfast.records.log.checkpoint import Checkpoint
 from holdfast.records.share.batches import ACKNOWLEDGED, StateBatch
 from holdfast.runtime.coordinator import CoordinatorRuntime
@@ -58,7 +58,7 @@ from holdfast.share.topic_gate import TopicGate
 from holdfast.tenants import TABLES
 
 LOG_PARTITIONS = 50
-SETTINGS = Settings(kafka=KafkaSettings(properties={"bootstrap.servers": "127.0.0.1:9092"}))
+SETTINGS = load_settings(flags={"kafka.bootstrap.servers": "127.0.0.1:9092"}).settings
 LEADER_EPOCH = STATE_EPOCH = 1
 #: Offsets of one write, and how far the start offset stays behind: a state has one batch or two.
 STEP, BEHIND = 10, 20

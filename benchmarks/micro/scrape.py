@@ -19,7 +19,6 @@ from typing import Any, Final, cast
 
 from benchmarks.micro.wire import TOPIC_ID
 from holdfast.daemon.partitions.partitions import Partitions
-from holdfast.daemon.settings.components.group_metrics import GroupMetricSettings
 from holdfast.kafka.topics.topic_ends import Ends, Place, TopicEnds
 from holdfast.metrics.exposition import expose
 from holdfast.metrics.registry import Registry
@@ -29,6 +28,7 @@ from holdfast.records.share.replay import ShareState
 from holdfast.runtime.build import BUILD
 from holdfast.share.group_metrics.group_metrics import GroupMetrics
 from holdfast.share.group_metrics.series import GroupSeries
+from holdfast.share.settings import GroupMetricSettings
 
 LOG_PARTITIONS: Final = 50
 ROUNDS: Final = 3

@@ -26,9 +26,9 @@ from benchmarks.share_state import TOPIC_PARTITIONS, find_keys
 from holdfast.broker.properties import HOST
 from holdfast.console.commands.serve import COLLECTOR_THRESHOLDS
 from holdfast.daemon.node import Node
-from holdfast.daemon.settings.file_env_flags import load_settings
 from holdfast.daemon.settings.logging import configure_logging
 from holdfast.daemon.settings.models import Settings
+from holdfast.node_settings import load_settings
 from holdfast.runtime.build import BUILD
 from holdfast.runtime.kafka_log.log import SLICE_RECORDS_MAX
 from holdfast.runtime.load_slices import SLICE_MS

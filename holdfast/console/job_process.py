@@ -30,7 +30,7 @@ from holdfast.console.job_output import Output, Show
 from holdfast.console.outcomes import Exit, Failure, exit_unanswered, wrong_settings
 from holdfast.console.sources.brokers_or_nodes import find_denied_login
 from holdfast.daemon.settings.by_name import configure
-from holdfast.daemon.settings.file_env_flags import ConfigError, load_settings
+from holdfast.daemon.settings.file_env_flags import ConfigError
 from holdfast.daemon.settings.logging import warn_of_library
 from holdfast.daemon.settings.models import Settings
 from holdfast.daemon.topics.snapshot_topic import SnapshotTopicError, ensure_snapshot_topic
@@ -41,7 +41,7 @@ from holdfast.jars.java import find_spark_java
 from holdfast.kafka.errors import ConnectionFailed, PropertyRefused
 from holdfast.kafka.librdkafka import KafkaClients
 from holdfast.metrics.line_limit import LineLimiter
-from holdfast.node_settings import SETTINGS
+from holdfast.node_settings import load_settings
 
 __all__ = ["compact_until_stopped", "settings_of", "settings_of_the_node", "write_py_files"]
 
@@ -63,7 +63,7 @@ def settings_of(config: Path | None, flags: Mapping[str, object]) -> Settings:
     # The job listens nowhere, so the address in the environment of a node need not be one of this machine's.
     nowhere = {"listen": "127.0.0.1:0", "http.listen": ""}
     try:
-        return load_settings(config, os.environ, nowhere | dict(flags), model=SETTINGS).settings
+        return load_settings(config, os.environ, nowhere | dict(flags)).settings
     except ConfigError as error:
         raise wrong_settings(error.problems) from None
 
@@ -74,7 +74,7 @@ def settings_of_the_node(stream: IO[bytes]) -> Settings:
     The job may end in any step: each can be repeated, and another job may begin at once.
     """
     flags = json.loads(stream.readline()) | {"log_format": "json"}
-    settings = load_settings(flags=flags, model=SETTINGS).settings
+    settings = load_settings(flags=flags).settings
 
     def watch() -> None:
         stream.read()

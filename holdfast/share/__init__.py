@@ -13,7 +13,8 @@
 | `read_or_initialize` | the decision of a leader's first call, made of those of the calls |
 | `state`, `load` | what the shard decides about, and how it is loaded from the log |
 | `shard_kind` | shards as the node sees them, and the warning before a bound is reached |
-| `config`, `components`, `state_bounds` | the settings of a shard, where they come from, and the bounds of all shards of a node together |
+| `settings` | the settings of share state, which a node reads with its own |
+| `config`, `components`, `state_bounds` | the configuration of a shard, how it is made, and the bounds of all shards of a node |
 | `errors` | Kafka's error codes, and which error is answered with which |
 | `metrics` | instruments |
 | `commands`, `previews`, `state_listing` | commands of an admin, what a call would change, and pages of share partitions |

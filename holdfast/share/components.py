@@ -9,6 +9,7 @@ from holdfast.records.share.codecs.codec import Codec
 from holdfast.runtime.kafka_log.sending.accumulator import RECORD_OVERHEAD_BYTES
 from holdfast.runtime.load_slices import SLICE_MS
 from holdfast.share.config import ShardConfig
+from holdfast.share.settings import ShareSettings
 from holdfast.share.snapshots.follower import Bounds
 from holdfast.share.state_bounds import StateBounds, StateTotals
 
@@ -27,14 +28,14 @@ def state_batches_max(message_bytes_max: int) -> int:
 
 def state_bounds(settings: Settings) -> StateBounds:
     """Return how much state this node may serve."""
-    return configure(StateBounds, settings.share)
+    return configure(StateBounds, settings.of(ShareSettings))
 
 
 def shard_config(settings: Settings, topic: StateTopic, totals: StateTotals) -> ShardConfig:
     """Return what each share shard is given; all of them share `totals`."""
     return configure(
         ShardConfig,
-        settings.share,
+        settings.of(ShareSettings),
         state_batches_max=state_batches_max(topic.max_message_bytes),
         snapshot_bytes_max=max(1, topic.max_message_bytes - RECORD_OVERHEAD_BYTES),
         codec=Codec(settings.log.codec),

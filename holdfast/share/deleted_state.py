@@ -6,7 +6,6 @@ from typing import Final, Protocol
 
 import structlog
 
-from holdfast.daemon.settings.models import DeletedTopicSettings
 from holdfast.daemon.topics.metadata_cache import Refresh
 from holdfast.daemon.topics.metadata_image import MetadataImage
 from holdfast.metrics.instruments import Gauge
@@ -15,6 +14,7 @@ from holdfast.runtime.partition.lifecycle import Partition
 from holdfast.runtime.state_machine import Decision, Operation
 from holdfast.share.decisions import ShareShard
 from holdfast.share.deleted_topics import CleanUp, CleanUpStopped, DeletedTopics
+from holdfast.share.settings import DeletedTopicSettings
 from holdfast.share.shard_kind import serving
 
 _log = structlog.get_logger(__name__)

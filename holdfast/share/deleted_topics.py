@@ -11,9 +11,9 @@ Pure: time comes with the refreshes and as an argument.
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from holdfast.daemon.settings.models import DeletedTopicSettings
 from holdfast.daemon.topics.metadata_cache import Refresh
 from holdfast.share.missing_topics import MissingTopics
+from holdfast.share.settings import DeletedTopicSettings
 
 
 class CleanUp(NamedTuple):

@@ -16,6 +16,7 @@ from holdfast.runtime.state_machine import StateMachine
 from holdfast.share.components import shard_config, state_bounds
 from holdfast.share.decisions import ShareShard
 from holdfast.share.metrics import ShareMetrics
+from holdfast.share.settings import ShareSettings
 from holdfast.share.state_bounds import StateTotals
 
 _log = structlog.get_logger(__name__)
@@ -66,7 +67,7 @@ class ShareShards:
     """The shards of a node."""
 
     def __init__(self, settings: Settings, topic: StateTopic, metrics: ShareMetrics) -> None:
-        self.write_timeout_ms: int = settings.share.write_timeout_ms
+        self.write_timeout_ms: int = settings.of(ShareSettings).write_timeout_ms
         #: State that all of them hold together.
         self.totals = StateTotals(state_bounds(settings))
         self._config = shard_config(settings, topic, self.totals)

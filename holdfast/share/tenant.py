@@ -32,6 +32,7 @@ from holdfast.share.group_metrics.group_metrics import make_group_metrics
 from holdfast.share.group_pages import PAGES
 from holdfast.share.metrics import ShareMetrics
 from holdfast.share.service import ShareService
+from holdfast.share.settings import COMPONENTS, DeletedTopicSettings, ShareSettings
 from holdfast.share.shard_kind import ShareShards
 from holdfast.share.snapshots.store import Snapshots
 from holdfast.share.topic_gate import TopicGate
@@ -163,9 +164,9 @@ class ServingShare:
             host.context.internal_errors,
             end_with=log.batch.end_with,
         )
-        gate = TopicGate(self._service, log.metadata, settings.share.write_timeout_ms, now_ms)
+        gate = TopicGate(self._service, log.metadata, settings.of(ShareSettings).write_timeout_ms, now_ms)
         deleted_state = DeletedState(
-            settings.deleted_topics, log.place.cluster_id, partitions, metrics.deleted_topics_alarm
+            settings.of(DeletedTopicSettings), log.place.cluster_id, partitions, metrics.deleted_topics_alarm
         )
         log.metadata.add_user(deleted_state)
         groups = make_group_metrics(settings, partitions, log.cluster, host.context.registry)
@@ -184,4 +185,6 @@ class ServingShare:
         """See `ServingTenant.close`."""
 
 
-SHARE_TENANT: Final[Tenant[NodeShare]] = Tenant("share", CALLS, COMMANDS, QUERIES, PAGES, NodeShare)
+SHARE_TENANT: Final[Tenant[NodeShare]] = Tenant(
+    "share", CALLS, COMMANDS, QUERIES, PAGES, NodeShare, settings=COMPONENTS
+)

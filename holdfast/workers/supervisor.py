@@ -19,6 +19,7 @@ from holdfast.clock import now_ms
 from holdfast.daemon.node_exit import NodeExit
 from holdfast.daemon.settings.components.host import HostSettings
 from holdfast.daemon.settings.file_env_flags import with_flags
+from holdfast.daemon.settings.models import Settings
 from holdfast.distribution import VERSION
 from holdfast.service.condition import Condition
 from holdfast.service.notices import Bounds
@@ -47,6 +48,8 @@ class WorkerStart(NamedTuple):
     config: Path | None
     #: Settings of all.
     flags: Mapping[str, object]
+    #: All settings that there are.
+    model: type[Settings]
     #: Starts a worker.
     command: Sequence[str] = COMMAND
 
@@ -224,7 +227,7 @@ class Supervisor:
 
     def _order(self, worker: Worker, descriptors: list[int], restarts: int) -> Order:
         others = {each.node_id: each.address for each in self._workers.values() if each is not worker}
-        flags: dict[str, Any] = with_flags(self._start_with.flags, worker.settings)
+        flags: dict[str, Any] = with_flags(self._start_with.flags, worker.settings, self._start_with.model)
         interval_ms = None if self._manager is None else self._bounds.look_interval_ms
         return Order(self._start_with.config, flags, descriptors, others, restarts, interval_ms)
 

@@ -12,7 +12,8 @@ from shutil import copytree
 from typing import Any, Final
 
 from holdfast.client import ClientError, connect
-from holdfast.daemon.settings.file_env_flags import KNOWN
+from holdfast.daemon.settings.catalogue import catalogue_of
+from holdfast.node_settings import SETTINGS
 from tests.installed.environment import ROOT, Environment
 from tests.installed.terminal import Terminal
 from tests.pure.docs.blocks import Block, blocks_of, is_like, reaches_outside, steps_of
@@ -66,7 +67,8 @@ class Desk:
         self._windows = ExitStack()
         self._terminal: Terminal | None = None
         #: Of every terminal; what a page makes in the place for temporary files goes with the test.
-        patience = {KNOWN[name].variable: str(value) for name, value in _PATIENCE.items()}
+        known = catalogue_of(SETTINGS).known
+        patience = {known[name].variable: str(value) for name, value in _PATIENCE.items()}
         self._variables = environment.variables() | patience | {"TMPDIR": str(directory)}
         self._busy: list[tuple[Terminal, str]] = []
         for name in _OF_THE_CLONE:

@@ -15,8 +15,8 @@ from holdfast.client import Client, connect
 from holdfast.daemon.node import Node
 from holdfast.daemon.node_exit import NodeExit
 from holdfast.daemon.node_parts import NodeParts
-from holdfast.daemon.settings.file_env_flags import load_settings
 from holdfast.daemon.settings.models import Settings
+from holdfast.node_settings import load_settings
 from holdfast.records.log.header import find_header
 from holdfast.runtime.log_protocol import LogRecord
 from holdfast.runtime.partition.lifecycle import Partition
@@ -44,8 +44,7 @@ def make_settings(kafka: str, topic: str, **flags: object) -> Settings:
             "retry_backoff_max_ms": 500,
             "alarm_backoff_ms": 500,
         }
-        | flags,
-        model=TABLES.settings,
+        | flags
     ).settings
 
 

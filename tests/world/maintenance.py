@@ -24,6 +24,7 @@ from holdfast.records.share.keys import SharePartitionKey
 from holdfast.runtime.partition.states import State
 from holdfast.share.commands import ShareCommands
 from holdfast.share.deleted_state import RECORDS_PER_SLICE_MAX, DeletedState
+from holdfast.share.settings import DeletedTopicSettings
 from holdfast.share.tenant import StartingShareCalls
 from tests.simulated.memory_log import MemoryTopic
 from tests.world.context import make_context
@@ -68,7 +69,7 @@ def make_maintenance(
 
 def make_deleted_state(world: PartitionsWorld, records_max: int = RECORDS_PER_SLICE_MAX) -> DeletedState:
     alarm = world.share_metrics.deleted_topics_alarm
-    return DeletedState(world.settings.deleted_topics, world.cluster_id, world.partitions, alarm, records_max)
+    return DeletedState(world.settings.of(DeletedTopicSettings), world.cluster_id, world.partitions, alarm, records_max)
 
 
 def make_share_commands(world: PartitionsWorld, deleted_state: DeletedState) -> ShareCommands:

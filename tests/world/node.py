@@ -17,7 +17,6 @@ from holdfast.daemon.partitions.own_view import OwnView
 from holdfast.daemon.partitions.owners import Owners
 from holdfast.daemon.partitions.partitions import LogPlace, Partitions
 from holdfast.daemon.server.cluster_view import Node
-from holdfast.daemon.settings.file_env_flags import load_settings
 from holdfast.daemon.settings.models import Settings
 from holdfast.daemon.topics.state_topic import StateTopic
 from holdfast.kafka.addresses import format_address
@@ -25,6 +24,7 @@ from holdfast.kafka.connection_options import ConnectionOptions
 from holdfast.metrics.instruments import Counter
 from holdfast.metrics.line_limit import LineLimiter
 from holdfast.metrics.registry import Registry
+from holdfast.node_settings import load_settings
 from holdfast.records.log.checkpoint import Checkpoint
 from holdfast.records.share.keys import SharePartitionKey
 from holdfast.runtime.coordinator import CoordinatorRuntime

@@ -180,7 +180,7 @@ def _supervise(settings: Settings, config: Path | None, flags: Mapping[str, obje
         settings.host,
         workers,
         sockets,
-        WorkerStart(config, flags),
+        WorkerStart(config, flags, type(settings)),
         forward,
         take_service_manager(os.environ),
         SupervisorBounds(settings.load.load_timeout_ms),

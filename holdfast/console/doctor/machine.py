@@ -20,6 +20,7 @@ from holdfast.jars.errors import JarsUnavailable
 from holdfast.jars.java import find_java, find_spark_java
 from holdfast.runtime.build import BUILD
 from holdfast.share.service import CACHED_KEYS_MAX
+from holdfast.share.settings import ShareSettings
 
 #: Libraries whose versions matter when something is reported.
 _LIBRARIES: Final = ("confluent-kafka", "aiokafka", "kio", "fastavro", "pydantic", "uvloop")
@@ -102,7 +103,7 @@ def judge_memory(settings: Settings, memory_bytes: int) -> Sequence[Finding]:
         + CACHED_KEYS_MAX * _BYTES_PER_CACHED_KEY
         + 4 * max(limits.frame_size_bytes_max, limits.answer_size_bytes_max)
     )
-    state = _MEMORY_PER_STATE_BYTE * settings.share.state_bytes_max
+    state = _MEMORY_PER_STATE_BYTE * settings.of(ShareSettings).state_bytes_max
     snapshots = settings.snapshots.read_bytes_max if settings.snapshots.topic else 0
     needed = workers * (_IDLE_BYTES + clients + state + snapshots)
     what = f"{_gib(memory_bytes)} here, and {_gib(needed)} at the bounds of the settings"

@@ -93,17 +93,14 @@ class Loaded(NamedTuple):
     refused: Mapping[str, str] = MappingProxyType({})
 
 
-_OF_HOST: Final = catalogue_of(Settings)
-KNOWN: Final = _OF_HOST.known
-
-
 def load_settings(
     config: Path | None = None,
     environment: Mapping[str, str] | None = None,
     flags: Mapping[str, object] | None = None,
     cluster: Mapping[str, str] | None = None,
     running: Mapping[str, object] = MappingProxyType({}),
-    model: type[Settings] = Settings,
+    *,
+    model: type[Settings],
 ) -> Loaded:
     """Merge all sources and check the result.
 
@@ -143,7 +140,7 @@ def load_settings(
     return _settle(*own, cluster or {}, model)._replace(warnings=tuple(sorted(warnings)))
 
 
-def check_cluster_change(before: Mapping[str, str], after: Mapping[str, str], model: type[Settings] = Settings) -> None:
+def check_cluster_change(before: Mapping[str, str], after: Mapping[str, str], model: type[Settings]) -> None:
     """Check a change of what the config topic holds as a node would that has no other settings.
 
     What was refused before the change, and is not part of it, is no problem of the change.
@@ -160,7 +157,7 @@ def check_cluster_change(before: Mapping[str, str], after: Mapping[str, str], mo
         raise ConfigError(list(dict.fromkeys(problems)))
 
 
-def cluster_wide_name(path: str, model: type[Settings] = Settings) -> str:
+def cluster_wide_name(path: str, model: type[Settings]) -> str:
     """Return the one name of the setting that `path` spells.
 
     Raises:
@@ -179,9 +176,10 @@ def cluster_wide_name(path: str, model: type[Settings] = Settings) -> str:
     return name
 
 
-def with_flags(flags: Mapping[str, object], own: Mapping[str, object]) -> dict[str, object]:
+def with_flags(flags: Mapping[str, object], own: Mapping[str, object], model: type[Settings]) -> dict[str, object]:
     """Return flags with those of `own`, which have their one name, in place of any other spelling of them."""
-    return {path: value for path, value in flags.items() if _canonical(path, _OF_HOST) not in own} | dict(own)
+    catalogue = catalogue_of(model)
+    return {path: value for path, value in flags.items() if _canonical(path, catalogue) not in own} | dict(own)
 
 
 def describe(settings: Settings) -> dict[str, Any]:
@@ -190,7 +188,7 @@ def describe(settings: Settings) -> dict[str, Any]:
     return values | _open_values(settings, Properties.redacted)
 
 
-def running_settings(described: Mapping[str, object], model: type[Settings] = Settings) -> dict[str, object]:
+def running_settings(described: Mapping[str, object], model: type[Settings]) -> dict[str, object]:
     """Return what `load_settings` takes of what a node shows of itself: known settings without secrets.
 
     How it comes to Kafka is taken whole or, where a secret is part of it, not at all.

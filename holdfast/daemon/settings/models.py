@@ -1,8 +1,8 @@
-"""Every setting of a node: one frozen model per component, checked when built.
+"""Every setting of the host: one frozen model per component, checked when built. Those of tenants are in their packages.
 
 A setting has one name everywhere, and no two settings share one, so a table of the TOML file only groups.
-Where the meaning is Kafka's, the name is Kafka's (`share.coordinator.write.timeout.ms`)
-and the attribute is ours (`write_timeout_ms`).
+Where the meaning is Kafka's, the name is Kafka's (`share.coordinator.append.linger.ms`)
+and the attribute is ours (`append_linger_ms`).
 Each description says what the setting does, how it relates to others and, where that needs saying, a good value.
 
 Sources: Apache Kafka 4.3.1 `ShareCoordinatorConfig`, `SocketServerConfigs`.
@@ -13,7 +13,6 @@ from typing import Literal, Self, TypeVar
 from pydantic import model_validator
 
 from holdfast.daemon.settings.components.config_topic import ConfigTopicSettings, config_topic_of
-from holdfast.daemon.settings.components.group_metrics import GroupMetricSettings
 from holdfast.daemon.settings.components.host import HostSettings
 from holdfast.daemon.settings.components.http import HttpSettings
 from holdfast.daemon.settings.components.listener import (
@@ -60,44 +59,6 @@ OWNED_PROPERTIES = {
     "compression.type": "use share.coordinator.state.topic.compression.codec",
     "compression.codec": "use share.coordinator.state.topic.compression.codec",
 }
-
-
-class ShareSettings(Component):
-    """The share coordinator proper."""
-
-    write_timeout_ms: int = time_ms(
-        5_000,
-        "How long an operation may take in all; then COORDINATOR_NOT_AVAILABLE.",
-        kafka="share.coordinator.write.timeout.ms",
-    )
-    snapshot_update_records_per_snapshot: int = setting(
-        500,
-        "Updates of a share partition after which a write puts down a snapshot in place of one more update.",
-        kafka="share.coordinator.snapshot.update.records.per.snapshot",
-        ge=0,
-        le=500,
-    )
-    share_partitions_max: int = count(
-        1_000_000,
-        "Share partitions with state that this node may hold; an Initialize of one more is refused. A warning comes at 80 %.",
-    )
-    share_partitions_per_group_max: int = count(
-        100_000, "Share partitions with state that one group may have; an Initialize of one more is refused."
-    )
-    state_bytes_max: int = setting(
-        1024 * MIB,
-        "Bytes of state that this node may hold: keys and values, if each share partition had one snapshot in the log. "
-        "Growth beyond is refused. A warning comes at 80 %; the node needs up to ten times as much memory.",
-        ge=MIB,
-        le=2**50,
-    )
-    group_id_bytes_max: int = setting(
-        1_024,
-        "Largest group id, in bytes of UTF-8, for which new state is begun; groups with state are served at any length. Raise it "
-        "only where groups have longer names already.",
-        ge=1,
-        le=32_767,
-    )
 
 
 class LoadSettings(Component):
@@ -168,22 +129,6 @@ class PruningSettings(Component):
     )
 
 
-class DeletedTopicSettings(Component):
-    """When the state of a deleted topic is removed."""
-
-    deleted_topic_grace_ms: int = time_ms(
-        10 * MINUTE_MS,
-        "A topic counts as deleted when every metadata refresh for so long says that its id is unknown. At "
-        "least metadata_refresh_interval_ms.",
-    )
-    deleted_topic_max_share: float = setting(
-        0.5,
-        "Share of all live keys above which a clean-up stops and waits for an admin: more looks like the wrong cluster.",
-        ge=0,
-        le=1,
-    )
-
-
 class MetadataSettings(Component):
     """How the node queries Kafka for the topics that there are."""
 
@@ -251,7 +196,7 @@ class KafkaSettings(Properties):
 
 
 class Settings(Component):
-    """All settings of a node."""
+    """All settings of the host; `catalogue.settings_with` adds those of tenants."""
 
     node_id: int = setting(1, "Number of this node, its own among all nodes of one state topic.", ge=0, le=NODE_ID_MAX)
     host: HostSettings = HostSettings()
@@ -266,15 +211,12 @@ class Settings(Component):
     log: LogSettings = LogSettings()
     log_client: LogClientSettings = LogClientSettings()
     members: MemberSettings = MemberSettings()
-    share: ShareSettings = ShareSettings()
     load: LoadSettings = LoadSettings()
     pruning: PruningSettings = PruningSettings()
     snapshots: SnapshotSettings = SnapshotSettings()
     compaction: CompactionSettings = CompactionSettings()
     spark: SparkSettings = SparkSettings()
-    deleted_topics: DeletedTopicSettings = DeletedTopicSettings()
     metadata: MetadataSettings = MetadataSettings()
-    group_metrics: GroupMetricSettings = GroupMetricSettings()
     shutdown: ShutdownSettings = ShutdownSettings()
     logging: LoggingSettings = LoggingSettings()
 
@@ -282,10 +224,6 @@ class Settings(Component):
     def _check(self) -> Self:
         if why := self.security.why_exposed(self.listener.listen_address[0]):
             raise ValueError(why)
-        if self.deleted_topics.deleted_topic_grace_ms < self.metadata.metadata_refresh_interval_ms:
-            raise ValueError(
-                "deleted_topic_grace_ms must be at least metadata_refresh_interval_ms, or one answer would decide"
-            )
         if self.host.workers > 1 and self.members.membership == "static":
             raise ValueError(
                 f"workers is {self.host.workers} and membership static, and a static node serves the whole log; "

@@ -14,7 +14,6 @@ from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from typing import Final, Protocol, TypeVar
 
 from holdfast.daemon.partitions.partitions import Partitions
-from holdfast.daemon.settings.components.group_metrics import GroupMetricSettings
 from holdfast.daemon.settings.models import Settings
 from holdfast.daemon.topics.cluster_queries import ClusterQueries
 from holdfast.kafka.topic_ids import format_topic_id
@@ -27,6 +26,7 @@ from holdfast.share.decisions import ShareShard
 from holdfast.share.group_metrics.choice import Choice, PairChooser
 from holdfast.share.group_metrics.numbers import GroupNumbers, Pair, Standing, ends_of
 from holdfast.share.group_metrics.series import GroupSeries
+from holdfast.share.settings import GroupMetricSettings
 from holdfast.share.shard_kind import serving
 
 #: Keys of each turn, so that none takes more than a millisecond.
@@ -215,7 +215,7 @@ def make_group_metrics(
 ) -> GroupMetrics:
     """Return the metrics of share groups of a node."""
     return GroupMetrics(
-        settings.group_metrics,
+        settings.of(GroupMetricSettings),
         partitions,
         cluster.look_ups.ends,
         cluster.record_times,

@@ -28,6 +28,7 @@ from holdfast.runtime.partition.restore_point import RestorePoint
 from holdfast.runtime.partition.states import State
 from holdfast.runtime.settings import LogIdentity
 from holdfast.share.components import snapshot_bounds
+from holdfast.share.settings import DeletedTopicSettings
 from holdfast.share.snapshots.follower import SnapshotFollower
 from holdfast.share.snapshots.metrics import SnapshotMetrics
 from holdfast.share.snapshots.other_topics import OtherTopics
@@ -76,7 +77,9 @@ class Snapshots:
             topics: tells which other state topics exist.
         """
         snapshots = settings.snapshots
-        self._others = OtherTopics(place.cluster_id, settings.deleted_topics.deleted_topic_grace_ms, self._note_shared)
+        self._others = OtherTopics(
+            place.cluster_id, settings.of(DeletedTopicSettings).deleted_topic_grace_ms, self._note_shared
+        )
         topics.add_user(self._others)
         self._holder = partitions
         #: See `SnapshotHost.now_ms`.

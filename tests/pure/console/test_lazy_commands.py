@@ -13,7 +13,9 @@ from click.testing import CliRunner
 from holdfast.cli import main
 from holdfast.console.lazy_commands import LazyCommands
 from holdfast.console.outcomes import Exit
-from holdfast.daemon.settings.file_env_flags import KNOWN, RESERVED_VARIABLES
+from holdfast.daemon.settings.catalogue import catalogue_of
+from holdfast.daemon.settings.file_env_flags import RESERVED_VARIABLES
+from holdfast.node_settings import SETTINGS
 
 
 def all_commands(group: click.Group) -> Iterator[tuple[str, click.Command]]:
@@ -65,7 +67,9 @@ def test_a_node_knows_the_variables_that_commands_read() -> None:
         for variable in ([option.envvar] if isinstance(option.envvar, str) else option.envvar or ())
     }
     assert "HOLDFAST_ADDRESS" in read
-    of_settings = {known.variable for known in KNOWN.values()} | {"HOLDFAST_KAFKA_BOOTSTRAP_SERVERS"}
+    of_settings = {known.variable for known in catalogue_of(SETTINGS).known.values()} | {
+        "HOLDFAST_KAFKA_BOOTSTRAP_SERVERS"
+    }
     assert read <= RESERVED_VARIABLES | of_settings
 
 

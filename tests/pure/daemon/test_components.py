@@ -14,9 +14,10 @@ from holdfast.daemon.components import (
 from holdfast.daemon.settings.by_name import configure, field_names
 from holdfast.daemon.settings.components.snapshots import CompactionSettings
 from holdfast.daemon.settings.declarations import Component, Properties
-from holdfast.daemon.settings.models import KafkaSettings, Settings
+from holdfast.daemon.settings.models import Settings
 from holdfast.daemon.topics.state_topic import StateTopic
 from holdfast.kafka.connection_options import ConnectionOptions
+from holdfast.node_settings import SETTINGS
 from holdfast.runtime.kafka_log.fetch_loop import FetcherConfig
 from holdfast.runtime.kafka_log.log import KafkaLogConfig
 from holdfast.runtime.kafka_log.sending.accumulator import AccumulatorConfig
@@ -25,6 +26,7 @@ from holdfast.runtime.kafka_log.sending.sender import SenderConfig
 from holdfast.runtime.settings import LogIdentity, PartitionConfig
 from holdfast.share.components import shard_config, state_bounds
 from holdfast.share.config import ShardConfig
+from holdfast.share.settings import ShareSettings
 from holdfast.share.state_bounds import StateBounds, StateTotals
 
 TOPIC = StateTopic("state", b"t" * 16, 3, 1, 1_048_588)
@@ -46,7 +48,7 @@ def parts() -> dict[str, type[Component]]:
     """Return the parts of the settings, by their names."""
     return {
         name: field.annotation
-        for name, field in Settings.model_fields.items()
+        for name, field in SETTINGS.model_fields.items()
         if isinstance(field.annotation, type)
         and issubclass(field.annotation, Component)
         and not issubclass(field.annotation, Properties)
@@ -83,7 +85,7 @@ def own_values() -> Settings:
         "write_timeout_ms": 5_001,
     }
     kafka = {"properties": {"bootstrap.servers": "127.0.0.1:1"}}
-    return Settings.model_validate({"kafka": kafka, "log": log, "load": load, "share": share})
+    return SETTINGS.model_validate({"kafka": kafka, "log": log, "load": load, "share": share})
 
 
 def default_of(config: Any, name: str) -> object:
@@ -109,13 +111,16 @@ def test_each_component_gets_the_settings_of_its_names() -> None:
     given = (
         state_bounds(settings),
         partition_config(
-            settings, LogIdentity("cluster", bytes(16), 3), "127.0.0.1:9095", settings.share.write_timeout_ms
+            settings,
+            LogIdentity("cluster", bytes(16), 3),
+            "127.0.0.1:9095",
+            settings.of(ShareSettings).write_timeout_ms,
         ),
         state_log_config(settings, TOPIC, OPTIONS),
         shard_config(settings, TOPIC, StateTotals(state_bounds(settings))),
     )
     for config in given:
-        for part in (settings.share, settings.load, settings.log):
+        for part in (settings.of(ShareSettings), settings.load, settings.log):
             defaults = type(part)()
             for name in (set(field_names(type(config))) & set(type(part).model_fields)) - {"codec"}:
                 assert getattr(config, name) == getattr(part, name) != getattr(defaults, name), name
@@ -146,7 +151,7 @@ class _Places:
 
 
 def test_a_name_of_two_settings_is_given_by_hand() -> None:
-    settings = Settings(kafka=KafkaSettings(properties={"bootstrap.servers": "127.0.0.1:1"}))
+    settings = own_values()
     with pytest.raises(ValueError, match="connections_max is the name of 2 settings"):
         configure(_Places, settings.limits, settings.http)
     with pytest.raises(TypeError, match="bootstrap_servers"):

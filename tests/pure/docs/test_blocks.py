@@ -16,8 +16,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.cli import main
-from holdfast.daemon.settings.file_env_flags import load_settings
-from holdfast.tenants import TABLES
+from holdfast.node_settings import load_settings
 from tests.pure.docs.blocks import TYPED_PAGES, Block, Step, blocks_in, blocks_of, is_like, reaches_outside, steps_of
 from tests.pure.docs.pages import ROOT, code_spans
 from tests.pure.docs.test_pages import check_command
@@ -126,7 +125,7 @@ def test_a_block_is_tried_or_says_why_not(block: Block) -> None:
 @pytest.mark.parametrize("block", [block for block in BLOCKS if block.language == "toml"], ids=lambda block: block.name)
 def test_settings_in_files_load(block: Block, tmp_path: Path) -> None:
     (tmp_path / "node.toml").write_text(block.code.replace('"ssl.ca.location" = "/etc/ssl/certs/kafka-ca.pem"', ""))
-    assert load_settings(tmp_path / "node.toml", model=TABLES.settings).warnings == ()
+    assert load_settings(tmp_path / "node.toml").warnings == ()
 
 
 @pytest.mark.parametrize("block", [block for block in BLOCKS if block.language == "json"], ids=lambda block: block.name)

@@ -18,9 +18,9 @@ import yaml  # type: ignore[import-untyped] # it ships no types
 from packaging.requirements import Requirement
 
 from holdfast.daemon.node_exit import NodeExit
-from holdfast.daemon.settings.file_env_flags import load_settings
 from holdfast.daemon.settings.models import LoadSettings, Settings, ShutdownSettings
 from holdfast.distribution import NAME
+from holdfast.node_settings import load_settings
 from tests.pure.docs.pages import ROOT, table
 
 PAGE = (ROOT / "docs" / "run.md").read_text()

@@ -13,8 +13,8 @@ import yaml  # type: ignore[import-untyped] # it ships no types
 
 from holdfast.console import job_process
 from holdfast.console.outcomes import Exit
-from holdfast.daemon.settings.file_env_flags import load_settings
 from holdfast.jars.cache import SPARK_KAFKA_VERSION
+from holdfast.node_settings import load_settings
 from tests.pure.docs.pages import ROOT, table
 from tests.pure.docs.test_run import pins
 from tools.log_events import sites

@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from holdfast.daemon.settings.cluster_wide import why_not_cluster_wide
-from holdfast.daemon.settings.file_env_flags import ConfigError, load_settings
+from holdfast.daemon.settings.file_env_flags import ConfigError
 from holdfast.daemon.settings.models import Settings
 from holdfast.gateway.settings import GatewaySettings, is_literal, match_topics
-from holdfast.tenants import TABLES
+from holdfast.node_settings import load_settings
 
 
 def load(**flags: object) -> Settings:
-    return load_settings(flags={"kafka.bootstrap.servers": "127.0.0.1:1"} | flags, model=TABLES.settings).settings
+    return load_settings(flags={"kafka.bootstrap.servers": "127.0.0.1:1"} | flags).settings
 
 
 def test_a_node_is_no_gateway_unless_it_is_told() -> None:

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from holdfast.daemon.settings.catalogue import catalogue_of
-from holdfast.daemon.settings.file_env_flags import ConfigError, describe, load_settings, to_flags
+from holdfast.daemon.settings.file_env_flags import ConfigError, describe, to_flags
 from holdfast.daemon.settings.models import Settings
 from holdfast.delivery.group_config import DEFAULT, EARLIEST
 from holdfast.gateway.settings import GatewaySettings, GroupSettings
-from holdfast.node_settings import SETTINGS
+from holdfast.node_settings import SETTINGS, load_settings
 from holdfast.tenants import TABLES
 
 KAFKA = {"kafka.bootstrap.servers": "127.0.0.1:1"}
@@ -20,7 +20,7 @@ LOCK = "share.record.lock.duration.ms"
 
 
 def load(flags: Mapping[str, object], file: Path | None = None, environment: dict[str, str] | None = None) -> Settings:
-    return load_settings(file, environment, KAFKA | dict(flags), model=TABLES.settings).settings
+    return load_settings(file, environment, KAFKA | dict(flags)).settings
 
 
 def test_configs_of_a_group_stand_on_those_of_all_groups(tmp_path: Path) -> None:

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.daemon.settings.models import DeletedTopicSettings
 from holdfast.daemon.topics.metadata_cache import Refresh
 from holdfast.share.deleted_topics import CleanUp, CleanUpStopped, DeletedTopics
+from holdfast.share.settings import DeletedTopicSettings
 from tests.pure.daemon.topics.refreshes import OTHER, OURS, refresh
 
 GRACE_MS = 1_000

@@ -11,8 +11,8 @@ from click.testing import CliRunner
 from holdfast.cli import main
 from holdfast.console.outcomes import Exit
 from holdfast.daemon.node_exit import NodeExit
-from holdfast.daemon.settings.catalogue import ENVIRONMENT_PREFIX
-from holdfast.daemon.settings.file_env_flags import KNOWN
+from holdfast.daemon.settings.catalogue import ENVIRONMENT_PREFIX, catalogue_of
+from holdfast.node_settings import SETTINGS as OF_NODE
 from tools.cli_reference import commands, render_reference
 
 COMMANDS = dict(commands())
@@ -83,7 +83,7 @@ def test_what_a_node_learns_from_the_environment_a_command_learns_there_too() ->
                 assert found == ("ours" if parameter.name == "bootstrap_server" else "given")
                 reached.add(setting)
     assert reached == set(SETTINGS.values())
-    assert reached - {"kafka.bootstrap.servers"} <= KNOWN.keys()
+    assert reached - {"kafka.bootstrap.servers"} <= catalogue_of(OF_NODE).known.keys()
 
 
 @pytest.mark.parametrize("path", COMMANDS)

@@ -15,12 +15,12 @@ from holdfast.daemon.admin.host_metrics import HostMetrics
 from holdfast.daemon.file_watch import FileWatch
 from holdfast.daemon.http.port import open_http_port
 from holdfast.daemon.server.other_nodes import NodeSilent
-from holdfast.daemon.settings.file_env_flags import load_settings
 from holdfast.daemon.settings.models import Settings
 from holdfast.daemon.worker_place import WorkerPlace
 from holdfast.kafka.topic_ids import format_topic_id
 from holdfast.metrics.exposition import expose
 from holdfast.metrics.registry import Registry
+from holdfast.node_settings import load_settings
 from holdfast.tenants import TABLES
 from holdfast.workers.host_port import HostView, host_port
 from holdfast.workers.plan import Worker

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.daemon.settings.file_env_flags import ConfigError, cluster_wide_name, load_settings, with_flags
+from holdfast.daemon.settings.file_env_flags import ConfigError, cluster_wide_name, with_flags
 from holdfast.daemon.settings.models import Settings
+from holdfast.node_settings import SETTINGS, load_settings
 from holdfast.workers.plan import PlanRefused, plan_workers
 
 
@@ -94,11 +95,12 @@ def test_workers_divide_the_log_and_are_no_static_nodes() -> None:
 
 def test_the_number_of_workers_is_no_setting_of_all_nodes() -> None:
     with pytest.raises(ConfigError, match="workers cannot be set for all nodes: each host has a number of its own"):
-        cluster_wide_name("workers")
+        cluster_wide_name("workers", SETTINGS)
 
 
 def test_what_is_a_workers_own_wins_over_every_spelling_of_the_flag() -> None:
-    given = {"listener.listen": "a:1", "node_id": "7", "log_level": "debug"}
-    merged = with_flags(given, {"listen": "127.0.0.1:2", "node_id": 8})
-    assert merged == {"log_level": "debug", "listen": "127.0.0.1:2", "node_id": 8}
+    given = {"listener.listen": "a:1", "share.node_id": "7", "gateway.http.listen": "a:2", "log_level": "debug"}
+    own = {"listen": "127.0.0.1:2", "http.listen": "127.0.0.1:3", "node_id": 8}
+    merged = with_flags(given, own, SETTINGS)
+    assert merged == {"log_level": "debug"} | own
     assert load_settings(flags=merged | {"kafka.bootstrap.servers": "a:1"}).settings.node_id == 8

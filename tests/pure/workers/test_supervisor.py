@@ -21,6 +21,7 @@ from holdfast.children.child import Child
 from holdfast.daemon.node_exit import NodeExit
 from holdfast.daemon.server.sockets import listen
 from holdfast.daemon.settings.components.host import HostSettings
+from holdfast.node_settings import SETTINGS
 from holdfast.service.notify_socket import ServiceManager
 from holdfast.workers.lines import WorkerLines
 from holdfast.workers.plan import Worker
@@ -74,6 +75,7 @@ class World:
             WorkerStart(
                 None,
                 {"node_id": "7", "log_level": "debug"},
+                SETTINGS,
                 (sys.executable, "-S", str(directory / "worker.py")),
             ),
             WorkerLines(self.stream, None, 100),

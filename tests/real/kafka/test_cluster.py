@@ -9,12 +9,13 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from holdfast.daemon.settings.models import DeletedTopicSettings, MetadataSettings
+from holdfast.daemon.settings.models import MetadataSettings
 from holdfast.daemon.topics.metadata_cache import ClusterMetadata, Refresh
 from holdfast.daemon.topics.metadata_image import MetadataImage
 from holdfast.kafka.connection_options import connection_options
 from holdfast.kafka.topics.metadata_client import MetadataClient
 from holdfast.share.deleted_topics import CleanUp, DeletedTopics
+from holdfast.share.settings import DeletedTopicSettings
 from tests.real.shared_kafka import NewTopicFactory
 from tests.waiting import PATIENCE_S
 from tests.world.context import make_context

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 from structlog.testing import capture_logs
 
 from holdfast.api.results import StateRequest, StateResponse
-from holdfast.daemon.settings.models import DeletedTopicSettings
 from holdfast.daemon.topics.metadata_cache import Refresh
 from holdfast.metrics.instruments import Gauge
 from holdfast.records.share.keys import SharePartitionKey
@@ -16,6 +15,7 @@ from holdfast.runtime.partition.lifecycle import Partition
 from holdfast.runtime.partition.states import State
 from holdfast.runtime.state_machine import Operation
 from holdfast.share.deleted_state import DeletedState, TopicCleanUp
+from holdfast.share.settings import DeletedTopicSettings
 from holdfast.share.shard_kind import serving
 from holdfast.share.topic_gate import TopicGate
 from tests.simulated.checks.invariants import Invariant, violate

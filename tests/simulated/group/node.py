@@ -12,7 +12,6 @@ from holdfast.daemon.partitions.identity import KnownMembers, NodeIdentity
 from holdfast.daemon.partitions.owners import Owners
 from holdfast.daemon.partitions.partitions import LogPlace, Partitions
 from holdfast.daemon.server.cluster_view import Node as Place
-from holdfast.daemon.settings.file_env_flags import load_settings
 from holdfast.daemon.settings.models import Settings
 from holdfast.daemon.topics.state_topic import StateTopic
 from holdfast.kafka.addresses import parse_address
@@ -20,6 +19,7 @@ from holdfast.kafka.connection_options import ConnectionOptions
 from holdfast.kafka.topic_ids import format_topic_id
 from holdfast.metrics.instruments import Counter
 from holdfast.metrics.line_limit import LineLimiter
+from holdfast.node_settings import load_settings
 from holdfast.records.log.checkpoint import Checkpoint
 from holdfast.runtime.partition.lifecycle import Partition
 from holdfast.runtime.partition.states import State

@@ -17,9 +17,9 @@ from holdfast.console.options import ADDRESS_DEFAULT, INT32_MAX, json_option, ne
 from holdfast.console.outcomes import Failure
 from holdfast.console.show.output import print_json, print_rows, say
 from holdfast.console.show.tables import Column
-from holdfast.daemon.settings.file_env_flags import ConfigError, Loaded, load_settings, running_settings
+from holdfast.daemon.settings.file_env_flags import ConfigError, Loaded, running_settings
 from holdfast.kafka.addresses import format_address
-from holdfast.node_settings import SETTINGS
+from holdfast.node_settings import SETTINGS, load_settings
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -117,7 +117,7 @@ def _load(
     config: Path | None, flags: Mapping[str, object], address: str | None, running: Mapping[str, object]
 ) -> Examined:
     try:
-        loaded = load_settings(config, os.environ, flags, running=running, model=SETTINGS)
+        loaded = load_settings(config, os.environ, flags, running=running)
     except ConfigError as error:
         return Examined(None, error.problems, address or ADDRESS_DEFAULT)
     return Examined(loaded, (), address or _find_address(loaded))

@@ -25,12 +25,13 @@ from holdfast.cli import main
 from holdfast.console.commands.serve import _open_audit_file
 from holdfast.console.outcomes import Exit, Failure
 from holdfast.daemon.settings.components.host import HostSettings
-from holdfast.daemon.settings.file_env_flags import Loaded, load_settings
+from holdfast.daemon.settings.file_env_flags import Loaded
 from holdfast.daemon.settings.logging import configure_logging
 from holdfast.daemon.settings.models import LoggingSettings, Settings
 from holdfast.daemon.settings.reloading import reload, renew, take
 from holdfast.daemon.settings.secrets import secrets_of
 from holdfast.kafka.connection_options import LiveProperties
+from holdfast.node_settings import load_settings
 from tests.processes import is_alive
 from tests.waiting import PATIENCE_MS, PATIENCE_S, block_until
 from tests.world.identity.certificates import Authority

@@ -14,12 +14,12 @@ from kio.static.primitive import i32, i64
 from holdfast.api.admin import ADMIN
 from holdfast.console.doctor.brokers import NEEDED, Broker, check_brokers, judge_brokers, judge_clock
 from holdfast.console.doctor.findings import Level, Subject
-from holdfast.daemon.settings.file_env_flags import load_settings
 from holdfast.kafka.addresses import Address
 from holdfast.kafka.brokers.broker_connection import BrokerConnection
 from holdfast.kafka.connection_options import ConnectionOptions
 from holdfast.kafka.errors import ConnectionFailed
 from holdfast.kafka.protocol import api_keys
+from holdfast.node_settings import load_settings
 
 A, B = ("kafka-1", 9092), ("kafka-2", 9092)
 VERSIONS: Final = {key: (0, version) for key, version in NEEDED.items()}

@@ -11,8 +11,9 @@ from typing import Final
 import pytest
 
 from holdfast.console.doctor.bundle import gather, stacks_text, write
-from holdfast.daemon.settings.file_env_flags import describe, load_settings
+from holdfast.daemon.settings.file_env_flags import describe
 from holdfast.daemon.settings.secrets import secrets_of
+from holdfast.node_settings import load_settings
 
 #: Properties that hold secrets, of librdkafka and of Spark, in any spelling.
 PLANTED: Final = {

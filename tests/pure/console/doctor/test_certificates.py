@@ -12,7 +12,7 @@ import pytest
 
 from holdfast.console.doctor.certificates import CertificateFiles, find_certificates, judge_certificate
 from holdfast.console.doctor.findings import Finding, Level
-from holdfast.daemon.settings.file_env_flags import load_settings
+from holdfast.node_settings import load_settings
 
 pytestmark = pytest.mark.skipif(which("openssl") is None, reason="there is no openssl here to make certificates")
 

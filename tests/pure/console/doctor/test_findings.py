@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from holdfast.console.doctor.checks import CHECKS, without_brokers
 from holdfast.console.doctor.findings import Finding, Line, Subject, right, run_checks, wrong
-from holdfast.daemon.settings.file_env_flags import load_settings
+from holdfast.node_settings import load_settings
 
 SUBJECT = Subject(load_settings(flags={"kafka.bootstrap.servers": "a:1"}).settings, "127.0.0.1:9492", 50)
 

@@ -10,7 +10,7 @@ from holdfast.compaction.machine import Obstacle
 from holdfast.console.doctor import job
 from holdfast.console.doctor.findings import Finding, Level, Subject
 from holdfast.console.doctor.job import check_job, judge_job
-from holdfast.daemon.settings.file_env_flags import load_settings
+from holdfast.node_settings import load_settings
 
 
 def test_settings_without_a_job_are_right() -> None:

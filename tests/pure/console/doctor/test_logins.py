@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from holdfast.cli import main
 from holdfast.console.doctor.findings import Finding, Level
 from holdfast.console.doctor.logins import judge_logins
-from holdfast.daemon.settings.file_env_flags import load_settings
+from holdfast.node_settings import load_settings
 
 RULE = '{"principal": "User:a", "permission": "ALLOW", "operation": "ALL", "resource": "GROUP", "name": "g"}\n'
 

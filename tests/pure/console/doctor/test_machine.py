@@ -16,8 +16,8 @@ from holdfast.console.doctor.machine import (
     judge_versions,
 )
 from holdfast.daemon.settings.declarations import MIB
-from holdfast.daemon.settings.file_env_flags import load_settings
 from holdfast.daemon.settings.models import Settings
+from holdfast.node_settings import load_settings
 
 GIB = 1024 * MIB
 

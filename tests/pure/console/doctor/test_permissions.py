@@ -8,7 +8,7 @@ from kio.schema.errors import ErrorCode
 
 from holdfast.console.doctor.findings import Level
 from holdfast.console.doctor.permissions import Operation, Resource, _operations, judge_permissions, needed
-from holdfast.daemon.settings.file_env_flags import load_settings
+from holdfast.node_settings import load_settings
 
 SETTINGS: Final = load_settings(
     flags={"kafka.bootstrap.servers": "a:1", "state_topic": "log", "membership": "group", "log_readers": "audit"}

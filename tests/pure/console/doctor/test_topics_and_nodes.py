@@ -12,9 +12,9 @@ from holdfast.console.doctor import nodes
 from holdfast.console.doctor.findings import Level, Subject, warning
 from holdfast.console.doctor.nodes import check_node, check_others, judge_lines, judge_node, judge_others
 from holdfast.console.doctor.topics import judge_fatal, judge_topic, missing_log
-from holdfast.daemon.settings.file_env_flags import load_settings
 from holdfast.daemon.topics.state_topic import Finding as TopicFinding
 from holdfast.distribution import VERSION
+from holdfast.node_settings import load_settings
 
 SETTINGS: Final = load_settings(flags={"kafka.bootstrap.servers": "a:1"}).settings
 READY: Final[dict[str, Any]] = {"node_id": 1, "version": VERSION, "is_ready": True, "why_not_ready": None}

@@ -20,10 +20,10 @@ from holdfast.daemon.access.needs import Need, Needs
 from holdfast.daemon.access.rules import Decision, Rules
 from holdfast.daemon.admin.commands import LogCommands, NodeCommands, StartingCommands
 from holdfast.daemon.file_watch import FileWatch
-from holdfast.daemon.settings.file_env_flags import load_settings
 from holdfast.kafka.protocol import api_keys
 from holdfast.metrics.instruments import Counter
 from holdfast.metrics.line_limit import LineLimiter
+from holdfast.node_settings import load_settings
 from tests.world.context import make_context
 from tests.world.identity.access import closed, cluster_acl, group_acl
 from tests.world.identity.needs import CALLS, CHANGES, COMMANDS, LOOKS, READS

@@ -7,9 +7,9 @@ from typing import Any
 
 from holdfast.daemon.admin.host_metrics import HostMetrics, Steps
 from holdfast.daemon.server.other_nodes import NodeSilent
-from holdfast.daemon.settings.file_env_flags import load_settings
 from holdfast.daemon.worker_place import ALONE, WorkerPlace
 from holdfast.metrics.registry import Registry
+from holdfast.node_settings import load_settings
 from tests.waiting import PATIENCE_MS
 from tests.world.context import make_context
 from tests.world.serving import serve

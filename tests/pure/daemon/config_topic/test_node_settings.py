@@ -16,9 +16,10 @@ from holdfast.daemon.config_topic import topic as topic_module
 from holdfast.daemon.config_topic.node_settings import NodeSettings
 from holdfast.daemon.file_watch import FileWatch
 from holdfast.daemon.settings import reloading
-from holdfast.daemon.settings.file_env_flags import ConfigError, Loaded, load_settings
+from holdfast.daemon.settings.file_env_flags import ConfigError, Loaded
 from holdfast.kafka.errors import ConnectionFailed
 from holdfast.metrics.registry import Registry
+from holdfast.node_settings import load_settings
 from holdfast.runtime.kafka_log.log import KafkaLogConfig
 from holdfast.runtime.log_protocol import LogListener, LogRecord, ReadError
 from tests.waiting import PATIENCE_MS, wait_until

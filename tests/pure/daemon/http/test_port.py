@@ -15,7 +15,7 @@ from holdfast.daemon.http.guard import GuardRefused
 from holdfast.daemon.http.port import open_http_port
 from holdfast.daemon.http.queries import PREFIX
 from holdfast.daemon.http.server import CannotListenHttp, HttpServer
-from holdfast.daemon.settings.file_env_flags import load_settings
+from holdfast.node_settings import load_settings
 from tests.pure.daemon.http.test_app import Node
 from tests.waiting import PATIENCE_MS
 from tests.world.http import get

@@ -18,11 +18,11 @@ from holdfast.daemon.partitions.identity import KnownMembers, NodeIdentity
 from holdfast.daemon.partitions.partitions import LogPlace
 from holdfast.daemon.server.cluster_view import Node
 from holdfast.daemon.server.other_nodes import NodeSilent, OtherNodes
-from holdfast.daemon.settings.file_env_flags import load_settings
 from holdfast.daemon.topics.state_topic import StateTopic
 from holdfast.kafka.connection_options import ConnectionOptions
 from holdfast.membership import MemberClosed
 from holdfast.metrics.instruments import Counter
+from holdfast.node_settings import load_settings
 from holdfast.records.log.checkpoint import Placement
 from holdfast.runtime.partition.states import State
 from tests.pure.daemon.membership.world import Config

@@ -12,10 +12,10 @@ from structlog.testing import capture_logs
 from holdfast.daemon.internal_errors import InternalErrors
 from holdfast.daemon.server.admin import Admin
 from holdfast.daemon.server.other_nodes import NodeOptions, NodeSilent, OtherNodes, workers_of
-from holdfast.daemon.settings.file_env_flags import load_settings
 from holdfast.kafka.errors import PropertyRefused
 from holdfast.metrics.instruments import Counter
 from holdfast.metrics.line_limit import LineLimiter
+from holdfast.node_settings import load_settings
 from tests.waiting import PATIENCE_MS
 from tests.world.identity.access import closed
 from tests.world.identity.certificates import Authority

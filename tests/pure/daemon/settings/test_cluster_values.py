@@ -6,15 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.daemon.settings.file_env_flags import (
-    KNOWN,
-    ConfigError,
-    Overruled,
-    check_cluster_change,
-    cluster_wide_name,
-    load_settings,
-)
-from holdfast.daemon.settings.models import Settings
+from holdfast.daemon.settings.catalogue import catalogue_of
+from holdfast.daemon.settings.file_env_flags import ConfigError, Overruled, check_cluster_change, cluster_wide_name
+from holdfast.node_settings import SETTINGS, load_settings
 
 BROKERS = {"kafka.bootstrap.servers": "broker:9092"}
 
@@ -98,11 +92,11 @@ def test_what_this_version_does_not_know_or_each_node_has_for_itself_is_refused_
 
 
 def test_no_setting_by_which_a_node_finds_the_topic_is_taken_from_it() -> None:
-    finding = {"state_topic", *(name for name in KNOWN if name.startswith("config."))}
+    finding = {"state_topic", *(name for name in catalogue_of(SETTINGS).known if name.startswith("config."))}
     for name in finding:
         with pytest.raises(ConfigError, match="cannot be set for all nodes: a node finds the config topic by it"):
-            cluster_wide_name(name)
-    assert cluster_wide_name("load.tick_ms") == "tick_ms"
+            cluster_wide_name(name, SETTINGS)
+    assert cluster_wide_name("load.tick_ms", SETTINGS) == "tick_ms"
 
 
 def test_the_default_name_follows_the_state_topic_and_a_topic_of_another_use_is_refused() -> None:
@@ -122,7 +116,7 @@ def test_the_default_name_follows_the_state_topic_and_a_topic_of_another_use_is_
 def problems_of(before: dict[str, str], **wanted: str | None) -> tuple[str, ...]:
     after = {name: value for name, value in {**before, **wanted}.items() if value is not None}
     try:
-        check_cluster_change(before, after)
+        check_cluster_change(before, after, SETTINGS)
     except ConfigError as error:
         return error.problems
     return ()
@@ -145,10 +139,10 @@ def test_a_change_is_refused_for_what_it_would_break_and_for_nothing_else() -> N
 
 
 def test_every_setting_that_may_hold_for_all_nodes_can_be_set_to_its_default() -> None:
-    settings = Settings.model_validate({"kafka": {"properties": {"bootstrap.servers": "a:1"}}})
-    for name, known in KNOWN.items():
+    settings = SETTINGS.model_validate({"kafka": {"properties": {"bootstrap.servers": "a:1"}}})
+    for name, known in catalogue_of(SETTINGS).known.items():
         try:
-            cluster_wide_name(name)
+            cluster_wide_name(name, SETTINGS)
         except ConfigError:
             continue
         value = getattr(getattr(settings, known.component) if known.component else settings, known.attribute)
@@ -169,5 +163,5 @@ def test_every_setting_that_may_hold_for_all_nodes_can_be_set_to_its_default() -
 )
 def test_nobody_runs_programs_of_his_own_on_a_nodes_host_by_the_config_topic(name: str) -> None:
     with pytest.raises(ConfigError, match="cannot be set for all nodes"):
-        cluster_wide_name(name)
+        cluster_wide_name(name, SETTINGS)
     assert name in refused({name: "spark://host:7077"})

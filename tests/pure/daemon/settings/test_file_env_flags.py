@@ -8,18 +8,14 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
+from holdfast.daemon.settings.catalogue import catalogue_of
 from holdfast.daemon.settings.components.listener import ListenerSettings
 from holdfast.daemon.settings.components.log import LogSettings
 from holdfast.daemon.settings.declarations import Properties
-from holdfast.daemon.settings.file_env_flags import (
-    KNOWN,
-    ConfigError,
-    describe,
-    expected,
-    load_settings,
-    to_flags,
-)
+from holdfast.daemon.settings.file_env_flags import ConfigError, describe, expected, to_flags
 from holdfast.daemon.settings.models import KafkaSettings, Settings
+from holdfast.node_settings import SETTINGS, load_settings
+from holdfast.share.settings import DeletedTopicSettings, ShareSettings
 from tools.settings_reference import render_reference
 
 BROKERS = {"kafka.bootstrap.servers": "broker:9092"}
@@ -44,9 +40,9 @@ def test_the_defaults_are_those_of_the_design() -> None:
     assert settings.log.state_topic_num_partitions == 50
     assert settings.log.parked_writes_max == 10_000
     assert settings.log.message_timeout_ms == 30_000
-    assert settings.share.write_timeout_ms == 5_000
-    assert settings.share.snapshot_update_records_per_snapshot == 500
-    assert settings.deleted_topics.deleted_topic_grace_ms == 600_000
+    assert settings.of(ShareSettings).write_timeout_ms == 5_000
+    assert settings.of(ShareSettings).snapshot_update_records_per_snapshot == 500
+    assert settings.of(DeletedTopicSettings).deleted_topic_grace_ms == 600_000
 
 
 def test_a_later_source_wins_over_an_earlier_one(tmp_path: Path) -> None:
@@ -77,7 +73,7 @@ def test_a_later_source_wins_over_an_earlier_one(tmp_path: Path) -> None:
     ],
 )
 def test_a_name_of_kafkas_may_be_written_as_toml_allows(tmp_path: Path, text: str) -> None:
-    assert load_toml(tmp_path, text).share.write_timeout_ms == 7
+    assert load_toml(tmp_path, text).of(ShareSettings).write_timeout_ms == 7
 
 
 @pytest.mark.parametrize("text", ['codec = "kafka"', '[log]\ncodec = "kafka"', 'log.codec = "kafka"'])
@@ -143,7 +139,7 @@ def test_the_environment_sets_names_of_kafka_and_of_the_client() -> None:
         }
     )
     assert settings.warnings == ()
-    assert settings.settings.share.write_timeout_ms == 9
+    assert settings.settings.of(ShareSettings).write_timeout_ms == 9
     assert settings.settings.pruning.log_readers == ("spark", "audit")
     assert settings.settings.kafka.properties == {"bootstrap.servers": "broker:9092"}
 
@@ -371,12 +367,13 @@ def test_the_advertised_address_is_host_and_port() -> None:
 
 
 def test_every_setting_has_a_name_of_its_own_a_description_and_bounds() -> None:
-    declared = [field for component in Settings.model_fields for field in _fields(component)]
-    assert len(declared) == len(KNOWN)
-    variables = [known.variable for known in KNOWN.values()]
+    known_settings = catalogue_of(SETTINGS).known
+    declared = [field for component in SETTINGS.model_fields for field in _fields(component)]
+    assert len(declared) == len(known_settings)
+    variables = [known.variable for known in known_settings.values()]
     assert len(set(variables)) == len(variables)
     assert not [variable for variable in variables if variable.startswith("HOLDFAST_KAFKA_")]
-    for known in KNOWN.values():
+    for known in known_settings.values():
         assert known.field.description, known.name
         assert known.field.description.rstrip().endswith("."), known.name
         assert expected(known.field)
@@ -393,13 +390,13 @@ def test_every_setting_is_read_somewhere() -> None:
         "listen": "listen_address",
         "advertised_listener": "advertised_address",
     }
-    for known in KNOWN.values():
+    for known in catalogue_of(SETTINGS).known.values():
         attribute = through_properties.get(known.attribute, known.attribute)
         assert re.search(rf"\.{attribute}\b", code), f"nothing reads {known.name}"
 
 
 def _fields(component: str) -> list[str]:
-    annotation = Settings.model_fields[component].annotation
+    annotation = SETTINGS.model_fields[component].annotation
     inner = getattr(annotation, "model_fields", None)
     if inner is None:
         return [component]
@@ -419,4 +416,4 @@ def test_the_example_of_the_page_loads(tmp_path: Path) -> None:
     path.write_text(example)
     settings = load_settings(path).settings
     assert settings.listener.advertised_address == ("coordinator.example", 9492)
-    assert settings.share.write_timeout_ms == 5_000
+    assert settings.of(ShareSettings).write_timeout_ms == 5_000

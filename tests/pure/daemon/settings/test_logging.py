@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import structlog
 
-from holdfast.daemon.settings.file_env_flags import describe, load_settings
+from holdfast.daemon.settings.file_env_flags import describe
 from holdfast.daemon.settings.logging import (
     AUDIT_LOGGER,
     AUDIT_UNWRITTEN,
@@ -26,6 +26,7 @@ from holdfast.daemon.settings.models import LoggingSettings
 from holdfast.daemon.settings.secrets import secrets_of
 from holdfast.hidden_texts import REDACTED, HiddenTexts
 from holdfast.metrics.line_limit import LineLimiter
+from holdfast.node_settings import load_settings
 
 SECRET = "open sesame"
 

@@ -3,7 +3,8 @@
 import pytest
 
 from holdfast.daemon.settings.components.members import MemberSettings
-from holdfast.daemon.settings.file_env_flags import ConfigError, load_settings
+from holdfast.daemon.settings.file_env_flags import ConfigError
+from holdfast.node_settings import load_settings
 
 
 @pytest.mark.parametrize(

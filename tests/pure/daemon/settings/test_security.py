@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from holdfast.daemon.settings.catalogue import catalogue_of
 from holdfast.daemon.settings.cluster_wide import why_not_cluster_wide
-from holdfast.daemon.settings.file_env_flags import KNOWN, ConfigError, load_settings
+from holdfast.daemon.settings.file_env_flags import ConfigError
+from holdfast.node_settings import SETTINGS, load_settings
 
 SASL = {
     "listener.security.protocol": "SASL_PLAINTEXT",
@@ -75,6 +77,6 @@ def test_the_brokers_and_the_listener_do_not_share_a_setting() -> None:
 
 
 def test_what_holds_when_a_node_begins_to_listen_is_its_own() -> None:
-    names = [name for name, known in KNOWN.items() if known.component == "security"]
+    names = [name for name, known in catalogue_of(SETTINGS).known.items() if known.component == "security"]
     assert len(names) >= 15
     assert [name for name in names if not why_not_cluster_wide(name)] == []

@@ -17,7 +17,6 @@ from structlog.testing import capture_logs
 
 from holdfast.compaction.progress import to_json
 from holdfast.daemon.internal_errors import InternalErrors
-from holdfast.daemon.settings.file_env_flags import load_settings
 from holdfast.daemon.settings.logging import configure_logging
 from holdfast.daemon.settings.models import LoggingSettings
 from holdfast.daemon.snapshots import job_supervisor
@@ -25,6 +24,7 @@ from holdfast.daemon.snapshots.job_metrics import JobMetrics
 from holdfast.daemon.snapshots.job_supervisor import Supervisor
 from holdfast.metrics.instruments import Counter
 from holdfast.metrics.registry import Registry
+from holdfast.node_settings import load_settings
 from tests.pure.compaction.reports import batch
 from tests.waiting import wait_until
 

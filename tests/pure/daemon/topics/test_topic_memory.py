@@ -10,7 +10,6 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from structlog.testing import capture_logs
 
-from holdfast.daemon.settings.file_env_flags import load_settings
 from holdfast.daemon.settings.models import Settings
 from holdfast.daemon.topics import remains
 from holdfast.daemon.topics.remains import Remains
@@ -29,6 +28,7 @@ from holdfast.kafka.discovery.group_offset_calls import Committer, Place
 from holdfast.kafka.errors import ConnectionFailed
 from holdfast.kafka.group_offsets import GroupRefused
 from holdfast.kafka.protocol.error_codes import ErrorCode
+from holdfast.node_settings import load_settings
 
 TOPIC: Final = RememberedTopic("state", bytes(range(16)))
 OTHER: Final = RememberedTopic("state", bytes(16))

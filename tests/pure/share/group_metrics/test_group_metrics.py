@@ -13,6 +13,7 @@ from holdfast.metrics.registry import Registry
 from holdfast.records.share.keys import SharePartitionKey
 from holdfast.share.group_metrics.group_metrics import GroupMetrics
 from holdfast.share.group_metrics.series import GroupSeries
+from holdfast.share.settings import GroupMetricSettings
 from tests.simulated.memory_log import MemoryTopic
 from tests.world.node import PartitionsWorld
 from tests.world.process import Call
@@ -73,7 +74,7 @@ class World:
         self.topics = Topics()
         self.registry = Registry()
         self.metrics = GroupMetrics(
-            node.settings.group_metrics,
+            node.settings.of(GroupMetricSettings),
             node.partitions,
             self.topics,
             Times(self.topics),
@@ -198,7 +199,7 @@ async def test_no_turn_of_the_loop_does_more_than_a_part_of_all_groups() -> None
         world.node.initialize(number % 4, SharePartitionKey(f"more-{number:04d}", TOPIC, 0))
     sizes = [0]
     for wanted in ("*", "orders"):  # the second time all others are gone
-        world.metrics._settings = world.node.settings.group_metrics.model_copy(
+        world.metrics._settings = world.node.settings.of(GroupMetricSettings).model_copy(
             update={"group_metrics_groups": (wanted,)}
         )
         refreshing = world.metrics.refresh()
