@@ -93,7 +93,9 @@ def render_reference() -> str:
 
 def _lines() -> Iterator[str]:
     known_settings = catalogue_of(TABLES.settings).known
-    node_only = [f"| `{name}` | {why} |" for name in known_settings if (why := why_not_cluster_wide(name))]
+    node_only = [
+        f"| `{name}` | {why} |" for name in known_settings if (why := why_not_cluster_wide(name, known_settings))
+    ]
     taken_over = " and ".join(f"`{name}`" for name in sorted(TAKEN_OVER_WHILE_RUNNING))
     yield _HEAD.replace("{node_only}", "\n".join(node_only)).replace("{taken_over}", taken_over)
     yield "## The node\n"

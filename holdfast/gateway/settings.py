@@ -32,6 +32,7 @@ class GatewaySettings(Component):
         "Topics whose records share consumers may take through this node, by name; `*` and `?` stand for any characters, and every other "
         "character for itself. Internal topics and those of the node itself are never among them. The same on all nodes. Empty: this "
         "node is no gateway.",
+        why_node_only="a node tells clients what it serves before it reads the config topic",
         max_length=_PATTERNS_MAX,
     )
     fetch_buffer_bytes: int = setting(

@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 from pydantic import create_model
 from pydantic.fields import FieldInfo
 
-from holdfast.daemon.settings.declarations import Component, Properties
+from holdfast.daemon.settings.declarations import Component, Properties, declared_text
 from holdfast.daemon.settings.models import Settings
 
 ENVIRONMENT_PREFIX: Final = "HOLDFAST_"
@@ -26,6 +26,11 @@ class Known(NamedTuple):
     def variable(self) -> str:
         """Return the environment variable that sets it."""
         return ENVIRONMENT_PREFIX + re.sub(r"\W", "_", self.name).upper()
+
+    @property
+    def why_node_only(self) -> str:
+        """Return the reason of its declaration for which no value can hold for all nodes; empty if it has none."""
+        return declared_text(self.field, "why_node_only")
 
 
 class OpenComponent(NamedTuple):
@@ -112,6 +117,5 @@ def _settings_of(model: type[Settings]) -> Iterator[Known]:
         elif not issubclass(field.annotation, Properties):
             prefix = field.annotation.name_prefix
             for inner, declared in field.annotation.model_fields.items():
-                extra = declared.json_schema_extra
                 name = prefix + inner.replace("_", ".") if prefix else inner
-                yield Known(str(extra["kafka"]) if isinstance(extra, dict) else name, attribute, inner, declared)
+                yield Known(declared_text(declared, "kafka") or name, attribute, inner, declared)

@@ -1,7 +1,12 @@
-"""Which settings can be the same for all nodes, and which a running node takes over."""
+"""Which settings can be the same for all nodes, and which a running node takes over.
 
+Those of the host that cannot are here. A tenant says it where it declares a setting (`why_node_only`).
+"""
+
+from collections.abc import Mapping
 from typing import Final
 
+from holdfast.daemon.settings.catalogue import Known
 from holdfast.daemon.settings.declarations import is_secret
 
 #: What a node takes over while it runs, beside how it logs in to Kafka; the others hold from its next start on.
@@ -33,7 +38,6 @@ _NODE_ONLY: Final = {
 _NODE_ONLY_BEGINNINGS: Final = {
     "kafka.": _FINDS_TOPIC,
     "config.": _FINDS_TOPIC,
-    "gateway.topics": "a node tells clients what it serves before it reads the config topic",
     "spark.": "anyone who may write the config topic could make Spark run any program",
     "http.": "each node has a port and files of its own",
     "listener.": _LISTENS_FIRST,
@@ -43,9 +47,16 @@ _NODE_ONLY_BEGINNINGS: Final = {
 }
 
 
-def why_not_cluster_wide(name: str) -> str:
-    """Return why the setting of this name is each node's own; empty where it may hold for all nodes."""
+def why_not_cluster_wide(name: str, known: Mapping[str, Known]) -> str:
+    """Return why the setting of this name is each node's own; empty where it may hold for all nodes.
+
+    Args:
+        name: of a setting, or of a property of a library.
+        known: all settings that there are, by name.
+    """
     if is_secret(name):
         return "it is a secret, and anyone who may read the config topic would see it"
+    if name in known and (why := known[name].why_node_only):
+        return why
     by_beginning = [why for beginning, why in _NODE_ONLY_BEGINNINGS.items() if name.startswith(beginning)]
     return _NODE_ONLY.get(name) or "".join(by_beginning)

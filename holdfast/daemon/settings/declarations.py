@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic.fields import FieldInfo
 
 from holdfast.hidden_texts import REDACTED, URL_PASSWORD
 from holdfast.kafka.addresses import parse_address
@@ -41,9 +42,31 @@ def redact(name: str, value: Any) -> Any:  # noqa: ANN401
     return URL_PASSWORD.sub(REDACTED, value) if isinstance(value, str) else value
 
 
-def setting(default: Any, description: str, *, kafka: str | None = None, **bounds: Any) -> Any:  # noqa: ANN401
-    """Declare a setting; `kafka` is the name it has in Kafka, `bounds` are pydantic's (ge, le, gt, lt, min_length)."""
-    return Field(default, description=description, json_schema_extra={"kafka": kafka} if kafka else None, **bounds)
+def setting(
+    default: Any,  # noqa: ANN401
+    description: str,
+    *,
+    kafka: str | None = None,
+    why_node_only: str | None = None,
+    **bounds: Any,  # noqa: ANN401
+) -> Any:  # noqa: ANN401
+    """Declare a setting.
+
+    Args:
+        default: its value where no source has one.
+        description: one sentence or more for its page.
+        kafka: the name it has in Kafka.
+        why_node_only: the reason for which no value can hold for all nodes, as a clause; those of the host are in `cluster_wide`.
+        bounds: those of pydantic (ge, le, gt, lt, min_length).
+    """
+    extra: dict[str, Any] = {"kafka": kafka, "why_node_only": why_node_only}
+    return Field(default, description=description, json_schema_extra=extra, **bounds)
+
+
+def declared_text(field: FieldInfo, name: str) -> str:
+    """Return a text that `setting` was given by this name; empty if it was given none."""
+    extra = field.json_schema_extra
+    return str(extra.get(name) or "") if isinstance(extra, dict) else ""
 
 
 def time_ms(default: int, description: str, *, kafka: str | None = None, minimum: int = 1) -> Any:  # noqa: ANN401

@@ -171,7 +171,7 @@ def cluster_wide_name(path: str, model: type[Settings]) -> str:
         )
     if name in MEANINGLESS:
         raise ConfigError([f"{name} has no effect here: {MEANINGLESS[name]}."])
-    if why := why_not_cluster_wide(name):
+    if why := why_not_cluster_wide(name, catalogue.known):
         raise ConfigError([f"{name} cannot be set for all nodes: {why}."])
     return name
 

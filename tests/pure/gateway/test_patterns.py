@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from holdfast.daemon.settings.catalogue import catalogue_of
 from holdfast.daemon.settings.cluster_wide import why_not_cluster_wide
 from holdfast.daemon.settings.file_env_flags import ConfigError
 from holdfast.daemon.settings.models import Settings
 from holdfast.gateway.settings import GatewaySettings, is_literal, match_topics
-from holdfast.node_settings import load_settings
+from holdfast.node_settings import SETTINGS, load_settings
 
 
 def load(**flags: object) -> Settings:
@@ -76,4 +77,11 @@ def test_wildcards_leave_topics_of_the_node_out(pattern: str) -> None:
 
 
 def test_each_node_has_its_patterns_of_its_own_file() -> None:
-    assert why_not_cluster_wide("gateway.topics")
+    known = catalogue_of(SETTINGS).known
+    assert (
+        why_not_cluster_wide("gateway.topics", known)
+        == "a node tells clients what it serves before it reads the config topic"
+    )
+    assert [name for name in known if name.startswith("gateway.") and why_not_cluster_wide(name, known)] == [
+        "gateway.topics"
+    ]

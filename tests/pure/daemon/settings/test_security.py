@@ -77,6 +77,7 @@ def test_the_brokers_and_the_listener_do_not_share_a_setting() -> None:
 
 
 def test_what_holds_when_a_node_begins_to_listen_is_its_own() -> None:
-    names = [name for name, known in catalogue_of(SETTINGS).known.items() if known.component == "security"]
+    known = catalogue_of(SETTINGS).known
+    names = [name for name, each in known.items() if each.component == "security"]
     assert len(names) >= 15
-    assert [name for name in names if not why_not_cluster_wide(name)] == []
+    assert [name for name in names if not why_not_cluster_wide(name, known)] == []

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from holdfast.daemon.settings.catalogue import catalogue_of, settings_with
+from holdfast.daemon.settings.cluster_wide import why_not_cluster_wide
 from holdfast.daemon.settings.declarations import Component, Properties, count
 from holdfast.daemon.settings.file_env_flags import (
     ConfigError,
@@ -78,6 +79,7 @@ def test_host_alone_knows_no_setting_of_a_tenant(tenant: Tenant[Any]) -> None:
     for name in names:
         with pytest.raises(ConfigError, match=rf"^{re.escape(name)} \(as a flag\) is no setting"):
             load_settings(flags=BROKERS | {name: 1}, model=Settings)
+        assert why_not_cluster_wide(name, of_host.known) == ""
 
 
 def test_settings_of_share_state_are_of_its_tenant_alone() -> None:
