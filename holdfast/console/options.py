@@ -26,9 +26,9 @@ from holdfast.console.sources.brokers_or_nodes import open_broker
 from holdfast.kafka.addresses import parse_address
 from holdfast.kafka.brokers.broker_connection import BrokerConnection
 from holdfast.kafka.connection_options import ConnectionOptions, connection_options
-from holdfast.kafka.discovery.broker_links import broker_links
 from holdfast.kafka.discovery.links import Links
 from holdfast.kafka.errors import ConnectionFailed, PropertyRefused
+from holdfast.kafka.exchange import broker_links
 from holdfast.kafka.protocol.error_codes import error_name
 from holdfast.kafka.topic_ids import InvalidTopicId, parse_topic_id
 from holdfast.records.share.batches import OFFSET_MAX, StateBatch

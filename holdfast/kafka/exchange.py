@@ -1,8 +1,8 @@
-"""Requests that kio writes and answers that kio reads, and the one way to try several brokers for an answer."""
+"""Requests to brokers: those that kio writes and whose answers it reads, the one way to try several brokers, and links to brokers."""
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from datetime import timedelta
 from io import BytesIO
 from typing import Any, Final, TypeVar
@@ -13,9 +13,12 @@ from kio.static.protocol import Entity, Payload, RequestPayload
 
 from holdfast.kafka.brokers.broker_connection import BrokerConnection
 from holdfast.kafka.connection_options import Address, ConnectionOptions
+from holdfast.kafka.discovery.calls import CallLimits, Sender
+from holdfast.kafka.discovery.links import Links
 from holdfast.kafka.errors import ConnectionFailed, UnreadableAnswer, all_failed
 from holdfast.kafka.protocol.lengths import check_lengths
 from holdfast.kafka.protocol.unknown_tags import cut_unknown_tags
+from holdfast.metrics.instruments import Counter
 
 R = TypeVar("R", bound=Payload)
 T = TypeVar("T")
@@ -146,3 +149,26 @@ async def first_answer(addresses: Iterable[Address], try_one: Callable[[Address]
     finally:
         for task in trying:
             task.cancel()
+
+
+def broker_links(
+    options: ConnectionOptions,
+    timeout_ms: int,
+    limits: CallLimits | None = None,
+    throttle_time_ms: Counter | None = None,
+    open_broker: Callable[[Address, ConnectionOptions, int], Awaitable[BrokerConnection]] | None = None,
+) -> Links[BrokerConnection]:
+    """Return links to the brokers of a cluster.
+
+    Args:
+        options: how to connect.
+        timeout_ms: bounds connecting, and each answer.
+        limits: bounds of each call.
+        throttle_time_ms: counts the pauses that brokers ask for.
+        open_broker: connects to one of them; None: `BrokerConnection.open`.
+    """
+
+    async def open_one(address: Address) -> BrokerConnection:
+        return await (open_broker or BrokerConnection.open)(address, options, timeout_ms)
+
+    return Links(options.bootstrap, open_one, Sender(limits, throttle_time_ms))

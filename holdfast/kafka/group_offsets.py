@@ -9,7 +9,6 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Final, TypeVar
 
 from holdfast.kafka.connection_options import Address, ConnectionOptions
-from holdfast.kafka.discovery.broker_links import broker_links
 from holdfast.kafka.discovery.by_coordinator import ByCoordinator
 from holdfast.kafka.discovery.calls import Call
 from holdfast.kafka.discovery.coordinators import Coordinators
@@ -24,6 +23,7 @@ from holdfast.kafka.discovery.group_offset_calls import (
     Wanted,
 )
 from holdfast.kafka.errors import ConnectionFailed
+from holdfast.kafka.exchange import broker_links
 from holdfast.kafka.protocol.denials import acl_remedy
 from holdfast.kafka.protocol.error_codes import GROUP_OFFSETS_RETRIABLE, ErrorCode
 from holdfast.metrics.instruments import Counter

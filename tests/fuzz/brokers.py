@@ -31,7 +31,7 @@ from kio.serial import entity_writer
 from kio.static.protocol import Entity
 
 from holdfast.kafka import metadata
-from holdfast.kafka.discovery import group_calls, group_offset_calls, servers
+from holdfast.kafka.discovery import group_calls, group_offset_calls, links
 from holdfast.kafka.discovery.calls import Call, query_versions
 from holdfast.kafka.discovery.find_coordinator import FIND_COORDINATOR, Key, KeyType
 from holdfast.kafka.errors import ConnectionFailed
@@ -102,7 +102,7 @@ def _through_kio(response_type: Any, use: Callable[[Any], object] = lambda _: No
 
 def _calls() -> Iterator[tuple[Call[Any, Any], list[Any]]]:
     groups = ["text"]
-    yield servers.METADATA, [servers.ALL]
+    yield links.METADATA, [links.ALL]
     yield FIND_COORDINATOR, [Key(KeyType.GROUP, "text")]
     for call in (group_calls.LIST_GROUPS, group_calls.DESCRIBE_GROUPS, group_calls.DELETE_GROUPS):
         yield call, groups

@@ -21,7 +21,7 @@ def node_instead(properties: Mapping[str, Any]) -> Failure | None:
     return None if node is None else _not_a_broker(node)
 
 
-async def open_broker(options: ConnectionOptions, timeout_ms: int, address: Address) -> BrokerConnection:
+async def open_broker(address: Address, options: ConnectionOptions, timeout_ms: int) -> BrokerConnection:
     """Connect to a broker; `timeout_ms` bounds this and every later answer.
 
     Raises:

@@ -36,9 +36,9 @@ from holdfast.daemon.settings.by_name import configure
 from holdfast.daemon.settings.models import Settings
 from holdfast.daemon.topics.topic_memory import RememberedTopic, TopicMemory, places_of
 from holdfast.kafka.addresses import format_address
-from holdfast.kafka.discovery.broker_links import broker_links
 from holdfast.kafka.discovery.group_offset_calls import Committer
 from holdfast.kafka.discovery.groups import Groups
+from holdfast.kafka.exchange import broker_links
 from holdfast.kafka.group_offsets import GroupOffsets
 from holdfast.membership import MemberClosed, MembershipError, MembershipFailed, MembershipSettings
 from holdfast.membership.kafka_group import Member

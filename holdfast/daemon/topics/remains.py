@@ -18,9 +18,9 @@ from holdfast.daemon.settings.models import Settings
 from holdfast.daemon.topics.state_topic import StateTopic
 from holdfast.daemon.topics.topic_memory import recall
 from holdfast.kafka.connection_options import ConnectionOptions, LiveProperties
-from holdfast.kafka.discovery.broker_links import broker_links
 from holdfast.kafka.discovery.groups import Groups
 from holdfast.kafka.errors import ConnectionFailed
+from holdfast.kafka.exchange import broker_links
 from holdfast.kafka.librdkafka import find_topic
 from holdfast.kafka.librdkafka_types import latest_offset
 from holdfast.kafka.topic_ids import format_topic_id

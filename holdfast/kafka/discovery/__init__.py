@@ -6,8 +6,8 @@
 
 `calls` is the transport: one table row for each API says from which version on a request takes many keys, and callers never see it.
 `coordinators` remembers who coordinates what, `by_coordinator` makes calls there, and `links` keeps one connection to each server, to
-Kafka's brokers by `broker_links`. `dialing` connects to a host that may have several addresses, some of them silent.
-`groups` has all calls about groups. Rows of the table: `find_coordinator`, `servers` (Metadata), `group_calls`, `group_offset_calls`.
+Kafka's brokers by `exchange.broker_links`. `dialing` connects to a host that may have several addresses, some of them silent.
+`groups` has all calls about groups. Rows of the table: `find_coordinator`, `group_calls`, `group_offset_calls`, and Metadata in `links`.
 
 Source: KIP-699.
 """

@@ -79,8 +79,7 @@ class ByCoordinator:
 
     async def _finish_at(self, run: _Run[I, V], address: Address, items: Sequence[I], pause_s: float) -> None:
         try:
-            connection = await self._links.to(address)
-            run.values.update(await self._links.sender.send(address, connection, run.call, items))
+            run.values.update(await self._links.call(address, run.call, items))
         except ConnectionFailed as failure:
             run.refuse(items, ErrorCode.NETWORK_EXCEPTION, str(failure))
         await self._finish_later(run, items, pause_s)

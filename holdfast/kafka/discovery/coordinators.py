@@ -10,7 +10,6 @@ from itertools import islice
 from typing import Any, Final
 
 from holdfast.kafka.addresses import Address
-from holdfast.kafka.discovery.calls import Connection
 from holdfast.kafka.discovery.find_coordinator import FIND_COORDINATOR, Found, Key, KeyType
 from holdfast.kafka.discovery.links import OTHER_SERVER_AFTER_MS, Links
 from holdfast.kafka.errors import ConnectionFailed, all_failed
@@ -165,5 +164,4 @@ class Coordinators:
             del self._named_by[named]
 
     async def _query(self, address: Address, keys: Sequence[Key]) -> dict[Key, Found]:
-        connection: Connection = await self._links.to(address)
-        return await self._links.sender.send(address, connection, FIND_COORDINATOR, keys)
+        return await self._links.call(address, FIND_COORDINATOR, keys)

@@ -150,8 +150,7 @@ class Groups:
     async def _list(self, address: Address) -> Listing:
         try:
             async with asyncio.timeout(self._timeout_s):
-                connection = await self._links.to(address)
-                return (await self._links.sender.send(address, connection, LIST_GROUPS, [ALL]))[ALL]
+                return (await self._links.call(address, LIST_GROUPS, [ALL]))[ALL]
         except ConnectionFailed as failure:
             return Listing((), ErrorCode.NETWORK_EXCEPTION, str(failure))
         except TimeoutError:

@@ -1,19 +1,22 @@
-"""Connections to the servers of one cluster: one each, opened when first needed and again when it ended.
+"""Connections to the servers of one cluster: one each, opened when first needed and again when it ended, and calls over them.
 
 The servers are those that the caller names and those that a server named in its answer to Metadata: so a client goes on when all that it
-began with are gone.
+began with are gone. They stand at the beginning of such an answer, whose rest is not read.
+
+Source: Apache Kafka's message schemas MetadataRequest and MetadataResponse, versions 1 to 13.
 """
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Collection, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from math import inf
-from typing import Final, Generic, TypeVar
+from typing import Final, Generic, NamedTuple, TypeVar
 
 from holdfast.kafka.addresses import Address
-from holdfast.kafka.discovery.calls import Connection, Sender
-from holdfast.kafka.discovery.servers import ALL, METADATA
+from holdfast.kafka.discovery.calls import Answer, Call, Connection, I, Sender, V
 from holdfast.kafka.errors import ConnectionFailed, all_failed
+from holdfast.kafka.protocol import api_keys
+from holdfast.kafka.protocol.body import BodyReader
 
 C = TypeVar("C", bound=Connection)
 
@@ -21,6 +24,54 @@ C = TypeVar("C", bound=Connection)
 OTHER_SERVER_AFTER_MS: Final = 500
 #: Age in ms of what is known of the servers, from which on they are looked up again. Kafka's default of `metadata.max.age.ms`.
 MAX_AGE_MS: Final = 300_000
+
+_THROTTLE_FROM: Final = 3
+_AUTO_CREATION_FROM: Final = 4
+_TOPIC_OPERATIONS_FROM: Final = 8
+_CLUSTER_OPERATIONS: Final = range(8, 11)
+_FLEXIBLE_FROM: Final = 9
+
+#: The one item of a call of Metadata: all servers.
+ALL: Final = "servers"
+
+
+class Servers(NamedTuple):
+    """The servers of a cluster, as one of them knows them."""
+
+    addresses: tuple[Address, ...] = ()
+    error_code: int = 0
+
+
+def _encode(version: int, _: Sequence[str]) -> bytes:
+    is_flexible = version >= _FLEXIBLE_FROM
+    no_topics = b"\x01" if is_flexible else bytes(4)
+    flags = (version >= _AUTO_CREATION_FROM) + (version in _CLUSTER_OPERATIONS) + (version >= _TOPIC_OPERATIONS_FROM)
+    return no_topics + bytes(flags) + bytes(is_flexible)
+
+
+def _decode(version: int, items: Sequence[str], body: bytes) -> Answer[str, Servers]:
+    reader = BodyReader(body, 0, is_flexible=version >= _FLEXIBLE_FROM)
+    throttle_time_ms = reader.int32("ThrottleTimeMs") if version >= _THROTTLE_FROM else 0
+    addresses = []
+    for _ in range(reader.count("Brokers")):
+        reader.int32("Brokers.NodeId")
+        addresses.append((reader.string("Brokers.Host"), reader.int32("Brokers.Port")))
+        reader.nullable_string("Brokers.Rack")
+        reader.tags("Brokers")
+    return Answer(throttle_time_ms, {items[0]: Servers(tuple(addresses))})
+
+
+METADATA: Final[Call[str, Servers]] = Call(
+    api_key=api_keys.METADATA,
+    name="Metadata",
+    versions=(1, 13),
+    flexible_from=_FLEXIBLE_FROM,
+    batched_from=None,
+    encode=_encode,
+    decode=_decode,
+    refuse=lambda error_code, _: Servers((), error_code),
+    error_of=lambda servers: servers.error_code,
+)
 
 
 class Links(Generic[C]):
@@ -74,6 +125,14 @@ class Links(Generic[C]):
             servers = await self.sender.send(address, connection, METADATA, [ALL])
             self.learn(servers[ALL].addresses)
         return connection
+
+    async def call(self, address: Address, call: Call[I, V], items: Sequence[I]) -> dict[I, V]:
+        """Make a call to a server, see `Sender.send`.
+
+        Raises:
+            ConnectionFailed: it cannot be reached, or gave no answer that can be read.
+        """
+        return await self.sender.send(address, await self.to(address), call, items)
 
     def learn(self, addresses: Iterable[Address]) -> None:
         """Take servers that somebody else has heard of; where there are none, what is known stays."""

@@ -11,13 +11,12 @@ from holdfast.kafka.addresses import Address, format_address
 from holdfast.kafka.brokers.broker_connection import BrokerConnection
 from holdfast.kafka.brokers.throttle import Throttle
 from holdfast.kafka.connection_options import ConnectionOptions
-from holdfast.kafka.discovery.broker_links import broker_links
 from holdfast.kafka.discovery.calls import CallLimits
 from holdfast.kafka.discovery.coordinators import Coordinators
 from holdfast.kafka.discovery.find_coordinator import Key, KeyType
 from holdfast.kafka.discovery.links import OTHER_SERVER_AFTER_MS
 from holdfast.kafka.errors import ConnectionFailed, VersionUnsupported
-from holdfast.kafka.exchange import exchange, to_ms
+from holdfast.kafka.exchange import broker_links, exchange, to_ms
 from holdfast.kafka.protocol.error_codes import ErrorCode
 from holdfast.membership.kafka_group.messages import from_message, to_message
 from holdfast.membership.requests import Answer, JoinGroup, Refused, Request, SyncGroup

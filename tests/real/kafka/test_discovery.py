@@ -19,13 +19,12 @@ from kio.static.primitive import i32, i32Timedelta
 from holdfast.kafka.addresses import Address, parse_address
 from holdfast.kafka.brokers.broker_connection import BrokerConnection
 from holdfast.kafka.connection_options import ConnectionOptions
-from holdfast.kafka.discovery.broker_links import broker_links
 from holdfast.kafka.discovery.calls import Sender, Versions
 from holdfast.kafka.discovery.coordinators import Coordinators
 from holdfast.kafka.discovery.find_coordinator import LOWEST_VERSION, Key, KeyType
 from holdfast.kafka.discovery.groups import Groups
 from holdfast.kafka.discovery.links import Links
-from holdfast.kafka.exchange import exchange
+from holdfast.kafka.exchange import broker_links, exchange
 from holdfast.kafka.group_offsets import GroupOffsets
 from holdfast.kafka.protocol.api_keys import FIND_COORDINATOR
 from holdfast.kafka.protocol.error_codes import ErrorCode

@@ -28,9 +28,9 @@ from holdfast.broker import EmbeddedKafka
 from holdfast.client import Client, ShareStateError, connect
 from holdfast.kafka.addresses import format_address
 from holdfast.kafka.connection_options import connection_options
-from holdfast.kafka.discovery.broker_links import broker_links
 from holdfast.kafka.discovery.coordinators import Coordinators
 from holdfast.kafka.discovery.find_coordinator import Key, KeyType
+from holdfast.kafka.exchange import broker_links
 from holdfast.records.share.batches import ACKNOWLEDGED, StateBatch
 from tests.real.container_kafka import needs_processes
 from tests.real.membership.member_program import Program, running, settings

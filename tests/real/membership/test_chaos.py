@@ -24,8 +24,8 @@ from confluent_kafka.cimpl import NewTopic
 from holdfast.broker import EmbeddedKafka
 from holdfast.client import connect
 from holdfast.kafka.connection_options import connection_options
-from holdfast.kafka.discovery.broker_links import broker_links
 from holdfast.kafka.discovery.groups import Groups
+from holdfast.kafka.exchange import broker_links
 from holdfast.kafka.protocol.error_codes import ErrorCode
 from holdfast.records.share.keys import SharePartitionKey
 from tests.real.membership.callers import REGISTERS, SETS, Callers, History

@@ -21,8 +21,8 @@ from holdfast.daemon.settings.components.config_topic import config_topic_of
 from holdfast.daemon.topics.topic_memory import RememberedTopic, recall
 from holdfast.kafka.addresses import parse_address
 from holdfast.kafka.connection_options import ConnectionOptions
-from holdfast.kafka.discovery.broker_links import broker_links
 from holdfast.kafka.discovery.groups import Groups
+from holdfast.kafka.exchange import broker_links
 from holdfast.kafka.librdkafka import create_topic
 from holdfast.kafka.librdkafka_types import NewTopic
 from holdfast.kafka.topic_ids import format_topic_id, parse_topic_id
