@@ -16,7 +16,7 @@ In a cluster without ids, a topic that was made again is told from the same one 
 import asyncio
 from collections import deque
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import suppress
+from contextlib import closing, suppress
 from functools import partial
 from math import inf
 from typing import Final, NamedTuple, TypeAlias
@@ -25,7 +25,7 @@ from holdfast.kafka.addresses import format_address
 from holdfast.kafka.brokers.broker_connection import BrokerConnection
 from holdfast.kafka.connection_options import Address, ConnectionOptions
 from holdfast.kafka.errors import ConnectionFailed, UnreadableAnswer
-from holdfast.kafka.exchange import PATIENCE_S, exchange, exchange_with, first_answer
+from holdfast.kafka.exchange import PATIENCE_S, exchange, first_answer
 from holdfast.kafka.metadata import NO_TOPIC, TOPICS_PER_REQUEST_MAX, Answer, TopicRef, TopicView, query
 
 #: Least time between two look-ups.
@@ -237,8 +237,16 @@ class Cluster:
         """
         await query(partial(exchange, await self.connection(broker_id, purpose)), [])
 
+    async def connect(self, address: Address) -> BrokerConnection:
+        """Return a new connection to a broker, which the caller closes.
+
+        Raises:
+            ConnectionFailed: it did not come about.
+        """
+        return await BrokerConnection.open(address, self._options, self._timeout_ms)
+
     def close(self) -> None:
-        """Close all connections; requests in flight fail."""
+        """Close all connections that are kept; requests in flight fail."""
         self._is_closed = True
         for opening in self._opening.values():
             opening.cancel()
@@ -249,15 +257,14 @@ class Cluster:
         address = self.addresses.get(place[0])
         if address is None or self._is_closed:
             raise ConnectionFailed(f"broker {place[0]} is not known")
-        connection = await BrokerConnection.open(address, self._options, self._timeout_ms)
-        self._connections[place] = connection
+        connection = self._connections[place] = await self.connect(address)
         return connection
 
     # ---- look-ups --------------------------------------------------------------------------------------------------
 
     async def _query(self, topics: Collection[TopicRef], address: Address) -> Answer:
-        send = partial(exchange_with, address, self._options, self._timeout_ms)
-        return await query(send, topics, may_lack_ids=self._may_lack_ids)
+        with closing(await self.connect(address)) as connection:
+            return await query(partial(exchange, connection), topics, may_lack_ids=self._may_lack_ids)
 
     async def _look_up_some(self, topics: list[TopicRef]) -> set[TopicRef]:
         began_s = asyncio.get_running_loop().time()

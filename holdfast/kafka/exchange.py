@@ -3,6 +3,7 @@
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from contextlib import closing
 from datetime import timedelta
 from io import BytesIO
 from typing import Any, Final, TypeVar
@@ -79,21 +80,6 @@ def _read(response_type: type[R], body: bytes) -> R:
     return response
 
 
-async def exchange_with(
-    address: Address, options: ConnectionOptions, timeout_ms: int, request: RequestPayload, response_type: type[R]
-) -> R:
-    """Return the answer of one broker, over a connection that lasts for this request.
-
-    Raises:
-        ConnectionFailed: it cannot be reached, or gave no answer that can be read.
-    """
-    connection = await BrokerConnection.open(address, options, timeout_ms)
-    try:
-        return await exchange(connection, request, response_type)
-    finally:
-        connection.close()
-
-
 async def exchange_with_any(
     addresses: Iterable[Address],
     options: ConnectionOptions,
@@ -101,14 +87,15 @@ async def exchange_with_any(
     request: RequestPayload,
     response_type: type[R],
 ) -> R:
-    """Return the first answer of some brokers; see `first_answer`.
+    """Return the first answer of some brokers, over connections that last for this request; see `first_answer`.
 
     Raises:
         ConnectionFailed: no broker gave one.
     """
 
     async def try_one(address: Address) -> R:
-        return await exchange_with(address, options, timeout_ms, request, response_type)
+        with closing(await BrokerConnection.open(address, options, timeout_ms)) as connection:
+            return await exchange(connection, request, response_type)
 
     return await first_answer(addresses, try_one)
 

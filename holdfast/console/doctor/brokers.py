@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import closing
 from typing import Final, NamedTuple
 
 from kio.schema.describe_quorum.v1.request import DescribeQuorumRequest, PartitionData, TopicData
@@ -159,12 +160,9 @@ async def _look_at(address: Address, options: ConnectionOptions, timeout_ms: int
     third_ms = max(1, timeout_ms // 3)
     try:
         async with asyncio.timeout(third_ms / 1_000):
-            connection = await BrokerConnection.open(address, options, third_ms)
-            try:
+            with closing(await BrokerConnection.open(address, options, third_ms)) as connection:
                 request = MetadataRequest(topics=(), include_topic_authorized_operations=False)
                 answer = await exchange(connection, request, MetadataResponse)
-            finally:
-                connection.close()
     except TimeoutError:
         return "it is silent"
     except ConnectionFailed as failure:

@@ -26,7 +26,7 @@ from kio.static.primitive import i8
 from holdfast.console.doctor.findings import Finding, Subject, right, unknown, wrong
 from holdfast.daemon.settings.models import Settings
 from holdfast.kafka.connection_options import ConnectionOptions
-from holdfast.kafka.exchange import exchange_with, exchange_with_any
+from holdfast.kafka.exchange import exchange_with_any
 from holdfast.kafka.metadata import topic_by_name
 
 
@@ -148,7 +148,7 @@ async def _group(options: ConnectionOptions, timeout_ms: int, group: str) -> fro
         return _operations(coordinator.error_code, _NOT_SAID)
     request = DescribeGroupsRequest(groups=(GroupId(group),), include_authorized_operations=True)
     address = coordinator.host, int(coordinator.port)
-    answer = await exchange_with(address, options, timeout_ms, request, DescribeGroupsResponse)
+    answer = await exchange_with_any([address], options, timeout_ms, request, DescribeGroupsResponse)
     return _operations(answer.groups[0].error_code, answer.groups[0].authorized_operations)
 
 

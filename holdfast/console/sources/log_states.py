@@ -184,4 +184,4 @@ class Fold:
 def _make_source(options: ConnectionOptions) -> TopicEndSource:
     """Return what queries ends of topics, within a node's usual bounds."""
     timeout_ms = MetadataSettings().metadata_timeout_ms
-    return TopicEndSource(options, Cluster(options, timeout_ms), timeout_ms=timeout_ms)
+    return TopicEndSource(Cluster(options, timeout_ms), timeout_ms=timeout_ms)

@@ -1,6 +1,7 @@
 """Admin commands from this node to another one, over a connection of their own."""
 
 import asyncio
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -94,12 +95,9 @@ class OtherNodes:
             async with asyncio.timeout(timeout_ms / 1_000):
                 place = parse_address(address)
                 options = replace(self._options.to(place), tls_name=self._tls_name)
-                connection = await BrokerConnection.open(place, options, timeout_ms)
-                try:
+                with closing(await BrokerConnection.open(place, options, timeout_ms)) as connection:
                     request = encode_admin_request(AdminRequest(command, arguments))
                     body = await connection.exchange(ADMIN, ADMIN_VERSION, request, is_flexible=True)
-                finally:
-                    connection.close()
             answer = decode_admin_response(body)
         except (TimeoutError, ConnectionFailed, MalformedBody, PropertyRefused, ValueError) as failure:
             raise NodeSilent(str(failure) or type(failure).__name__) from failure

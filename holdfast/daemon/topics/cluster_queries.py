@@ -53,6 +53,6 @@ def make_cluster_queries(settings: Settings, options: ConnectionOptions, now_ms:
     # Half the time of an admin command, which then has an answer although a broker is silent.
     timeout_ms = max(1, settings.log.request_timeout_ms // 2)
     names = TopicNames(make_client(), now_ms, timeout_ms=timeout_ms)
-    ends = TopicEndSource(options, client.cluster, timeout_ms=metadata.metadata_timeout_ms)
-    times = RecordTimes(options, client.cluster, timeout_ms=metadata.metadata_timeout_ms)
+    ends = TopicEndSource(client.cluster, timeout_ms=metadata.metadata_timeout_ms)
+    times = RecordTimes(client.cluster, timeout_ms=metadata.metadata_timeout_ms)
     return ClusterQueries(client, TopicLookUps(names, ends), make_client(), times)

@@ -216,7 +216,7 @@ class MetadataClient:
                 while self._untried:
                     address = self._untried.pop()
                     try:
-                        self._kept = await BrokerConnection.open(address, self._options, self._timeout_ms)
+                        self._kept = await self.cluster.connect(address)
                     except ConnectionFailed as failure:
                         failures.append(failure)
                     else:

@@ -7,12 +7,12 @@ Source: Apache Kafka's message schema Fetch v12, `DefaultRecordBatch`; KIP-74 (a
 
 import asyncio
 from collections.abc import Mapping
+from contextlib import closing
 from struct import Struct
 from typing import Final
 
-from holdfast.kafka.brokers.broker_connection import BrokerConnection
 from holdfast.kafka.cluster import Cluster
-from holdfast.kafka.connection_options import Address, ConnectionOptions
+from holdfast.kafka.connection_options import Address
 from holdfast.kafka.errors import ConnectionFailed
 from holdfast.kafka.protocol.requests import FETCH, FetchTarget, decode_fetched, encode_fetch, read_answer
 from holdfast.kafka.topics.topic_ends import Led, Place, led_by
@@ -28,9 +28,8 @@ _NO_SESSION: Final = (0, -1)
 class RecordTimes:
     """Queries to leaders, one record after the other, over connections that last for one query."""
 
-    def __init__(self, options: ConnectionOptions, cluster: Cluster, *, timeout_ms: int) -> None:
-        """Connect nowhere yet; `timeout_ms` bounds each answer of a broker, and a query in all."""
-        self._options = options
+    def __init__(self, cluster: Cluster, *, timeout_ms: int) -> None:
+        """Connect nowhere yet; `timeout_ms` bounds a query in all."""
         self._cluster = cluster
         self._timeout_ms = timeout_ms
 
@@ -51,8 +50,7 @@ class RecordTimes:
     ) -> None:
         """Fill `found` with what one broker answers."""
         try:
-            connection = await BrokerConnection.open(address, self._options, self._timeout_ms)
-            try:
+            with closing(await self._cluster.connect(address)) as connection:
                 for place, (leader_epoch, topic) in led.items():
                     target = FetchTarget(place[1], leader_epoch, offsets[place], -1)
                     body = encode_fetch(topic, _NO_SESSION, 0, 1, 1, [target], ())
@@ -60,8 +58,6 @@ class RecordTimes:
                     written_ms = _first_time(answer)
                     if written_ms is not None:
                         found[place] = written_ms
-            finally:
-                connection.close()
         except ConnectionFailed:
             return
 

@@ -6,6 +6,7 @@ Source: Apache Kafka's message schema ListOffsets v5 (spoken by brokers from 3.1
 import asyncio
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
+from contextlib import closing
 from typing import Final, NamedTuple, TypeAlias
 
 from kio.schema.list_offsets.v5.request import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
@@ -15,7 +16,7 @@ from kio.static.primitive import i8, i32, i64
 
 from holdfast.kafka.brokers.broker_connection import BrokerConnection
 from holdfast.kafka.cluster import Cluster
-from holdfast.kafka.connection_options import Address, ConnectionOptions
+from holdfast.kafka.connection_options import Address
 from holdfast.kafka.errors import ConnectionFailed
 from holdfast.kafka.exchange import exchange
 from holdfast.kafka.metadata import Answer
@@ -86,23 +87,14 @@ class TopicEnds(NamedTuple):
 class TopicEndSource:
     """Queries to brokers over connections that last for one query; one that waits for a silent broker keeps no other waiting."""
 
-    def __init__(
-        self,
-        options: ConnectionOptions,
-        cluster: Cluster,
-        *,
-        timeout_ms: int,
-        waiting_max: int = QUERIES_WAITING_MAX,
-    ) -> None:
+    def __init__(self, cluster: Cluster, *, timeout_ms: int, waiting_max: int = QUERIES_WAITING_MAX) -> None:
         """Connect nowhere before the first query.
 
         Args:
-            options: how to connect.
-            cluster: finds the leaders.
-            timeout_ms: bound of each answer of a broker, and of a query in all.
+            cluster: finds the leaders, and connects to them.
+            timeout_ms: bound of a query in all.
             waiting_max: queries that may wait for brokers at once.
         """
-        self._options = options
         self._cluster = cluster
         self._timeout_ms = timeout_ms
         self._waiting_max = waiting_max
@@ -182,13 +174,10 @@ class TopicEndSource:
         answers: dict[Place, tuple[Ends, bool]] = {}
         places = list(led)
         try:
-            connection = await BrokerConnection.open(address, self._options, self._timeout_ms)
-            try:
+            with closing(await self._cluster.connect(address)) as connection:
                 for start in range(0, len(places), _PARTITIONS_PER_REQUEST):
                     part = {place: led[place] for place in places[start : start + _PARTITIONS_PER_REQUEST]}
                     answers |= await _query_part(connection, part, first)
-            finally:
-                connection.close()
         except ConnectionFailed as failure:
             silence = Ends(-1, -1, f"its leader cannot be reached: {failure}"), True
             answers |= dict.fromkeys(led.keys() - answers.keys(), silence)

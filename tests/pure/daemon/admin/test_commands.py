@@ -78,7 +78,7 @@ class World(PartitionsWorld):
         self.run_id = f"run-{node_id}"
         self.host_metrics = HostMetrics(self.settings, make_context(registry=self.registry), ALONE)
         options = ConnectionOptions(bootstrap=(("a", 9092),))
-        self.topic_ends = TopicEndSource(options, Cluster(options, 1_000), timeout_ms=1_000, waiting_max=10)
+        self.topic_ends = TopicEndSource(Cluster(options, 1_000), timeout_ms=1_000, waiting_max=10)
         names = names or TopicNames(Kafka(), lambda: 0, timeout_ms=60_000)
         self.elsewhere: list[dict[str, Any]] = []
         self._of_node = NodeCommands(self, names, self.topic_ends).table()

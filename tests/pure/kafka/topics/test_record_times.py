@@ -59,7 +59,7 @@ class Cluster:
         return Connection(self, address[0])
 
     async def look_up(self, *places: Place, timeout_ms: int = 60_000) -> dict[Place, int]:
-        times = RecordTimes(OPTIONS, Leaders(OPTIONS, 1), timeout_ms=timeout_ms)
+        times = RecordTimes(Leaders(OPTIONS, 1), timeout_ms=timeout_ms)
         found = await times.look_up(dict.fromkeys(places, 7))
         assert self.open == 0
         return found

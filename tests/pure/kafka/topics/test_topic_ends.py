@@ -48,7 +48,7 @@ class Cluster:
     def source(self, timeout_ms: int = 10_000, waiting_max: int = 100) -> TopicEndSource:
         options = ConnectionOptions(bootstrap=(("a", 9092),))
         view = cluster_view.Cluster(options, timeout_ms)
-        return TopicEndSource(options, view, timeout_ms=timeout_ms, waiting_max=waiting_max)
+        return TopicEndSource(view, timeout_ms=timeout_ms, waiting_max=waiting_max)
 
     async def _open(self, address: tuple[str, int], options: ConnectionOptions, timeout_ms: int) -> Connection:
         if address[0] in self.down:
