@@ -36,8 +36,8 @@ from holdfast.daemon.settings.components.listener import LimitSettings
 from holdfast.daemon.topics.state_topic import StateTopic
 from holdfast.kafka.aiokafka_parts import Opened
 from holdfast.kafka.brokers.broker_connection import BrokerConnection
+from holdfast.kafka.cluster import Brokers
 from holdfast.kafka.connection_options import connection_options
-from holdfast.kafka.leaders import Brokers
 from holdfast.kafka.metadata import Leader
 from holdfast.kafka.protocol import requests
 from holdfast.kafka.protocol.primitives import encode_string, encode_varint, read_string, read_varint
@@ -165,7 +165,6 @@ class FakeBrokers(Brokers):
     async def refresh(self) -> None:
         """Name the leader of every log partition."""
         self.leaders = dict.fromkeys(range(LOG_PARTITIONS), Leader(1, 0))
-        self.is_known = True
         self._confirmed_s[1] = float("inf")
         for listener in self._listeners:
             listener()

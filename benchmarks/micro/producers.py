@@ -27,8 +27,8 @@ from benchmarks.cluster import leaders_of, running_kafka
 from holdfast.clock import make_wall_clock_ms
 from holdfast.daemon.settings.by_name import configure
 from holdfast.daemon.settings.components.log import LogSettings
+from holdfast.kafka.cluster import Brokers
 from holdfast.kafka.connection_options import ConnectionOptions
-from holdfast.kafka.leaders import Brokers
 from holdfast.metrics.registry import Registry
 from holdfast.records.log.header import HEADER_NAME, encode_header
 from holdfast.runtime.kafka_log.log import KafkaLogConfig

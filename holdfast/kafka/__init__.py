@@ -6,8 +6,8 @@ Nothing here knows of share groups, of our log or of the node.
 `unknown_tags`, which takes out of an answer what kio cannot read.
 `connection_options` says how brokers are reached; `brokers` has one connection to one of them, which `aiokafka_parts` opens, and keeps
 their quotas; `exchange` sends over it what kio writes and reads, and has links to brokers for the calls of `discovery`.
-`metadata`, `leaders`, `topics` and `group_offsets` query the brokers for what their names say; `decompression` takes apart what they store.
-`cluster` knows who leads the partitions of any topics, and `records` reads these: batches as views of what brokers answer.
+`metadata`, `topics` and `group_offsets` query the brokers for what their names say; `decompression` takes apart what they store.
+`cluster` knows who leads the partitions of the log and of any other topics, which `records` reads: batches as views of what brokers answer.
 `discovery` finds coordinators and makes calls there, on any Kafka.
 `security` reads the properties that all clients share, `java_properties` renders them for Spark; `oauth` has logins by tokens.
 `librdkafka` makes its clients and describes topics, `librdkafka_types` has what its stubs leave out.

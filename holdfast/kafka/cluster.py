@@ -15,7 +15,7 @@ In a cluster without ids, a topic that was made again is told from the same one 
 
 import asyncio
 from collections import deque
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import closing, suppress
 from functools import partial
 from math import inf
@@ -26,7 +26,7 @@ from holdfast.kafka.brokers.broker_connection import BrokerConnection
 from holdfast.kafka.connection_options import Address, ConnectionOptions
 from holdfast.kafka.errors import ConnectionFailed, UnreadableAnswer
 from holdfast.kafka.exchange import PATIENCE_S, exchange, first_answer
-from holdfast.kafka.metadata import NO_TOPIC, TOPICS_PER_REQUEST_MAX, Answer, TopicRef, TopicView, query
+from holdfast.kafka.metadata import NO_TOPIC, TOPICS_PER_REQUEST_MAX, Answer, Leader, TopicRef, TopicView, query
 
 #: Least time between two look-ups.
 REFRESH_INTERVAL_S: Final = 0.1
@@ -229,14 +229,6 @@ class Cluster:
         connection = self._connections.get((broker_id, purpose))
         return connection if connection is not None and connection.is_open else None
 
-    async def query_one(self, broker_id: int, purpose: str) -> None:
-        """Send one broker a request, only to hear from it.
-
-        Raises:
-            ConnectionFailed: the broker is unknown or does not answer.
-        """
-        await query(partial(exchange, await self.connection(broker_id, purpose)), [])
-
     async def connect(self, address: Address) -> BrokerConnection:
         """Return a new connection to a broker, which the caller closes.
 
@@ -369,6 +361,68 @@ class Cluster:
                 self._seen[topic] = _Seen(view.topic_id, {**before, **view.leader_epochs})
             elif view.is_missing and seen.topic_id == NO_TOPIC:
                 self._seen.pop(topic, None)
+
+
+class Brokers(Cluster):
+    """A cluster, of which one topic is looked up, the log's; the leaders of its partitions are at hand.
+
+    Here it is learned that a leader has moved; in `runtime/kafka_log`, `fetcher.py` gives a log partition to the loop of its new
+    leader, `sender.py` sends to it what the old one refused, and `list_offsets.py` asks it for the ends that are awaited.
+    """
+
+    def __init__(self, options: ConnectionOptions, topic: str, timeout_ms: int, wanted_id: bytes = NO_TOPIC) -> None:
+        """Prepare.
+
+        Args:
+            options: how to connect.
+            topic: its name.
+            timeout_ms: bound of each query.
+            wanted_id: see `Cluster.want`.
+        """
+        # A node must start, without a config topic as a rule, while a broker is silent that others still name.
+        super().__init__(options, timeout_ms, may_lack_ids=False, believes_one=True)
+        self.topic = topic
+        self.want(topic, wanted_id)
+        #: By partition; empty while the topic is missing or hidden.
+        self.leaders: dict[int, Leader] = {}
+        #: Some broker has known the topic.
+        self.has_topic = False
+        #: The broker that answered last does not let this client know whether there is such a topic.
+        self.is_hidden = False
+        #: It says that there is no such topic.
+        self.is_missing = False
+        self._refreshing: asyncio.Task[None] | None = None
+        self._listeners: list[Callable[[], None]] = []
+
+    def on_change(self, listener: Callable[[], None]) -> None:
+        """Call a listener after every look-up."""
+        self._listeners.append(listener)
+
+    async def refresh(self) -> None:
+        """Look up who leads; callers meanwhile share one request. Failures leave what was known.
+
+        Raises:
+            ConnectionFailed: no broker answered, or none that knows what is known already.
+        """
+        if self._refreshing is None or self._refreshing.done():
+            self._refreshing = asyncio.create_task(self._find_leaders(), name="holdfast-leaders")
+        await asyncio.shield(self._refreshing)
+
+    def close(self) -> None:
+        """See `Cluster.close`."""
+        if self._refreshing is not None:
+            self._refreshing.cancel()
+        super().close()
+
+    async def _find_leaders(self) -> None:
+        if await self.look_up([self.topic]):
+            raise ConnectionFailed(self.uncertainty)
+        view = self.topics[self.topic]
+        self.leaders = {} if view.error_code else view.leaders
+        self.is_hidden, self.is_missing = view.is_hidden, view.is_missing
+        self.has_topic |= not view.error_code
+        for listener in self._listeners:
+            listener()
 
 
 def _parts(topics: Collection[TopicRef]) -> Iterator[list[TopicRef]]:

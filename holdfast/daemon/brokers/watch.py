@@ -8,12 +8,15 @@ import asyncio
 import time
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
+from functools import partial
 from typing import Final, Protocol
 
 from holdfast.daemon.brokers.silence import BrokerSilence
 from holdfast.daemon.context import NodeContext
+from holdfast.kafka.cluster import Brokers
 from holdfast.kafka.connection_options import ConnectionOptions
-from holdfast.kafka.leaders import Brokers
+from holdfast.kafka.exchange import exchange
+from holdfast.kafka.metadata import query
 
 _PURPOSE: Final = "watch"
 
@@ -104,7 +107,7 @@ class BrokerWatch:
 
     async def _look_for_ever(self) -> None:
         while True:
-            if self._brokers.is_known:
+            if self._brokers.topics:  # some broker has named the leaders
                 try:
                     self._look()
                 except Exception as bug:  # one look must not be the last: readiness would stay as it was
@@ -145,7 +148,7 @@ class BrokerWatch:
     async def _query(self, broker: int) -> None:
         try:
             with suppress(Exception):
-                await self._brokers.query_one(broker, _PURPOSE)
+                await query(partial(exchange, await self._brokers.connection(broker, _PURPOSE)), [])
         finally:
             self._in_flight.discard(broker)
 

@@ -6,8 +6,8 @@ from typing import Final, NamedTuple, Protocol
 
 from holdfast.kafka.brokers.broker_connection import BrokerConnection
 from holdfast.kafka.brokers.throttle import Throttle
+from holdfast.kafka.cluster import Brokers
 from holdfast.kafka.errors import ConnectionFailed, UnreadableAnswer
-from holdfast.kafka.leaders import Brokers
 from holdfast.kafka.protocol import requests
 from holdfast.kafka.protocol.error_codes import FETCH_SESSION_LOST, STALE_LEADER, ErrorCode
 from holdfast.kafka.protocol.requests import Fetched

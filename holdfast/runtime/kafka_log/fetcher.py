@@ -1,6 +1,6 @@
 """The follower of log partitions on the event loop: one loop of fetches for each broker (`fetch_loop`), which reports the records.
 
-If the leader of a log partition moves, the partition moves from the loop of one broker to that of another (`kafka.leaders`).
+If the leader of a log partition moves, the partition moves from the loop of one broker to that of another (`kafka.cluster`).
 A node has two fetchers: one for loads, which end where the log ended, and one for tails, which do not end. So no load delays a tail.
 
 A batch that equals, byte for byte, the oldest batch that we sent and have not read back is reported as ours without decoding it.
@@ -20,7 +20,7 @@ from collections.abc import Callable, Generator, Iterator
 from typing import Final, NamedTuple, TypeAlias
 
 from holdfast.kafka.brokers.throttle import READ_PAUSE_MAX_MS, Throttle
-from holdfast.kafka.leaders import Brokers
+from holdfast.kafka.cluster import Brokers
 from holdfast.kafka.protocol.denials import acl_remedy
 from holdfast.kafka.protocol.error_codes import ErrorCode, name_and_number
 from holdfast.kafka.protocol.requests import Fetched

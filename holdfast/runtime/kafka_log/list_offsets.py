@@ -18,8 +18,8 @@ from typing import Any, Final, final
 
 from holdfast.kafka.brokers.broker_connection import BrokerConnection
 from holdfast.kafka.brokers.throttle import READ_PAUSE_MAX_MS, Throttle
+from holdfast.kafka.cluster import Brokers
 from holdfast.kafka.errors import ConnectionFailed
-from holdfast.kafka.leaders import Brokers
 from holdfast.kafka.metadata import Leader
 from holdfast.kafka.protocol import requests
 from holdfast.runtime.kafka_log.bug_reports import BugReports

@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, Protocol
 
 from holdfast.kafka.brokers.busy_poll import BusyPolling
+from holdfast.kafka.cluster import Brokers
 from holdfast.kafka.connection_options import ConnectionOptions
 from holdfast.kafka.errors import ConnectionFailed
-from holdfast.kafka.leaders import Brokers
 from holdfast.kafka.librdkafka import Say, unsaid
 from holdfast.kafka.metadata import NO_TOPIC
 from holdfast.kafka.protocol import requests

@@ -11,10 +11,9 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 from holdfast.kafka.brokers.broker_connection import BrokerConnection
-from holdfast.kafka.cluster import REFRESH_INTERVAL_S
+from holdfast.kafka.cluster import REFRESH_INTERVAL_S, Brokers
 from holdfast.kafka.connection_options import ConnectionOptions
 from holdfast.kafka.errors import ConnectionFailed
-from holdfast.kafka.leaders import Brokers
 from tests.pure.kafka.brokers.metadata_answers import TOPIC_ID, metadata
 from tests.waiting import PATIENCE_S, wait_until
 

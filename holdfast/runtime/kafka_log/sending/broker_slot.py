@@ -4,7 +4,7 @@ import asyncio
 from typing import Final, final
 
 from holdfast.kafka.brokers.broker_connection import BrokerConnection
-from holdfast.kafka.leaders import Brokers
+from holdfast.kafka.cluster import Brokers
 from holdfast.kafka.metadata import Leader
 from holdfast.runtime.kafka_log.linger import Linger
 from holdfast.runtime.kafka_log.sent_batches import SentBatch

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import final
 
 from holdfast.kafka.brokers.throttle import Throttle
-from holdfast.kafka.leaders import Brokers
+from holdfast.kafka.cluster import Brokers
 from holdfast.runtime.kafka_log.linger import FLUSH_WAIT_MAX_S, PATIENCE_MAX_S, FlushRule, Linger
 from holdfast.runtime.kafka_log.sending.accumulator import RecordAccumulator
 from holdfast.runtime.kafka_log.sending.broker_slot import BrokerSlot, leader_id

@@ -5,7 +5,7 @@ from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, NamedTuple
 
 from holdfast.kafka.brokers.throttle import Throttle
-from holdfast.kafka.leaders import Brokers
+from holdfast.kafka.cluster import Brokers
 from holdfast.runtime.kafka_log.bug_reports import BugReports
 from holdfast.runtime.kafka_log.sending.broker_slot import PendingBatch, ProduceRequest, leader_id, make_retry
 

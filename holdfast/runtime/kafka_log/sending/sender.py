@@ -13,8 +13,8 @@ from typing import Any, Final
 
 from holdfast.kafka.brokers.broker_connection import BrokerConnection
 from holdfast.kafka.brokers.throttle import Throttle
+from holdfast.kafka.cluster import Brokers
 from holdfast.kafka.errors import ConnectionFailed
-from holdfast.kafka.leaders import Brokers
 from holdfast.kafka.protocol import requests
 from holdfast.kafka.protocol.denials import acl_remedy
 from holdfast.kafka.protocol.error_codes import PRODUCE_RETRIABLE, name_and_number
