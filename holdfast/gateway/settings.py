@@ -1,7 +1,7 @@
 """The settings of the share gateway."""
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import ClassVar, Final, Self
 
 from pydantic import model_validator
@@ -9,16 +9,15 @@ from pydantic import model_validator
 from holdfast.daemon.settings.declarations import MIB, Component, Names, Properties, count, setting
 from holdfast.daemon.settings.models import Settings
 from holdfast.delivery.group_config import CONFIGS, DEFAULT, GroupConfig, with_configs
+from holdfast.gateway.topics.patterns import match_topics
 
 #: Stands for all groups that have no configs of their own.
 DEFAULT_GROUP: Final = "default"
 #: All topics but internal ones and those of the node itself.
 ALL_TOPICS: Final = "*"
 
-#: Characters of topic names, and those that stand for others.
+#: Characters of topic names, and those that stand for others (`topics.patterns`).
 _PATTERN: Final = re.compile(r"[a-zA-Z0-9._*?-]{1,249}")
-_WILDCARDS: Final = re.compile(r"[*?]")
-_MEANINGS: Final = {"*": ".*", "?": "."}
 _PATTERNS_MAX: Final = 1_000
 
 
@@ -120,16 +119,6 @@ def split_config(name: str) -> tuple[str, str]:
         f"gateway.groups.{name} names no config of a group; it is gateway.groups.GROUP.CONFIG, with GROUP {DEFAULT_GROUP} for all groups "
         f"that have none of their own, and CONFIG one of {', '.join(CONFIGS)}"
     )
-
-
-def is_literal(pattern: str) -> bool:
-    """Tell whether a pattern is the name of one topic."""
-    return not _WILDCARDS.search(pattern)
-
-
-def match_topics(patterns: Iterable[str]) -> re.Pattern[str]:
-    """Return what matches, by `fullmatch`, the names that any of the patterns stands for."""
-    return re.compile("|".join("".join(_MEANINGS.get(each, re.escape(each)) for each in text) for text in patterns))
 
 
 #: The components of the gateway's settings, by the names of their tables.

@@ -35,7 +35,8 @@ from holdfast.gateway.metrics import GatewayMetrics
 from holdfast.gateway.placement import NodePlacement
 from holdfast.gateway.settings import COMPONENTS, GatewaySettings, GroupSettings
 from holdfast.gateway.starts import Starts
-from holdfast.gateway.topics import ClusterTopics, OfferedTopics, StartingTopics
+from holdfast.gateway.topics.offered import OfferedTopics, StartingTopics
+from holdfast.gateway.topics.source import ClusterTopics
 from holdfast.kafka.cluster import Cluster
 from holdfast.kafka.protocol import api_keys
 from holdfast.kafka.protocol.error_codes import ErrorCode

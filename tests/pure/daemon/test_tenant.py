@@ -12,7 +12,7 @@ from holdfast.daemon.access.needs import COMMANDS
 from holdfast.daemon.http.queries import QUERIES, Page, Query
 from holdfast.daemon.server.api_table import APIS
 from holdfast.daemon.tenant import Answers, Tables, find_topics, merge_rows
-from holdfast.gateway.topics import StartingTopics
+from holdfast.gateway.topics.offered import StartingTopics
 from holdfast.kafka.protocol import api_keys
 from holdfast.share.tenant import SHARE_TENANT
 from tests.world.node import make_settings

@@ -8,7 +8,8 @@ from holdfast.daemon.settings.catalogue import catalogue_of
 from holdfast.daemon.settings.cluster_wide import why_not_cluster_wide
 from holdfast.daemon.settings.file_env_flags import ConfigError
 from holdfast.daemon.settings.models import Settings
-from holdfast.gateway.settings import GatewaySettings, is_literal, match_topics
+from holdfast.gateway.settings import GatewaySettings
+from holdfast.gateway.topics.patterns import is_literal, match_topics
 from holdfast.node_settings import SETTINGS, load_settings
 
 
