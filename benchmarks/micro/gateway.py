@@ -80,7 +80,7 @@ class _EndlessLog:
         self._offset = batches[-1].last_offset + 1
         return Chunk(batches, (), self.end_offset, self.end_offset, 0)
 
-    def call_when_more(self, callback: Callable[[], None]) -> None:
+    def call_when_more(self, callback: Callable[[], None], is_wanted: Callable[[], bool]) -> None:
         """Take a callback that is never called, for there is always more."""
 
     def close(self) -> None:

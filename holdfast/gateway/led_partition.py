@@ -149,7 +149,7 @@ class LedPartition:
         self._leader: Final = leader
         self._reset: Final = config.auto_offset_reset
         self._writes: Final = Writes(self.core.join_writes, self._send)
-        self._window: Final = RecordWindow(leader.open_reader(key), self.wake)
+        self._window: Final = RecordWindow(leader.open_reader(key), self.wake, lambda: bool(self.waiters))
         #: No session fetches it.
         self._is_unused = False
         #: It gave records.

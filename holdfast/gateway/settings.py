@@ -36,8 +36,8 @@ class GatewaySettings(Component):
     )
     fetch_buffer_bytes: int = setting(
         256 * MIB,
-        "Bytes of records that the node holds: read ahead, or on their way to consumers. At the bound nothing is read ahead. A quarter of "
-        "the node's memory is a good value.",
+        "Memory for records that the node holds, of all groups: read ahead, or on their way to consumers. A record batch larger than a "
+        "sixteenth of it comes whole all the same. A quarter of the node's memory is a good value.",
         ge=16 * MIB,
         le=1 << 40,
     )

@@ -42,6 +42,7 @@ from holdfast.kafka.protocol import api_keys
 from holdfast.kafka.protocol.error_codes import ErrorCode
 from holdfast.kafka.records.lanes import ReaderConfig
 from holdfast.kafka.records.reader import TopicReader
+from holdfast.kafka.records.room import RecordRoom
 from holdfast.runtime.settings import LogIdentity
 
 _log = structlog.get_logger(__name__)
@@ -117,15 +118,15 @@ class ServingGateway:
             random=Random(),
         )
         self._placement = placement = NodePlacement(self._topics, leaders, log, self._group_keys, authorizer)
-        #: By whether only committed records are read.
+        #: By whether only committed records are read; all share one room.
         self._readers: dict[bool, TopicReader] = {}
+        room = RecordRoom(gateway.fetch_buffer_bytes)
 
         def reader_of(is_committed: bool) -> TopicReader:
             reader = self._readers.get(is_committed)
             if reader is None:
-                config = ReaderConfig(is_committed, held_bytes_max=gateway.fetch_buffer_bytes)
-                cluster = Cluster(options, settings.log.request_timeout_ms)
-                reader = TopicReader(options, cluster, config, metrics.throttle_time_ms)
+                cluster, config = Cluster(options, settings.log.request_timeout_ms), ReaderConfig(is_committed)
+                reader = TopicReader(options, cluster, config, metrics.throttle_time_ms, room)
                 self._readers[is_committed] = reader
             return reader
 

@@ -45,6 +45,7 @@ class Strand:
 
     def __init__(self, reader: PartitionReader, offset: int) -> None:
         self.reader: Final = reader
+        reader.on_rest = self._rest
         #: All that the log has from here on was brought, or will be.
         self.from_offset = offset
         self._parts: deque[_Part] = deque()
@@ -88,6 +89,12 @@ class Strand:
             return None
         return self.reader.take_nowait()
 
+    def _rest(self) -> int:
+        """Forget all that is at hand, for others need the room; returns from where on it is read again."""
+        self._parts.clear()
+        self._first_index = 0
+        return self.from_offset
+
     def _forget_below(self, offset: int) -> None:
         parts = self._parts
         while parts and parts[0].batches[-1].last_offset < offset:
@@ -107,13 +114,15 @@ class RecordWindow:
     Args:
         open_reader: opens a reader of the partition.
         on_more: called when `read`, which had nothing, has something or fails.
+        is_wanted: tells whether somebody waits for that.
     """
 
-    __slots__ = ("_again", "_ahead", "_on_more", "_open_reader")
+    __slots__ = ("_again", "_ahead", "_is_wanted", "_on_more", "_open_reader")
 
-    def __init__(self, open_reader: OpenReader, on_more: Callable[[], None]) -> None:
+    def __init__(self, open_reader: OpenReader, on_more: Callable[[], None], is_wanted: Callable[[], bool]) -> None:
         self._open_reader = open_reader
         self._on_more = on_more
+        self._is_wanted = is_wanted
         self._ahead: Strand | None = None
         #: Reads what was released; None: nothing is read again.
         self._again: Strand | None = None
@@ -132,7 +141,7 @@ class RecordWindow:
         strand = self._strand(offset)
         found = strand.read(offset, records_max, bytes_max)
         if not found.batches:
-            strand.reader.call_when_more(self._on_more)
+            strand.reader.call_when_more(self._on_more, self._is_wanted)
         return found
 
     @property

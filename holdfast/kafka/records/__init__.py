@@ -10,7 +10,8 @@ How it works, from the bytes up:
    the other catches up. A broker answers the requests of a connection in order, so one connection alone would let a log at
    which nothing is written hold up all others.
 6. `partition_reader` is one partition for its caller: position, what was read ahead, and why it is read no more.
-7. `reader` gives each partition to the lanes of its leader, as the cluster's view has it, within a bound of the bytes that are read ahead.
+7. `room` bounds the answers that are alive, over all readers that share it: a request is made when there is room for its answer.
+8. `reader` gives each partition to the lanes of its leader, as the cluster's view has it.
 
 A view keeps the whole answer alive. So the bound is counted in answers that are alive, not in batches.
 

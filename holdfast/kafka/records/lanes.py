@@ -39,7 +39,10 @@ from holdfast.kafka.records.partition_reader import (
     ReadFailed,
     RecordsUnreadable,
 )
+from holdfast.kafka.records.room import BATCH_BYTES, Buffer, RecordRoom
 
+#: The waiting lane's part of the largest answer: its requests are on their way all the time, and bring little.
+_WAITING_PART: Final = 8
 #: How long the catching lane lets a broker hold a request of partitions at their ends, while the waiting lane is busy.
 _NEWCOMERS_WAIT_MS: Final = 50
 #: Partitions of one request that catch up: an answer has room for a few of them.
@@ -59,12 +62,11 @@ class ReaderConfig(NamedTuple):
 
     #: Read up to the last stable offset alone, and list what was aborted below it.
     is_committed: bool = False
-    #: Bytes of all answers that are alive; above it, only partitions that somebody waits for are fetched, one answer a lane.
-    held_bytes_max: int = 64 << 20
     #: Bytes that are read ahead of one partition. The last answer may go beyond it by `partition_bytes_max`, or by a larger batch.
     ahead_bytes_max: int = 2 << 20
-    #: Of an answer; a single larger batch comes whole.
+    #: Of an answer, and less where the room is small; a single larger batch comes whole.
     answer_bytes_max: int = 8 << 20
+    #: Of a partition in an answer, and less where many share the room.
     partition_bytes_max: int = 1 << 20
     #: How long a broker may hold a request at the ends of logs.
     wait_ms: int = 500
@@ -83,12 +85,13 @@ class LaneOwner(Protocol):
     options: ConnectionOptions
     cluster: Cluster
     throttle: Throttle[int]
+    room: RecordRoom
 
-    def make_buffer(self, size: int, /) -> bytearray:
-        """Return the buffer of an answer, which is counted while it is alive."""
+    def partition_bytes(self) -> int:
+        """Return how much of a partition one request asks for."""
 
-    def settle(self, reader: PartitionReader) -> None:
-        """See `ReadingOwner.settle`."""
+    def settle(self, reader: PartitionReader, *, has_room: bool = False) -> None:
+        """See `ReadingOwner.settle`; with `has_room` it waits for no room, because its request was promised some."""
 
     def look_up(self, topics: Collection[TopicRef]) -> None:
         """Look up the leaders of some topics soon."""
@@ -140,6 +143,14 @@ class Lane:
         self._owner = owner
         self._other = other
         self._connection: RecordConnection | None = None
+        largest_bytes = min(owner.config.answer_bytes_max, owner.room.answer_bytes_max)
+        #: Room that a request is promised.
+        self._answer_bytes = largest_bytes if other is not None else -(-largest_bytes // _WAITING_PART)
+        self._promised_bytes = 0
+        #: There is room for what is read ahead, too.
+        self._has_room = True
+        #: Memory that an answer took for each of its bytes, the last time; of the first one it is a guess.
+        self._weight = 2.0
         self._loop = asyncio.get_running_loop()
         self._now_s = self._loop.time
         name = f"holdfast-records-{'tail' if other is None else 'catch-up'}-{broker_id}"
@@ -166,6 +177,11 @@ class Lane:
                     )
                 await asyncio.sleep(throttled_s)
                 continue
+            self._has_room = not owner.room.is_full
+            if not owner.room.promise(self._answer_bytes, is_awaited=any(reader.is_awaited for reader in chosen)):
+                await owner.room.wait()
+                continue
+            self._promised_bytes = self._answer_bytes
             request, began_s = Request(self), self._now_s()
             self.is_busy, is_idle = True, False
             self._silence = self._loop.call_later(wait_ms / 1_000 + _SILENCE_S, self._look_again, request, chosen)
@@ -184,6 +200,7 @@ class Lane:
                         owner.settle(reader)
             finally:
                 self._silence.cancel()
+                self._end_promise()
             self.is_busy = False
             # A broker fills an answer in the order of the request, so those that got nothing come first in the next one.
             for reader in sorted(request.all_readers(), key=lambda reader: reader in request.fed):
@@ -225,7 +242,7 @@ class Lane:
         version, targets = self._aim(request, chosen, choose_version(connection.versions))
         if not targets:
             return False
-        bounds = FetchBounds(wait_ms, config.answer_bytes_max, config.partition_bytes_max)
+        bounds = FetchBounds(wait_ms, int(self._answer_bytes / self._weight), owner.partition_bytes())
         body = encode_fetch(version, bounds, config.is_committed, targets)
         timeout_ms = wait_ms + config.timeout_ms
         data = await connection.exchange(api_keys.FETCH, version, body, timeout_ms=timeout_ms, is_flexible=True)
@@ -240,6 +257,8 @@ class Lane:
             for reader in request.readers.get((partition.topic, partition.partition), ()):
                 if reader.in_flight is request:
                     has_news |= await self._deliver(connection, request, reader, partition)
+        if has_news and isinstance(data.obj, Buffer):
+            self._weight = data.obj.weight
         return has_news
 
     async def _connected(self) -> RecordConnection:
@@ -249,9 +268,18 @@ class Lane:
             address = owner.cluster.addresses.get(self.broker_id)
             if address is None:
                 raise ConnectionFailed(f"broker {self.broker_id} is not known")
-            connection = await RecordConnection.open(address, owner.options, owner.config.timeout_ms, owner.make_buffer)
+            connection = await RecordConnection.open(address, owner.options, owner.config.timeout_ms, self._make_buffer)
             self._connection = connection
         return connection
+
+    def _make_buffer(self, size: int) -> bytearray:
+        """Return the buffer of an answer, in the room that its request was promised."""
+        self._end_promise()
+        return self._owner.room.make_buffer(size)
+
+    def _end_promise(self) -> None:
+        promised, self._promised_bytes = self._promised_bytes, 0
+        self._owner.room.give_back(promised)
 
     def _aim(self, request: Request, chosen: list[PartitionReader], version: int) -> tuple[int, list[ReadTarget]]:
         """Return what a request asks for, and the version that can say it; partitions that were taken away are left out.
@@ -260,7 +288,7 @@ class Lane:
         """
         owner, led = self._owner, list[tuple[PartitionReader, TopicView]]()
         for reader in chosen:
-            owner.settle(reader)  # its leader, or the room, may have changed since
+            owner.settle(reader, has_room=self._has_room)  # its leader, or the room, may have changed since
             if self._is_ready(reader):
                 led.append((reader, owner.cluster.topics[reader.topic]))
         if any(view.topic_id == NO_TOPIC for _, view in led):
@@ -331,6 +359,8 @@ class Lane:
                     await asyncio.sleep(0)
         except DamagedRecords as why:  # what came before it counts
             damage = why
+        if isinstance(found.records.obj, Buffer):
+            found.records.obj.count_more(len(batches) * BATCH_BYTES)
         if reader.in_flight is not request:
             return False
         reader.problem = ""
@@ -341,6 +371,7 @@ class Lane:
         if batches:
             request.fed.add(reader)
             reader.put(tuple(batches), found.aborted)
+            self._owner.room.note_filled(reader)
         if isinstance(damage, OldFormat):
             reader.fail(RecordsUnreadable(str(damage)))
         elif damage is not None:

@@ -78,6 +78,10 @@ class ReadingOwner(Protocol):
         """Fetch a partition no more."""
 
 
+def _always() -> bool:
+    return True
+
+
 class PartitionReader:
     """A partition that is read from a position on; `TopicReader.open` makes it.
 
@@ -114,12 +118,21 @@ class PartitionReader:
         self.place: dict[PartitionReader, None] | None = None
         #: Of chunks that were not taken.
         self.ahead_bytes = 0
+        #: It gave up what it had, and is not fetched before somebody waits for it.
+        self.is_resting = False
+        #: It is not fetched before there is room, or somebody waits for it.
+        self.waits_for_room = False
+        #: Has the caller forget what it took and wants again, and returns from where on; None: it wants nothing again.
+        self.on_rest: Callable[[], int] | None = None
         self._owner = owner
+        #: After the last offset that was taken.
+        self._taken_to = offset
         self._chunks: deque[Chunk] = deque()
         #: Callers of `take`; all are woken by anything new.
         self._takers: set[asyncio.Future[None]] = set()
         #: Called once by anything new; None: nobody waits so.
         self._on_more: Callable[[], None] | None = None
+        self._is_wanted: Callable[[], bool] = _always
 
     @property
     def is_at_end(self) -> bool:
@@ -129,7 +142,7 @@ class PartitionReader:
     @property
     def is_awaited(self) -> bool:
         """Tell whether a caller waits for what comes next."""
-        return bool(self._takers) or self._on_more is not None
+        return bool(self._takers) or (self._on_more is not None and self._is_wanted())
 
     def take_nowait(self) -> Chunk | None:
         """Return what was read ahead, the oldest first; None: nothing.
@@ -143,6 +156,7 @@ class PartitionReader:
             return None
         chunk = self._chunks.popleft()
         self.ahead_bytes -= chunk.size_bytes
+        self._taken_to = chunk.batches[-1].last_offset + 1
         self._owner.settle(self)
         return chunk
 
@@ -163,26 +177,38 @@ class PartitionReader:
                 self._takers.discard(taker)
         return chunk
 
-    def call_when_more(self, callback: Callable[[], None]) -> None:
-        """Have a callback called once, as soon as `take_nowait` has something or raises; a later call replaces the callback."""
-        is_first = not self.is_awaited
-        self._on_more = callback
-        if is_first:
+    def call_when_more(self, callback: Callable[[], None], is_wanted: Callable[[], bool] = _always) -> None:
+        """Have a callback called once, as soon as `take_nowait` has something or raises; a later call replaces the callback.
+
+        Args:
+            callback: see above.
+            is_wanted: tells whether somebody waits, so that it is fetched although there is no room for what is read ahead.
+        """
+        is_first = self._on_more is None
+        self._on_more, self._is_wanted = callback, is_wanted
+        if is_first or self.is_resting or self.waits_for_room:
             # It may have waited for room, which one that is awaited does not.
             self._owner.settle(self)
+
+    def rest(self) -> None:
+        """Forget what is at hand, and fetch no more before somebody asks: others need the room."""
+        if self.failure is None:
+            self.is_resting = True
+            self.seek(self._taken_to if self.on_rest is None else self.on_rest())
 
     def seek(self, offset: int, last_epoch: int = -1) -> None:
         """Go on at another offset, and forget what was read ahead and what failed."""
         self._chunks.clear()
         self.ahead_bytes = 0
         self.position, self.last_epoch, self.damaged_at = offset, last_epoch, -1
+        self._taken_to = offset
         self.failure, self.in_flight = None, None
         self._owner.settle(self)
 
     def close(self) -> None:
         """End the reading."""
         self._chunks.clear()
-        self._on_more = None
+        self._on_more = self.on_rest = None
         self.fail(ReadFailed("the reading was ended"))
         self._owner.drop(self)
 

@@ -6,7 +6,7 @@ Source: see the room.
 import asyncio
 from collections import Counter
 from collections.abc import Collection, Iterator
-from contextlib import suppress
+from itertools import islice
 from typing import Final, NamedTuple
 
 from holdfast.kafka.brokers.throttle import Throttle
@@ -23,56 +23,12 @@ from holdfast.kafka.records.partition_reader import (
     TopicGone,
     TopicRecreated,
 )
+from holdfast.kafka.records.room import RecordRoom
 from holdfast.metrics import instruments
 
 _DEFAULTS: Final = ReaderConfig()
-
-
-class _Buffer(bytearray):
-    """The buffer of an answer, which is counted while it is alive: each view of it keeps it so."""
-
-    __slots__ = ("_room",)
-
-    def __init__(self, size: int, room: "_Room") -> None:
-        super().__init__(size)
-        self._room = room
-        room.held_bytes += size
-
-    def __del__(self) -> None:
-        self._room.free(len(self))
-
-
-class _Room:
-    """The bytes of answers that are alive."""
-
-    def __init__(self, bytes_max: int, on_room: "_OnRoom") -> None:
-        self.held_bytes = 0
-        self._bytes_max = bytes_max
-        self._on_room = on_room
-
-    @property
-    def is_full(self) -> bool:
-        """Tell whether nothing more may be read ahead."""
-        return self.held_bytes >= self._bytes_max
-
-    def free(self, size: int) -> None:
-        """Count bytes no more; any thread may let go of the last view."""
-        was_full = self.is_full
-        self.held_bytes -= size
-        if was_full and not self.is_full:
-            self._on_room.tell()
-
-
-class _OnRoom:
-    """Tells the event loop of a reader that there is room again."""
-
-    def __init__(self, reader: "TopicReader") -> None:
-        self._loop = asyncio.get_running_loop()
-        self._reader = reader
-
-    def tell(self) -> None:
-        with suppress(RuntimeError):  # the loop is closed, and the reader with it
-            self._loop.call_soon_threadsafe(self._reader.on_room)
+#: The room of a reader that shares none.
+_OWN_ROOM_BYTES: Final = 64 << 20
 
 
 class _Lanes(NamedTuple):
@@ -100,14 +56,16 @@ class TopicReader:
         cluster: Cluster,
         config: ReaderConfig = _DEFAULTS,
         throttle_time_ms: instruments.Counter | None = None,
+        room: RecordRoom | None = None,
     ) -> None:
         """Prepare; nothing is connected before the first partition is opened.
 
         Args:
             options: how to connect.
-            cluster: who leads what.
+            cluster: who leads what; it is closed with the reader.
             config: bounds.
             throttle_time_ms: counts the pauses that brokers ask for.
+            room: for answers, which other readers share; None: it has some of its own.
         """
         self.options = options
         self.cluster = cluster
@@ -116,7 +74,8 @@ class TopicReader:
         self.throttle: Throttle[int] = Throttle(
             config.throttle_max_ms, throttle_time_ms or instruments.Counter(), now_s
         )
-        self._room = _Room(config.held_bytes_max, _OnRoom(self))
+        self.room = room or RecordRoom(_OWN_ROOM_BYTES)
+        self.room.watch(self._on_room)
         self._readers: dict[PartitionReader, None] = {}
         #: How many of them each topic has.
         self._counts: Counter[TopicRef] = Counter()
@@ -127,11 +86,6 @@ class TopicReader:
         self._wanted: set[TopicRef] = set()
         self._search: asyncio.Task[None] | None = None
         self._is_closed = False
-
-    @property
-    def held_bytes(self) -> int:
-        """Return the bytes of all answers that are alive, those of chunks that were taken included."""
-        return self._room.held_bytes
 
     def open(self, topic: TopicRef, partition: int, offset: int, last_epoch: int = -1) -> PartitionReader:
         """Read a partition from an offset on, until the result is closed.
@@ -146,6 +100,7 @@ class TopicReader:
         """
         reader = PartitionReader(self, topic, partition, offset, last_epoch)
         self._readers[reader] = None
+        self.room.reader_count += 1
         self._counts[topic] += 1
         view = self.cluster.topics.get(topic)
         if view is not None and not view.is_missing:  # it may have been made since
@@ -165,42 +120,50 @@ class TopicReader:
             tasks.append(self._search)
         for reader in list(self._readers):
             reader.close()
+        self.room.unwatch(self._on_room)
         if tasks:
             await asyncio.wait(tasks)
+        self.cluster.close()
 
     # What partitions and lanes call.
-
-    def make_buffer(self, size: int, /) -> bytearray:
-        """Return the buffer of an answer."""
-        return _Buffer(size, self._room)
 
     def drop(self, reader: PartitionReader) -> None:
         """Fetch a partition no more."""
         if reader not in self._readers:
             return
         del self._readers[reader]
+        self.room.reader_count -= 1
+        self.room.forget(reader)
         self._take_away(reader)
         self._counts[reader.topic] -= 1
         if not self._counts[reader.topic]:
             del self._counts[reader.topic]
             self.cluster.forget(reader.topic)
 
-    def settle(self, reader: PartitionReader) -> None:
-        """Put a partition where its next fetch finds it, or where it waits: for its leader, for room or for its caller."""
+    def settle(self, reader: PartitionReader, *, has_room: bool = False) -> None:
+        """Put a partition where its next fetch finds it, or where it waits: for its leader, for room or for its caller.
+
+        Args:
+            reader: of the partition.
+            has_room: its request was promised room.
+        """
         if reader.in_flight is not None:
             return
         self._take_away(reader)
         if self._is_closed or reader not in self._readers or reader.failure is not None or reader.is_stale:
             return
-        if reader.ahead_bytes >= self.config.ahead_bytes_max:
+        if reader.is_resting and not reader.is_awaited:
             return
+        if reader.ahead_bytes >= min(self.config.ahead_bytes_max, 2 * self.partition_bytes()):
+            return
+        reader.is_resting = reader.waits_for_room = False
         view = self.cluster.topics.get(reader.topic)
         leader = None if view is None else view.leaders.get(reader.partition)
         if leader is None or leader.broker_id not in self.cluster.addresses:
             self.look_up([reader.topic])
-        elif self._room.is_full and not reader.is_awaited:
+        elif self.room.is_full and not has_room and not reader.is_awaited:
             self._held_back[reader] = None
-            reader.place = self._held_back
+            reader.place, reader.waits_for_room = self._held_back, True
         else:
             self._lanes_of(leader.broker_id).add(reader)
 
@@ -210,12 +173,17 @@ class TopicReader:
         if self._wanted and not self._is_closed and (self._search is None or self._search.done()):
             self._search = asyncio.get_running_loop().create_task(self._look_up(), name="holdfast-records-leaders")
 
-    def on_room(self) -> None:
-        """Fetch again for those who waited for room."""
-        for reader in list(self._held_back):
-            self.settle(reader)
+    def partition_bytes(self) -> int:
+        """Return how much of a partition one request asks for."""
+        return self.room.partition_bytes(self.config.partition_bytes_max)
 
     # Inside.
+
+    def _on_room(self, count_max: int) -> bool:
+        """Fetch again for some of those who waited for room; returns whether others still wait."""
+        for reader in list(islice(self._held_back, count_max)):
+            self.settle(reader)
+        return bool(self._held_back)
 
     @staticmethod
     def _take_away(reader: PartitionReader) -> None:

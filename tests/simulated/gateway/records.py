@@ -175,9 +175,10 @@ class SimulatedReader:
 
     def settle(self, reader: PartitionReader) -> None:
         """See `ReadingOwner.settle`."""
-        is_full = reader.ahead_bytes >= AHEAD_BYTES and not reader.is_awaited
+        is_full = (reader.is_resting or reader.ahead_bytes >= AHEAD_BYTES) and not reader.is_awaited
         if reader not in self.open_readers or reader.in_flight is not None or reader.failure is not None or is_full:
             return
+        reader.is_resting = False
         reader.in_flight = token = object()
         world = self._node.world
         world.timeline.after(

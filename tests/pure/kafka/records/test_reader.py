@@ -22,6 +22,7 @@ from holdfast.kafka.records.partition_reader import (
     TopicRecreated,
 )
 from holdfast.kafka.records.reader import TopicReader
+from holdfast.kafka.records.room import BATCH_BYTES, RecordRoom
 from holdfast.kafka.records.transactions import mark_aborted
 from tests.pure.kafka.records.fake_kafka import FakeKafka, fake_kafka
 from tests.pure.kafka.records.samples import ABORT, make_batch, make_marker, with_head
@@ -32,8 +33,10 @@ QUICK = ReaderConfig(wait_ms=200, timeout_ms=60_000, retry_backoff_ms=5)
 
 
 @asynccontextmanager
-async def reader_of(kafka: FakeKafka, config: ReaderConfig = QUICK) -> AsyncIterator[TopicReader]:
-    reader = TopicReader(kafka.options, Cluster(kafka.options, 60_000), config)
+async def reader_of(
+    kafka: FakeKafka, config: ReaderConfig = QUICK, room: RecordRoom | None = None
+) -> AsyncIterator[TopicReader]:
+    reader = TopicReader(kafka.options, Cluster(kafka.options, 60_000), config, room=room)
     try:
         async with asyncio.timeout(PATIENCE_S):
             yield reader
@@ -476,29 +479,112 @@ async def test_no_more_is_read_ahead_of_a_partition_than_its_bound() -> None:
         assert offsets_of(await take_to(reading, 50)) == list(range(50))
 
 
-async def test_answers_that_are_alive_are_counted_and_bound_what_is_read_ahead() -> None:
-    config = QUICK._replace(held_bytes_max=5_000, partition_bytes_max=1_000, answer_bytes_max=1_000)
-    async with fake_kafka() as kafka, reader_of(kafka, config) as reader:
-        topic = kafka.make_topic(leaders=[1] * 20)
-        for log in topic.partitions:
-            for _ in range(5):
-                log.append(b"x" * 800)
-        readings = [reader.open("topic", index, 0) for index in range(20)]
-        await wait_until(lambda: reader.held_bytes >= 5_000)
+#: Holds ten of the logs below.
+ROOM_BYTES = 64_000
+BATCHES = 5
+
+
+def make_logs(kafka: FakeKafka, count: int, value_bytes: int = 800) -> None:
+    for log in kafka.make_topic(leaders=[1] * count).partitions:
+        for _ in range(BATCHES):
+            log.append(b"x" * value_bytes)
+
+
+async def fill(room: RecordRoom, reader: TopicReader) -> list[PartitionReader]:
+    """Read ahead until there is no room."""
+    readings = [reader.open("topic", index, 0) for index in range(20)]
+    await wait_until(lambda: room.is_full and all(each.in_flight is None for each in readings))
+    return readings
+
+
+async def test_bound_of_what_is_alive_holds_also_for_those_who_wait() -> None:
+    room, most = RecordRoom(ROOM_BYTES), 0
+    async with fake_kafka() as kafka, reader_of(kafka, QUICK, room) as reader:
+        make_logs(kafka, 20)
+        readings = await fill(room, reader)
         for _ in range(300):  # turns in which one that ignored the bound would read on
             await asyncio.sleep(0)
-        assert reader.held_bytes < 7_000
-        # Whoever waits is served all the same, and what was taken is held as long as a view of it.
-        hungry = next(each for each in readings if not each.ahead_bytes)
-        kept = await take_to(hungry, 5)
-        assert offsets_of(kept) == list(range(5))
-        held_bytes = reader.held_bytes
-        kept.clear()
-        await wait_until(lambda: reader.held_bytes < held_bytes)
+        assert room.held_bytes <= ROOM_BYTES
+        # Those who wait are served all the same: others give up what nobody waits for, and read it again.
+        for reading in sorted(readings, key=lambda each: each.ahead_bytes):
+            taken = await take_to(reading, BATCHES)
+            assert offsets_of(taken) == list(range(BATCHES))
+            most = max(most, room.held_bytes)
+            taken.clear()
+    assert ROOM_BYTES / 2 < most <= ROOM_BYTES
+    assert (room.held_bytes, room.reader_count, room._promised_bytes) == (0, 0, 0)
+
+
+async def test_answers_that_clients_have_still_are_waited_for() -> None:
+    room = RecordRoom(ROOM_BYTES)
+    async with fake_kafka() as kafka, reader_of(kafka, QUICK, room) as reader:
+        make_logs(kafka, 20)
+        readings = await fill(room, reader)
+        kept: list[list[Batch]] = []
         for reading in readings:
-            if reading is not hungry:
-                assert offsets_of(await take_to(reading, 5)) == list(range(5))
-    assert reader.held_bytes == 0
+            waiting = asyncio.create_task(take_to(reading, BATCHES))
+            done, _ = await asyncio.wait([waiting], timeout=0.2)
+            if not done:
+                break
+            kept.append(waiting.result())
+        assert not waiting.done()
+        assert room.held_bytes <= ROOM_BYTES
+        del done
+        kept.clear()
+        assert offsets_of(await waiting) == list(range(BATCHES))
+
+
+async def test_batch_that_is_larger_than_the_room_comes_whole() -> None:
+    room = RecordRoom(ROOM_BYTES)
+    async with fake_kafka() as kafka, reader_of(kafka, QUICK, room) as reader:
+        make_logs(kafka, 3, value_bytes=2 * ROOM_BYTES)
+        for index in range(3):
+            reading = reader.open("topic", index, 0)
+            for offset in range(BATCHES):
+                assert offsets_of(list((await reading.take()).batches)) == [offset]
+
+
+async def test_readers_of_one_room_share_its_bound() -> None:
+    room = RecordRoom(ROOM_BYTES)
+    async with (
+        fake_kafka() as kafka,
+        reader_of(kafka, QUICK, room) as reader,
+        reader_of(kafka, QUICK._replace(is_committed=True), room) as committed,
+    ):
+        make_logs(kafka, 20)
+        await fill(room, reader)
+        reading = committed.open("topic", 7, 0)
+        for _ in range(300):
+            await asyncio.sleep(0)
+        assert not reading.ahead_bytes
+        assert room.held_bytes <= ROOM_BYTES
+        assert offsets_of(await take_to(reading, BATCHES)) == list(range(BATCHES))
+        assert room.held_bytes <= ROOM_BYTES
+
+
+async def test_heads_of_small_batches_count() -> None:
+    room = RecordRoom(200_000)
+    async with fake_kafka() as kafka, reader_of(kafka, QUICK, room) as reader:
+        log = kafka.make_topic().partitions[0]
+        for _ in range(100):
+            log.append(b"x")
+        taken = await take_to(reader.open("topic", 0, 0), 100)
+        assert room.held_bytes > 100 * BATCH_BYTES + sum(len(batch.data) for batch in taken)
+
+
+async def test_one_that_rests_reads_nothing_before_somebody_asks() -> None:
+    async with fake_kafka() as kafka, reader_of(kafka) as reader:
+        make_logs(kafka, 1)
+        reading = reader.open("topic", 0, 0)
+        first = await reading.take()
+        reading.rest()
+        count = len(kafka.fetches)
+        for _ in range(300):
+            await asyncio.sleep(0)
+        assert (len(kafka.fetches), reading.ahead_bytes, reading.in_flight) == (count, 0, None)
+        end = first.batches[-1].last_offset + 1
+        kafka.topics["topic"].partitions[0].append()
+        assert offsets_of(await take_to(reading, BATCHES + 1)) == list(range(end, BATCHES + 1))
 
 
 async def test_two_readers_of_one_partition_both_get_all() -> None:
