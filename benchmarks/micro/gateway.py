@@ -100,6 +100,9 @@ class _Topics:
     def leader(self, topic_id: bytes, partition: int) -> LeaderPlace:
         return LeaderPlace(1, 1, None)
 
+    def log_partition(self, topic_id: bytes, partition: int) -> int:
+        return partition
+
     def leader_epoch(self, topic_id: bytes, partition: int) -> int | Ended:
         return 1
 

@@ -35,6 +35,9 @@ _TOO_MANY: Final = "this node leads as many share partitions as it may"
 class Leadership(Protocol):
     """The topic partitions that this node leads."""
 
+    def log_partition(self, topic_id: bytes, partition: int) -> int:
+        """Return the log partition whose owner leads a topic partition."""
+
     def leader_epoch(self, topic_id: bytes, partition: int) -> int | Ended:
         """Return the epoch under which this node leads a topic partition, or why it does not."""
 
@@ -89,6 +92,7 @@ class Leader:
         self._beat: asyncio.TimerHandle | None = None
         self._is_closed = False
         self._by_group: defaultdict[str, dict[tuple[bytes, int], LedPartition]] = defaultdict(dict)
+        self._by_log_partition: defaultdict[int, dict[LedPartition, None]] = defaultdict(dict)
         self._count = 0
 
     # ---- share partitions --------------------------------------------------------------------------------------------------
@@ -122,6 +126,7 @@ class Leader:
             return Ended(ErrorCode.KAFKA_STORAGE_ERROR, _TOO_MANY)
         led = LedPartition(key, leader_epoch, self._config_of(key.group_id), self)
         self._by_group[key.group_id][key.topic_id, key.partition] = led
+        self._by_log_partition[self._leadership.log_partition(key.topic_id, key.partition)][led] = None
         self._count += 1
         led.load()
         return led
@@ -130,12 +135,11 @@ class Leader:
         """Tell whether this node leads a topic partition."""
         return not isinstance(self._leadership.leader_epoch(topic_id, partition), Ended)
 
-    def look_at_leadership(self) -> None:
-        """End the share partitions that this node leads no more, or under another epoch."""
-        for of_group in list(self._by_group.values()):
-            for led in list(of_group.values()):
-                if self._leadership.leader_epoch(led.key.topic_id, led.key.partition) != led.leader_epoch:
-                    led.end(_NOT_HERE)
+    def look_at_leadership(self, log_partition: int) -> None:
+        """End the share partitions of a log partition that this node leads no more, or under another epoch."""
+        for led in list(self._by_log_partition.get(log_partition, ())):
+            if self._leadership.leader_epoch(led.key.topic_id, led.key.partition) != led.leader_epoch:
+                led.end(_NOT_HERE)
 
     def unload_group(self, group_id: str) -> None:
         """Forget the share partitions of a group that nobody fetches any more, as soon as their Writes are answered."""
@@ -215,6 +219,10 @@ class Leader:
         if of_group.get((topic_id, partition)) is led:
             del of_group[topic_id, partition]
             self._count -= 1
+            log_partition = self._leadership.log_partition(topic_id, partition)
+            self._by_log_partition[log_partition].pop(led, None)
+            if not self._by_log_partition[log_partition]:
+                del self._by_log_partition[log_partition]
         if not of_group:
             del self._by_group[group_id]
 

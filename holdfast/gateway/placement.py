@@ -39,7 +39,7 @@ class NodePlacement:
         authorizer: Authorizer,
     ) -> None:
         self._topics = topics
-        self._log_partition = leaders.log_partition
+        self.log_partition = leaders.log_partition
         self._leadership = log.leadership
         self._node_id = log.place.node.node_id
         self._groups = groups
@@ -47,7 +47,7 @@ class NodePlacement:
 
     def leader_epoch(self, topic_id: bytes, partition: int) -> int | Ended:
         """Return the epoch under which this node leads a topic partition, or why it does not."""
-        leader = self._leadership.leader(self._log_partition(topic_id, partition))
+        leader = self._leadership.leader(self.log_partition(topic_id, partition))
         if leader.serves_here:
             return leader.epoch
         is_ours = leader.node is not None and leader.node.node_id == self._node_id
@@ -60,7 +60,7 @@ class NodePlacement:
 
     def leader(self, topic_id: bytes, partition: int) -> LeaderPlace:
         """Return the leader of a topic partition, -1 where there is none."""
-        node, epoch, _ = self._leadership.leader(self._log_partition(topic_id, partition))
+        node, epoch, _ = self._leadership.leader(self.log_partition(topic_id, partition))
         if node is None or epoch < 0:
             return LeaderPlace(-1, -1, None)
         return LeaderPlace(node.node_id, epoch, NodeEndpoint(node.node_id, node.host, node.port))

@@ -183,7 +183,7 @@ class ServingGateway:
             await reader.close()
 
     def _leadership_changed(self, log_partition: int) -> None:
-        self._leader.look_at_leadership()
+        self._leader.look_at_leadership(log_partition)
         if not self._has_other_nodes and self._placement.has_other_nodes(self._group_keys.log_partitions):
             self._has_other_nodes = True
             _log.warning(

@@ -80,6 +80,9 @@ class RefusingState:
 class Alone:
     """The only node, whose owner epochs are all 3 (`leader.Leadership`)."""
 
+    def log_partition(self, topic_id: bytes, partition: int) -> int:
+        return 0
+
     def leader_epoch(self, topic_id: bytes, partition: int) -> int | Ended:
         return 3
 

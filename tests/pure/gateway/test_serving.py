@@ -71,7 +71,14 @@ class Leadership:
     def __init__(self) -> None:
         self.epoch: int | Ended = 3
 
+        #: Questions.
+        self.asked = 0
+
+    def log_partition(self, topic_id: bytes, partition: int) -> int:
+        return partition
+
     def leader_epoch(self, topic_id: bytes, partition: int) -> int | Ended:
+        self.asked += 1
         return self.epoch
 
 
@@ -167,11 +174,24 @@ async def test_a_share_partition_that_has_ended_ends_no_locks() -> None:
     assert led.give(WANTED, 10, 1 << 20) is not None
     led.acknowledge("member", [AcknowledgedRange(0, 4, bytes([ACCEPT]))], lambda _: None)
     world.leadership.epoch = Ended(ErrorCode.NOT_LEADER_OR_FOLLOWER, "elsewhere")
-    world.leader.look_at_leadership()
+    world.leader.look_at_leadership(0)
     world.state.answer()
     assert led.next_deadline_ms is None
     led.tick(world.leader.now_ms() + 1e9)
     assert len(world.state.writes) == 1, "another leader may have given the records to others"
+
+
+async def test_a_change_of_one_log_partition_looks_at_its_share_partitions_alone() -> None:
+    world = World()
+    led = [world.leader.lead(KEY._replace(partition=each)) for each in range(5)]
+    world.leadership.epoch, world.leadership.asked = Ended(ErrorCode.NOT_LEADER_OR_FOLLOWER, "elsewhere"), 0
+    world.leader.look_at_leadership(3)
+    assert world.leadership.asked == 1
+    assert [each.ended is not None for each in led if isinstance(each, LedPartition)] == [False] * 3 + [True, False]
+    world.leader.look_at_leadership(7)
+    for each in (0, 1, 2, 4):
+        world.leader.look_at_leadership(each)
+    assert (len(world.leader), world.leader._by_log_partition) == (0, {})
 
 
 async def test_a_load_waits_for_the_writes_before_it() -> None:

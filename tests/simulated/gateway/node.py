@@ -64,7 +64,7 @@ class GatewayNode:
                 self.epochs.pop(partition, None)
             else:
                 self.epochs[partition] = epoch
-            self.leader.look_at_leadership()
+            self.leader.look_at_leadership(partition)
 
         self.run(learn)
 
@@ -104,6 +104,10 @@ class GatewayNode:
         if is_committed not in self.readers:
             self.readers[is_committed] = SimulatedReader(self, is_committed=is_committed)
         return self.readers[is_committed]
+
+    def log_partition(self, topic_id: bytes, partition: int) -> int:
+        """See `gateway.leader.Leadership`."""
+        return partition
 
     def leader_epoch(self, topic_id: bytes, partition: int) -> int | Ended:
         """See `gateway.leader.Leadership`."""
