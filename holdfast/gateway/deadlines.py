@@ -18,6 +18,10 @@ class Timed(Protocol):
         """Do what is due."""
 
 
+#: One whose call failed is called again so much later.
+_RETRY_MS: Final = 1_000
+
+
 @final
 class Deadlines:
     """The next deadline of many; a deadline that moved later costs nothing until the earlier one comes."""
@@ -39,6 +43,9 @@ class Deadlines:
         deadline_ms = timed.next_deadline_ms
         if deadline_ms is None:
             return
+        self._enter(timed, deadline_ms)
+
+    def _enter(self, timed: Timed, deadline_ms: float) -> None:
         known_ms = self._entries.get(timed)
         if known_ms is not None and known_ms <= deadline_ms:
             return
@@ -79,9 +86,13 @@ class Deadlines:
                 del self._entries[timed]
                 due.append(timed)
         for timed in due:
-            next_ms = timed.next_deadline_ms
-            if next_ms is not None and next_ms <= now_ms:
-                timed.tick(now_ms)
-            self.look_at(timed)
+            try:
+                next_ms = timed.next_deadline_ms
+                if next_ms is not None and next_ms <= now_ms:
+                    timed.tick(now_ms)
+                self.look_at(timed)
+            except Exception as bug:  # the others would never be called again
+                self._enter(timed, now_ms + _RETRY_MS)
+                self._loop.call_exception_handler({"message": "a deadline failed", "exception": bug})
         if self._heap and self._timer is None:
             self._set_timer()

@@ -119,3 +119,29 @@ def test_a_deadline_that_seconds_round_down_costs_no_turn_more(deadline_ms: floa
 
     assert deadline_ms / 1_000 * 1_000 < deadline_ms
     assert count_turns(deadline_ms) == count_turns(4_000)
+
+
+class BrokenLock(Lock):
+    """Something whose call meets a bug the first time."""
+
+    def tick(self, now_ms: float) -> None:
+        if not self.ticks:
+            self.ticks.append(-1)
+            raise ZeroDivisionError
+        super().tick(now_ms)
+
+
+def test_bug_of_one_stops_no_other_and_it_is_called_again(loop: ExactLoop) -> None:
+    bugs = list[object]()
+    loop.set_exception_handler(lambda _, context: bugs.append(context["exception"]))
+    deadlines = loop.run_until_complete(make())
+    broken, others = BrokenLock(1_000.0), [Lock(1_000.0), Lock(1_500.0)]
+    for each in (broken, *others):
+        deadlines.look_at(each)
+    wait(loop, 1.6)
+    assert [each.ticks for each in others] == [[1_000], [1_500]]
+    assert [type(each) for each in bugs] == [ZeroDivisionError]
+    turns = loop.turns
+    wait(loop, 1.0)
+    assert broken.ticks == [-1, 2_000]
+    assert loop.turns - turns < 20
