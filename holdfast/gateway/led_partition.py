@@ -422,7 +422,8 @@ class LedPartition:
             return
         self.ended = ended
         if ended.error_code not in _QUIET and not is_told:
-            self._leader.metrics.note_unserved(self.key, ended.text)
+            is_fenced = ended.error_code == ErrorCode.FENCED_LEADER_EPOCH
+            self._leader.metrics.note_unserved(self.key, ended.text, is_fenced=is_fenced)
         self.core.fence()
         self._window.close()
         self._leader.ended(self)

@@ -13,6 +13,11 @@ from holdfast.records.share.keys import SharePartitionKey, format_key
 
 _log = structlog.get_logger(__name__)
 
+#: A hand-over passes in seconds.
+_FENCED_NEXT_STEP: Final = (
+    "if this line comes again after a minute, no node has that epoch: `holdfast state summary` shows where the group is, "
+    "`holdfast state delete` and then `holdfast state init` have it go on there (docs/alarms.md)"
+)
 #: Lines of one share partition.
 _LINES_PER_MINUTE_MAX: Final = 1
 
@@ -62,12 +67,19 @@ class GatewayMetrics:
         gauge("gateway_fetches_waiting", "ShareFetch requests that wait for records.", waiting)
         gauge("gateway_groups", "Share groups with members that this node coordinates.", groups)
 
-    def note_unserved(self, key: SharePartitionKey, why: str) -> None:
-        """Log why a share partition serves no more, for something else than another leader."""
+    def note_unserved(self, key: SharePartitionKey, why: str, *, is_fenced: bool) -> None:
+        """Log why a share partition serves no more, for something else than another leader.
+
+        Args:
+            key: its name.
+            why: see there.
+            is_fenced: its state knows a higher leader epoch, maybe one that no node of this group ever has.
+        """
         name = _name(key)
         left_out = self._limiter.admit("share_partition_not_served", _LINES_PER_MINUTE_MAX, name)
         if left_out is not None:
-            _log.warning("share_partition_not_served", share_partition=name, why=why, **left_out)
+            next_step = {"next_step": _FENCED_NEXT_STEP} if is_fenced else {}
+            _log.warning("share_partition_not_served", share_partition=name, why=why, **next_step, **left_out)
 
     def note_unread(self, key: SharePartitionKey, why: str) -> None:
         """Log why no records come of a topic partition now: once for all that wait for the same reason."""

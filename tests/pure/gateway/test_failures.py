@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+import structlog
 
 from holdfast.api.results import ReadOrInitializeResult
 from holdfast.delivery.group_config import GroupConfig
@@ -116,3 +117,14 @@ async def test_a_refused_load_is_not_repeated_with_each_fetch() -> None:
     await asyncio.sleep(PAUSE_MS / 1_000)
     assert isinstance(leader.lead(KEY), LedPartition)
     assert state.loads == 3
+
+
+def test_line_about_a_fence_names_the_commands() -> None:
+    with structlog.testing.capture_logs() as lines:
+        metrics = GatewayMetrics(Registry(), LineLimiter())
+        for key in (KEY, KEY, OTHER):
+            metrics.note_unserved(key, "The leader epoch 3 is fenced; epoch 9 is known.", is_fenced=key == KEY)
+    assert [line["event"] for line in lines] == ["share_partition_not_served"] * 2
+    for command in ("summary", "delete", "init"):
+        assert f"`holdfast state {command}" in lines[0]["next_step"]
+    assert "next_step" not in lines[1]
