@@ -195,16 +195,6 @@ class StateWrite:
         self.start_offset_before = -1
         self.complete_count_before = -1
 
-    def values(self) -> WriteValues:
-        """Return what must be written."""
-        return WriteValues(
-            self.state_epoch,
-            self.leader_epoch,
-            self.start_offset,
-            self.delivery_complete_count,
-            tuple(self.batches),
-        )
-
     def add(self, first_offset: int, last_offset: int, state: int, count: int) -> None:
         """Add a range, joined with the one before it where they touch and are equal."""
         batches = self.batches

@@ -17,7 +17,7 @@ def test_a_write_has_the_start_offset_that_holds_when_it_succeeds() -> None:
     partition = holding()
     write = begin_acknowledge(partition, (0, 6, [1]))
     assert (write.start_offset_before, write.complete_count_before) == (0, 7), "Kafka's"
-    assert write.values() == (3, 7, 7, 0, ((0, 6, 2, 1),))
+    assert partition.join_writes([write]) == (3, 7, 7, 0, ((0, 6, 2, 1),))
     partition.write_done(write, 0)
     assert (partition.start_offset, partition.delivery_complete_count) == (7, 0)
 
@@ -64,7 +64,7 @@ def test_a_write_of_the_start_offset_alone_tells_what_ended_without_one() -> Non
     acquire(partition, (5, 9), at=0)
     write = partition.settle()
     assert write is not None
-    assert write.values() == (3, 7, 5, 0, ())
+    assert partition.join_writes([write]) == (3, 7, 5, 0, ())
     assert (partition.start_offset, states(partition)) == (5, [(5, 9, 1, 2, "m1")])
     partition.write_done(write, 0)
     assert partition.settle() is None
