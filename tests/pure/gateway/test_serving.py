@@ -33,6 +33,7 @@ from holdfast.metrics.line_limit import LineLimiter
 from holdfast.metrics.registry import Registry
 from holdfast.records.share.batches import StateBatch
 from holdfast.records.share.keys import SharePartitionKey
+from tests.waiting import wait_until
 from tests.world.samples import TOPIC
 
 KEY = SharePartitionKey("group", TOPIC, 0)
@@ -261,8 +262,8 @@ async def test_a_bug_leaves_no_new_group_without_an_answer() -> None:
     starts, found = Starts(BrokenEnds(), lambda: 0), list[int | NoStart]()
     for reset in (EARLIEST, LATEST):
         starts.find(TOPIC, 0, reset, found.append)
-    await asyncio.sleep(0.01)
-    assert len(found) == 2
+    await wait_until(lambda: len(found) == 2)
+    assert all(isinstance(each, NoStart) for each in found)
 
 
 # ---- sessions ----------------------------------------------------------------------------------------------------------
@@ -360,8 +361,7 @@ async def test_a_session_too_many_is_refused_when_the_client_has_waited() -> Non
     calls = make_calls(world, sessions_max=0)
     calls.fetch(Caller(), make_fetch(0, wait_ms=20), answers.append)
     assert not answers, "the client would ask again at once"
-    await asyncio.sleep(0.05)
-    assert len(answers) == 1
+    await wait_until(lambda: len(answers) == 1)
     caller = Caller()
     calls.fetch(caller, make_fetch(0), answers.append)
     assert caller.answer_now is not None
