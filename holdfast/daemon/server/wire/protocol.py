@@ -32,6 +32,8 @@ from holdfast.kafka.protocol.primitives import MalformedBody
 _JOINED_BYTES_MAX: Final = 65_536
 #: Bytes of an answer in pieces that go to one socket in one turn of the loop.
 _TURN_BYTES_MAX: Final = 1 << 20
+#: An answer in pieces whose client takes nothing for so long is given up: its pieces lie in memory that others wait for.
+_PIECES_UNTAKEN_MS: Final = 30_000
 
 
 class ClientProtocol(OpenConnection):
@@ -254,8 +256,10 @@ class ClientProtocol(OpenConnection):
         """Close a connection whose time is up."""
         if self._connection is None:
             return
-        violation, idle_ms = self._connection.overdue(now_ms), self._connections.limits.connections_max_idle_ms
-        takes_no_answers = self._is_writing_paused and now_ms - self._writing_paused_ms > idle_ms
+        violation, untaken_ms = self._connection.overdue(now_ms), self._connections.limits.connections_max_idle_ms
+        if self._connection.has_output:
+            untaken_ms = min(untaken_ms, _PIECES_UNTAKEN_MS)
+        takes_no_answers = self._is_writing_paused and now_ms - self._writing_paused_ms > untaken_ms
         if violation is not None:
             self.close(violation)
         elif self._connection.is_idle(now_ms) or takes_no_answers:

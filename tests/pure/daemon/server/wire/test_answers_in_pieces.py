@@ -156,6 +156,27 @@ async def test_one_socket_gets_a_mebibyte_a_turn_while_it_has_room() -> None:
         assert served.server.connections.memory.answer_bytes == 0
 
 
+async def test_client_that_takes_no_piece_is_closed_sooner_than_an_idle_one() -> None:
+    now_s = 100.0
+    async with serve(handler=Giver(5 * MIB), clock=lambda: now_s) as served:
+        transports = [Pausing() for _ in range(3)]
+        for transport, partition in zip(transports, (9, 9, 0), strict=True):
+            client = transport.client = await open_connection(served, transport)
+            client.data_received(write_frame(1, partition))
+            if not partition:
+                client.pause_writing()
+        await wait_until(lambda: all(transport.written for transport in transports))
+        slow = transports[1].client
+        assert slow is not None
+        now_s += 20
+        slow.resume_writing()
+        await wait_until(lambda: slow._is_writing_paused)
+        now_s += 20
+        served.server.connections.close_overdue()
+        assert [transport.is_closed for transport in transports] == [True, False, False]
+        assert served.reports.kinds == []
+
+
 async def test_a_slow_reader_gets_all_while_others_are_served() -> None:
     size = 20 * MIB
     async with serve(handler=Giver(size)) as served, connected(served) as (reader, writer):
