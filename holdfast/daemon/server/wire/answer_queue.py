@@ -8,9 +8,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
+from typing import Final
 
 from holdfast.daemon.server.wire.requests import Api, Body, Piece, Request
 from holdfast.kafka.protocol.frames import encode_response, encode_response_head
+
+#: More than any answer has, and small enough for a number that is no object on the compiled build.
+BYTES_MAX: Final = 1 << 60
 
 
 class AnswerQueue:
@@ -92,9 +96,12 @@ class AnswerQueue:
         self.output_bytes += size
         self._move_to_output()
 
-    def take_output(self, bytes_max: int = 1 << 62) -> list[Piece]:
+    def take_output(self, bytes_max: int = BYTES_MAX) -> list[Piece]:
         """Return the bytes that can be sent now, each once; of an answer whose pieces were there only what is within the bound."""
         output, self._output = self._output, []
+        if not self._rest:  # as nearly always
+            self.output_bytes = 0
+            return output
         room = bytes_max - self.output_bytes
         self.output_bytes = 0
         while self._rest and room > 0:

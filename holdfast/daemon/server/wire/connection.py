@@ -15,7 +15,7 @@ from enum import Enum
 from typing import Final
 
 from holdfast.daemon.server.wire.accounts import Account
-from holdfast.daemon.server.wire.answer_queue import AnswerQueue
+from holdfast.daemon.server.wire.answer_queue import BYTES_MAX, AnswerQueue
 from holdfast.daemon.server.wire.frame_reader import FrameReader
 from holdfast.daemon.server.wire.requests import (
     ANONYMOUS,
@@ -222,7 +222,7 @@ class Connection:
         """Encode a piece of the next answer to leave; only while `has_more_to_encode`."""
         self._answers.encode_piece()
 
-    def take_output(self, bytes_max: int = 1 << 62) -> list[Piece]:
+    def take_output(self, bytes_max: int = BYTES_MAX) -> list[Piece]:
         """Return the bytes that can be sent now, each once; of an answer whose pieces were there only what is within the bound."""
         return self._answers.take_output(bytes_max)
 

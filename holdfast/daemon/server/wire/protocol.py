@@ -217,7 +217,8 @@ class ClientProtocol(OpenConnection):
             else:
                 transport.writelines(output)
         self._connections.buffers.add_written(size)
-        self._flush_next(connection)
+        if connection.has_output:
+            self._flush_next(connection)
         if connection.is_paused:
             self._connections.turns.wait(self)
         if (self._is_ending or self._connections.is_draining) and not connection.in_flight:
