@@ -165,6 +165,16 @@ async def test_a_fetch_goes_on_by_itself_where_the_log_begins_now() -> None:
     assert [each.ranges[0].first_offset for each in fetch.take_given().values()] == [50]
 
 
+async def test_least_bytes_of_a_fetch_hold_no_record_back() -> None:
+    world, answers = World(), list[list[Piece]]()
+    calls = make_calls(world)
+    world.lead()
+    world.readers.opened[0].put((make_batch(0, 0),), ())
+    calls.fetch(Caller(), make_fetch(0)._replace(min_bytes=1 << 20), answers.append)
+    [(_, [partition])] = decode_response(b"".join(answers[0])).topics
+    assert [tuple(each) for each in partition.acquired] == [(0, 0, 1)]
+
+
 # ---- the end of a share partition --------------------------------------------------------------------------------------
 
 
