@@ -27,10 +27,10 @@ from holdfast.daemon.access.audit import Client
 from holdfast.delivery.group_config import DEFAULT
 from holdfast.delivery.sessions import ShareSessions
 from holdfast.gateway.consumers import Caller, ConsumerCalls, LeaderPlace
-from holdfast.gateway.leader import Leader
-from holdfast.gateway.led_partition import Ended
+from holdfast.gateway.leading.leader import Leader
+from holdfast.gateway.leading.led_partition import Ended
+from holdfast.gateway.leading.starts import Starts
 from holdfast.gateway.metrics import GatewayMetrics
-from holdfast.gateway.starts import Starts
 from holdfast.kafka.records.batches import HEAD_BYTES, iter_batches
 from holdfast.kafka.records.partition_reader import Chunk, PartitionReader
 from holdfast.metrics.line_limit import LineLimiter

@@ -7,8 +7,8 @@ from typing import Final, TypeAlias, final
 
 from holdfast.api.share_consumer import AcknowledgedRange, NamedTopics, find_malformed_batches
 from holdfast.delivery.sessions import Place
-from holdfast.gateway.leader import Leader
-from holdfast.gateway.led_partition import Acknowledged
+from holdfast.gateway.leading.leader import Leader
+from holdfast.gateway.leading.led_partition import Acknowledged
 from holdfast.kafka.protocol.error_codes import ErrorCode
 from holdfast.records.share.keys import SharePartitionKey
 

@@ -22,8 +22,8 @@ from holdfast.delivery.sessions import Place, Refusal, Session, ShareSessions, T
 from holdfast.delivery.share_partition.values import AcquireMode
 from holdfast.gateway.acknowledging import Acknowledgements, Batches, merge
 from holdfast.gateway.fetch import Fetch, FetchBounds
-from holdfast.gateway.leader import Leader
-from holdfast.gateway.led_partition import Acknowledged, Ended, Wanted
+from holdfast.gateway.leading.leader import Leader
+from holdfast.gateway.leading.led_partition import Acknowledged, Ended, Wanted
 from holdfast.kafka.protocol.error_codes import ErrorCode
 from holdfast.records.share.keys import SharePartitionKey
 

@@ -11,8 +11,8 @@ from typing import Final, NamedTuple, final
 
 from holdfast.api.share_errors import OTHER_LEADER
 from holdfast.delivery.sessions import Place
-from holdfast.gateway.leader import Leader
-from holdfast.gateway.led_partition import Ended, Given, LedPartition, Wanted
+from holdfast.gateway.leading.leader import Leader
+from holdfast.gateway.leading.led_partition import Ended, Given, LedPartition, Wanted
 from holdfast.records.share.keys import SharePartitionKey
 
 

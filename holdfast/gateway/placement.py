@@ -14,7 +14,7 @@ from holdfast.daemon.tenant import LogParts
 from holdfast.delivery.share_group import Topics
 from holdfast.gateway.consumers import LeaderPlace
 from holdfast.gateway.leaders import GroupKeys, TopicLeaders
-from holdfast.gateway.led_partition import Ended
+from holdfast.gateway.leading.led_partition import Ended
 from holdfast.gateway.topics.offered import OfferedTopics
 from holdfast.kafka.metadata import NO_TOPIC
 from holdfast.kafka.protocol.error_codes import ErrorCode

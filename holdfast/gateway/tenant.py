@@ -29,12 +29,12 @@ from holdfast.delivery.sessions import ShareSessions
 from holdfast.gateway import refusals
 from holdfast.gateway.consumers import ConsumerCalls
 from holdfast.gateway.heartbeats import Heartbeats
-from holdfast.gateway.leader import Leader
 from holdfast.gateway.leaders import GroupKeys, TopicLeaders
+from holdfast.gateway.leading.leader import Leader
+from holdfast.gateway.leading.starts import Starts
 from holdfast.gateway.metrics import GatewayMetrics
 from holdfast.gateway.placement import NodePlacement
 from holdfast.gateway.settings import COMPONENTS, GatewaySettings, GroupSettings
-from holdfast.gateway.starts import Starts
 from holdfast.gateway.topics.offered import OfferedTopics, StartingTopics
 from holdfast.gateway.topics.source import ClusterTopics
 from holdfast.kafka.cluster import Cluster

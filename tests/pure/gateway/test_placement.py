@@ -13,7 +13,7 @@ from holdfast.gateway.leaders import GroupKeys, TopicLeaders
 from holdfast.gateway.placement import NodePlacement
 from holdfast.kafka.metadata import TopicSummary
 from tests.pure.gateway.test_leaders import Owners
-from tests.pure.gateway.test_topics import FakeCluster, World, id_of, running
+from tests.pure.gateway.topics.test_topics import FakeCluster, World, id_of, running
 from tests.waiting import wait_until
 
 

@@ -20,10 +20,10 @@ from holdfast.delivery.sessions import ShareSessions
 from holdfast.delivery.share_partition.values import AcquireMode
 from holdfast.gateway.consumers import ConsumerCalls, LeaderPlace
 from holdfast.gateway.fetch import Fetch, FetchBounds
-from holdfast.gateway.leader import Leader
-from holdfast.gateway.led_partition import Acknowledged, Ended, LedPartition, Wanted
+from holdfast.gateway.leading.leader import Leader
+from holdfast.gateway.leading.led_partition import Acknowledged, Ended, LedPartition, Wanted
+from holdfast.gateway.leading.starts import NoStart, Starts
 from holdfast.gateway.metrics import GatewayMetrics
-from holdfast.gateway.starts import NoStart, Starts
 from holdfast.kafka.protocol.error_codes import ErrorCode
 from holdfast.kafka.records.batches import Batch
 from holdfast.kafka.records.partition_reader import OffsetOutOfRange, PartitionReader, RecordsUnreadable

@@ -19,7 +19,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from holdfast.api.share_fetch import FetchedPartition
 from holdfast.broker import EmbeddedKafka
-from holdfast.gateway.led_partition import LedPartition
+from holdfast.gateway.leading.led_partition import LedPartition
 from holdfast.runtime.log_protocol import LogRecord
 from tests.real.gateway.raw_member import RawMember, raw_member
 from tests.real.gateway.test_stock_consumers import EARLIEST, Worker, produce

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 from holdfast.daemon.access.audit import Client
 from holdfast.delivery.sessions import ShareSessions
 from holdfast.gateway.consumers import ConsumerCalls, LeaderPlace
-from holdfast.gateway.leader import Leader
-from holdfast.gateway.led_partition import Ended
+from holdfast.gateway.leading.leader import Leader
+from holdfast.gateway.leading.led_partition import Ended
+from holdfast.gateway.leading.starts import Starts
 from holdfast.gateway.metrics import GatewayMetrics
-from holdfast.gateway.starts import Starts
 from holdfast.kafka.protocol.error_codes import ErrorCode
 from holdfast.kafka.topics.topic_ends import Ends, TooManyQueries, TopicEnds
 from holdfast.metrics.line_limit import LineLimiter
@@ -106,15 +106,15 @@ class GatewayNode:
         return self.readers[is_committed]
 
     def log_partition(self, topic_id: bytes, partition: int) -> int:
-        """See `gateway.leader.Leadership`."""
+        """See `gateway.leading.leader.Leadership`."""
         return partition
 
     def leader_epoch(self, topic_id: bytes, partition: int) -> int | Ended:
-        """See `gateway.leader.Leadership`."""
+        """See `gateway.leading.leader.Leadership`."""
         return self.epochs.get(partition, _NOT_HERE)
 
     async def look_up(self, wanted: dict[bytes, set[int]], since_ms: int | None = None) -> dict[bytes, TopicEnds]:
-        """See `gateway.starts.EndSource`."""
+        """See `gateway.leading.starts.EndSource`."""
         random = self.world.random_of("ends")
         chance = 1.0 if self.world.is_calm else random.random()
         await asyncio.sleep(random.choice((0.0, 0.01, 0.3)))

@@ -159,7 +159,7 @@ class RecordLog:
 
 
 class SimulatedReader:
-    """The readers of one process (`gateway.leader.Reader`), which fetch from the logs."""
+    """The readers of one process (`gateway.leading.leader.Reader`), which fetch from the logs."""
 
     def __init__(self, node: GatewayNode, *, is_committed: bool) -> None:
         self._node = node

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 from structlog.testing import capture_logs
 
-from holdfast.gateway.led_partition import Ended, LedPartition
+from holdfast.gateway.leading.led_partition import Ended, LedPartition
 from holdfast.kafka.protocol.error_codes import ErrorCode
 from holdfast.kafka.records.partition_reader import LogTruncated, OffsetOutOfRange, ReadFailed
 from holdfast.records.share.keys import SharePartitionKey, format_key

@@ -15,10 +15,10 @@ from holdfast.api.share_state_access import ShareStateAccess
 from holdfast.delivery.group_config import GroupConfig, OffsetReset
 from holdfast.delivery.share_partition.partition import SharePartition
 from holdfast.delivery.share_partition.values import AcquiredRange, AcquireMode, Refused, StateWrite, WriteValues
+from holdfast.gateway.leading.starts import NoStart
+from holdfast.gateway.leading.window import OpenReader, RecordWindow
+from holdfast.gateway.leading.writes import Done, Writes
 from holdfast.gateway.metrics import GatewayMetrics
-from holdfast.gateway.starts import NoStart
-from holdfast.gateway.window import OpenReader, RecordWindow
-from holdfast.gateway.writes import Done, Writes
 from holdfast.kafka.protocol.error_codes import ErrorCode
 from holdfast.kafka.records.batches import Batch
 from holdfast.kafka.records.partition_reader import (

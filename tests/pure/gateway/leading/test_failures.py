@@ -11,11 +11,11 @@ import structlog
 
 from holdfast.api.results import ReadOrInitializeResult
 from holdfast.delivery.group_config import GroupConfig
-from holdfast.gateway.failures import PAUSE_MS, Failures
-from holdfast.gateway.leader import Leader
-from holdfast.gateway.led_partition import Ended, LedPartition
+from holdfast.gateway.leading.failures import PAUSE_MS, Failures
+from holdfast.gateway.leading.leader import Leader
+from holdfast.gateway.leading.led_partition import Ended, LedPartition
+from holdfast.gateway.leading.starts import Starts
 from holdfast.gateway.metrics import GatewayMetrics
-from holdfast.gateway.starts import Starts
 from holdfast.kafka.protocol.error_codes import ErrorCode
 from holdfast.kafka.records.partition_reader import PartitionReader
 from holdfast.kafka.topics.topic_ends import TopicEnds

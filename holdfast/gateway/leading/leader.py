@@ -13,12 +13,12 @@ from typing import Final, Protocol
 
 from holdfast.api.share_state_access import ShareStateAccess
 from holdfast.delivery.group_config import GroupConfig, OffsetReset
-from holdfast.gateway.deadlines import Deadlines
-from holdfast.gateway.failures import Failures
-from holdfast.gateway.led_partition import Ended, LedPartition
+from holdfast.gateway.leading.deadlines import Deadlines
+from holdfast.gateway.leading.failures import Failures
+from holdfast.gateway.leading.led_partition import Ended, LedPartition
+from holdfast.gateway.leading.starts import NoStart, Starts
+from holdfast.gateway.leading.window import OpenReader
 from holdfast.gateway.metrics import GatewayMetrics
-from holdfast.gateway.starts import NoStart, Starts
-from holdfast.gateway.window import OpenReader
 from holdfast.kafka.protocol.error_codes import ErrorCode
 from holdfast.kafka.records.partition_reader import PartitionReader
 from holdfast.records.share.keys import SharePartitionKey

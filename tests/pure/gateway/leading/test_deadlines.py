@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from holdfast.gateway.deadlines import Deadlines
+from holdfast.gateway.leading.deadlines import Deadlines
 from tests.virtual_loop import VirtualLoop
 
 #: In seconds it is rounded down: a clock that shows it is below the deadline.

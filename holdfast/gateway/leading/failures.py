@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from holdfast.api.share_errors import FENCED
-from holdfast.gateway.led_partition import Ended
+from holdfast.gateway.leading.led_partition import Ended
 from holdfast.kafka.protocol.error_codes import ErrorCode
 from holdfast.records.share.keys import SharePartitionKey
 

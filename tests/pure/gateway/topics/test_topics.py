@@ -103,6 +103,8 @@ class World:
             random=Random(0),
             bounds=LookUpBounds(**bounds),
         )
+        self.changes: list[set[str]] = []
+        self.topics.on_change(lambda names: self.changes.append(set(names)))
 
     async def find(self, *queries: str | bytes, caller: str = "10.0.0.1:5") -> list[ShownTopic]:
         found: asyncio.Future[Sequence[ShownTopic]] = asyncio.get_running_loop().create_future()
@@ -188,7 +190,7 @@ async def test_a_topic_that_is_made_is_found_when_a_client_names_it() -> None:
             ShownTopic("orders", id_of(1), 4),
             ShownTopic("other", NO_TOPIC, error_code=3),
         ]
-        assert world.topics.topic("orders") == ShownTopic("orders", id_of(1), 4)
+        assert world.changes == [{"orders"}]
 
 
 @pytest.mark.parametrize(
@@ -253,14 +255,15 @@ async def test_a_refresh_notices_topics_that_came_went_grew_and_were_made_again(
     cluster = FakeCluster(gone=1, grown=2, renewed=3, same=1)
     async with running(cluster, "*", refresh_interval_ms=1_000) as world:
         await world.find_all()
+        world.changes.clear()
         cluster.topics |= {
             "grown": TopicSummary("grown", id_of(2), 6, is_internal=False),
             "renewed": TopicSummary("renewed", id_of(50), 1, is_internal=False),
             "new": TopicSummary("new", id_of(51), 1, is_internal=False),
         }
         del cluster.topics["gone"]
-        await wait_until(lambda: world.topics.topic("new"))
-        await wait_until(lambda: world.topics.topic("gone") is None)
+        await wait_until(lambda: world.changes)
+        assert world.changes == [{"gone", "grown", "renewed", "new"}]
         assert await world.find(id_of(2), id_of(3), id_of(50), "gone") == [
             ShownTopic("grown", id_of(2), 6),
             ShownTopic(None, id_of(3), error_code=100),
@@ -274,9 +277,11 @@ async def test_a_broker_of_the_past_makes_no_topic_go() -> None:
     cluster = FakeCluster(orders=4, payments=2)
     async with running(cluster, "*", refresh_interval_ms=1_000) as world:
         await world.find_all()
+        world.changes.clear()
         cluster.past = {"payments": TopicSummary("payments", id_of(9), 1, is_internal=False)}
         await wait_until(lambda: cluster.confirmed)
         await asyncio.sleep(3)
+        assert world.changes == []
         assert await world.find_all() == ["orders", "payments"]
         assert cluster.confirmed[0] == {"orders": id_of(1), "payments": id_of(2)}
 
@@ -332,10 +337,11 @@ async def test_a_topic_that_a_group_waits_for_is_looked_up_soon() -> None:
             assert world.topics.topic("not a name") is None
         await asyncio.sleep(3)
         assert [tuple(each or ()) for each in cluster.asked[asked:]] == [("late",)]
+        world.changes.clear()
         cluster.topics["late"] = TopicSummary("late", id_of(7), 2, is_internal=False)
         assert world.topics.topic("late") is None
         await asyncio.sleep(3)
-        assert world.topics.topic("late") == ShownTopic("late", id_of(7), 2)
+        assert (world.changes, world.topics.topic("late")) == ([{"late"}], ShownTopic("late", id_of(7), 2))
         await asyncio.sleep(10)
         assert len(cluster.asked) == asked + 2
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from holdfast.delivery.share_partition.values import StateWrite, WriteValues
-from holdfast.gateway.writes import Done, Writes
+from holdfast.gateway.leading.writes import Done, Writes
 from holdfast.records.share.batches import ACKNOWLEDGED, AVAILABLE, StateBatch
 
 
