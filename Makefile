@@ -185,6 +185,7 @@ endure: $(NEEDS)
 	HISTORY_LONG=1 $(RUN) -m pytest tests/real/job/test_job_failures.py tests/real/job/test_joined_history.py
 	SECURED_LONG=1 $(RUN) -m pytest tests/real/secured
 	HAND_OVER_UPDATES="100000 2000000" $(RUN) -m pytest --capture=no tests/real/node/test_hand_over.py
+	SHARE_LIVES=1000 $(RUN) -m pytest --capture=no tests/interop/gateway/test_share_differential.py
 	LEDGER_S=1800 $(RUN) -m pytest --capture=no -o faulthandler_timeout=7200 tests/real/gateway/test_ledger_chaos.py
 	CHAOS_S=600 CHAOS_BROKERS=3 CHAOS_CALLERS=32 $(RUN) -m pytest --capture=no -o faulthandler_timeout=3600 tests/real/membership/test_chaos.py
 	ROLLS=1 ROLL_UPDATES="0 100000 2000000" $(RUN) -m pytest --capture=no -o faulthandler_timeout=3600 tests/real/membership/test_rolling_restart.py

@@ -105,8 +105,7 @@ class ConsumerCalls:
             has_acknowledgements=any(named.values()),
         )
         if isinstance(turn, Refusal):
-            lock_ms = self.lock_ms(group_id)
-            refusal = share_fetch.encode_response(ShareFetchResponse((), lock_ms, turn.error_code, turn.text))
+            refusal = share_fetch.encode_response(ShareFetchResponse((), 0, turn.error_code, turn.text))
             if turn.error_code == ErrorCode.SHARE_SESSION_LIMIT_REACHED:
                 self._answer_late(caller, request.max_wait_ms, partial(respond, refusal))
             else:
@@ -147,11 +146,10 @@ class ConsumerCalls:
         """Answer a ShareAcknowledge whose group the client may READ; `respond` is called once, maybe before this returns."""
 
         def refuse(error_code: int, text: str) -> None:
-            answer = ShareAcknowledgeResponse((), lock_ms, error_code, text)
+            answer = ShareAcknowledgeResponse((), 0, error_code, text)
             respond(share_acknowledge.encode_response(version, answer))
 
         group_id, member_id = request.group_id or "", request.member_id or ""
-        lock_ms = self.lock_ms(group_id)
         fault = share_acknowledge.find_malformed_acknowledge(request)
         if fault is not None:
             refuse(*fault)
@@ -173,6 +171,7 @@ class ConsumerCalls:
                 answered[topic_id].append(
                     SettledPartition(partition, outcome.error_code, outcome.text or None, leader_id, epoch)
                 )
+            lock_ms = self.lock_ms(group_id)
             answer = ShareAcknowledgeResponse(list(answered.items()), lock_ms, endpoints=list(endpoints.values()))
             if turn.is_last:
                 self.end_session(turn.session)
@@ -301,9 +300,11 @@ class _PendingFetch:
         self._respond = respond
         self._acknowledgements = Acknowledgements(self.end_part)
         self._parts_left = 2
+        self._fetches = True
 
     def begin(self, request: ShareFetchRequest, places: list[Place]) -> None:
         """Begin both parts; acknowledgements come first, for they make room for more records."""
+        self._fetches = not (self._turn.is_last or request.is_renew)
         self.fetch = self._calls.make_fetch(self, request, places)
         self._calls.begin_acknowledgements(
             self.caller, self._acknowledgements, self.key, self._named, is_renew=request.is_renew
@@ -331,7 +332,8 @@ class _PendingFetch:
             # While its acknowledgements were written, the member left: its records belong to others by now.
             given = {}
         acknowledged = [place for place, batches in self._named.items() if batches]
-        named = session.choose_answers(given, ended, acknowledged)
+        # Nothing was fetched at the end of a session, or with renewals: then nothing is told of partitions that the request does not name.
+        named = session.choose_answers(given, ended, acknowledged) if self._fetches else list(self._named)
         answered: defaultdict[bytes, list[FetchedPartition]] = defaultdict(list)
         endpoints: dict[int, NodeEndpoint] = {}
         for place in named:

@@ -189,6 +189,7 @@ def test_named_tests_exist(page: Path) -> None:
         ("Agreement with Kafka's releases where", 11),
         ("Agreement with Apache Kafka 4.4.0 where", 6),
         ("Deliberate differences from Apache Kafka", 20),
+        ("Deliberate differences of the share gateway", 12),
     ],
 )
 def test_the_tables_of_differences_from_kafka_have_a_test_in_every_row(title: str, rows_min: int) -> None:
