@@ -15,8 +15,8 @@ from typing import Any, Final
 
 from benchmarks.contenders import Contender, HoldfastNode, KafkaCoordinator, ThroughLibrdkafka, TwoWorkers
 from benchmarks.folded import FastHoldfast, PrunedHoldfast
-from benchmarks.gateway import report as gateway_report
-from benchmarks.gateway.suite import run_gateway
+from benchmarks.gateway.picture import growth_picture
+from benchmarks.gateway.suites import GATEWAY
 from benchmarks.history import History
 from benchmarks.load import run_loads
 from benchmarks.machine import describe
@@ -27,9 +27,7 @@ from benchmarks.suites import FULL, QUICK, run_requests
 REQUESTS: Final = {"rf1": 1, "rf3": 3}
 #: Loads, of so much.
 LOADS: Final = {"load-1024": History(keys=1_024), "load": History()}
-#: Stock share consumers at the gateway and at the broker behind it.
-GATEWAY: Final = "gateway"
-SUITES: Final = (*REQUESTS, *LOADS, GATEWAY)
+SUITES: Final = (*REQUESTS, *LOADS, *GATEWAY)
 CONTENDERS: Final[dict[str, type[Contender]]] = {"kafka": KafkaCoordinator, "holdfast": HoldfastNode}
 #: Further ones of one suite alone.
 OF_SUITE: Final[dict[str, dict[str, type[Contender]]]] = {
@@ -39,6 +37,8 @@ OF_SUITE: Final[dict[str, dict[str, type[Contender]]]] = {
 #: The node with either client of its log, side by side.
 LOG_CLIENTS: Final[dict[str, type[Contender]]] = {"holdfast": HoldfastNode, "holdfast-librdkafka": ThroughLibrdkafka}
 RESULTS: Final = Path(__file__).with_name("results")
+_GROWTH: Final = "gateway-growth"
+PICTURE: Final = RESULTS / f"{_GROWTH}.svg"
 README: Final = Path(__file__).with_name("README.md")
 FRONT_PAGE: Final = README.parents[1] / "README.md"
 
@@ -73,8 +73,8 @@ def main(arguments: Sequence[str]) -> int:
         contenders = [known[name]() for name in options.contender or known if name in known]
         if not contenders:
             continue
-        if suite == GATEWAY:
-            runs = run_gateway(effort.repeats, effort.seconds, _say, is_short=options.quick)
+        if suite in GATEWAY:
+            runs = GATEWAY[suite].run(effort.repeats, effort.seconds, _say, is_short=options.quick)
         elif suite in LOADS:
             history = replace(LOADS[suite], updates=_QUICK_UPDATES) if options.quick else LOADS[suite]
             runs = run_loads(contenders, history, effort.repeats, _say)
@@ -94,8 +94,8 @@ def _say(line: str) -> None:
 
 
 def _table(suite: str, runs: Sequence[dict[str, Any]]) -> str:
-    if suite == GATEWAY:
-        return f"{gateway_report.mark_table(runs)}\n{gateway_report.run_table(runs)}"
+    if suite in GATEWAY:
+        return GATEWAY[suite].table(runs)
     return load_table(runs) if suite in LOADS else request_table(runs)
 
 
@@ -113,10 +113,13 @@ def pages() -> dict[Path, str]:
     for suite, result in results.items():
         about = ", ".join(f"{name} {value}" for name, value in result["about"].items() if name != "command")
         command = result["about"]["command"]
-        parts.append(f"### {suite}\n\n`{command}` ({about})\n\n{_table(suite, result['runs'])}")
+        shown = f"\n![{suite}](results/{PICTURE.name})\n" if suite == _GROWTH else ""
+        parts.append(f"### {suite}\n\n`{command}` ({about})\n{shown}\n{_table(suite, result['runs'])}")
+    pictures = {PICTURE: growth_picture(runs[_GROWTH])} if _GROWTH in runs else {}
     return {
         README: _with_results(README, "\n".join(parts)),
         FRONT_PAGE: _with_results(FRONT_PAGE, speed_table(runs)),
+        **pictures,
     }
 
 

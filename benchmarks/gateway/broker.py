@@ -33,7 +33,7 @@ _SENT_AT_ONCE: Final = 10_000
 def create(kafka: EmbeddedKafka, backlog: Backlog, records: int) -> None:
     """Make the topic of a backlog and put this number of records into it."""
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers, "log_level": 3})
-    new = NewTopic(backlog.topic, num_partitions=PARTITIONS, replication_factor=len(kafka.nodes))
+    new = NewTopic(backlog.topic, num_partitions=backlog.partitions, replication_factor=len(kafka.nodes))
     admin.create_topics([new])[backlog.topic].result(timeout=_TIMEOUT_S)
     producer = Producer(
         {
@@ -49,7 +49,7 @@ def create(kafka: EmbeddedKafka, backlog: Backlog, records: int) -> None:
     for number in range(records):
         while True:
             try:
-                producer.produce(backlog.topic, value, partition=number % PARTITIONS)
+                producer.produce(backlog.topic, value, partition=number % backlog.partitions)
                 break
             except BufferError:
                 producer.poll(0.05)

@@ -20,11 +20,12 @@ _POLL_S: Final = 0.2
 STAMP: Final = Struct(">d")
 
 
-def main(order: dict[str, Any]) -> dict[str, Any]:
-    """Take records until the input ends; returns what was seen."""
+def main(order: dict[str, Any]) -> list[dict[str, Any]]:
+    """Take records until the input ends, at a rate if there is one; returns what was seen."""
     consumer = ShareConsumer({"group.id": order["group"], "log_level": 0} | order["settings"])
     is_explicit = order["settings"].get("share.acknowledgement.mode") == "explicit"
     is_stamped, clock = bool(order["is_stamped"]), time.monotonic
+    rate, taken = order["rate"], 0
     stopped = threading.Event()
     print("ready", flush=True)
     sys.stdin.readline()
@@ -45,6 +46,9 @@ def main(order: dict[str, Any]) -> dict[str, Any]:
         polls.append((now_s, len(messages)))
         if is_stamped:
             latencies_ms += [(now_s - STAMP.unpack_from(message.value() or b"")[0]) * 1_000 for message in messages]
+        taken += len(messages)
+        if rate:
+            time.sleep(max(0.0, polls[0][0] + taken / rate - clock()))
         if is_explicit:
             for message in messages:
                 consumer.acknowledge(message)
@@ -57,7 +61,7 @@ def main(order: dict[str, Any]) -> dict[str, Any]:
         "problems": problems,
     }
     consumer.close()
-    return seen
+    return [seen]
 
 
 def _wait_for_end(stopped: threading.Event) -> None:

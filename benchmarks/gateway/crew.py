@@ -9,12 +9,22 @@ import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final, Self
 
 from benchmarks.client import BenchmarkError
+from holdfast.broker import find_java, kafka_classpath
 
 _START_S: Final = 60.0
 _END_S: Final = 30.0
+
+
+_JAVA_CONSUMERS: Final = Path(__file__).with_name("JavaConsumers.java")
+
+
+def java_command() -> list[str]:
+    """Return a command that runs a class, or a source file, with the classes of Kafka."""
+    return [find_java(), "-Xmx512m", "-cp", kafka_classpath()]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,11 +48,28 @@ class Crew:
         group: their group, which begins at the earliest offset.
         settings: of each, the address among them.
         is_stamped: records begin with the time when they were produced.
+        is_java: they are Java's, all in one process; else each is a process with confluent-kafka.
+        rate: records a second that each takes at most; 0: as many as it can.
     """
 
-    def __init__(self, count: int, topic: str, group: str, settings: dict[str, str], *, is_stamped: bool) -> None:
-        order = json.dumps({"topic": topic, "group": group, "settings": settings, "is_stamped": is_stamped})
-        command = [sys.executable, "-m", "benchmarks.gateway.consumer", order]
+    def __init__(
+        self,
+        count: int,
+        topic: str,
+        group: str,
+        settings: dict[str, str],
+        *,
+        is_stamped: bool = False,
+        is_java: bool = False,
+        rate: float = 0,
+    ) -> None:
+        if is_java:
+            pairs = [f"{name}={value}" for name, value in settings.items()]
+            command = [*java_command(), str(_JAVA_CONSUMERS), str(count), topic, f"group.id={group}", *pairs]
+            count = 1
+        else:
+            order = {"topic": topic, "group": group, "settings": settings, "is_stamped": is_stamped, "rate": rate}
+            command = [sys.executable, "-m", "benchmarks.gateway.consumer", json.dumps(order)]
         self._processes = [
             subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(count)
         ]
@@ -90,7 +117,7 @@ class Crew:
             thread.join(_END_S)
         if not all(self._results):
             raise BenchmarkError("A consumer did not say what it saw.")
-        found: list[dict[str, Any]] = [json.loads(result) for result in self._results]
+        found: list[dict[str, Any]] = [each for result in self._results for each in json.loads(result)]
         return [Seen(**each) for each in found]
 
     def _hear(self, index: int) -> None:

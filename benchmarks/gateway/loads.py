@@ -18,11 +18,12 @@ class Backlog:
     #: In each record batch.
     batch_records: int
     records: int
+    partitions: int = PARTITIONS
 
     @property
     def topic(self) -> str:
         """Return the name of the topic."""
-        return f"backlog-{self.value_bytes}-{self.batch_records}"
+        return f"backlog-{self.value_bytes}-{self.batch_records}-{self.partitions}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,18 +31,22 @@ class Load:
     """Consumers and what they do."""
 
     name: str
-    #: `backlog`, `tail` or `first`.
+    #: `backlog`, `tail`, `first`, or `tool`, which is Kafka's own `ShareConsumerPerformance`.
     kind: str
     backlog: Backlog
     consumers: int = 1
     #: Acknowledge each record and wait until that is in the log, after each poll.
     is_explicit: bool = False
+    #: Records that a poll may bring.
+    poll_records: int = 500
+    #: The consumers are Java's.
+    is_java: bool = False
 
     @property
     def settings(self) -> dict[str, str]:
         """Return settings of each consumer."""
         mode = "explicit" if self.is_explicit else "implicit"
-        return {"share.acknowledgement.mode": mode, "max.poll.records": "500"}
+        return {"share.acknowledgement.mode": mode, "max.poll.records": str(self.poll_records)}
 
 
 SMALL: Final = Backlog(100, 2_000, 3_000_000)
@@ -63,7 +68,50 @@ EXPLICIT: Final = Load("100 B · commit_sync each poll · 4", "backlog", SMALL_I
 TAIL: Final = Load(f"tail · {TAIL_RATE}/s · 1", "tail", NOTHING)
 FIRST: Final = Load("first record · 1", "first", SMALL_IN_SMALL)
 
-LOADS: Final = (*_at(SMALL), *_at(SMALL_IN_SMALL), *_at(LARGE), *_at(LARGE_IN_SMALL), EXPLICIT, TAIL, FIRST)
+#: Kafka's own tool, with one thread.
+TOOL_SMALL: Final = Load("ShareConsumerPerformance · 100 B", "tool", SMALL)
+TOOL_LARGE: Final = Load("ShareConsumerPerformance · 1 KiB", "tool", LARGE)
+#: A queue whose workers take one task at a time.
+ONE_BY_ONE: Final = Load(
+    "Java · one record a poll · commitSync · 8",
+    "backlog",
+    SMALL_IN_SMALL,
+    8,
+    is_explicit=True,
+    poll_records=1,
+    is_java=True,
+)
+
+LOADS: Final = (
+    *_at(SMALL),
+    *_at(SMALL_IN_SMALL),
+    *_at(LARGE),
+    *_at(LARGE_IN_SMALL),
+    EXPLICIT,
+    TOOL_SMALL,
+    TOOL_LARGE,
+    ONE_BY_ONE,
+    TAIL,
+    FIRST,
+)
+#: Over three brokers, with three copies of each record.
+COPIED: Final = (*_at(SMALL), *_at(LARGE))
+#: The loads that two workers share.
+DIVIDED: Final = (_at(SMALL_IN_SMALL)[1], EXPLICIT)
+
+#: Consumers at 16 partitions, and partitions with 4 consumers.
+CONSUMER_COUNTS: Final = (1, 2, 4, 8, 16)
+PARTITION_COUNTS: Final = (1, 4, 16, 64)
+_WIDE: Final = Backlog(100, 50, 2_000_000, 16)
+BY_CONSUMERS: Final = {
+    count: Load(f"16 partitions · {count} consumers", "backlog", _WIDE, count) for count in CONSUMER_COUNTS
+}
+BY_PARTITIONS: Final = {
+    count: BY_CONSUMERS[4] if count == 16 else Load(f"{count} partitions · 4 consumers", "backlog", backlog, 4)
+    for count in PARTITION_COUNTS
+    for backlog in [Backlog(100, 50, 2_000_000, count)]
+}
+GROWTH: Final = tuple(dict.fromkeys((*BY_CONSUMERS.values(), *BY_PARTITIONS.values())))
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +139,17 @@ MARKS: Final = (
     *_rates("records/s, 1 KiB, batches of 900", LARGE, 1.5, 2.5),
     *_rates("records/s, 1 KiB, batches of 50", LARGE_IN_SMALL, 1.5, 2.5),
     Mark("records/s, 100 B, commit_sync after each poll, 4 consumers", EXPLICIT.name, "records_per_s", 3.0),
+    Mark("records/s, Kafka's ShareConsumerPerformance, 100 B", TOOL_SMALL.name, "records_per_s", 1.5),
+    Mark("the same, 1 KiB", TOOL_LARGE.name, "records_per_s", 1.0),
+    Mark("records/s, Java, one record a poll, commitSync, 8 consumers", ONE_BY_ONE.name, "records_per_s", 1.0),
     Mark("250 records/s at the tail, produce → poll: p50", TAIL.name, "p50_ms", 1.4, is_upper=True),
     Mark("the same: p99", TAIL.name, "p99_ms", 1.0, is_upper=True),
     Mark("first record of a new group", FIRST.name, "new_ms", 0.1, is_upper=True),
     Mark("first record of a known group", FIRST.name, "known_ms", 0.1, is_upper=True),
+)
+#: Over three brokers.
+COPIED_MARKS: Final = tuple(
+    mark
+    for text, backlog in (("100 B, batches of 2,000", SMALL), ("1 KiB, batches of 900", LARGE))
+    for mark in _rates(f"records/s over three brokers, {text}", backlog, 1.0, 1.0)
 )

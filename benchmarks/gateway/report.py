@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from statistics import median
 from typing import Any, Final
 
-from benchmarks.gateway.loads import LOADS, MARKS
+from benchmarks.gateway.loads import MARKS, Mark
 
 _OURS, _BASE = "gateway", "kafka"
+_SIDES: Final = (_OURS, "gateway-2", _BASE)
 _COLUMNS: Final = (
     ("records_per_s", "records/s"),
     ("p50_ms", "p50 ms"),
@@ -18,13 +19,13 @@ _COLUMNS: Final = (
 )
 
 
-def mark_table(runs: Sequence[dict[str, Any]]) -> str:
+def mark_table(runs: Sequence[dict[str, Any]], marks: Sequence[Mark] = MARKS) -> str:
     """Return which marks are reached; those for which nothing was measured are left out."""
     lines = [
         "| mark, as a ratio to a stock broker | wanted | found | reached | gateway | broker | processor time ÷ |",
         "|---|--:|--:|---|--:|--:|--:|",
     ]
-    for mark in MARKS:
+    for mark in marks:
         own, base = (_values(runs, mark.load, who, mark.column) for who in (_OURS, _BASE))
         if not own or not base:
             continue
@@ -45,14 +46,14 @@ def run_table(runs: Sequence[dict[str, Any]]) -> str:
         f"| load | who | {' | '.join(heads)} | servers' µs a record | the node's | records a poll | errors |",
         f"|---|---|{'--:|' * (len(heads) + 4)}",
     ]
-    for load in LOADS:
-        for who in (_OURS, _BASE):
+    for load in dict.fromkeys(run["load"] for run in runs):
+        for who in _SIDES:
             columns = (*(column for column, _ in _COLUMNS), "cpu_us", "node_us", "records_per_poll")
-            values = [_values(runs, load.name, who, column) for column in columns]
+            values = [_values(runs, load, who, column) for column in columns]
             if any(values):
                 cells = " | ".join(_spread(found) if found else "" for found in values)
-                errors = sum(_values(runs, load.name, who, "errors"))
-                lines.append(f"| {load.name} | {who} | {cells} | {errors:.0f} |")
+                errors = sum(_values(runs, load, who, "errors"))
+                lines.append(f"| {load} | {who} | {cells} | {errors:.0f} |")
     return "\n".join(lines) + "\n"
 
 

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from statistics import median, quantiles
 from typing import Any, Final, NamedTuple
 
 from benchmarks.client import BenchmarkError
 from benchmarks.cluster import broker_pids, running_kafka
-from benchmarks.contenders import HoldfastNode
+from benchmarks.contenders import HoldfastNode, TwoWorkers
 from benchmarks.gateway.broker import START_CONFIG, begin_at_earliest, create, produce_at_tail
 from benchmarks.gateway.crew import Crew, Seen
-from benchmarks.gateway.loads import LOADS, Load
+from benchmarks.gateway.loads import Backlog, Load
+from benchmarks.gateway.tool import run_tool
 from benchmarks.machine import cpu_seconds
 from holdfast.broker import EmbeddedKafka
 
@@ -43,27 +44,32 @@ class Side(NamedTuple):
 
 
 class GatewayRuns:
-    """The runs over one broker with a node before it.
+    """The runs over one cluster with nodes before it.
 
     Args:
-        kafka: the broker.
-        node: the gateway.
+        kafka: the cluster.
+        nodes: gateways, by the names that they have in results.
         seconds: how long a run is, unless the backlog ends before.
     """
 
-    def __init__(self, kafka: EmbeddedKafka, node: HoldfastNode, seconds: float) -> None:
+    def __init__(self, kafka: EmbeddedKafka, nodes: Mapping[str, HoldfastNode], seconds: float) -> None:
         self._kafka = kafka
         self._seconds = seconds
         self._groups = 0
         brokers = broker_pids(kafka)
         self.sides: Final = (
             Side("kafka", kafka.bootstrap_servers, brokers, []),
-            Side("gateway", f"{node.address.host}:{node.address.port}", brokers + node.process_ids, node.process_ids),
+            *(
+                Side(name, address_of(node), brokers + node.process_ids, node.process_ids)
+                for name, node in nodes.items()
+            ),
         )
 
     def run(self, load: Load, side: Side) -> dict[str, Any]:
         """Run a load once; returns its figures."""
-        group = self._new_group()
+        group = self.new_group()
+        if load.kind == "tool":
+            return self._run_tool(load, side, group)
         if load.kind == "first":
             return {"new_ms": self._first_ms(load, side, group), "known_ms": self._first_ms(load, side, group)}
         with self._crew(load, side, group) as crew:
@@ -100,6 +106,12 @@ class GatewayRuns:
         costs = {"cpu_us": cpu_s / max(1, taken) * 1e6, "node_us": own_s / max(1, taken) * 1e6}
         return figures | _rate(seen) | costs
 
+    def _run_tool(self, load: Load, side: Side, group: str) -> dict[str, Any]:
+        cpu_s, own_s = cpu_seconds(side.process_ids), cpu_seconds(side.own_ids)
+        figures = run_tool(side.address, load.backlog, group, self._seconds)
+        costs = {"cpu_us": cpu_seconds(side.process_ids) - cpu_s, "node_us": cpu_seconds(side.own_ids) - own_s}
+        return figures | {name: cost / figures["taken"] * 1e6 for name, cost in costs.items()}
+
     def _first_ms(self, load: Load, side: Side, group: str) -> float:
         with self._crew(load, side, group) as crew:
             crew.begin()
@@ -110,9 +122,11 @@ class GatewayRuns:
 
     def _crew(self, load: Load, side: Side, group: str) -> Crew:
         settings = {"bootstrap.servers": side.address} | load.settings
-        return Crew(load.consumers, load.backlog.topic, group, settings, is_stamped=load.kind == "tail")
+        is_stamped = load.kind == "tail"
+        return Crew(load.consumers, load.backlog.topic, group, settings, is_stamped=is_stamped, is_java=load.is_java)
 
-    def _new_group(self) -> str:
+    def new_group(self) -> str:
+        """Return the name of a group that begins at the earliest offset at either server."""
         self._groups += 1
         group = f"benchmark-{self._groups}"
         begin_at_earliest(self._kafka, group)
@@ -138,50 +152,77 @@ def _rate(seen: Sequence[Seen]) -> dict[str, Any]:
 
 
 def run_gateway(
-    repeats: int, seconds: float, say: Say, names: Sequence[str] = (), *, is_short: bool = False
+    loads: Sequence[Load],
+    repeats: int,
+    seconds: float,
+    say: Say,
+    *,
+    brokers: int = 1,
+    is_divided: bool = False,
+    is_short: bool = False,
 ) -> list[dict[str, Any]]:
-    """Measure all loads; the broker and the gateway take turns, in another order each time.
+    """Measure loads; the cluster and the gateways take turns, in another order each time.
 
     Args:
+        loads: to be measured.
         repeats: of each load on each side.
         seconds: of a run.
         say: takes a line on each run.
-        names: of the loads; empty: all.
+        brokers: of the cluster, 1 or 3.
+        is_divided: beside the gateway there is one of two workers.
         is_short: backlogs are a quarter, and the broker is hardly warm.
 
     Returns: one entry a run.
     """
-    loads = [load for load in LOADS if not names or load.name in names]
     warm_ups = 1 if is_short else _WARM_UPS
-    node, runs = HoldfastNode(), list[dict[str, Any]]()
+    runs = list[dict[str, Any]]()
     backlogs = list(dict.fromkeys(load.backlog for load in loads))
+    nodes: dict[str, HoldfastNode] = {"gateway": HoldfastNode()} | ({"gateway-2": TwoWorkers()} if is_divided else {})
+    with running_kafka(brokers) as kafka:
+        for backlog in backlogs:
+            create(kafka, backlog, records_of(backlog, is_short=is_short))
+        try:
+            for node in nodes.values():
+                offer(node, backlogs)
+                node.start(kafka)
+            runner = GatewayRuns(kafka, nodes, seconds)
+            for repeat in range(-warm_ups, repeats):
+                for load in loads:
+                    for side in Random(f"{repeat} {load.name}").sample(runner.sides, len(runner.sides)):
+                        figures = runner.run(load, side)
+                        say(line_of(repeat, load.name, side.name, figures))
+                        if repeat >= 0:
+                            runs.append({"load": load.name, "contender": side.name, "repeat": repeat} | figures)
+        finally:
+            for node in nodes.values():
+                node.stop()
+    return runs
+
+
+def records_of(backlog: Backlog, *, is_short: bool) -> int:
+    """Return how many records a backlog has in a run."""
+    return backlog.records // _SHORTENED if is_short else backlog.records
+
+
+def offer(node: HoldfastNode, backlogs: Sequence[Backlog]) -> None:
+    """Have a node that will be started offer topics."""
     node.settings |= {
         "gateway.topics": ",".join(backlog.topic for backlog in backlogs),
         f"gateway.groups.default.{START_CONFIG}": "earliest",
     }
-    with running_kafka(1) as kafka:
-        for backlog in backlogs:
-            create(kafka, backlog, backlog.records // _SHORTENED if is_short else backlog.records)
-        try:
-            node.start(kafka)
-            runner = GatewayRuns(kafka, node, seconds)
-            for repeat in range(-warm_ups, repeats):
-                for load in loads:
-                    for side in Random(f"{repeat} {load.name}").sample(runner.sides, 2):
-                        figures = runner.run(load, side)
-                        say(_line(repeat, load, side, figures))
-                        if repeat >= 0:
-                            runs.append({"load": load.name, "contender": side.name, "repeat": repeat} | figures)
-        finally:
-            node.stop()
-    return runs
 
 
-def _line(repeat: int, load: Load, side: Side, figures: dict[str, Any]) -> str:
+def address_of(node: HoldfastNode) -> str:
+    """Return where consumers find a node."""
+    return f"{node.address.host}:{node.address.port}"
+
+
+def line_of(repeat: int, load: str, who: str, figures: dict[str, Any]) -> str:
+    """Return a line about a run."""
     shown = ", ".join(
         f"{name} {value:,.2f}" if isinstance(value, float) else f"{name} {value}"
         for name, value in figures.items()
         if value != []
     )
     number = f"{repeat + 1}" if repeat >= 0 else "warm-up"
-    return f"{number} {load.name:32} {side.name:8} {shown}"
+    return f"{number} {load:38} {who:9} {shown}"

@@ -6,7 +6,9 @@ import pytest
 
 from benchmarks.client import BenchmarkError
 from benchmarks.gateway.crew import Seen
-from benchmarks.gateway.loads import FIRST, LOADS, MARKS, TAIL
+from benchmarks.gateway.limits import LIMITS, limit_table
+from benchmarks.gateway.loads import BY_CONSUMERS, COPIED, COPIED_MARKS, FIRST, GROWTH, LOADS, MARKS, TAIL
+from benchmarks.gateway.picture import growth_picture
 from benchmarks.gateway.report import mark_table, run_table
 from benchmarks.gateway.suite import _rate
 
@@ -33,8 +35,9 @@ def test_consumers_that_never_had_records_together_are_no_measurement() -> None:
 
 
 def test_each_mark_names_a_load() -> None:
-    assert {mark.load for mark in MARKS} <= {load.name for load in LOADS}
-    assert len({load.name for load in LOADS}) == len(LOADS)
+    for marks, loads in ((MARKS, LOADS), (COPIED_MARKS, COPIED), ((), GROWTH)):
+        assert {mark.load for mark in marks} <= {load.name for load in loads}
+        assert len({load.name for load in loads}) == len(loads)
 
 
 def test_ratios_are_those_of_medians_with_the_processor_time_beside_them() -> None:
@@ -61,3 +64,21 @@ def test_a_first_record_has_no_processor_time() -> None:
     new, known = mark_table(runs).splitlines()[2:]
     assert "| ≤ 0.1 | 0.18 | no | 900 (900–900) | 5,000 (5,000–5,000) |  |" in new
     assert "| 1.00 | no |" in known
+
+
+def test_the_picture_has_a_point_for_each_rate_that_was_measured() -> None:
+    runs = [
+        {"load": BY_CONSUMERS[count].name, "contender": who, "records_per_s": rate * count}
+        for who, rate in (("kafka", 1_000.0), ("gateway", 2_000.0))
+        for count in (1, 16)
+    ]
+    picture = growth_picture(runs)
+    assert picture.count("<circle") == 4
+    # The highest point of the first chart is at its top, the lowest of ours a sixteenth of its height.
+    assert 'points="60,304 400,60"' in picture
+
+
+def test_a_limit_is_kept_by_its_median_and_one_without_a_run_is_left_out() -> None:
+    load, column = LIMITS[0].load, LIMITS[0].column
+    runs = [{"load": load, "contender": "gateway", column: ratio} for ratio in (1.1, 1.9, 7.0)]
+    assert limit_table(runs).splitlines()[2:] == [f"| {LIMITS[0].text} | 2.0 | 1.90 (1.10–7.00) | yes |"]
