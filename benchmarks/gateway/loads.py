@@ -46,7 +46,9 @@ class Load:
     def settings(self) -> dict[str, str]:
         """Return settings of each consumer."""
         mode = "explicit" if self.is_explicit else "implicit"
-        return {"share.acknowledgement.mode": mode, "max.poll.records": str(self.poll_records)}
+        # Else a poll brings a whole record batch, and librdkafka knows no other way.
+        exact = {"share.acquire.mode": "record_limit"} if self.poll_records == 1 else {}
+        return {"share.acknowledgement.mode": mode, "max.poll.records": str(self.poll_records)} | exact
 
 
 SMALL: Final = Backlog(100, 2_000, 3_000_000)
