@@ -8,7 +8,7 @@ from pydantic import model_validator
 
 from holdfast.daemon.settings.declarations import MIB, Component, Names, Properties, count, setting
 from holdfast.daemon.settings.models import Settings
-from holdfast.delivery.group_config import CONFIGS, DEFAULT, GroupConfig, with_configs
+from holdfast.delivery.group_config import CONFIGS, DEFAULT, ConfigRefused, GroupConfig, with_configs
 from holdfast.gateway.topics.patterns import match_topics
 
 #: Stands for all groups that have no configs of their own.
@@ -101,9 +101,21 @@ class GroupSettings(Properties):
         for name, text in self.properties.items():
             group, config = split_config(name)
             changes.setdefault(group, {})[config] = text
-        default = with_configs(DEFAULT, changes.pop(DEFAULT_GROUP, {}))
-        by_group = {group: with_configs(default, configs) for group, configs in changes.items()}
+        default = _with_configs(DEFAULT, DEFAULT_GROUP, changes.pop(DEFAULT_GROUP, {}))
+        by_group = {group: _with_configs(default, group, configs) for group, configs in changes.items()}
         return lambda group_id: by_group.get(group_id, default)
+
+
+def _with_configs(config: GroupConfig, group: str, changes: Mapping[str, str]) -> GroupConfig:
+    """Return a config with the changes of a group.
+
+    Raises:
+        ValueError: a value is not allowed; the text names the setting.
+    """
+    try:
+        return with_configs(config, changes)
+    except ConfigRefused as refused:
+        raise ValueError(f"gateway.groups.{group}.{refused}") from None
 
 
 def split_config(name: str) -> tuple[str, str]:

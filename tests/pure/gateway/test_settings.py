@@ -50,7 +50,8 @@ def test_without_configs_groups_have_kafkas_defaults() -> None:
 @pytest.mark.parametrize(
     ("name", "value", "text"),
     [
-        (f"a.{LOCK}", "1", f"{LOCK} is '1'; it must be a number from 15000 to 60000"),
+        (f"a.{LOCK}", "1", f"gateway.groups.a.{LOCK} is '1'; it must be a number from 15000 to 60000"),
+        (f"default.{LOCK}", "1", f"gateway.groups.default.{LOCK} is '1'; it must be a number from 15000 to 60000"),
         (
             "a.share.lock",
             "1",
