@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from random import Random
 from typing import Final
@@ -51,6 +51,8 @@ _log = structlog.get_logger(__name__)
 _WORK_PER_BYTE: Final = 16
 #: A node that starts answers a fetch so late, for the client asks again at once.
 _STARTING_ANSWER_S: Final = 0.5
+#: So late a heartbeat hears of a right that it lacks: before its first success a client has no interval, and Java sends 150 a second.
+_DENIED_ANSWER_S: Final = 1.0
 #: 2026, before which no gateway was.
 _EPOCHS_FROM_S: Final = 1_767_225_600
 _STARTING: Final = "the node starts"
@@ -216,7 +218,7 @@ class ServingGateway:
             text = f"{request.principal} may not DESCRIBE the topic {denied}"
             answer = HeartbeatResponse(ErrorCode.TOPIC_AUTHORIZATION_FAILED, text, beat.member_id)
         if answer is not None:
-            respond(share_group_heartbeat.encode_response(answer))
+            _answer_late(request, partial(respond, share_group_heartbeat.encode_response(answer)))
             return None
 
         def take() -> None:
@@ -286,6 +288,18 @@ def _body(request: Request) -> tuple[int, bytes, int]:
 
 def _may_not(request: Request) -> str:
     return f"{request.principal} may not READ the group"
+
+
+def _answer_late(request: Request, answer: Callable[[], None]) -> None:
+    """Answer a client that asks again at once, unless the node stops or too many wait."""
+    timer = asyncio.get_running_loop().call_later(_DENIED_ANSWER_S, answer)
+
+    def answer_now() -> None:
+        timer.cancel()
+        answer()
+
+    if not request.wait(answer_now):
+        answer_now()
 
 
 def _minutes() -> int:
