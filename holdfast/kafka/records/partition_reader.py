@@ -96,6 +96,8 @@ class PartitionReader:
         self.position = offset
         #: Of the record below the position; -1: not known.
         self.last_epoch = last_epoch
+        #: The record batch that ends below the position was read, so that none which comes may begin there.
+        self.is_at_batch_end = False
         #: As the last answer said; -1: not known.
         self.high_watermark = self.last_stable_offset = self.log_start_offset = -1
         #: The end of what is read: one of the two above.
@@ -202,6 +204,7 @@ class PartitionReader:
         self.ahead_bytes = 0
         self.position, self.last_epoch, self.damaged_at = offset, last_epoch, -1
         self._taken_to = offset
+        self.is_at_batch_end = False
         self.failure, self.in_flight = None, None
         self._owner.settle(self)
 
@@ -221,6 +224,7 @@ class PartitionReader:
         self.ahead_bytes += chunk.size_bytes
         last = batches[-1]
         self.position, self.last_epoch = last.last_offset + 1, last.leader_epoch
+        self.is_at_batch_end = True
         self._wake()
 
     def fail(self, failure: ReadFailed) -> None:

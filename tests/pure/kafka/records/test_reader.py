@@ -372,6 +372,24 @@ async def test_log_that_was_truncated_is_told() -> None:
     assert part.last_fetched_epoch == 3
 
 
+@pytest.mark.parametrize("base_offset", [0, 1])
+async def test_batch_that_overlaps_what_was_read_is_a_truncation(base_offset: int) -> None:
+    async with fake_kafka() as kafka, reader_of(kafka) as reader:
+        log = kafka.make_topic().partitions[0]
+        log.append()
+        log.append()
+        reading = reader.open("topic", 0, 0)
+        assert offsets_of(await take_to(reading, 2)) == [0, 1]
+        other = make_batch(base_offset, [b"another"] * 9)
+        log.read = lambda offset, bytes_max, is_first: other  # type: ignore[method-assign]
+        log.wake()
+        with pytest.raises(LogTruncated, match=f"truncated at offset {base_offset}, below 2"):
+            await reading.take()
+        # One that begins there has read nothing that the batch is at odds with.
+        reading.seek(2)
+        assert offsets_of([*(await reading.take()).batches]) == [base_offset]
+
+
 async def test_right_that_lacks_is_told() -> None:
     async with fake_kafka() as kafka, reader_of(kafka) as reader:
         kafka.make_topic().partitions[0].errors = [int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)]
