@@ -124,6 +124,7 @@ class Invariant(Enum):
     LOCKED_RECORDS_ARE_SENT = "the records that a member is given are in the answer"
     DELIVERY_COUNT_GROWS = "a delivery count never falls in the log, nor goes above its limit"
     ACKNOWLEDGED_IS_NAMED = "an answer names each partition that its request acknowledges"
+    LEADER_IS_NAMED = "an answer names leader and leader epoch where another node leads, and only there"
     WAITS_ARE_BOUNDED = "a consumer is answered in the time that it waits, and that of two Writes"
     NOTHING_IS_LEFT = "when all sessions are gone, nothing is led, read or waited for"
 

@@ -8,13 +8,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast.api.share_acknowledge import ShareAcknowledgeResponse
 from holdfast.api.share_consumer import ACCEPT, REJECT, RENEW, AcknowledgedRange, NamedTopics
+from holdfast.api.share_errors import OTHER_LEADER
 from holdfast.api.share_fetch import FetchedPartition, ShareFetchResponse
+from holdfast.delivery.share_partition.values import AcquiredRange
+from holdfast.gateway.leading.led_partition import LedPartition
 from holdfast.kafka.records.batches import iter_batches
 from holdfast.records.share.batches import ACKNOWLEDGED, ARCHIVED, StateBatch
 from holdfast.records.share.keys import SharePartitionKey
 from holdfast.records.share.replay import ShareState
 from tests.simulated.checks.invariants import Invariant, violate
-from tests.simulated.gateway.states import WRITE_TIMEOUT_S
 from tests.world.samples import TOPIC
 
 if TYPE_CHECKING:
@@ -22,15 +24,25 @@ if TYPE_CHECKING:
     from tests.simulated.gateway.world import GatewayWorld
 
 _TERMINAL = (ACKNOWLEDGED, ARCHIVED)
+_ROUNDING_S = 1e-6
 
 
 class Lock(NamedTuple):
-    """An offset that a member was given."""
+    """An offset that a member acquired."""
 
     member_id: str
-    #: The share partition as it was loaded: another one knows nothing of its locks.
-    led: object
     until_s: float
+
+
+class Locks:
+    """The locks of one share partition as it was loaded: another one knows nothing of them."""
+
+    def __init__(self, node: GatewayNode, key: SharePartitionKey) -> None:
+        self.node = node
+        self.key = key
+        self.held: dict[int, Lock] = {}
+        #: Until when each member has what it acquired last of each offset, unless it acknowledges it.
+        self.acquired: dict[tuple[int, str], float] = {}
 
 
 class Ledger:
@@ -44,7 +56,15 @@ class Ledger:
         self.settled: defaultdict[SharePartitionKey, set[int]] = defaultdict(set)
         #: The highest delivery count of each offset that a member was told.
         self.counts: defaultdict[SharePartitionKey, dict[int, int]] = defaultdict(dict)
-        self.locks: defaultdict[SharePartitionKey, dict[int, Lock]] = defaultdict(dict)
+        self._locks: dict[LedPartition, Locks] = {}
+
+    def begin(self, node: GatewayNode, key: SharePartitionKey, start: int) -> None:
+        """Learn where a group begins: at an end of the log that a broker told."""
+        is_latest = self._world.config_of(key.group_id).auto_offset_reset.is_latest
+        told = {bounds[is_latest] for bounds in node.told_bounds[key.partition]}
+        if start not in told:
+            violate(Invariant.NO_RECORD_IS_SKIPPED, f"{key} begins at {start}, and {node.name} was told {sorted(told)}")
+        self.starts[key] = start
 
     # ---- answers, as they leave a node -------------------------------------------------------------------------------
 
@@ -55,6 +75,10 @@ class Ledger:
         if response.error_code:
             return
         answered = {each.partition: each for _, partitions in response.topics for each in partitions}
+        for each in answered.values():
+            self._check_leader(
+                each.partition, each.error_code or each.acknowledge_error_code, each.leader_id, each.leader_epoch
+            )
         for partition, batches in _named(topics):
             if batches and partition not in answered:
                 violate(Invariant.ACKNOWLEDGED_IS_NAMED, f"{member_id} hears nothing of partition {partition}")
@@ -64,16 +88,37 @@ class Ledger:
             if each.acquired:
                 self._give(node, SharePartitionKey(group_id, TOPIC, each.partition), member_id, each)
 
-    def take_acknowledge(self, group_id: str, topics: NamedTopics, response: ShareAcknowledgeResponse) -> None:
-        """Learn of the answer to a ShareAcknowledge."""
+    def take_acknowledge(
+        self,
+        node: GatewayNode,
+        group_id: str,
+        member_id: str,
+        topics: NamedTopics,
+        response: ShareAcknowledgeResponse,
+        arrived_s: float,
+    ) -> None:
+        """Learn of the answer to a ShareAcknowledge, which arrived at a time."""
         if response.error_code:
             return
         answered = {each.partition: each for _, partitions in response.topics for each in partitions}
         for partition, batches in _named(topics):
             if partition not in answered:
                 violate(Invariant.ACKNOWLEDGED_IS_NAMED, f"partition {partition} is missing in {response}")
+            settled = answered[partition]
+            self._check_leader(partition, settled.error_code, settled.leader_id, settled.leader_epoch)
             if not answered[partition].error_code:
-                self._settle(SharePartitionKey(group_id, TOPIC, partition), batches)
+                key = SharePartitionKey(group_id, TOPIC, partition)
+                self._settle(key, batches)
+                self._renew(node, key, member_id, batches, arrived_s)
+
+    def _check_leader(self, partition: int, error_code: int, leader_id: int, leader_epoch: int) -> None:
+        """See that an answer names the leader where another one leads, and nobody elsewhere."""
+        leader, epoch = self._world.leaders[partition]
+        leads = (self._world.nodes.index(leader), epoch) if error_code in OTHER_LEADER else (-1, -1)
+        if (leader_id, leader_epoch) != leads:
+            violate(
+                Invariant.LEADER_IS_NAMED, f"{error_code} of {partition} names {leader_id, leader_epoch}, not {leads}"
+            )
 
     def _settle(self, key: SharePartitionKey, batches: Sequence[AcknowledgedRange]) -> None:
         settled, log = self.settled[key], self._world.logs[key.partition]
@@ -88,12 +133,12 @@ class Ledger:
         led = node.leader.find(key)
         is_effective = led is not None and led.leader_epoch >= world.states.fence_of(key)
         config = world.config_of(key.group_id)
-        log, settled, counts, locks = world.logs[key.partition], self.settled[key], self.counts[key], self.locks[key]
+        log, settled, counts = world.logs[key.partition], self.settled[key], self.counts[key]
+        locks = None if led is None else self._locks[led]
         if not is_effective:
             world.count("given by a leader of the past")
         data = b"".join(given.records)
         sent = [range(batch.base_offset, batch.last_offset + 1) for batch in iter_batches(memoryview(data), -1)]
-        until_s = world.timeline.now_s + config.record_lock_duration_ms / 1_000 - 2 * WRITE_TIMEOUT_S - 1
         for first, last, count in given.acquired:
             if not 1 <= count <= config.delivery_count_limit:
                 violate(Invariant.DELIVERY_COUNT_GROWS, f"{key}: {first} to {last} are given for the {count}th time")
@@ -104,30 +149,91 @@ class Ledger:
                 if not any(offset in each for each in sent):
                     violate(Invariant.LOCKED_RECORDS_ARE_SENT, where)
                 world.count("given" if count == 1 else "given again")
-                if is_effective:
-                    if offset in settled:
-                        violate(Invariant.SETTLED_IS_NOT_GIVEN, where)
-                    held = locks.get(offset)
-                    if held is not None and held.led is led and held.until_s > world.timeline.now_s:
-                        violate(Invariant.LOCKED_BY_ONE, f"{where}; {held.member_id} has it")
-                    locks[offset] = Lock(member_id, led, until_s)
+                if is_effective and offset in settled:
+                    violate(Invariant.SETTLED_IS_NOT_GIVEN, where)
+                if locks is not None:
+                    self._check_lock(locks, offset, member_id, where)
                 counts[offset] = max(count, counts.get(offset, 0))
 
-    # ---- what members do ---------------------------------------------------------------------------------------------
+    def _check_lock(self, locks: Locks, offset: int, member_id: str, where: str) -> None:
+        """See that an answer gives nothing that another member has; one that stood still may give what it locked long ago."""
+        now_s = self._world.timeline.now_s
+        if locks.acquired.get((offset, member_id), -1.0) <= now_s:
+            self._world.count("given after its lock")
+            return
+        held = locks.held.get(offset)
+        if held is not None and held.member_id != member_id and held.until_s > now_s:
+            violate(Invariant.LOCKED_BY_ONE, f"{where}; {held.member_id} has it")
 
-    def unlock(self, group_id: str, member_id: str, topics: NamedTopics) -> None:
-        """Learn that a member acknowledges: it may hold these offsets no more."""
+    # ---- locks, as a node makes and ends them ------------------------------------------------------------------------
+
+    def learn_led(self, node: GatewayNode, led: LedPartition) -> bool:
+        """Learn of a share partition; return whether it is new."""
+        if led in self._locks:
+            return False
+        self._locks[led] = Locks(node, led.key)
+        return True
+
+    def lock(self, led: LedPartition, member_id: str, ranges: Sequence[AcquiredRange]) -> None:
+        """Learn that a member acquires offsets: the time of its lock begins now, and not when it hears of it."""
+        locks, now_s = self._locks[led], self._world.timeline.now_s
+        until_s = self._lock_end_s(led.key, now_s)
+        for first, last, _ in ranges:
+            for offset in range(first, last + 1):
+                where = f"offset {offset} of {led.key} by {locks.node.name}"
+                if (
+                    offset in locks.node.settled_before.get(led.key, ())
+                    and offset not in self._world.logs[led.key.partition].tainted
+                ):
+                    violate(Invariant.SETTLED_IS_NOT_GIVEN, f"{where}, which stood still before")
+                held = locks.held.get(offset)
+                if held is not None and held.until_s > now_s:
+                    violate(Invariant.LOCKED_BY_ONE, f"{member_id} acquires {where}; {held.member_id} has it")
+                locks.held[offset] = Lock(member_id, until_s)
+                locks.acquired[offset, member_id] = until_s
+
+    def _renew(
+        self,
+        node: GatewayNode,
+        key: SharePartitionKey,
+        member_id: str,
+        batches: Sequence[AcknowledgedRange],
+        arrived_s: float,
+    ) -> None:
+        led = node.leader.find(key)
+        if led is None:
+            return
+        locks, until_s = self._locks[led], self._lock_end_s(key, arrived_s)
+        for offset, kind in _offsets(batches):
+            held = locks.held.get(offset)
+            if kind == RENEW and held is not None and held.member_id == member_id and held.until_s < until_s:
+                locks.held[offset] = Lock(member_id, until_s)
+                self._world.count("lock renewed")
+
+    def _lock_end_s(self, key: SharePartitionKey, began_s: float) -> float:
+        """Return until when a lock holds, just below what rounding leaves of it."""
+        return began_s + self._world.config_of(key.group_id).record_lock_duration_ms / 1_000 - _ROUNDING_S
+
+    def unlock(self, node: GatewayNode, group_id: str, member_id: str, topics: NamedTopics) -> None:
+        """Learn that acknowledgements of a member arrive: it may hold these offsets no more."""
         for partition, batches in _named(topics):
-            locks = self.locks[SharePartitionKey(group_id, TOPIC, partition)]
+            led = node.leader.find(SharePartitionKey(group_id, TOPIC, partition))
+            if led is None:
+                continue
+            locks = self._locks[led]
             for offset, kind in _offsets(batches):
-                if kind != RENEW and offset in locks and locks[offset].member_id == member_id:
-                    del locks[offset]
+                if kind != RENEW and offset in locks.held and locks.held[offset].member_id == member_id:
+                    del locks.held[offset]
+                    del locks.acquired[offset, member_id]
 
-    def forget(self, member_id: str) -> None:
-        """Learn that a session of a member ends."""
-        for locks in self.locks.values():
-            for offset in [offset for offset, lock in locks.items() if lock.member_id == member_id]:
-                del locks[offset]
+    def forget(self, node: GatewayNode, group_id: str, member_id: str) -> None:
+        """Learn that a session of a member with a node has ended; it keeps what it holds where it has begun another one."""
+        if node.sessions.find((group_id, member_id)) is not None:
+            return
+        for led, locks in self._locks.items():
+            if locks.node is node and led.key.group_id == group_id:
+                for offset in [offset for offset, lock in locks.held.items() if lock.member_id == member_id]:
+                    del locks.held[offset]
 
     # ---- states ------------------------------------------------------------------------------------------------------
 

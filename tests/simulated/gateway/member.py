@@ -39,10 +39,10 @@ _SLACK_S = 2 * WRITE_TIMEOUT_S + 1.5
 class Connection:
     """A connection of a member to a node; what is sent over it arrives in order."""
 
-    def __init__(self, world: GatewayWorld, node: GatewayNode, member_id: str) -> None:
+    def __init__(self, world: GatewayWorld, node: GatewayNode, member: Member) -> None:
         self.world = world
         self.node = node
-        self._member_id = member_id
+        self._member = member
         world.connections.append(self)
         self.is_open = True
         #: The node has noticed its end.
@@ -64,8 +64,8 @@ class Connection:
 
     def _end(self) -> None:
         self.is_over = True
-        self.world.ledger.forget(self._member_id)
         self.node.calls.connection_closed(self)
+        self.world.ledger.forget(self.node, self._member.group_id, self._member.member_id)
 
 
 class SentRequest:
@@ -78,7 +78,7 @@ class SentRequest:
         self.connection = connection
         self.what = what
         self.answers = 0
-        self.has_arrived = False
+        self.arrived_s = -1.0
         self._world = connection.world
         self._wait_s = wait_s
 
@@ -88,7 +88,7 @@ class SentRequest:
 
     def arrive(self, call: Callable[[], object]) -> None:
         """Be carried out; its answer must come in time."""
-        self.has_arrived = True
+        self.arrived_s = self._world.timeline.now_s
         self._world.requests.append(self)
         self._world.timeline.after(self._wait_s + _SLACK_S, self._check)
         call()
@@ -151,10 +151,13 @@ class Member:
                 self._begin(node)
             elif not session.under_way or (not self.is_good and self._random.random() < 0.1):
                 self._act(session)
-        self._world.timeline.after(0.01 if self.is_good else self._random.choice(_THINKING_S), self._live)
+        pause_s = self._random.choice(_THINKING_S) if not self.is_good else 0.01
+        if self.is_good and all(session.under_way for session in self.sessions.values()):
+            pause_s = 0.1
+        self._world.timeline.after(pause_s, self._live)
 
     def _begin(self, node: GatewayNode, connection: Connection | None = None) -> None:
-        session = self.sessions[node] = Session(connection or Connection(self._world, node, self.member_id))
+        session = self.sessions[node] = Session(connection or Connection(self._world, node, self))
         led = [index for index, (leader, _) in enumerate(self._world.leaders) if leader is node]
         everything = list(range(len(self._world.logs)))
         places = led if self.is_good or self._random.random() < 0.8 else self._random.sample(everything, 1)
@@ -207,7 +210,6 @@ class Member:
 
     def _cut(self, session: Session) -> None:
         self._world.count("connection cut")
-        self._world.ledger.forget(self.member_id)
         session.connection.close()
         self._forget(session)
         if self._random.random() < 0.5:
@@ -314,8 +316,8 @@ class Member:
             response = share_fetch.decode_response(b"".join(pieces))
             world.say(lambda: f"answer to {what}: {_told(response)}")
             world.ledger.take_fetch(node, self.group_id, self.member_id, topics, response)
-            if request.session_epoch == FINAL_EPOCH:  # a fetch before it may have been answered since it arrived
-                world.ledger.forget(self.member_id)
+            if request.session_epoch == FINAL_EPOCH:
+                world.ledger.forget(node, self.group_id, self.member_id)
             world.after_network(lambda: self._take_fetch(session, response, len(topics)))
 
         self._send(session, sent, topics, lambda: node.calls.fetch(sent, request, respond))
@@ -333,24 +335,22 @@ class Member:
             sent.answered()
             response = share_acknowledge.decode_response(version, data)
             world.say(lambda: f"answer to {what}: {response}")
-            world.ledger.take_acknowledge(self.group_id, topics, response)
+            world.ledger.take_acknowledge(node, self.group_id, self.member_id, topics, response, sent.arrived_s)
             if request.session_epoch == FINAL_EPOCH:
-                world.ledger.forget(self.member_id)
+                world.ledger.forget(node, self.group_id, self.member_id)
             world.after_network(lambda: self._take_acknowledge(session, response))
 
         self._send(session, sent, topics, lambda: node.calls.acknowledge(sent, version, request, respond))
 
     def _send(self, session: Session, sent: SentRequest, topics: NamedTopics, call: Callable[[], object]) -> None:
         session.under_way += 1
-        is_last = session.epoch == FINAL_EPOCH
+        node = session.connection.node
         session.epoch = session.epoch + 1 if session.epoch != FINAL_EPOCH else FINAL_EPOCH
         self._world.say(lambda: f"{sent.what}: {topics}")
-        self._world.ledger.unlock(self.group_id, self.member_id, topics)
 
         def arrive() -> None:
             if not sent.connection.is_over:
-                if is_last:  # maybe of a session that was begun meanwhile, over another connection
-                    self._world.ledger.forget(self.member_id)
+                self._world.ledger.unlock(node, self.group_id, self.member_id, topics)
                 sent.arrive(call)
 
         session.connection.send(arrive)

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+from collections import defaultdict
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from holdfast.daemon.access.audit import Client
 from holdfast.delivery.sessions import ShareSessions
 from holdfast.gateway.consumers import ConsumerCalls, LeaderPlace
 from holdfast.gateway.leading.leader import Leader
-from holdfast.gateway.leading.led_partition import Ended
+from holdfast.gateway.leading.led_partition import Ended, Given, LedPartition, Wanted
 from holdfast.gateway.leading.starts import Starts
 from holdfast.gateway.metrics import GatewayMetrics
 from holdfast.kafka.protocol.error_codes import ErrorCode
 from holdfast.kafka.topics.topic_ends import Ends, TooManyQueries, TopicEnds
 from holdfast.metrics.line_limit import LineLimiter
 from holdfast.metrics.registry import Registry
+from holdfast.records.share.keys import SharePartitionKey
 from tests.simulated.checks.invariants import Invariant, violate
 from tests.simulated.gateway.records import SimulatedReader
 from tests.simulated.gateway.states import Access
@@ -24,7 +27,30 @@ from tests.simulated.gateway.states import Access
 if TYPE_CHECKING:
     from tests.simulated.gateway.world import GatewayWorld
 
+#: It must be suspicious of itself when it stood still for so long.
+_LONG_S = 3.0
 _NOT_HERE = Ended(ErrorCode.NOT_LEADER_OR_FOLLOWER, "another node leads")
+
+
+class WatchedLeader(Leader):
+    """A leader whose ledger learns when records are acquired."""
+
+    def __init__(self, node: GatewayNode, *parts: Any) -> None:
+        super().__init__(*parts)
+        self._node = node
+
+    def lead(self, key: SharePartitionKey) -> LedPartition | Ended:
+        """See `Leader.lead`."""
+        led = super().lead(key)
+        if isinstance(led, LedPartition) and self._node.world.ledger.learn_led(self._node, led):
+            led.give = partial(self._give, led, led.give)  # type: ignore[method-assign]
+        return led
+
+    def _give(self, led: LedPartition, give: Callable[[Wanted, int, int], Given | None], *wish: Any) -> Given | None:
+        given = give(*wish)
+        if given is not None:
+            self._node.world.ledger.lock(led, wish[0].member_id, given.ranges)
+        return given
 
 
 class GatewayNode:
@@ -35,8 +61,12 @@ class GatewayNode:
         self.name = name
         self.loop = world.timeline.make_loop()
         self.is_dead = False
-        #: Times at which it stood still, until when.
-        self.thawed_s = -1.0
+        #: When it stood still last, until when.
+        self.frozen_s = self.thawed_s = -1.0
+        #: All that was accepted or rejected before it went on, if it stood still for long.
+        self.settled_before: dict[SharePartitionKey, set[int]] = {}
+        #: First and end offsets that brokers told it of each partition.
+        self.told_bounds: defaultdict[int, set[tuple[int, int]]] = defaultdict(set)
         #: The epoch under which it knows itself to lead each partition.
         self.epochs: dict[int, int] = {}
         self.readers: dict[bool, SimulatedReader] = {}
@@ -45,7 +75,9 @@ class GatewayNode:
         try:
             starts = Starts(self, lambda: int(world.timeline.now_s * 1_000))
             metrics = GatewayMetrics(Registry(), LineLimiter(lambda: int(world.timeline.now_s * 1_000)))
-            self.leader = Leader(self.access, self, self._reader_of, starts, world.config_of, 1_000, metrics)
+            self.leader = WatchedLeader(
+                self, self.access, self, self._reader_of, starts, world.config_of, 1_000, metrics
+            )
             self.sessions = ShareSessions(100)
             self.calls = ConsumerCalls(self.leader, self.sessions, Places(self), world.config_of)
         finally:
@@ -70,12 +102,16 @@ class GatewayNode:
 
     def freeze(self) -> None:
         """Let it stand still."""
-        self.loop.is_frozen = True
+        self.loop.is_frozen, self.frozen_s = True, self.world.timeline.now_s
 
     def thaw(self) -> None:
         """Let it go on."""
+        if not self.loop.is_frozen:
+            return
         self.loop.is_frozen = False
         self.thawed_s = self.world.timeline.now_s
+        if self.thawed_s - self.frozen_s >= _LONG_S:
+            self.settled_before = {key: {*settled} for key, settled in self.world.ledger.settled.items()}
 
     def die(self) -> None:
         """Lose it."""
@@ -126,6 +162,7 @@ class GatewayNode:
             for each in partitions:
                 log = self.world.logs[each]
                 ends[each] = Ends(-1, -1, "no leader") if chance < 0.15 else Ends(log.start, log.end)
+                self.told_bounds[each].add((ends[each].first_offset, ends[each].end_offset))
             found[topic_id] = TopicEnds("orders", ends)
         return found
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 #: So much lies ready of a partition that nobody waits for.
 AHEAD_BYTES = 1_500
+_LEADER_EPOCH_AT = 12
 _LAST_OFFSET_DELTA_AT = 23
 
 
@@ -44,6 +45,8 @@ class RecordLog:
         #: Called once when there is something new.
         self.tailers: list[Callable[[], None]] = []
         self._producers = 100
+        #: Leader epochs of its broker and where each began, as a broker keeps them.
+        self._epochs: list[tuple[int, int]] = [(0, start)]
 
     @property
     def last_stable_offset(self) -> int:
@@ -102,6 +105,7 @@ class RecordLog:
             self.end_transaction(producer, is_aborted=self._random.random() < 0.5)
 
     def _append(self, data: bytes) -> None:
+        data = with_head(data, _LEADER_EPOCH_AT, self._epochs[-1][0], 4)
         [batch] = iter_batches(memoryview(data), self.end)
         self.batches.append(batch)
         self.end = batch.last_offset + 1
@@ -129,7 +133,7 @@ class RecordLog:
                 self.records.pop(offset, None)
 
     def lose_end(self) -> None:
-        """Lose some batches at the end; the next ones have their offsets again."""
+        """Lose some batches at the end, as a broker that leads after an unclean election; the next ones have their offsets again."""
         for _ in range(self._random.randint(1, 3)):
             if not self.batches or self.batches[-1].is_transactional or self.batches[-1].base_offset < self.start:
                 break
@@ -138,14 +142,34 @@ class RecordLog:
             for offset in range(gone.base_offset, self.end):
                 self.records.pop(offset, None)
             self.end = gone.base_offset
+        epoch = self._epochs[-1][0] + 1
+        self._epochs = [each for each in self._epochs if each[1] < self.end]
+        self._epochs.append((epoch, self.end))
         self._tell()
 
-    def fetch(self, position: int, *, is_committed: bool) -> tuple[tuple[Batch, ...], tuple[AbortedTransaction, ...]]:
+    def _compare(self, position: int, last_epoch: int) -> None:
+        """Compare as a broker what a reader read last: the end of its leader epoch lies at its position or above it.
+
+        Raises:
+            LogTruncated: it does not.
+        """
+        later = [start for epoch, start in self._epochs if epoch > last_epoch]
+        end = later[0] if later else self.end
+        known = max((epoch for epoch, _ in self._epochs if epoch <= last_epoch), default=last_epoch)
+        if known < last_epoch or end < position:
+            raise LogTruncated(position, end)
+
+    def fetch(
+        self, position: int, last_epoch: int, *, is_committed: bool
+    ) -> tuple[tuple[Batch, ...], tuple[AbortedTransaction, ...]]:
         """Return what a broker answers.
 
         Raises:
+            LogTruncated: the records that the reader read last are others now.
             OffsetOutOfRange: see there.
         """
+        if last_epoch >= 0 and position >= self.start:
+            self._compare(position, last_epoch)
         if not self.start <= position <= self.end:
             raise OffsetOutOfRange(position, self.start, self.end)
         end = self.last_stable_offset if is_committed else self.end
@@ -210,8 +234,10 @@ class SimulatedReader:
             return
         log = self._node.world.logs[reader.partition]
         try:
-            batches, aborted = log.fetch(reader.position, is_committed=self._is_committed)
-        except OffsetOutOfRange as failure:
+            batches, aborted = log.fetch(reader.position, reader.last_epoch, is_committed=self._is_committed)
+        except (OffsetOutOfRange, LogTruncated) as failure:
+            if isinstance(failure, LogTruncated):
+                self._node.world.count("truncation told")
             self._node.run(partial(self._take_failure, reader, token, failure))
             return
         if not batches:
@@ -220,7 +246,7 @@ class SimulatedReader:
         bounds = log.start, log.end, log.last_stable_offset
         self._node.run(lambda: self._take(reader, token, batches, aborted, bounds))
 
-    def _take_failure(self, reader: PartitionReader, token: object, failure: OffsetOutOfRange) -> None:
+    def _take_failure(self, reader: PartitionReader, token: object, failure: ReadFailed) -> None:
         if reader.in_flight is token:
             reader.fail(failure)
 

@@ -75,7 +75,7 @@ class Access:
                 decide_read_or_initialize(shard.shard, key, leader_epoch, initial_start_offset, shard.now_ms)
             )
             if is_new and found.has_state:
-                world.ledger.starts[key] = found.start_offset
+                world.ledger.begin(self._node, key, found.start_offset)
             return found
 
         self._call(key, decide, respond, ReadOrInitializeResult)
