@@ -125,6 +125,11 @@ class Invariant(Enum):
     DELIVERY_COUNT_GROWS = "a delivery count never falls in the log, nor goes above its limit"
     ACKNOWLEDGED_IS_NAMED = "an answer names each partition that its request acknowledges"
     LEADER_IS_NAMED = "an answer names leader and leader epoch where another node leads, and only there"
+    GIVEN_BY_ITS_LEADER = "records are acquired from a share partition that is led, under the newest leader epoch known"
+    NOBODY_WAITS_BESIDE_RECORDS = "a fetch does not wait for long where a record is available"
+    LOCKS_END = "a lock ends in its time"
+    FETCHES_ARE_BOUNDED = "a fetch brings records of one more share partition only while it has fewer than it wants"
+    MEMBERS_ACQUIRE = "records are acquired for members that have a session"
     WAITS_ARE_BOUNDED = "a consumer is answered in the time that it waits, and that of two Writes"
     NOTHING_IS_LEFT = "when all sessions are gone, nothing is led, read or waited for"
 

@@ -43,6 +43,10 @@ class Locks:
         self.held: dict[int, Lock] = {}
         #: Until when each member has what it acquired last of each offset, unless it acknowledges it.
         self.acquired: dict[tuple[int, str], float] = {}
+        #: All that members ever acquired.
+        self.ever: set[tuple[int, str]] = set()
+        #: The log said that another node leads.
+        self.is_fenced = False
 
 
 class Ledger:
@@ -69,7 +73,13 @@ class Ledger:
     # ---- answers, as they leave a node -------------------------------------------------------------------------------
 
     def take_fetch(
-        self, node: GatewayNode, group_id: str, member_id: str, topics: NamedTopics, response: ShareFetchResponse
+        self,
+        node: GatewayNode,
+        group_id: str,
+        member_id: str,
+        topics: NamedTopics,
+        records_max: int,
+        response: ShareFetchResponse,
     ) -> None:
         """Learn of the answer to a ShareFetch."""
         if response.error_code:
@@ -84,6 +94,9 @@ class Ledger:
                 violate(Invariant.ACKNOWLEDGED_IS_NAMED, f"{member_id} hears nothing of partition {partition}")
             if batches and not answered[partition].acknowledge_error_code:
                 self._settle(SharePartitionKey(group_id, TOPIC, partition), batches)
+        counts = [sum(last + 1 - first for first, last, _ in each.acquired) for each in answered.values()]
+        if sum(counts) - max(counts, default=0) >= records_max:
+            violate(Invariant.FETCHES_ARE_BOUNDED, f"{member_id} wants {records_max} and gets {counts}")
         for each in answered.values():
             if each.acquired:
                 self._give(node, SharePartitionKey(group_id, TOPIC, each.partition), member_id, each)
@@ -135,6 +148,10 @@ class Ledger:
         config = world.config_of(key.group_id)
         log, settled, counts = world.logs[key.partition], self.settled[key], self.counts[key]
         locks = None if led is None else self._locks[led]
+        if led is None:
+            violate(
+                Invariant.GIVEN_BY_ITS_LEADER, f"{key}: {given.acquired} to {member_id}, and {node.name} does not lead"
+            )
         if not is_effective:
             world.count("given by a leader of the past")
         data = b"".join(given.records)
@@ -152,6 +169,8 @@ class Ledger:
                 if is_effective and offset in settled:
                     violate(Invariant.SETTLED_IS_NOT_GIVEN, where)
                 if locks is not None:
+                    if (offset, member_id) not in locks.ever:
+                        violate(Invariant.GIVEN_BY_ITS_LEADER, f"{where}, which has ended, or the member has left")
                     self._check_lock(locks, offset, member_id, where)
                 counts[offset] = max(count, counts.get(offset, 0))
 
@@ -174,10 +193,22 @@ class Ledger:
         self._locks[led] = Locks(node, led.key)
         return True
 
+    def fence(self, node: GatewayNode, key: SharePartitionKey, leader_epoch: int) -> None:
+        """Learn that the log tells a node that another one leads."""
+        led = node.leader.find(key)
+        if led is not None and led.leader_epoch == leader_epoch:
+            self._locks[led].is_fenced = True
+
     def lock(self, led: LedPartition, member_id: str, ranges: Sequence[AcquiredRange]) -> None:
         """Learn that a member acquires offsets: the time of its lock begins now, and not when it hears of it."""
         locks, now_s = self._locks[led], self._world.timeline.now_s
         until_s = self._lock_end_s(led.key, now_s)
+        epoch = locks.node.epochs.get(led.key.partition)
+        if led.leader_epoch != epoch or locks.is_fenced:
+            told = "the log said that another one leads" if locks.is_fenced else f"the node knows {epoch}"
+            violate(Invariant.GIVEN_BY_ITS_LEADER, f"{led.key} by {locks.node.name} under {led.leader_epoch}; {told}")
+        if locks.node.sessions.find((led.key.group_id, member_id)) is None:
+            violate(Invariant.MEMBERS_ACQUIRE, f"{ranges} of {led.key} for {member_id} by {locks.node.name}")
         for first, last, _ in ranges:
             for offset in range(first, last + 1):
                 where = f"offset {offset} of {led.key} by {locks.node.name}"
@@ -191,6 +222,7 @@ class Ledger:
                     violate(Invariant.LOCKED_BY_ONE, f"{member_id} acquires {where}; {held.member_id} has it")
                 locks.held[offset] = Lock(member_id, until_s)
                 locks.acquired[offset, member_id] = until_s
+                locks.ever.add((offset, member_id))
 
     def _renew(
         self,
@@ -225,6 +257,14 @@ class Ledger:
                 if kind != RENEW and offset in locks.held and locks.held[offset].member_id == member_id:
                     del locks.held[offset]
                     del locks.acquired[offset, member_id]
+
+    def leave(self, node: GatewayNode, group_id: str, member_id: str) -> None:
+        """Learn that a member is told that it has left: no answer after this one gives it what it had."""
+        self.forget(node, group_id, member_id)
+        if node.sessions.find((group_id, member_id)) is None:
+            for led, locks in self._locks.items():
+                if locks.node is node and led.key.group_id == group_id:
+                    locks.ever = {each for each in locks.ever if each[1] != member_id}
 
     def forget(self, node: GatewayNode, group_id: str, member_id: str) -> None:
         """Learn that a session of a member with a node has ended; it keeps what it holds where it has begun another one."""
@@ -264,6 +304,11 @@ class Ledger:
     def check_end(self) -> None:
         """See that every record has an end, and that what was answered is in the states."""
         world = self._world
+        for group_id, partition in sorted(
+            {(each.group_id, at) for each in world.members for at in range(len(world.logs))}
+        ):
+            if SharePartitionKey(group_id, TOPIC, partition) not in self.starts:
+                violate(Invariant.RECORDS_ARE_GIVEN, f"group {group_id} never began to read {partition}")
         for key, start in self.starts.items():
             state = world.states.shard.state(key)
             assert state is not None

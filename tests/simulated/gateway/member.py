@@ -135,6 +135,8 @@ class Member:
         self.held: dict[tuple[GatewayNode, int], set[int]] = {}
         #: A good one sends one request at a time, and accepts all.
         self.is_good = False
+        #: It learns of new leaders late.
+        self.is_slow = world.random_of("slow members").random() < 0.3
         self.is_stopped = False
         #: Since when each fetch brought nothing, while it is good.
         self.has_nothing = False
@@ -145,7 +147,10 @@ class Member:
     def _live(self) -> None:
         if self.is_stopped:
             return
-        for node in dict.fromkeys(node for node, _ in self._world.leaders):
+        leaders = dict.fromkeys(node for node, _ in self._world.leaders)
+        if self.is_slow and not self.is_good:  # it goes by the leaders that it knew
+            leaders |= dict.fromkeys(self.sessions)
+        for node in leaders:
             session = self.sessions.get(node)
             if session is None:
                 self._begin(node)
@@ -315,9 +320,9 @@ class Member:
             sent.answered()
             response = share_fetch.decode_response(b"".join(pieces))
             world.say(lambda: f"answer to {what}: {_told(response)}")
-            world.ledger.take_fetch(node, self.group_id, self.member_id, topics, response)
-            if request.session_epoch == FINAL_EPOCH:
-                world.ledger.forget(node, self.group_id, self.member_id)
+            world.ledger.take_fetch(node, self.group_id, self.member_id, topics, request.max_records, response)
+            if request.session_epoch == FINAL_EPOCH and not response.error_code:
+                world.ledger.leave(node, self.group_id, self.member_id)
             world.after_network(lambda: self._take_fetch(session, response, len(topics)))
 
         self._send(session, sent, topics, lambda: node.calls.fetch(sent, request, respond))
@@ -336,8 +341,8 @@ class Member:
             response = share_acknowledge.decode_response(version, data)
             world.say(lambda: f"answer to {what}: {response}")
             world.ledger.take_acknowledge(node, self.group_id, self.member_id, topics, response, sent.arrived_s)
-            if request.session_epoch == FINAL_EPOCH:
-                world.ledger.forget(node, self.group_id, self.member_id)
+            if request.session_epoch == FINAL_EPOCH and not response.error_code:
+                world.ledger.leave(node, self.group_id, self.member_id)
             world.after_network(lambda: self._take_acknowledge(session, response))
 
         self._send(session, sent, topics, lambda: node.calls.acknowledge(sent, version, request, respond))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.daemon.access.audit import Client
 from holdfast.delivery.sessions import ShareSessions
+from holdfast.delivery.share_partition.values import ACQUIRED
 from holdfast.gateway.consumers import ConsumerCalls, LeaderPlace
 from holdfast.gateway.leading.leader import Leader
 from holdfast.gateway.leading.led_partition import Ended, Given, LedPartition, Wanted
@@ -29,6 +30,10 @@ if TYPE_CHECKING:
 
 #: It must be suspicious of itself when it stood still for so long.
 _LONG_S = 3.0
+_WATCH_S = 0.2
+_LOCK_ENDS_LATE_S = 0.5
+#: A reader brings records sooner, and no timer wakes by chance those whom an event should have woken.
+_BESIDE_RECORDS_S = 0.7
 _NOT_HERE = Ended(ErrorCode.NOT_LEADER_OR_FOLLOWER, "another node leads")
 
 
@@ -71,6 +76,9 @@ class GatewayNode:
         self.epochs: dict[int, int] = {}
         self.readers: dict[bool, SimulatedReader] = {}
         self.access = Access(self)
+        #: Offsets that were available while somebody waited, and since when.
+        self._seen: dict[LedPartition, tuple[int, float]] = {}
+        world.timeline.after(_WATCH_S, self.watch)
         asyncio._set_running_loop(self.loop)
         try:
             starts = Starts(self, lambda: int(world.timeline.now_s * 1_000))
@@ -118,6 +126,58 @@ class GatewayNode:
         self.is_dead = True
         self.world.timeline.end(self.loop)
         self.loop.dispose()
+
+    def watch(self) -> None:
+        """See now and then that locks end in time, and that nobody waits beside records."""
+        world, now_s = self.world, self.world.timeline.now_s
+        if self.is_dead:
+            return
+        world.timeline.after(_WATCH_S, self.watch)
+        if self.loop.is_frozen or now_s - self.thawed_s < _LOCK_ENDS_LATE_S:
+            self._seen.clear()
+            return
+        seen: dict[LedPartition, tuple[int, float]] = {}
+        for led in [led for of_group in self.leader._by_group.values() for led in of_group.values()]:
+            for batch in led.core.window.batches:
+                for run in batch.runs:
+                    if (
+                        run.state == ACQUIRED
+                        and not run.is_lock_over
+                        and run.lock_until_ms < (now_s - _LOCK_ENDS_LATE_S) * 1_000
+                    ):
+                        violate(Invariant.LOCKS_END, f"{run.first} to {run.last} of {led.key} at {self.name}")
+            if led.is_loading or not led.waiters:
+                continue
+            if any(waiter.is_done for waiter in led.waiters):  # type: ignore[attr-defined]  # all are fetches
+                violate(Invariant.NOTHING_IS_LEFT, f"a fetch that was answered waits for {led.key} at {self.name}")
+            offset = self._find_available(led)
+            if offset < 0:
+                continue
+            before = self._seen.get(led)
+            seen[led] = before if before is not None and before[0] == offset else (offset, now_s)
+            if now_s - seen[led][1] >= _BESIDE_RECORDS_S:
+                violate(Invariant.NOBODY_WAITS_BESIDE_RECORDS, f"{offset} of {led.key} at {self.name}")
+        self._seen = seen
+
+    def _find_available(self, led: LedPartition) -> int:
+        """Return the first offset that a fetch would bring, or -1."""
+        window, log = led.core.window, self.world.logs[led.key.partition]
+        config = self.world.config_of(led.key.group_id)
+        end = log.last_stable_offset if config.is_committed else log.end
+
+        def is_there(offset: int) -> bool:
+            return offset < end and log.is_wanted(offset, is_committed=config.is_committed)
+
+        for batch in window.batches:
+            for run in batch.runs:
+                if run.is_available():
+                    for offset in range(max(run.first, window.start_offset), run.last + 1):
+                        if is_there(offset):
+                            return offset
+        if window.end_offset - window.start_offset + 1 >= config.partition_max_record_locks:
+            return -1
+        new = window.end_offset + 1 if window.batches else window.end_offset
+        return min((each for each in log.records if each >= new and is_there(each)), default=-1)
 
     def check_at_rest(self) -> None:
         """See that nothing is left when all sessions are gone."""

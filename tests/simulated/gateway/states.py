@@ -50,7 +50,9 @@ class Access:
 
     def __init__(self, node: GatewayNode) -> None:
         self._node = node
-        self._undecided: deque[tuple[SharePartitionKey, Callable[[], Any], Callable[[Any], None], type[Any]]] = deque()
+        self._undecided: deque[tuple[SharePartitionKey, int, Callable[[], Any], Callable[[Any], None], type[Any]]] = (
+            deque()
+        )
         #: Calls that have no answer.
         self.unanswered = 0
 
@@ -78,7 +80,7 @@ class Access:
                 world.ledger.begin(self._node, key, found.start_offset)
             return found
 
-        self._call(key, decide, respond, ReadOrInitializeResult)
+        self._call(key, leader_epoch, decide, respond, ReadOrInitializeResult)
 
     def write(
         self, group_id: str, topic_id: bytes, write: WritePartition, respond: Callable[[WriteResult], None]
@@ -100,21 +102,26 @@ class Access:
                 world.ledger.check_write(key, before, shard.state(key), batches)
             return answer
 
-        self._call(key, decide, respond, WriteResult)
+        self._call(key, write.leader_epoch, decide, respond, WriteResult)
 
     def _call(
-        self, key: SharePartitionKey, decide: Callable[[], Any], respond: Callable[[Any], None], result: type[Any]
+        self,
+        key: SharePartitionKey,
+        leader_epoch: int,
+        decide: Callable[[], Any],
+        respond: Callable[[Any], None],
+        result: type[Any],
     ) -> None:
         if not self._undecided:
             self._node.loop.call_soon(self._decide)
-        self._undecided.append((key, decide, respond, result))
+        self._undecided.append((key, leader_epoch, decide, respond, result))
         self.unanswered += 1
 
     def _decide(self) -> None:
         """Decide all calls of this turn."""
         world = self._node.world
         while self._undecided:
-            key, decide, respond, result = self._undecided.popleft()
+            key, leader_epoch, decide, respond, result = self._undecided.popleft()
             random = world.random_of(f"state of {key.group_id} {key.partition}")
             fate = random.random() if world.is_calm else random.random() / self._trouble()
             delay_s = random.choice(_DELAYS_S)
@@ -130,11 +137,15 @@ class Access:
                     world.count("outcome of a Write is not known")
                 elif answer.error_code == ErrorCode.FENCED_LEADER_EPOCH:
                     world.count("leader fenced")
-            world.timeline.after(delay_s, partial(self._node.run, partial(self._answer, respond, answer)))
+            world.timeline.after(
+                delay_s, partial(self._node.run, partial(self._answer, key, leader_epoch, respond, answer))
+            )
 
     def _trouble(self) -> float:
         return max(0.01, self._node.world.trouble)
 
-    def _answer(self, respond: Callable[[Any], None], answer: Any) -> None:
+    def _answer(self, key: SharePartitionKey, leader_epoch: int, respond: Callable[[Any], None], answer: Any) -> None:
         self.unanswered -= 1
+        if answer.error_code == ErrorCode.FENCED_LEADER_EPOCH:
+            self._node.world.ledger.fence(self._node, key, leader_epoch)
         respond(answer)
