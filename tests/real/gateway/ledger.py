@@ -17,18 +17,24 @@ from typing import Final
 
 from confluent_kafka import AcknowledgeType
 
-from holdfast.records.errors import UnknownRecordType
-from holdfast.records.log.header import decode_header, is_foreign
-from holdfast.records.share.batches import AVAILABLE
-from holdfast.records.share.codecs.codec import decode_record
-from holdfast.records.share.keys import SharePartitionKey
-from holdfast.records.share.replay import ShareState, replay
-from holdfast.runtime.log_protocol import LogRecord
+from holdfast.kafka.protocol.error_codes import ErrorCode
+from holdfast.records.share.batches import ACKNOWLEDGED, ARCHIVED, AVAILABLE
+from tests.real.gateway.state_log import Fate
 
-FINAL: Final = (AcknowledgeType.ACCEPT, AcknowledgeType.REJECT)
+#: The states that verdicts lead to, if they are final.
+_STATES: Final = {int(AcknowledgeType.ACCEPT): ACKNOWLEDGED, int(AcknowledgeType.REJECT): ARCHIVED}
 
-#: Deliveries of a record in a row that its consumers did not hear of; each counts for the limit.
-_UNHEARD_MAX: Final = 3
+#: Answers that say that nothing was written. After any other error, as after no answer, it may have been.
+_NOTHING_WRITTEN: Final = (
+    ErrorCode.INVALID_RECORD_STATE,
+    ErrorCode.SHARE_SESSION_NOT_FOUND,
+    ErrorCode.INVALID_SHARE_SESSION_EPOCH,
+)
+
+#: The end of a record, as the ledger and the log prove it.
+SETTLED: Final = "settled"
+SETTLED_UNHEARD: Final = "settled by a word whose answer was not heard"
+GIVEN_UP: Final = "given up at the limit of deliveries"
 
 #: A partition and an offset.
 Place = tuple[int, int]
@@ -56,7 +62,12 @@ class Delivery:
     @property
     def is_settled(self) -> bool:
         """Tell whether an accept or a reject was answered with success."""
-        return self.said in FINAL and self.code == 0
+        return self.said in _STATES and self.code == 0
+
+    @property
+    def may_be_settled(self) -> bool:
+        """Tell whether an accept or a reject may have been written, though nobody heard so."""
+        return self.said in _STATES and self.code != 0 and self.code not in _NOTHING_WRITTEN
 
 
 @dataclass
@@ -64,7 +75,10 @@ class Findings:
     """The result of a run."""
 
     deliveries: int = 0
-    settled: int = 0
+    #: Records, by how they ended.
+    ends: Counter[str] = field(default_factory=Counter)
+    #: A line about each record that was given up, and what proves it.
+    given_up: list[str] = field(default_factory=list)
     #: Deliveries of a record that had been delivered before, by what explains them.
     duplicates: Counter[str] = field(default_factory=Counter)
     codes: Counter[int] = field(default_factory=Counter)
@@ -111,8 +125,9 @@ class Ledger:
     """All deliveries of a run.
 
     Args:
-        produced: the place of each record that the producer was told of.
+        places: of all records of the topic.
         deliveries: of all consumers.
+        fates: what the log says of each place.
         disturbed_s: when something was done to a node, a broker or a connection, and when that was over.
         lock_s: how long a lock lasts.
         deliveries_max: of one record, by the group's limit.
@@ -120,13 +135,14 @@ class Ledger:
 
     def __init__(
         self,
-        produced: Iterable[Place],
+        places: Iterable[Place],
         deliveries: Iterable[Delivery],
+        fates: Mapping[Place, Fate],
         disturbed_s: Sequence[float],
         lock_s: float,
         deliveries_max: int,
     ) -> None:
-        self._produced = set(produced)
+        self._fates = fates
         self._disturbed_s = sorted(disturbed_s)
         self._lock_s = lock_s
         self._deliveries_max = deliveries_max
@@ -135,24 +151,62 @@ class Ledger:
             self._by_place[each.place].append(each)
         for of_place in self._by_place.values():
             of_place.sort(key=lambda each: each.given_s)
+        self._places = sorted({*places, *self._by_place})
 
     def judge(self) -> Findings:
         """Return what the run shows."""
         findings = Findings()
-        for place in sorted(self._produced - self._by_place.keys()):
-            findings.faults.append(f"skipped: {place} was never delivered")
-        for place, of_place in sorted(self._by_place.items()):
+        for place in self._places:
+            of_place = self._by_place.get(place)
+            if of_place is None:
+                findings.faults.append(f"skipped: {place} was never delivered")
+                continue
             findings.deliveries += len(of_place)
             findings.codes.update(each.code for each in of_place if each.code is not None)
-            is_settled = any(each.is_settled for each in of_place)
-            findings.settled += is_settled
-            is_done = is_settled or any(each.said in FINAL for each in of_place)
-            if not is_done and max(each.count for each in of_place) < self._deliveries_max - _UNHEARD_MAX:
-                findings.faults.append(f"lost: {place} was delivered {len(of_place)} times and never settled")
+            self._judge_end(place, of_place, findings)
             self._judge_again(of_place, findings)
+            for each in of_place:
+                self._judge_refusal(each, findings)
             for before, after in pairwise(of_place):
                 self._judge_pair(before, after, findings)
         return findings
+
+    def _judge_end(self, place: Place, of_place: list[Delivery], findings: Findings) -> None:
+        """Find how a record ended: by the word of a consumer, by the limit, or against the rules."""
+        fate = self._fates.get(place)
+        if fate is None or not fate.is_finished:
+            findings.faults.append(f"unfinished: {place} may be delivered again, {_of_log(fate)}")
+            return
+        settled = [each for each in of_place if each.is_settled]
+        if settled:
+            findings.ends[SETTLED] += 1
+            # The log may have it from an earlier word, whose answer said that it was not written.
+            words = [each for each in of_place if each.is_settled or each.may_be_settled]
+            if not any(_agrees(each, fate) for each in words):
+                findings.faults.append(f"another end: {place} was settled otherwise than {_of_log(fate)}: {settled}")
+        elif any(_agrees(each, fate) and self._may_be_last(each, of_place) for each in of_place if each.may_be_settled):
+            findings.ends[SETTLED_UNHEARD] += 1
+        elif self._is_given_up(of_place, fate):
+            findings.ends[GIVEN_UP] += 1
+            findings.given_up.append(f"{place}: {_of_log(fate)}; {_in_short(of_place)}")
+        else:
+            findings.faults.append(f"lost: {place} was never settled, {_of_log(fate)}; {_in_short(of_place)}")
+
+    @staticmethod
+    def _may_be_last(one: Delivery, of_place: list[Delivery]) -> bool:
+        """Tell whether no delivery was certainly acquired later, which shows that the word at this one was not written."""
+        return all(each.not_before_s <= one.given_s for each in of_place if each is not one)
+
+    def _is_given_up(self, of_place: list[Delivery], fate: Fate) -> bool:
+        """Tell whether a record had all its deliveries.
+
+        The log tells so itself, unless the Write of its end moved the start offset. Then it was available to its last delivery
+        in the log before, or a consumer got that delivery.
+        """
+        if fate.state == ARCHIVED:
+            return fate.delivery_count >= self._deliveries_max
+        heard = max(each.count for each in of_place)
+        return fate.state == AVAILABLE and max(fate.delivery_count + 1, heard) >= self._deliveries_max
 
     @staticmethod
     def _judge_again(of_place: list[Delivery], findings: Findings) -> None:
@@ -163,21 +217,28 @@ class Ledger:
                 text = f"again: {each.place} was settled {each.not_before_s - settled_s:.3f} s before it was acquired"
                 findings.faults.append(f"{text} by {each.consumer}")
 
+    def _judge_refusal(self, delivery: Delivery, findings: Findings) -> None:
+        """Find errors that nothing led to: no disturbance and no end of a lock."""
+        is_over = delivery.answered_s >= delivery.not_before_s + self._lock_s
+        if delivery.code and not is_over and not self._is_disturbed(delivery.not_before_s, delivery.answered_s):
+            findings.faults.append(f"refused: nothing explains the code of {delivery}")
+
     def _judge_pair(self, before: Delivery, after: Delivery, findings: Findings) -> None:
         """Explain the second of two deliveries, and find locks that two members had at once."""
         is_disturbed = self._is_disturbed(before.not_before_s, after.given_s)
         lock_ended_s = before.not_before_s + self._lock_s
         held_until_s = min(before.asked_s, before.consumer_ended_s, lock_ended_s)
+        is_gone = before.consumer_ended_s < after.given_s
         if after.given_s < held_until_s and not is_disturbed:
             text = f"{before.place} was locked by {before.consumer} until {held_until_s:.3f}"
             findings.faults.append(f"two locks: {text} and given to {after.consumer} at {after.given_s:.3f}")
         if before.said == AcknowledgeType.RELEASE:
             why = "it was released"
-        elif before.said is None and before.consumer_ended_s < after.given_s:
+        elif before.said is None and is_gone:
             why = "its consumer ended"
         elif before.code:
             why = "its acknowledgement was refused"
-        elif before.said is not None and before.code is None:
+        elif before.said is not None and before.code is None and (is_disturbed or is_gone):
             why = "the answer was not heard"
         elif is_disturbed:
             why = "it was in flight at a disturbance"
@@ -193,51 +254,21 @@ class Ledger:
         return at < len(self._disturbed_s) and self._disturbed_s[at] <= to_s
 
 
-def audit_log(log: Iterable[LogRecord], group: str) -> tuple[dict[SharePartitionKey, ShareState], list[str]]:
-    """Return the states of a group at the end of a log partition, and where a start offset or a delivery count fell on the way."""
-    states: dict[SharePartitionKey, ShareState] = {}
-    faults: list[str] = []
-    owner_epoch = -1
-    for record in log:
-        if is_foreign(record.header) or record.header is None:
-            continue
-        epoch, _ = decode_header(record.header)
-        if epoch < owner_epoch:  # a former owner's, which counts no more
-            continue
-        owner_epoch = epoch
-        try:
-            key, value, _ = decode_record(record.key, record.value)
-        except UnknownRecordType:
-            continue
-        if key.group_id != group:
-            continue
-        before = states.get(key)
-        after = replay(before, value, 500)  # type: ignore[arg-type]  # no record of ours is a no-op
-        if after is None:
-            faults.append(f"the state of {key} is gone at offset {record.offset}")
-            continue
-        states[key] = after
-        if before is not None:
-            faults += [f"{text}, of {key} at offset {record.offset} of the log" for text in _find_falls(before, after)]
-    return states, faults
+def _agrees(delivery: Delivery, fate: Fate) -> bool:
+    """Tell whether the log may have its end from the word at a delivery: it says the same, or passed the record with it."""
+    if fate.state == AVAILABLE:
+        return True
+    return fate.state == _STATES[delivery.said or 0] and fate.delivery_count == delivery.count
 
 
-def _find_falls(before: ShareState, after: ShareState) -> Iterable[str]:
-    if after.start_offset < before.start_offset:
-        yield f"the start offset fell from {before.start_offset} to {after.start_offset}"
-    known = _by_offset(before)
-    for offset, (state, count) in _by_offset(after).items():
-        state_before, count_before = known.get(offset, (AVAILABLE, 0))
-        if count < count_before:
-            yield f"the delivery count of {offset} fell from {count_before} to {count}"
-        # An acknowledgement whose answer said that it was not written may have been.
-        if state == AVAILABLE != state_before and count == count_before:
-            yield f"offset {offset} was in state {state_before} and is available again"
+def _of_log(fate: Fate | None) -> str:
+    if fate is None:
+        return "the log says nothing of it"
+    passed = ", and the start offset passed it" if fate.is_passed else ""
+    return f"the log has it in state {fate.state} with delivery count {fate.delivery_count}{passed}"
 
 
-def _by_offset(state: ShareState) -> Mapping[int, tuple[int, int]]:
-    return {
-        offset: (delivery_state, count)
-        for first, last, delivery_state, count in state.state_batches
-        for offset in range(max(first, state.start_offset), last + 1)
-    }
+def _in_short(of_place: list[Delivery]) -> str:
+    return "; ".join(
+        f"{each.consumer} got delivery {each.count}, said {each.said}, heard {each.code}" for each in of_place
+    )

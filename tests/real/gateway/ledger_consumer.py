@@ -77,9 +77,12 @@ class LedgerConsumer:
             if messages and chance.random() < 0.004:
                 self._note("left")
                 break
-            said = [(each.partition(), each.offset(), self._settle(each)) for each in messages if each.error() is None]
-            if said:
-                self._note("asked", a=said)
+            verdicts = [(each, self._verdict(each)) for each in messages if each.error() is None]
+            # Before it says so to anybody: it may end at any time.
+            if verdicts:
+                self._note("asked", a=[(each.partition(), each.offset(), int(kind)) for each, kind in verdicts])
+            for each, kind in verdicts:
+                self._consumer.acknowledge(each, kind)
             if chance.random() < 0.7:
                 self._commit()
             else:
@@ -93,10 +96,9 @@ class LedgerConsumer:
     def _describe(self, message: Message) -> tuple[int | None, int | None, int | None, int]:
         return message.partition(), message.offset(), message.delivery_count(), int(message.value() or b"-1")
 
-    def _settle(self, message: Message) -> int:
-        kind = verdict(int(message.value() or b"-1"), message.delivery_count() or 0)
-        self._consumer.acknowledge(message, kind)
-        return int(kind)
+    @staticmethod
+    def _verdict(message: Message) -> AcknowledgeType:
+        return verdict(int(message.value() or b"-1"), message.delivery_count() or 0)
 
     def _commit(self) -> None:
         try:
