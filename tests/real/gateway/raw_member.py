@@ -33,7 +33,10 @@ class RawMember:
     async def fetch(
         self, wait_ms: int = 500, records_max: int = 500, bytes_max: int = _BYTES_MAX
     ) -> dict[int, FetchedPartition]:
-        """Fetch, and return what came of each partition that the answer names; an error of the whole answer begins a new session."""
+        """Fetch, and return what came of each partition that the answer names; an error of the whole answer begins a new session.
+
+        The next fetch need not wait for this one's answer.
+        """
         named = [NamedPartition(each) for each in self._partitions] if self._epoch == 0 else []
         topics = [(self._topic_id, named)] if named else []
         request = ShareFetchRequest(
@@ -48,6 +51,7 @@ class RawMember:
             records_max,
             records_max,
         )
+        self._epoch += 1
         body = share_fetch.encode_request(_VERSION, request)
         answer: ShareFetchResponse = share_fetch.decode_response(
             *await self.connection.request(api_keys.SHARE_FETCH, _VERSION, body)
@@ -55,7 +59,6 @@ class RawMember:
         if answer.error_code:
             self._epoch = 0
             return {-1: FetchedPartition(-1, error_code=answer.error_code)}
-        self._epoch += 1
         return {each.partition: each for _, partitions in answer.topics for each in partitions}
 
     async def acknowledge(
