@@ -60,9 +60,9 @@ from holdfast.daemon.steps import NodeSteps, Stopped, cancelled
 from holdfast.daemon.tenant import Answers, LogParts, ServingTenant, Tables, find_topics, merge_rows
 from holdfast.daemon.topics.cluster_queries import make_cluster_queries, make_first_look
 from holdfast.daemon.topics.metadata_cache import ClusterMetadata
+from holdfast.daemon.topics.name_look_ups import TopicNames
 from holdfast.daemon.topics.remains import Remains
 from holdfast.daemon.topics.state_topic import StateTopic, StateTopicError, ensure_state_topic
-from holdfast.daemon.topics.topic_names import TopicNames
 from holdfast.daemon.worker_place import ALONE, WorkerPlace
 from holdfast.distribution import VERSION
 from holdfast.kafka.connection_options import ConnectionOptions

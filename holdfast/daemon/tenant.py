@@ -1,5 +1,6 @@
 """A tenant: an application that keeps its state in the log of a node, as one value that the entry point hands to the node.
 
+`holdfast/tenants.py` names all tenants.
 The node is the host: it listens, logs clients in, finds brokers, divides the log, loads, prunes, and stops. It knows no tenant.
 The tables of calls, commands and HTTP paths are built once, from the rows of the host and of its tenants.
 """

@@ -1,7 +1,7 @@
 """Share sessions: which partitions each member fetches from this node, request after request.
 
-The epoch counts the requests of a member: one whose epoch is not the session's was lost, doubled or came late, and is refused. Fetches and
-acknowledgements share it.
+The epoch counts the requests of a member. A request with another epoch is refused: it is late or a duplicate, or one before it was
+lost. Fetches and acknowledgements share the epoch.
 
 A session belongs to the connection that its member used last. When that ends, the session ends, and the member's records are released.
 The end of an older connection ends nothing: it may be noticed long after the member has come again.

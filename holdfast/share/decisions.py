@@ -5,8 +5,8 @@
 Two epochs fence, with one owner each: Initialize raises the state epoch, Read the leader epoch, Write neither. A fence is the highest
 epoch ever seen for a share partition; it travels in every snapshot, because Initialize sets the stored leader epoch back to 0.
 
-A Write may be late: what moves in one direction only is decided against the state, and the record holds the outcome. So a record means
-the same whichever version wrote it, and `records.share.replay` compares nothing.
+A Write may be late: values that only grow are compared with the state when it comes, and the record holds the result. So a record
+means the same in all versions, and `records.share.replay` compares nothing.
 
 Source: KIP-932; Apache Kafka 4.4.0's `ShareCoordinatorShard`, as recorded in the shard vectors.
 """

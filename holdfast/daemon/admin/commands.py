@@ -16,7 +16,7 @@ from holdfast.daemon.partitions.partitions import Partitions
 from holdfast.daemon.server.admin import AdminCommand, AdminError, NodeStarting, topic_id_of
 from holdfast.daemon.settings.file_env_flags import describe
 from holdfast.daemon.settings.models import Settings
-from holdfast.daemon.topics.topic_names import NotATopicName, TooManyNames, TopicNames
+from holdfast.daemon.topics.name_look_ups import NotATopicName, TooManyNames, TopicNames
 from holdfast.distribution import VERSION
 from holdfast.kafka.errors import ConnectionFailed
 from holdfast.kafka.protocol.error_codes import ErrorCode

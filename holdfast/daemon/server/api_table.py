@@ -2,6 +2,7 @@
 
 The table of a node has the rows at the end of this module, which every node serves, and those of its tenants. The listener checks
 requests by it, and ApiVersions advertises what it holds, so that they cannot disagree.
+A new call is one row in `APIS` or in the table of its tenant.
 """
 
 from __future__ import annotations
@@ -187,7 +188,7 @@ class ApiHandler:
         respond(b"".join(made))
 
 
-#: The calls that every node serves. A new call is one row here or in a tenant's table. A new rule that the listener keeps, such as on
+#: The calls that every node serves. A new rule that the listener keeps, such as on
 #: which listener a call is served, is a field of `Api`, checked in `Connection` where the versions are; `daemon.access` says who may
 #: make it.
 APIS: Final[Mapping[int, Api]] = {

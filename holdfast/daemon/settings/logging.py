@@ -22,8 +22,8 @@ from typing import IO, Any, Final
 import structlog
 
 from holdfast.daemon.settings.declarations import is_secret
-from holdfast.daemon.settings.log_line_limits import TracebackLimit, bound_text
 from holdfast.daemon.settings.models import LoggingSettings
+from holdfast.daemon.settings.traceback_limit import TracebackLimit, bound_text
 from holdfast.hidden_texts import HIDDEN_TEXTS, REDACTED
 from holdfast.metrics.instruments import Counter
 from holdfast.metrics.line_limit import LineLimiter

@@ -5,7 +5,7 @@ from random import Random
 from typing import NamedTuple
 
 from holdfast.daemon.settings.models import Settings
-from holdfast.daemon.topics.topic_names import TopicNames
+from holdfast.daemon.topics.name_look_ups import TopicNames
 from holdfast.kafka.connection_options import ConnectionOptions
 from holdfast.kafka.topics.metadata_client import MetadataClient
 from holdfast.kafka.topics.record_times import RecordTimes

@@ -2,8 +2,8 @@
 
 A share partition is loaded from the coordinator, then its members acquire offsets, each range under a lock, and acknowledge them. An
 acknowledgement changes states at once, and they stay *under way* until the coordinator has answered the write that it gave: until
-then nobody acquires them, and the start offset does not pass them. The write succeeds, and they are settled; or it fails, and the
-member holds them again, or nobody if its lock has ended. A lock that ends gives offsets back at once, and its write only tells so.
+then nobody acquires them, and the start offset does not pass them. If the write succeeds, they are settled. If it fails,
+the member holds them again, unless its lock has ended. A lock that ends gives offsets back at once, and its write only tells so.
 
 Events are calls with the time as an argument; what they want done is what they return. The caller sends each write to the coordinator
 and hands its answer to `write_done`; it calls `tick` when the next deadline comes; and after anything that may wake it lets the

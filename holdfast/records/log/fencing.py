@@ -3,6 +3,7 @@
 Read in offset order, the current owner epoch is the highest checkpoint epoch so far; of two checkpoints with one
 epoch the first wins. A record counts only if its epoch is the current one and its sequence is the next one, so after
 a gap nothing more of that epoch counts. A record that does not count is *void*, because it is fenced or stale: it changes nothing.
+So the log itself stops a node that was replaced.
 
 Source: `Model.step` of the model-checked log protocol.
 """

@@ -1,7 +1,7 @@
 """Share partition keys: their identity, their text form and the log partition they live in.
 
 The text form ("coordinator key") is `group:topic:partition`; the group id may itself contain colons, so it is read
-from the right.
+from the right. The bytes of keys and values are in `codecs`.
 
 Source: the key grammar and hash of Apache Kafka (4.3.1 and 4.4.0 agree), as recorded in the share_key and partition vectors.
 """

@@ -4,6 +4,7 @@
 The only call to the outside is `append`: the log may refuse a record, and then only that operation is undone.
 
 The rules (docs/architecture.md): a write is answered when the tail has read back exactly its record and the record counted.
+The log hands out only records below the high watermark, so no watermark is compared here.
 An answer without records waits for every earlier write and for a read index that was requested after the operation came.
 """
 

@@ -18,7 +18,7 @@ from holdfast.daemon.partitions.description import describe_elsewhere
 from holdfast.daemon.partitions.partitions import Partitions
 from holdfast.daemon.server.admin import AdminCommand, AdminError
 from holdfast.daemon.server.cluster_view import Node
-from holdfast.daemon.topics.topic_names import TopicNames
+from holdfast.daemon.topics.name_look_ups import TopicNames
 from holdfast.daemon.worker_place import ALONE
 from holdfast.kafka.cluster import Cluster
 from holdfast.kafka.connection_options import ConnectionOptions

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 
 import pytest
 
-from holdfast.daemon.topics.topic_names import NameBounds, NotATopicName, Resolved, TooManyNames, TopicNames
+from holdfast.daemon.topics.name_look_ups import NameBounds, NotATopicName, Resolved, TooManyNames, TopicNames
 from holdfast.kafka.errors import ConnectionFailed
 from holdfast.kafka.topics.metadata_client import Topic
 

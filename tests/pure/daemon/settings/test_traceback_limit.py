@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import structlog
 
-from holdfast.daemon.settings.log_line_limits import TracebackLimit, printable
 from holdfast.daemon.settings.logging import configure_logging
 from holdfast.daemon.settings.models import LoggingSettings
+from holdfast.daemon.settings.traceback_limit import TracebackLimit, printable
 from holdfast.metrics.line_limit import LineLimiter
 
 
