@@ -38,6 +38,8 @@ _CLIENT_AUTH: Final = {"none": CERT_NONE, "requested": CERT_OPTIONAL, "required"
 
 #: Largest message of PLAIN or SCRAM; the longest password that `holdfast users` takes has a quarter of it.
 _SASL_MESSAGE_BYTES_MAX: Final = 4_096
+#: Of a request before a login: room for a login message and the name of a client that says nothing else.
+_LOGIN_FRAME_BYTES_MAX: Final = 64 * 1024
 #: Logins by PLAIN that may wait for the check of their password, which takes milliseconds each: the last waits for some seconds, well
 #: within the time of a login. Addresses take turns, and one address has a fifth of the places at most.
 _PLAIN_LOGINS_WAITING_MAX: Final = 500
@@ -86,7 +88,7 @@ class NodeSecurity:
             CannotAdmit: one cannot be used, or the rules are wrong.
         """
         self.login_timeout_ms = settings.login_timeout_ms
-        self.login_frame_size_bytes_max = settings.login_frame_size_bytes_max
+        self.login_frame_size_bytes_max = _LOGIN_FRAME_BYTES_MAX
         self._settings = settings
         self._audit = audit
         self._internal_errors = context.internal_errors

@@ -225,13 +225,6 @@ class SecuritySettings(Component):
     login_timeout_ms: int = time_ms(
         10_000, "How long a client may take from its connection to the end of its login, the TLS handshake included."
     )
-    login_frame_size_bytes_max: int = setting(
-        64 * 1024,
-        "Largest request before a login.",
-        kafka="sasl.server.max.receive.size",
-        ge=1024,
-        le=MIB,
-    )
     client_properties_file: str = setting(
         "", "Properties by which this node reaches other nodes and workers, as `holdfast --command-config` takes them."
     )
