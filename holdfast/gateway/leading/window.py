@@ -1,7 +1,8 @@
 """The records that a share partition has at hand: read ahead of what was acquired, and read again where something was released.
 
 One strand reads ahead and only ever moves forward. Released records lie below it: a second strand reads them again, and is
-closed when the share partition is ahead again.
+closed when the share partition is ahead again. A strand that would have to read records that nobody wants before those that are wanted
+begins again there.
 """
 
 from __future__ import annotations
@@ -51,6 +52,10 @@ class Strand:
         self._parts: deque[_Part] = deque()
         #: Index of the first batch of the first part that is still wanted.
         self._first_index = 0
+
+    def is_below(self, offset: int) -> bool:
+        """Tell whether all that it has, and what it would read next, lies below an offset."""
+        return self.reader.position < offset and self.reader.failure is None
 
     def read(self, offset: int, records_max: int, bytes_max: int) -> Read:
         """Return batches from an offset on, at least one where one is at hand, and forget those below the offset.
@@ -139,6 +144,9 @@ class RecordWindow:
             ReadFailed: nothing will come. `seek` begins again.
         """
         strand = self._strand(offset)
+        if self._ahead is not None and isinstance(self._ahead.reader.failure, LogTruncated):
+            # A reader that begins again has nothing to compare, and would bring what lies there now.
+            raise self._ahead.reader.failure
         found = strand.read(offset, records_max, bytes_max)
         if not found.batches:
             strand.reader.call_when_more(self._on_more, self._is_wanted)
@@ -164,19 +172,23 @@ class RecordWindow:
 
     def _strand(self, offset: int) -> Strand:
         ahead, again = self._ahead, self._again
-        if ahead is None:
-            ahead = self._ahead = Strand(self._open_reader(offset), offset)
+        if ahead is None or (offset >= ahead.from_offset and ahead.is_below(offset)):
+            ahead = self._ahead = self._begin(ahead, offset)
         if offset >= ahead.from_offset:
             if again is not None:
                 again.reader.close()
                 self._again = None
             return ahead
-        if again is not None and offset < again.from_offset:
-            again.reader.close()
-            again = None
-        if again is None:
-            again = self._again = Strand(self._open_reader(offset), offset)
+        # Released records may lie anywhere; those between are held or done with.
+        if again is None or offset < again.from_offset or again.is_below(offset):
+            again = self._again = self._begin(again, offset)
         return again
+
+    def _begin(self, before: Strand | None, offset: int) -> Strand:
+        """Read from an offset on, in the place of another strand."""
+        if before is not None:
+            before.reader.close()
+        return Strand(self._open_reader(offset), offset)
 
 
 def _find_aborted(chunk: Chunk) -> list[OffsetRange]:

@@ -43,8 +43,14 @@ async def test_truncation_of_what_was_only_read_ahead_costs_no_lock() -> None:
 
 @pytest.mark.parametrize(
     ("failure", "offset", "end_offset"),
-    [(LogTruncated(100, 4), 10, 4), (LogTruncated(10, 9), 10, 9), (OffsetOutOfRange(10, 0, 4), 10, 4)],
-    ids=["grown again", "its last record", "shorter"],
+    [
+        (LogTruncated(100, 4), 10, 4),
+        (LogTruncated(10, 9), 10, 9),
+        (OffsetOutOfRange(10, 0, 4), 10, 4),
+        (OffsetOutOfRange(10, 0, 9), 10, 9),
+        (OffsetOutOfRange(10, 9, 9), 10, 9),
+    ],
+    ids=["grown again", "its last record", "shorter", "shorter by one", "nothing is left"],
 )
 async def test_log_that_lost_what_was_given_out_is_one_alarm(failure: ReadFailed, offset: int, end_offset: int) -> None:
     world = World()
@@ -66,6 +72,42 @@ async def test_log_that_lost_what_was_given_out_is_one_alarm(failure: ReadFailed
     ]
     assert led.ended == Ended(ErrorCode.KAFKA_STORAGE_ERROR, str(failure))
     assert world.leader.metrics.held.value == 1
+
+
+async def test_released_records_are_not_given_from_a_log_that_was_truncated() -> None:
+    """The reader of what was released knows no leader epoch; the one ahead of it does."""
+    world = World()
+    led = world.lead()
+    [ahead] = world.readers.opened
+    ahead.put((make_batch(0, 9), make_batch(10, 19), make_batch(20, 99)), ())
+    assert [give(led), give(led)] == [[(0, 9)], [(10, 19)]]
+    led.release(WANTED.member_id)
+    world.state.answer()
+    assert give(led) == [], "they are read again"
+    ahead.fail(LogTruncated(100, 5))
+    world.readers.opened[-1].put((make_batch(0, 9, data=b"others"),), ())
+    with capture_logs() as lines:
+        assert give(led) == []
+    assert [(line["event"], line["offset"], line["end_offset"]) for line in lines] == [("share_partition_held", 20, 5)]
+    assert led.ended is not None
+
+
+@pytest.mark.parametrize("start", [10, 50, 100])
+async def test_log_that_begins_later_is_no_alarm_and_read_where_it_begins(start: int) -> None:
+    """Also where retention has taken all of it, so that it ends where it begins."""
+    world = World()
+    led = world.lead()
+    [reader] = world.readers.opened
+    reader.put((make_batch(0, 9),), ())
+    assert give(led) == [(0, 9)]
+    reader.fail(OffsetOutOfRange(9, start, start))
+    with capture_logs() as lines:
+        assert give(led) == []
+    assert not lines
+    again = world.readers.opened[-1]
+    assert (led.ended, again.failure, again.position) == (None, None, start)
+    again.put((make_batch(start, start + 4),), ())
+    assert give(led) == [(start, start + 4)]
 
 
 async def test_alarm_ends_with_the_first_records_or_with_the_topic() -> None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from itertools import pairwise
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.gateway.leading.window import RecordWindow
 from holdfast.kafka.records.batches import Batch
-from holdfast.kafka.records.partition_reader import PartitionReader
+from holdfast.kafka.records.partition_reader import LogTruncated, PartitionReader
 
 END = 60
 
@@ -118,3 +119,39 @@ def test_records_taken_and_not_given_are_read_again() -> None:
     assert not window.read(6, 5, 1 << 20).batches
     log.fetch()
     assert [each.base_offset for each in window.read(6, 5, 1 << 20).batches] == [6, 9]
+
+
+@pytest.mark.parametrize("is_ahead", [False, True], ids=["read again", "read ahead"])
+def test_records_that_nobody_wants_are_not_read_before_those_wanted(is_ahead: bool) -> None:
+    window, log, _ = make_window()
+    if not is_ahead:
+        # All is read ahead, then two records are released that lie far from each other.
+        window.seek(45)
+        window.read(45, 5, 1 << 20)
+    assert not window.read(0, 3, 1 << 20).batches
+    log.fetch()
+    assert [each.base_offset for each in window.read(0, 3, 1 << 20).batches] == [0]
+    reader = log.readers[-1]
+    assert reader.position == 12
+    assert not window.read(30, 3, 1 << 20).batches
+    assert reader not in log.readers, "it would read the records from 12 to 29 first"
+    log.fetch()
+    assert [each.base_offset for each in window.read(30, 3, 1 << 20).batches] == [30]
+
+
+def test_records_at_hand_are_not_read_a_second_time() -> None:
+    window, log, _ = make_window()
+    window.read(0, 3, 1 << 20)
+    log.fetch()
+    readers = [*log.readers]
+    assert [each.base_offset for each in window.read(9, 3, 1 << 20).batches] == [9]
+    assert not window.read(12, 3, 1 << 20).batches
+    assert log.readers == readers
+
+
+def test_failure_of_a_reader_is_told_though_it_lies_below() -> None:
+    window, log, _ = make_window()
+    window.read(0, 3, 1 << 20)
+    log.readers[0].fail(LogTruncated(0, 0))
+    with pytest.raises(LogTruncated):
+        window.read(30, 3, 1 << 20)
