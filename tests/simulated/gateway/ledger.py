@@ -166,7 +166,9 @@ class Ledger:
                 if not any(offset in each for each in sent):
                     violate(Invariant.LOCKED_RECORDS_ARE_SENT, where)
                 world.count("given" if count == 1 else "given again")
-                if is_effective and offset in settled:
+                # A member may say something of what it had before, while the answer that gives it again waits for a Write.
+                is_its_word = locks is not None and (offset, member_id) not in locks.acquired
+                if is_effective and offset in settled and not is_its_word:
                     violate(Invariant.SETTLED_IS_NOT_GIVEN, where)
                 if locks is not None:
                     if (offset, member_id) not in locks.ever:
@@ -209,9 +211,13 @@ class Ledger:
             violate(Invariant.GIVEN_BY_ITS_LEADER, f"{led.key} by {locks.node.name} under {led.leader_epoch}; {told}")
         if locks.node.sessions.find((led.key.group_id, member_id)) is None:
             violate(Invariant.MEMBERS_ACQUIRE, f"{ranges} of {led.key} for {member_id} by {locks.node.name}")
+        is_effective = led.leader_epoch >= self._world.states.fence_of(led.key)
+        log, settled = self._world.logs[led.key.partition], self.settled[led.key] if is_effective else set[int]()
         for first, last, _ in ranges:
             for offset in range(first, last + 1):
                 where = f"offset {offset} of {led.key} by {locks.node.name}"
+                if offset in settled and offset not in log.tainted:
+                    violate(Invariant.SETTLED_IS_NOT_GIVEN, f"{where}: acquired by {member_id}")
                 if (
                     offset in locks.node.settled_before.get(led.key, ())
                     and offset not in self._world.logs[led.key.partition].tainted

@@ -87,7 +87,7 @@ class GatewayLife:
         world.timeline.run(_SETTLING_S)
         groups = {member.group_id for member in world.members}
         for member in world.members:
-            member.has_nothing = False
+            member.wait_again()
 
         def is_done() -> bool:
             have_nothing = {member.group_id for member in world.members if member.has_nothing}

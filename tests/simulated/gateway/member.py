@@ -34,6 +34,7 @@ _THINKING_S = (0.0, 0.005, 0.05, 0.05, 0.5, 3.0)
 _WAITS_MS = (0, 100, 500, 500, 5_000)
 #: A request's acknowledgements wait for the Write on its way, and for their own.
 _SLACK_S = 2 * WRITE_TIMEOUT_S + 1.5
+_ROUNDING_S = 1e-6
 
 
 class Connection:
@@ -120,6 +121,8 @@ class Session:
         self.epoch = FIRST_EPOCH
         self.places: set[int] = set()
         self.under_way = 0
+        #: The last fetch waited in vain, to its end.
+        self.has_nothing = False
 
 
 class Member:
@@ -138,8 +141,6 @@ class Member:
         #: It learns of new leaders late.
         self.is_slow = world.random_of("slow members").random() < 0.3
         self.is_stopped = False
-        #: Since when each fetch brought nothing, while it is good.
-        self.has_nothing = False
         world.timeline.after(self._random.random(), self._live)
 
     # ---- its life ----------------------------------------------------------------------------------------------------
@@ -246,7 +247,21 @@ class Member:
         for session in [*self.sessions.values()]:
             self._cut(session)
         self.held.clear()
-        self.is_good, self.has_nothing = True, False
+        self.is_good = True
+
+    @property
+    def has_nothing(self) -> bool:
+        """Tell whether there is nothing for it: each node that leads has let it wait in vain, to the end of its time.
+
+        An answer that came at once says nothing: some requests may not wait.
+        """
+        sessions = [self.sessions.get(node) for node, _ in self._world.leaders]
+        return all(session is not None and session.has_nothing for session in sessions)
+
+    def wait_again(self) -> None:
+        """Count nothing that it waited for before."""
+        for session in self.sessions.values():
+            session.has_nothing = False
 
     def stop(self) -> None:
         """End all sessions."""
@@ -323,7 +338,8 @@ class Member:
             world.ledger.take_fetch(node, self.group_id, self.member_id, topics, request.max_records, response)
             if request.session_epoch == FINAL_EPOCH and not response.error_code:
                 world.ledger.leave(node, self.group_id, self.member_id)
-            world.after_network(lambda: self._take_fetch(session, response, len(topics)))
+            has_waited = world.timeline.now_s - sent.arrived_s >= wait_ms / 1_000 - _ROUNDING_S
+            world.after_network(lambda: self._take_fetch(session, response, has_waited=has_waited))
 
         self._send(session, sent, topics, lambda: node.calls.fetch(sent, request, respond))
 
@@ -360,7 +376,7 @@ class Member:
 
         session.connection.send(arrive)
 
-    def _take_fetch(self, session: Session, response: ShareFetchResponse, named_count: int) -> None:
+    def _take_fetch(self, session: Session, response: ShareFetchResponse, *, has_waited: bool) -> None:
         node = session.connection.node
         if not session.connection.is_open:
             return
@@ -380,7 +396,7 @@ class Member:
                 for first, last, _ in each.acquired:
                     self.held.setdefault((node, each.partition), set()).update(range(first, last + 1))
         has_records = any(each.acquired for _, partitions in response.topics for each in partitions)
-        self.has_nothing = is_clean and not has_records and not named_count
+        session.has_nothing = is_clean and not has_records and has_waited
 
     def _take_acknowledge(self, session: Session, response: ShareAcknowledgeResponse) -> None:
         if not session.connection.is_open:

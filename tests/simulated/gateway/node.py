@@ -6,7 +6,7 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast.daemon.access.audit import Client
 from holdfast.delivery.sessions import ShareSessions
@@ -35,6 +35,17 @@ _LOCK_ENDS_LATE_S = 0.5
 #: A reader brings records sooner, and no timer wakes by chance those whom an event should have woken.
 _BESIDE_RECORDS_S = 0.7
 _NOT_HERE = Ended(ErrorCode.NOT_LEADER_OR_FOLLOWER, "another node leads")
+
+
+class _Standing(NamedTuple):
+    """How far a share partition is while somebody waits; each read, which takes up to 0.3 s, moves it."""
+
+    #: The first that a fetch would bring.
+    offset: int
+    #: The first that is available, though the log may have no record there any more.
+    available: int
+    #: The begin of the gap that a load left.
+    hole: int
 
 
 class WatchedLeader(Leader):
@@ -76,8 +87,8 @@ class GatewayNode:
         self.epochs: dict[int, int] = {}
         self.readers: dict[bool, SimulatedReader] = {}
         self.access = Access(self)
-        #: Offsets that were available while somebody waited, and since when.
-        self._seen: dict[LedPartition, tuple[int, float]] = {}
+        #: How far share partitions were while somebody waited beside records, and since when.
+        self._seen: dict[LedPartition, tuple[_Standing, float]] = {}
         world.timeline.after(_WATCH_S, self.watch)
         asyncio._set_running_loop(self.loop)
         try:
@@ -136,7 +147,7 @@ class GatewayNode:
         if self.loop.is_frozen or now_s - self.thawed_s < _LOCK_ENDS_LATE_S:
             self._seen.clear()
             return
-        seen: dict[LedPartition, tuple[int, float]] = {}
+        seen: dict[LedPartition, tuple[_Standing, float]] = {}
         for led in [led for of_group in self.leader._by_group.values() for led in of_group.values()]:
             for batch in led.core.window.batches:
                 for run in batch.runs:
@@ -150,17 +161,17 @@ class GatewayNode:
                 continue
             if any(waiter.is_done for waiter in led.waiters):  # type: ignore[attr-defined]  # all are fetches
                 violate(Invariant.NOTHING_IS_LEFT, f"a fetch that was answered waits for {led.key} at {self.name}")
-            offset = self._find_available(led)
-            if offset < 0:
+            standing = self._find_available(led)
+            if standing.offset < 0:
                 continue
             before = self._seen.get(led)
-            seen[led] = before if before is not None and before[0] == offset else (offset, now_s)
+            seen[led] = before if before is not None and before[0] == standing else (standing, now_s)
             if now_s - seen[led][1] >= _BESIDE_RECORDS_S:
-                violate(Invariant.NOBODY_WAITS_BESIDE_RECORDS, f"{offset} of {led.key} at {self.name}")
+                violate(Invariant.NOBODY_WAITS_BESIDE_RECORDS, f"{standing} of {led.key} at {self.name}")
         self._seen = seen
 
-    def _find_available(self, led: LedPartition) -> int:
-        """Return the first offset that a fetch would bring, or -1."""
+    def _find_available(self, led: LedPartition) -> _Standing:
+        """Return the first offset that a fetch would bring, or -1, and what may have to be read before it."""
         window, log = led.core.window, self.world.logs[led.key.partition]
         config = self.world.config_of(led.key.group_id)
         end = log.last_stable_offset if config.is_committed else log.end
@@ -168,16 +179,19 @@ class GatewayNode:
         def is_there(offset: int) -> bool:
             return offset < end and log.is_wanted(offset, is_committed=config.is_committed)
 
+        first, hole = -1, window.gap_start()
         for batch in window.batches:
             for run in batch.runs:
-                if run.is_available():
+                if run.is_available() and run.last >= window.start_offset:
+                    first = first if first >= 0 else run.first
                     for offset in range(max(run.first, window.start_offset), run.last + 1):
                         if is_there(offset):
-                            return offset
+                            return _Standing(offset, first, hole)
         if window.end_offset - window.start_offset + 1 >= config.partition_max_record_locks:
-            return -1
+            return _Standing(-1, first, hole)
         new = window.end_offset + 1 if window.batches else window.end_offset
-        return min((each for each in log.records if each >= new and is_there(each)), default=-1)
+        offset = min((each for each in log.records if each >= new and is_there(each)), default=-1)
+        return _Standing(offset, first, hole)
 
     def check_at_rest(self) -> None:
         """See that nothing is left when all sessions are gone."""
