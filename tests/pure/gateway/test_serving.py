@@ -248,6 +248,38 @@ async def test_deleted_state_is_read_again() -> None:
     assert world.state.loads == 2
 
 
+@pytest.mark.parametrize("code", [ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.FENCED_STATE_EPOCH])
+async def test_refused_write_of_a_former_leader_ends_it_at_once(code: ErrorCode) -> None:
+    """Another leader has read the state: what is acquired after that may be given twice."""
+    world = World()
+    led, outcomes = world.lead(), list[Acknowledged]()
+    world.readers.opened[0].put((make_batch(0, 9), make_batch(10, 19)), ())
+    assert led.give(WANTED, 10, 1 << 20) is not None
+    led.acknowledge("member", [AcknowledgedRange(0, 4, bytes([ACCEPT]))], outcomes.append)
+    world.state.answer(code)
+    assert [acknowledge_code(each.error_code) for each in outcomes] == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
+    assert led.ended is not None
+    assert led.ended.error_code == code
+    assert led.give(WANTED, 10, 1 << 20) is None
+    assert (world.leader.find(KEY), len(world.leader)) == (None, 0)
+
+
+async def test_refused_write_of_a_former_leader_has_fetches_read_the_state() -> None:
+    world = World()
+    led = world.lead()
+    world.readers.opened[0].put((make_batch(0, 9),), ())
+    assert led.give(WANTED, 10, 1 << 20) is not None
+    led.release("member")
+    fetch, done = world.fetch()
+    # Nobody may have what was released before the log has said who leads.
+    world.state.answer(ErrorCode.FENCED_LEADER_EPOCH)
+    assert led.ended is not None
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert (world.state.loads, done.is_set(), fetch.take_given()) == (2, False, {})
+    fetch.finish()
+
+
 async def test_records_that_cannot_be_read_end_it() -> None:
     world = World()
     led = world.lead()
