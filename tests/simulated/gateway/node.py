@@ -46,6 +46,8 @@ class _Standing(NamedTuple):
     available: int
     #: The begin of the gap that a load left.
     hole: int
+    #: The first that was never acquired: it moves with the log's start, and over offsets that have no record.
+    new: int
 
 
 class WatchedLeader(Leader):
@@ -179,19 +181,18 @@ class GatewayNode:
         def is_there(offset: int) -> bool:
             return offset < end and log.is_wanted(offset, is_committed=config.is_committed)
 
-        first, hole = -1, window.gap_start()
+        first, hole, new = -1, window.gap_start(), led.core.first_new_offset
         for batch in window.batches:
             for run in batch.runs:
                 if run.is_available() and run.last >= window.start_offset:
                     first = first if first >= 0 else run.first
                     for offset in range(max(run.first, window.start_offset), run.last + 1):
                         if is_there(offset):
-                            return _Standing(offset, first, hole)
+                            return _Standing(offset, first, hole, new)
         if window.end_offset - window.start_offset + 1 >= config.partition_max_record_locks:
-            return _Standing(-1, first, hole)
-        new = window.end_offset + 1 if window.batches else window.end_offset
+            return _Standing(-1, first, hole, new)
         offset = min((each for each in log.records if each >= new and is_there(each)), default=-1)
-        return _Standing(offset, first, hole)
+        return _Standing(offset, first, hole, new)
 
     def check_at_rest(self) -> None:
         """See that nothing is left when all sessions are gone."""
