@@ -28,7 +28,6 @@ from holdfast.kafka.brokers.broker_connection import BrokerConnection
 from holdfast.kafka.connection_options import ConnectionOptions, connection_options
 from holdfast.kafka.discovery.links import Links
 from holdfast.kafka.errors import ConnectionFailed, PropertyRefused
-from holdfast.kafka.exchange import broker_links
 from holdfast.kafka.protocol.error_codes import error_name
 from holdfast.kafka.topic_ids import InvalidTopicId, parse_topic_id
 from holdfast.records.share.batches import OFFSET_MAX, StateBatch
@@ -316,6 +315,9 @@ def ask_brokers(
     Raises:
         Failure: the call failed; the message is one sentence with the next step.
     """
+
+    # It loads kio, which most commands do without.
+    from holdfast.kafka.exchange import broker_links
 
     async def connected(options: ConnectionOptions) -> T:
         links = broker_links(options, min(timeout_ms, _CONNECT_TIMEOUT_MS), open_broker=open_broker)

@@ -15,6 +15,7 @@ from holdfast.cli import main
 from holdfast.console import options
 from holdfast.console.outcomes import Exit, Failure
 from holdfast.console.sources.kafka_reader import KafkaReader
+from holdfast.kafka import exchange
 from tests.pure.kafka.discovery.fake_servers import NONE, FakeCluster
 
 
@@ -24,7 +25,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
     cluster = FakeCluster("abc")
     for server in cluster.servers.values():
         server.coordinator = lambda _, key: key[0]
-    monkeypatch.setattr(options, "broker_links", lambda *_, **__: cluster.links())
+    monkeypatch.setattr(exchange, "broker_links", lambda *_, **__: cluster.links())
     return cluster
 
 

@@ -79,5 +79,5 @@ def test_the_brokers_and_the_listener_do_not_share_a_setting() -> None:
 def test_what_holds_when_a_node_begins_to_listen_is_its_own() -> None:
     known = catalogue_of(SETTINGS).known
     names = [name for name, each in known.items() if each.component == "security"]
-    assert len(names) >= 15
+    assert len(names) >= 14
     assert [name for name in names if not why_not_cluster_wide(name, known)] == []
