@@ -315,7 +315,6 @@ def ask_brokers(
     Raises:
         Failure: the call failed; the message is one sentence with the next step.
     """
-
     # It loads kio, which most commands do without.
     from holdfast.kafka.exchange import broker_links
 
