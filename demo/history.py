@@ -17,8 +17,7 @@ from demo.daemon import Daemon
 from demo.orders import Placed
 from demo.verdict import Check
 from demo.worker import GROUP, Ledger
-from holdfast.console.show.output import STATE_NAMES
-from holdfast.records.share.batches import StateBatch
+from holdfast.records.share.batches import STATE_NAMES, StateBatch
 
 _COMMAND_TIMEOUT_S: Final = 900.0
 _PRUNING_TIMEOUT_S: Final = 300.0

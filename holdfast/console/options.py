@@ -20,7 +20,7 @@ from holdfast.client import (
 )
 from holdfast.console.node_session import node_session
 from holdfast.console.outcomes import Exit, Failure, exit_unanswered
-from holdfast.console.show.output import STATE_NAMES, say
+from holdfast.console.show.output import say
 from holdfast.console.show.waiting import waiting_for
 from holdfast.console.sources.brokers_or_nodes import open_broker
 from holdfast.kafka.addresses import parse_address
@@ -30,7 +30,7 @@ from holdfast.kafka.discovery.links import Links
 from holdfast.kafka.errors import ConnectionFailed, PropertyRefused
 from holdfast.kafka.protocol.error_codes import error_name
 from holdfast.kafka.topic_ids import InvalidTopicId, parse_topic_id
-from holdfast.records.share.batches import OFFSET_MAX, StateBatch
+from holdfast.records.share.batches import OFFSET_MAX, STATE_NAMES, StateBatch
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])

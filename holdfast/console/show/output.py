@@ -13,12 +13,9 @@ from typing import Any, Final
 import click
 
 from holdfast.console.show.tables import Column, escaped, facts_lines, table_lines
-from holdfast.records.share.batches import ACKNOWLEDGED, ARCHIVED, ARCHIVING, AVAILABLE, StateBatch
+from holdfast.records.share.batches import STATE_NAMES, StateBatch
 from holdfast.records.share.replay import ShareState
 from holdfast.records.share.values import Snapshot
-
-#: Delivery states by name, as Kafka calls them.
-STATE_NAMES = {AVAILABLE: "available", ACKNOWLEDGED: "acknowledged", ARCHIVING: "archiving", ARCHIVED: "archived"}
 
 _BATCH_TEXT = "{first_offset}-{last_offset}:{delivery_state}:{delivery_count}"
 

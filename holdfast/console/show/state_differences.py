@@ -4,8 +4,8 @@ from collections.abc import Iterator, Sequence
 from itertools import chain, pairwise
 from typing import Any, Final, NamedTuple
 
-from holdfast.console.show.output import STATE_NAMES, batch_data
-from holdfast.records.share.batches import ACKNOWLEDGED, ARCHIVED, StateBatch
+from holdfast.console.show.output import batch_data
+from holdfast.records.share.batches import ACKNOWLEDGED, ARCHIVED, STATE_NAMES, StateBatch
 from holdfast.records.share.replay import ShareState
 
 #: Fields of a state in the calls, other than its batches.

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from enum import Enum
 from typing import Final, NamedTuple
 
-from holdfast.console.show.output import STATE_NAMES
+from holdfast.records.share.batches import STATE_NAMES
 from holdfast.records.share.keys import SharePartitionKey
 from holdfast.records.share.replay import ShareState, replay
 from holdfast.records.share.values import Snapshot, Value

@@ -12,6 +12,13 @@ AVAILABLE: Final = 0
 ACKNOWLEDGED: Final = 2
 ARCHIVING: Final = 3
 ARCHIVED: Final = 4
+#: Delivery states by name, as Kafka calls them.
+STATE_NAMES: Final = {
+    AVAILABLE: "available",
+    ACKNOWLEDGED: "acknowledged",
+    ARCHIVING: "archiving",
+    ARCHIVED: "archived",
+}
 
 #: Highest offset that a batch may cover, so that each has one after it.
 OFFSET_MAX: Final = (1 << 63) - 2

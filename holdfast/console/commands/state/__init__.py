@@ -19,7 +19,8 @@ from holdfast.console.options import (
     json_option,
     share_partition_options,
 )
-from holdfast.console.show.output import STATE_NAMES, batch_data, print_facts, print_json, print_table
+from holdfast.console.show.output import batch_data, print_facts, print_json, print_table
+from holdfast.records.share.batches import STATE_NAMES
 from holdfast.records.share.keys import SharePartitionKey
 from holdfast.records.share.replay import ShareState
 

@@ -7,9 +7,8 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.console.show.output import STATE_NAMES
 from holdfast.console.show.state_differences import describe, losses, range_changes
-from holdfast.records.share.batches import ACKNOWLEDGED, ARCHIVED, AVAILABLE, StateBatch
+from holdfast.records.share.batches import ACKNOWLEDGED, ARCHIVED, AVAILABLE, STATE_NAMES, StateBatch
 from holdfast.records.share.combining import combine
 from holdfast.records.share.replay import ShareState
 
