@@ -1,0 +1,250 @@
+"""The queries of the page and their answers: all numbers are those of the command line's `--json`.
+
+Each view says at which moment it was true, `as_of_ms` in ms since 1970. A value that could not be asked for is None, with the reason
+beside it.
+Names are those that users chose: up to 249 characters for a topic, more for a group, with any text in them, markup too.
+"""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import AsyncIterator, Mapping
+from typing import Any, Final, NamedTuple, Protocol
+
+from holdfast.records.share.group_lag import Row
+
+#: Rows of one page of groups, and share partitions of one page of a group.
+ROWS_PER_PAGE: Final = 200
+#: Minutes of a sparkline, one number each.
+SPARK_MINUTES: Final = 60
+#: Bytes of a key, of a value, and of all headers together that are given.
+RECORD_BYTES_MAX: Final = 64 << 10
+#: Changes of a timeline that are given, the newest ones.
+CHANGES_MAX: Final = 500
+
+
+class PageRefused(Exception):
+    """A question that has no answer: one sentence with what to do."""
+
+    def __init__(self, status: int, text: str, nearest: tuple[str, ...] = ()) -> None:
+        super().__init__(text)
+        #: The status of an HTTP answer: 400 a wrong question, 403 denied, 404 no such thing, 410 gone by now, 502 a broker is silent,
+        #: 503 still starting.
+        self.status = status
+        self.text = text
+        #: Names that exist and are spelled much alike.
+        self.nearest = nearest
+
+
+class GroupRow(NamedTuple):
+    """A share group and one of its topics, summed over the share partitions."""
+
+    group: str
+    topic: str | None  #: None: the cluster knows no topic of the id any more, or does not say
+    topic_id: str
+    share_partitions: int
+    lag: int | None  #: None: unknown of one of them at least
+    lag_known: int  #: of those whose lag is known
+    lag_unknown: Mapping[str, int]  #: share partitions by the reason
+    in_flight: int
+    given_up: int  #: archived, from the start offsets on
+    delivery_count_max: int
+    oldest: OldestUnfinished | None  #: None: all is finished, as far as is known
+    rate_per_s: float  #: records finished for each second of the last whole minute
+    finished_by_minute: tuple[
+        int, ...
+    ]  #: of the last `SPARK_MINUTES`, oldest first; the last is the minute that goes on
+
+
+class OldestUnfinished(NamedTuple):
+    """The record of a group and topic that waits longest, of those that are there."""
+
+    partition: int
+    offset: int
+    written_ms: int | None  #: None: not known, and it is not known whether another partition has an older one
+
+
+class GroupsPage(NamedTuple):
+    """Groups and their topics, those first that need attention: by highest delivery count, oldest unfinished, and lag."""
+
+    as_of_ms: int
+    rows: tuple[GroupRow, ...]
+    next: str | None  #: the cursor of the next page; None: this is the last one
+    rows_in_all: int
+    unknown: tuple[str, ...]  #: what keeps the list or its numbers from being whole, in sentences
+
+
+class GroupView(NamedTuple):
+    """A share group: its sums as `groups describe --json` has them, and share partitions as that lists them, in its order."""
+
+    as_of_ms: int
+    group: str
+    totals: Mapping[str, Any]  #: `LagTotals.data`
+    topics: tuple[GroupRow, ...]
+    states: tuple[Row, ...]
+    next: str | None
+    unknown: tuple[str, ...]
+
+
+class StateRange(NamedTuple):
+    """Offsets that have one delivery state and count."""
+
+    first_offset: int
+    last_offset: int  #: inclusive
+    state: str  #: available, acknowledged, archiving or archived
+    delivery_count: int
+
+
+class WindowView(NamedTuple):
+    """A share partition and what its state says of each offset from the start offset on.
+
+    The state says nothing of the offsets between ranges and after the last one: they were never given out, or for the first
+    time and are not answered yet.
+    """
+
+    as_of_ms: int
+    group: str
+    topic: str | None
+    topic_id: str
+    partition: int
+    row: Row  #: as in `GroupView.states`: offsets, epochs, counts, lag
+    start_offset: int | None  #: None: not decided yet
+    state_end_offset: int | None  #: after the last range
+    ranges: tuple[StateRange, ...]  #: ascending, without overlaps
+    log_start: int | None  #: of the partition of the topic
+    log_end: int | None
+    log_unknown: str  #: why the two are not known; empty when they are
+
+
+class Change(NamedTuple):
+    """A change of an offset, by one record of the log."""
+
+    at_ms: int
+    state: str  #: as in `StateRange`; or untold, finished (below the start offset), deleted
+    delivery_count: int | None  #: None: the record does not say, as of what is finished
+    text: str  #: what became of it, for people
+    owner_epoch: int | None  #: None: brokers write none
+    state_epoch: int
+    log_partition: int
+    log_offset: int
+
+
+class TimelineView(NamedTuple):
+    """The changes of an offset, oldest first."""
+
+    as_of_ms: int
+    group: str
+    topic: str | None
+    topic_id: str
+    partition: int
+    offset: int
+    now: Change | None  #: the last change; None: nothing was ever written about it
+    changes: tuple[Change, ...]
+    log_topic: str
+    log_partition: int
+    reaches_to_offset: int  #: of the log: nothing below it was read
+    reaches_to_ms: int | None  #: of the first record that is there; None: there is none
+    unknown: tuple[str, ...]
+
+
+class Part(NamedTuple):
+    """A key, a value or a header's value, cut where it is long."""
+
+    data: bytes
+    size_bytes: int  #: of all of it
+
+    @property
+    def is_whole(self) -> bool:
+        """Tell whether nothing was cut off."""
+        return len(self.data) == self.size_bytes
+
+
+class RecordView(NamedTuple):
+    """A record of a user's topic."""
+
+    as_of_ms: int
+    topic: str
+    partition: int
+    offset: int
+    written_ms: int
+    key: Part | None  #: None: it has none
+    value: Part | None
+    headers: tuple[tuple[str, Part | None], ...]
+    headers_in_all: int
+
+
+class LogPartitionView(NamedTuple):
+    """One partition of the state topic, and how far it is read."""
+
+    partition: int
+    leader: int | None  #: id of a broker; None: it has none, or that is not known
+    start_offset: int | None
+    end_offset: int | None
+    read_to: int  #: the next offset to read
+    states: int  #: share partitions in it
+    problem: str  #: why it is not read on now; empty: nothing is wrong
+
+
+class BrokerView(NamedTuple):
+    """A broker of the cluster."""
+
+    broker_id: int
+    address: str
+
+
+class ClusterView(NamedTuple):
+    """The cluster that is read."""
+
+    as_of_ms: int
+    bootstrap: str
+    cluster_id: str  #: empty: not known
+    state_topic: str
+    brokers: tuple[BrokerView, ...]
+    log_partitions: tuple[LogPartitionView, ...]
+    problems: tuple[str, ...]
+
+
+class PageSource(Protocol):
+    """A source of all that the page shows; each method raises PageRefused where there is no answer."""
+
+    async def groups(self, after: str | None = None) -> GroupsPage:
+        """Return groups, at most `ROWS_PER_PAGE`; `after` is the cursor of the page before."""
+
+    async def group(self, group: str, after: str | None = None) -> GroupView:
+        """Return a group, at most `ROWS_PER_PAGE` of its share partitions."""
+
+    async def window(self, group: str, topic: str, partition: int) -> WindowView:
+        """Return a share partition; the topic by its name or its id."""
+
+    async def timeline(self, group: str, topic: str, partition: int, offset: int) -> TimelineView:
+        """Return what became of an offset."""
+
+    async def record(self, topic: str, partition: int, offset: int) -> RecordView:
+        """Return a record of a user's topic."""
+
+    async def cluster(self) -> ClusterView:
+        """Return the cluster."""
+
+    def changed(self) -> AsyncIterator[None]:
+        """Yield when views may have changed, at most once a second."""
+
+
+def to_json(view: object) -> Any:  # noqa: ANN401
+    """Return a view, or part of one, as JSON has it; bytes in base64."""
+    if isinstance(view, Part):
+        return {
+            "base64": b64encode(view.data).decode(),
+            "size_bytes": view.size_bytes,
+            "is_whole": view.is_whole,
+        }
+    if isinstance(view, GroupView):
+        rest = {name: to_json(value) for name, value in view._asdict().items() if name != "totals"}
+        return dict(view.totals) | rest | {"topics_in_detail": rest["topics"], "topics": view.totals["topics"]}
+    if isinstance(view, tuple):
+        names = getattr(view, "_fields", None)
+        if names is None:
+            return [to_json(each) for each in view]
+        return {name: to_json(value) for name, value in zip(names, view, strict=True)}
+    if isinstance(view, Mapping):
+        return {str(name): to_json(value) for name, value in view.items()}
+    return view
