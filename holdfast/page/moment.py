@@ -1,0 +1,279 @@
+"""One moment of all share groups: the states, and after them the ends of topics; what the views are cut from; pure.
+
+All views of a moment agree with each other, and with what the command line says of the same states and ends.
+"""
+
+from __future__ import annotations
+
+import json
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Callable, Mapping, Sequence
+from difflib import get_close_matches
+from itertools import islice
+from typing import Any, Final, NamedTuple
+
+from holdfast.kafka.topic_ids import format_topic_id
+from holdfast.kafka.topics.topic_ends import Ends
+from holdfast.page.book import Described
+from holdfast.page.source import (
+    ROWS_PER_PAGE,
+    GroupRow,
+    GroupsPage,
+    GroupView,
+    OldestUnfinished,
+    PageRefused,
+    StateRange,
+    WindowView,
+)
+from holdfast.records.share.batches import STATE_NAMES
+from holdfast.records.share.group_lag import LagTotals, Row, TopicEnd, with_lag
+from holdfast.records.share.keys import SharePartitionKey
+from holdfast.records.share.replay import ShareState
+
+#: Names that are compared with one that there is none of: some milliseconds.
+_COMPARED_MAX: Final = 2_000
+_NEAREST: Final = 3
+_INF: Final = float("inf")
+
+
+class End(NamedTuple):
+    """The log of a partition of a user's topic."""
+
+    topic: str | None
+    ends: Ends
+
+
+class Place(NamedTuple):
+    """A share partition of a moment."""
+
+    key: SharePartitionKey
+    described: Described
+    row: Row  #: with its lag
+    end: End
+
+
+#: Returns the minutes of a group and a topic id.
+Minutes = Callable[[str, bytes], tuple[int, ...]]
+#: When the records at offsets of partitions were written: by topic id, partition and offset.
+WrittenTimes = Mapping[tuple[bytes, int, int], int]
+
+
+class Moment:
+    """All share partitions at one time."""
+
+    def __init__(
+        self,
+        as_of_ms: int,
+        places: Sequence[Place],
+        written: WrittenTimes,
+        minutes: Minutes,
+        unknown: tuple[str, ...],
+        run_id: str,
+    ) -> None:
+        """Sum up.
+
+        Args:
+            as_of_ms: when the states were as they are here, in ms since 1970.
+            places: all share partitions.
+            written: when records were written, as far as it is known.
+            minutes: how many records a group finished in each of the last minutes.
+            unknown: what keeps it from being whole, in sentences.
+            run_id: cursors of another one are refused.
+        """
+        self.as_of_ms = as_of_ms
+        self.unknown = unknown
+        self._run_id = run_id
+        self._groups: dict[str, list[Place]] = {}
+        for place in sorted(places, key=lambda place: place.key):
+            self._groups.setdefault(place.key.group_id, []).append(place)
+        self._rows = [
+            row for group, found in self._groups.items() for row in _topic_rows(group, found, written, minutes)
+        ]
+        self._rows.sort(key=_attention)
+
+    def topics(self) -> dict[str, None]:
+        """Return the names of topics of which a group has state."""
+        return {
+            name: None for found in self._groups.values() for place in found if (name := place.end.topic) is not None
+        }
+
+    def of_topic(self, topic: str) -> list[Place]:
+        """Return all share partitions of a topic, by its name or its id."""
+        return [
+            place
+            for found in self._groups.values()
+            for place in found
+            if topic in (place.end.topic, format_topic_id(place.key.topic_id))
+        ]
+
+    def groups(self, after: str | None) -> GroupsPage:
+        """Return a page of groups; raises PageRefused."""
+        rows = self._rows
+        if after is not None:
+            last = self._read_cursor(after, (int, int, int, str, str))
+            rows = [row for row in rows if [*_attention(row)] > last]
+        shown = rows[:ROWS_PER_PAGE]
+        more = self._cursor(_attention(shown[-1])) if len(rows) > len(shown) else None
+        return GroupsPage(self.as_of_ms, tuple(shown), more, len(self._rows), self.unknown)
+
+    def group(self, group: str, after: str | None) -> GroupView:
+        """Return a group; raises PageRefused."""
+        found = self._of_group(group)
+        totals = LagTotals()
+        for place in found:
+            totals.add(place.row)
+        left = found
+        if after is not None:
+            last = self._read_cursor(after, (str, int))
+            left = [place for place in found if [*_in_group(place)] > last]
+        topics = tuple(islice((row for row in self._rows if row.group == group), ROWS_PER_PAGE))
+        shown = left[:ROWS_PER_PAGE]
+        more = None
+        if len(left) > len(shown):
+            more = self._cursor(_in_group(shown[-1]))
+        states = tuple(place.row for place in shown)
+        return GroupView(self.as_of_ms, group, totals.data(), topics, states, more, self.unknown)
+
+    def window(self, group: str, topic: str, partition: int) -> WindowView:
+        """Return a share partition; raises PageRefused."""
+        key, (state, _, _, _), row, (name, ends) = self.find(group, topic, partition)
+        return WindowView(
+            as_of_ms=self.as_of_ms,
+            group=group,
+            topic=name,
+            topic_id=format_topic_id(key.topic_id),
+            partition=partition,
+            row=row,
+            start_offset=row["start_offset"],
+            state_end_offset=row["state_end_offset"],
+            ranges=_ranges(state),
+            log_start=None if ends.problem else ends.first_offset,
+            log_end=None if ends.problem else ends.end_offset,
+            log_unknown=ends.problem,
+        )
+
+    def find(self, group: str, topic: str, partition: int) -> Place:
+        """Return a share partition; the topic by its name or its id.
+
+        Raises:
+            PageRefused: there is none.
+        """
+        found = self._of_group(group)
+        of_topic = [each for each in found if topic in (each.end.topic, format_topic_id(each.key.topic_id))]
+        if not of_topic:
+            names = dict.fromkeys(each.end.topic or format_topic_id(each.key.topic_id) for each in found)
+            raise PageRefused(
+                404,
+                f"The group {group!r} has no state of a topic {topic!r}; its page lists those that it has.",
+                nearest(topic, names),
+            )
+        of_partition = [each for each in of_topic if each.key.partition == partition]
+        if not of_partition:
+            numbers = ", ".join(str(each.key.partition) for each in of_topic[:_NEAREST])
+            raise PageRefused(
+                404,
+                f"The group {group!r} has no state of partition {partition} of {topic!r}; it has some of {numbers}"
+                f"{' and others' if len(of_topic) > _NEAREST else ''}.",
+            )
+        return of_partition[0]
+
+    def _of_group(self, group: str) -> list[Place]:
+        found = self._groups.get(group)
+        if found is None:
+            text = f"There is no state of the group {group!r}; the first page lists all groups that have some."
+            raise PageRefused(404, text, nearest(group, self._groups))
+        return found
+
+    def _cursor(self, last: tuple[object, ...]) -> str:
+        return urlsafe_b64encode(json.dumps([self._run_id, *last]).encode()).decode()
+
+    def _read_cursor(self, text: str, kinds: tuple[type, ...]) -> list[Any]:
+        try:
+            last: list[Any]
+            run_id, *last = json.loads(urlsafe_b64decode(text.encode()))
+        except (ValueError, TypeError, RecursionError):
+            raise PageRefused(400, "The cursor is none of ours; begin with the first page.") from None
+        if run_id != self._run_id:
+            raise PageRefused(400, "The cursor is one of another run of this page; begin with the first page.")
+        if tuple(map(type, last)) != kinds:
+            raise PageRefused(400, "The cursor is one of another list; begin with the first page.")
+        return last
+
+
+def make_place(key: SharePartitionKey, described: Described, end: End) -> Place:
+    """Return a share partition with its lag."""
+    ends = end.ends
+    topic_end = TopicEnd(end.topic, None if ends.problem else ends.end_offset, ends.problem)
+    return Place(key, described, with_lag(described.row, topic_end), end)
+
+
+def nearest(name: str, names: Mapping[str, object]) -> tuple[str, ...]:
+    """Return names that are spelled much like one."""
+    return tuple(get_close_matches(name, islice(names, _COMPARED_MAX), _NEAREST))
+
+
+def _topic_rows(group: str, places: Sequence[Place], written: WrittenTimes, minutes: Minutes) -> list[GroupRow]:
+    by_topic: dict[bytes, list[Place]] = {}
+    for place in places:
+        by_topic.setdefault(place.key.topic_id, []).append(place)
+    return [_sum_up(group, topic_id, found, written, minutes) for topic_id, found in by_topic.items()]
+
+
+def _sum_up(group: str, topic_id: bytes, places: Sequence[Place], written: WrittenTimes, minutes: Minutes) -> GroupRow:
+    totals = LagTotals()
+    for place in places:
+        totals.add(place.row)
+    finished = minutes(group, topic_id)
+    return GroupRow(
+        group=group,
+        topic=next((place.end.topic for place in places if place.end.topic is not None), None),
+        topic_id=format_topic_id(topic_id),
+        share_partitions=totals.share_partitions,
+        lag=None if totals.unknown else totals.lag,
+        lag_known=totals.lag,
+        lag_unknown=dict(totals.unknown),
+        in_flight=totals.in_flight,
+        given_up=sum(place.described.given_up for place in places),
+        delivery_count_max=totals.delivery_count_max,
+        oldest=_oldest(places, written),
+        rate_per_s=round(finished[-2] / 60, 2),
+        finished_by_minute=finished,
+    )
+
+
+def _oldest(places: Sequence[Place], written: WrittenTimes) -> OldestUnfinished | None:
+    found = [
+        OldestUnfinished(place.key.partition, offset, written.get((place.key.topic_id, place.key.partition, offset)))
+        for place in places
+        if (offset := place.row["oldest_unfinished_offset"]) is not None
+    ]
+    return min(
+        found, key=lambda each: (_INF if each.written_ms is None else each.written_ms, each.partition), default=None
+    )
+
+
+def _in_group(place: Place) -> tuple[str, int]:
+    """Return what the share partitions of a group are sorted by, as the command line does."""
+    return place.key.topic_id.hex(), place.key.partition
+
+
+def _attention(row: GroupRow) -> tuple[Any, ...]:
+    """Return what groups are sorted by: those first whose records are tried again and again, wait longest, and are most.
+
+    A record that is tried for the first time is no trouble.
+    """
+    # JSON has no infinity.
+    written_ms = 1 << 62 if row.oldest is None or row.oldest.written_ms is None else row.oldest.written_ms
+    return -max(1, row.delivery_count_max), written_ms, -row.lag_known, row.group, row.topic_id
+
+
+def _ranges(state: ShareState) -> tuple[StateRange, ...]:
+    """Return what a state says of offsets from its start offset on."""
+    found, next_offset = [], state.start_offset
+    for first, last, delivery_state, delivery_count in state.state_batches:
+        if last < next_offset:
+            continue
+        name = STATE_NAMES.get(delivery_state, str(delivery_state))
+        found.append(StateRange(max(first, next_offset), last, name, delivery_count))
+        next_offset = last + 1
+    return tuple(found)

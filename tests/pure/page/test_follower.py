@@ -1,0 +1,248 @@
+"""A state topic that is followed, over sockets to a small Kafka on loopback."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+
+import pytest
+from aiokafka.record.default_records import DefaultRecordBatchBuilder  # type: ignore[import-untyped]
+
+from holdfast.kafka.protocol.error_codes import ErrorCode
+from holdfast.page.kafka_page import KafkaPage
+from holdfast.page.source import GroupsPage, PageRefused
+from holdfast.records.share.keys import SharePartitionKey
+from holdfast.records.share.values import Value
+from tests.pure.kafka.records.fake_kafka import FakeKafka, Partition, fake_kafka
+from tests.pure.page.samples import NOW_MS, Log, acknowledged, available, snapshot, update
+from tests.waiting import PATIENCE_S
+
+STATE_TOPIC = "__share_group_state"
+SHARE_GROUP_HEARTBEAT = 76
+
+
+class Cluster:
+    """A small Kafka with a topic of orders and one of states."""
+
+    def __init__(self, kafka: FakeKafka, *, has_states: bool = True, orders: int = 20) -> None:
+        self.kafka = kafka
+        self._samples = Log()
+        topic = kafka.make_topic("orders")
+        self.orders = topic.partitions[0]
+        self.key = SharePartitionKey("workers", topic.topic_id.bytes, 0)
+        for number in range(orders):
+            self.orders.append(f"order {number}".encode())
+        self.states = kafka.make_topic(STATE_TOPIC).partitions[0] if has_states else Partition(1)
+
+    def put(self, value: Value, group: str = "workers") -> None:
+        """Write a record of the state topic."""
+        record = self._samples.put(self.key._replace(group_id=group), value)
+        builder = DefaultRecordBatchBuilder(2, 0, 0, -1, -1, 0, 1_000_000)
+        builder.append(0, record.timestamp_ms, record.key, record.value, [])
+        data = bytearray(builder.build())
+        data[0:8] = self.states.end.to_bytes(8, "big")
+        data[12:16] = self.states.epoch.to_bytes(4, "big")
+        self.states.append(data=bytes(data))
+
+    def prune(self, count: int) -> None:
+        """Delete the first batches of the state topic, as brokers do below what is redundant."""
+        self.states.start += count
+        del self.states.log[:count]
+
+
+@asynccontextmanager
+async def page_of(kafka: FakeKafka) -> AsyncIterator[KafkaPage]:
+    page = KafkaPage(
+        kafka.options, (STATE_TOPIC, "__holdfast_share_state"), bootstrap="here", now_ms=lambda: NOW_MS, run_id="run"
+    )
+    task = asyncio.create_task(page.run())
+    try:
+        async with asyncio.timeout(PATIENCE_S):
+            yield page
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
+
+
+async def groups_of(page: KafkaPage, *passing: int) -> GroupsPage:
+    """Return the groups as soon as the log is read; other refusals than those that pass fail."""
+    while True:
+        try:
+            return await page.groups()
+        except PageRefused as refusal:
+            if refusal.status not in (503, *passing):
+                raise
+            await asyncio.sleep(0.01)
+
+
+async def refusal_of(page: KafkaPage, status: int) -> PageRefused:
+    """Return the refusal of groups as soon as it has a status."""
+    while True:
+        try:
+            await page.groups()
+        except PageRefused as refusal:
+            if refusal.status == status:
+                return refusal
+        await asyncio.sleep(0.01)
+
+
+@contextmanager
+def refused(status: int, text: str) -> Iterator[None]:
+    with pytest.raises(PageRefused) as refusal:
+        yield
+    assert refusal.value.status == status
+    assert text in refusal.value.text
+
+
+async def test_the_states_that_are_there_and_those_that_come_are_shown() -> None:
+    async with fake_kafka() as kafka, page_of(kafka) as page:
+        cluster = Cluster(kafka)
+        cluster.put(snapshot(0))
+        cluster.put(update(4, available(7, 3)))
+        found = await groups_of(page)
+        [row] = found.rows
+        assert (row.group, row.topic, row.lag, row.in_flight, row.delivery_count_max) == ("workers", "orders", 16, 4, 3)
+        assert (found.as_of_ms, found.unknown) == (NOW_MS, ())
+        assert row.oldest is not None
+        assert (row.oldest.offset, row.oldest.written_ms) == (4, 1_000)
+        cluster.put(update(5))
+
+        async for _ in page.changed():
+            if (await page.window("workers", "orders", 0)).start_offset == 5:
+                break
+        view = await page.cluster()
+        assert (view.state_topic, view.cluster_id, [each.broker_id for each in view.brokers]) == (STATE_TOPIC, "c", [1])
+        [log] = view.log_partitions
+        assert (log.leader, log.start_offset, log.end_offset, log.read_to, log.states) == (1, 0, 3, 3, 1)
+
+
+async def test_a_log_whose_start_was_pruned_is_read_from_its_new_start() -> None:
+    async with fake_kafka() as kafka:
+        cluster = Cluster(kafka)
+        cluster.put(snapshot(0), group="deleted long ago")
+        cluster.put(snapshot(9, epoch=4))
+        cluster.prune(1)
+        async with page_of(kafka) as page:
+            assert [row.group for row in (await groups_of(page)).rows] == ["workers"]
+            timeline = await page.timeline("workers", "orders", 0, 3)
+            assert timeline.reaches_to_offset == 1
+            assert "was pruned" in timeline.unknown[0]
+            [log] = (await page.cluster()).log_partitions
+            assert (log.start_offset, log.read_to) == (1, 2)
+
+
+async def test_a_log_that_is_pruned_below_what_was_read_is_read_once_more() -> None:
+    async with fake_kafka() as kafka:
+        cluster = Cluster(kafka)
+        cluster.put(snapshot(0), group="to be deleted")
+        async with page_of(kafka) as page:
+            await groups_of(page)
+            # Its tombstone is pruned before it was read.
+            cluster.put(None, group="to be deleted")
+            cluster.put(snapshot(9, epoch=4))
+            cluster.prune(2)
+            async for _ in page.changed():
+                if [row.group for row in (await groups_of(page)).rows] == ["workers"]:
+                    break
+
+
+async def test_the_changes_of_an_offset_are_told_from_the_log() -> None:
+    async with fake_kafka() as kafka, page_of(kafka) as page:
+        cluster = Cluster(kafka)
+        cluster.put(snapshot(0))
+        for count in (1, 2, 3):
+            cluster.put(update(0, available(7, count)))
+        cluster.put(update(0, acknowledged(8, 9)))
+        await groups_of(page)
+        timeline = await page.timeline("workers", "orders", 0, 7)
+        assert [(each.log_offset, each.delivery_count) for each in timeline.changes] == [(1, 1), (2, 2), (3, 3)]
+        assert timeline.now == timeline.changes[-1]
+        assert (timeline.reaches_to_offset, timeline.reaches_to_ms, timeline.log_topic) == (0, NOW_MS, STATE_TOPIC)
+        assert (await page.timeline("workers", "orders", 0, 15)).changes == ()
+
+
+async def test_a_record_is_shown_and_one_that_is_not_there_has_its_words() -> None:
+    async with fake_kafka() as kafka, page_of(kafka) as page:
+        cluster = Cluster(kafka)
+        cluster.put(snapshot(0))
+        cluster.orders.start = 2
+        del cluster.orders.log[:2]
+        await groups_of(page)
+        record = await page.record("orders", 0, 7)
+        assert record.value is not None
+        assert (record.value.data, record.value.is_whole, record.key, record.headers) == (b"order 7", True, None, ())
+        with refused(404, "the next one to be written there gets offset 20"):
+            await page.record("orders", 0, 20)
+        with refused(410, "the oldest record has offset 2"):
+            await page.record("orders", 0, 1)
+        with refused(404, "No group has state of a topic"):
+            await page.record("order", 0, 7)
+        with refused(404, "No group has state of partition 1"):
+            await page.record("orders", 1, 7)
+        with refused(400, "is no offset"):
+            await page.record("orders", 0, -1)
+        with refused(404, "No record has offset 1000"):
+            await page.timeline("workers", "orders", 0, 1_000)
+
+
+async def test_a_topic_that_may_not_be_read_names_the_acl() -> None:
+    async with fake_kafka() as kafka, page_of(kafka) as page:
+        cluster = Cluster(kafka)
+        cluster.put(snapshot(20))  # no time of a record is looked up
+        await groups_of(page)
+        cluster.orders.errors = [int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)]
+        with refused(403, "allow Read on topic orders to User:ANONYMOUS"):
+            await page.record("orders", 0, 7)
+
+
+async def test_a_cluster_without_share_groups_says_so_until_there_is_one() -> None:
+    async with fake_kafka() as kafka, page_of(kafka) as page:
+        cluster = Cluster(kafka, has_states=False)
+        assert "too old" in (await refusal_of(page, 404)).text
+        kafka.brokers[1].versions[SHARE_GROUP_HEARTBEAT] = (1, 1)
+        async for _ in page.changed():
+            if "no share groups yet" in (await refusal_of(page, 404)).text:
+                break
+        cluster.states = kafka.make_topic(STATE_TOPIC).partitions[0]
+        cluster.put(snapshot(0))
+        assert [row.group for row in (await groups_of(page, 404)).rows] == ["workers"]
+
+
+async def test_ends_that_are_not_known_are_no_zeros() -> None:
+    async with fake_kafka() as kafka, page_of(kafka) as page:
+        cluster = Cluster(kafka)
+        cluster.put(snapshot(0))
+        await groups_of(page)
+        del kafka.topics["orders"]
+        async for _ in page.changed():
+            row = (await page.groups()).rows[0]
+            if row.lag is None:
+                break
+        assert (row.topic, row.lag_unknown) == (None, {"the cluster knows no topic of this id": 1})
+
+
+async def test_a_change_is_told_of() -> None:
+    async with fake_kafka() as kafka, page_of(kafka) as page:
+        cluster = Cluster(kafka)
+        cluster.put(snapshot(0))
+        await groups_of(page)
+        changes = page.changed()
+        await anext(changes)
+        cluster.put(update(3))
+        await anext(changes)
+        assert (await page.window("workers", "orders", 0)).start_offset == 3
+
+
+async def test_a_state_topic_that_was_made_again_is_read_from_its_start() -> None:
+    async with fake_kafka() as kafka, page_of(kafka) as page:
+        cluster = Cluster(kafka)
+        cluster.put(snapshot(0), group="former")
+        await groups_of(page)
+        former = cluster.states
+        cluster.states = kafka.make_topic(STATE_TOPIC).partitions[0]
+        cluster.put(snapshot(0), group="later")
+        former.wake()
+        async for _ in page.changed():
+            if [row.group for row in (await groups_of(page)).rows] == ["later"]:
+                break

@@ -1,0 +1,141 @@
+"""The views of one moment: sums, order, pages, and what there is none of."""
+
+from __future__ import annotations
+
+from base64 import urlsafe_b64encode
+
+import pytest
+
+from holdfast.kafka.topic_ids import format_topic_id
+from holdfast.kafka.topics.topic_ends import Ends
+from holdfast.page.moment import Moment
+from holdfast.page.source import ROWS_PER_PAGE, PageRefused, StateRange, to_json
+from holdfast.records.share.batches import StateBatch
+from tests.pure.page.samples import (
+    KEY,
+    NOW_MS,
+    TOPIC_ID,
+    Log,
+    acknowledged,
+    available,
+    book_of,
+    moment_of,
+    snapshot,
+)
+
+STUCK = snapshot(5, acknowledged(7, 8), available(12, 4))
+
+
+def one_stuck() -> Moment:
+    log = Log()
+    log.put(KEY, STUCK)
+    log.put(KEY._replace(partition=1), snapshot(3))
+    ends = {KEY: Ends(2, 20), KEY._replace(partition=1): Ends(0, 3)}
+    return moment_of(book_of(log), ends, {(TOPIC_ID, 0, 5): NOW_MS - 60_000})
+
+
+def many(groups: int, run_id: str = "run") -> Moment:
+    log = Log()
+    for number in range(groups):
+        key = KEY._replace(group_id=f"group-{number:05}")
+        log.put(key, snapshot(0, available(number % 7, 1 + number % 5)))
+    return moment_of(book_of(log), {}, run_id=run_id)
+
+
+def test_a_group_and_its_topic_are_summed_up() -> None:
+    [row] = one_stuck().groups(None).rows
+    assert (row.group, row.topic, row.share_partitions, row.lag) == ("workers", "orders", 2, 13)
+    assert (row.in_flight, row.delivery_count_max, row.given_up) == (6, 4, 0)
+    assert row.oldest is not None
+    assert (row.oldest.partition, row.oldest.offset, row.oldest.written_ms) == (0, 5, NOW_MS - 60_000)
+
+
+def test_a_lag_that_is_not_known_is_none_with_the_reason() -> None:
+    log = Log()
+    log.put(KEY, STUCK)
+    log.put(KEY._replace(partition=1), snapshot(3))
+    moment = moment_of(book_of(log), {KEY: Ends(0, 20)})
+    [row] = moment.groups(None).rows
+    assert (row.lag, row.lag_known, row.lag_unknown) == (None, 13, {"its leader is silent": 1})
+    window = moment.window("workers", "orders", 1)
+    assert (window.log_start, window.log_end, window.log_unknown) == (None, None, "its leader is silent")
+    assert window.row["lag"] is None
+
+
+def test_a_group_has_the_share_partitions_of_the_command_line() -> None:
+    view = one_stuck().group("workers", None)
+    assert [(row["topic"], row["partition"], row["lag"], row["end_offset"]) for row in view.states] == [
+        ("orders", 0, 13, 20),
+        ("orders", 1, 0, 3),
+    ]
+    assert (view.totals["lag"], view.totals["share_partitions"]) == (13, 2)
+    shown = to_json(view)
+    assert (shown["lag"], shown["topics"], shown["states"][0]["lag"]) == (13, 1, 13)
+    assert [row["group"] for row in shown["topics_in_detail"]] == ["workers"]
+
+
+def test_a_window_has_the_ranges_from_the_start_offset_on() -> None:
+    log = Log()
+    log.put(KEY, snapshot(5, StateBatch(2, 6, 2, 1), available(12, 4)))
+    window = moment_of(book_of(log), {KEY: Ends(2, 20)}).window("workers", format_topic_id(TOPIC_ID), 0)
+    assert window.ranges == (StateRange(5, 6, "acknowledged", 1), StateRange(12, 12, "available", 4))
+    assert (window.start_offset, window.state_end_offset, window.log_start, window.log_end) == (5, 13, 2, 20)
+
+
+def test_groups_come_in_pages_and_those_in_need_first() -> None:
+    moment = many(2 * ROWS_PER_PAGE + 1)
+    page, names, counts = moment.groups(None), list[str](), list[int]()
+    while True:
+        names += [row.group for row in page.rows]
+        counts += [row.delivery_count_max for row in page.rows]
+        assert len(page.rows) <= ROWS_PER_PAGE
+        assert page.rows_in_all == 2 * ROWS_PER_PAGE + 1
+        if page.next is None:
+            break
+        page = moment.groups(page.next)
+    assert len(set(names)) == len(names) == 2 * ROWS_PER_PAGE + 1
+    assert counts == sorted(counts, reverse=True)
+
+
+def test_share_partitions_come_in_pages() -> None:
+    log = Log()
+    for partition in range(ROWS_PER_PAGE + 2):
+        log.put(KEY._replace(partition=partition), snapshot(0))
+    moment = moment_of(book_of(log), {})
+    first = moment.group("workers", None)
+    second = moment.group("workers", first.next)
+    assert [row["partition"] for row in (*first.states, *second.states)] == list(range(ROWS_PER_PAGE + 2))
+    assert second.next is None
+
+
+@pytest.mark.parametrize(
+    "cursor",
+    [
+        "",
+        "none of ours",
+        "\N{SNOWMAN}",
+        urlsafe_b64encode(b"7").decode(),
+        urlsafe_b64encode(b'["run"]').decode(),
+        urlsafe_b64encode(b'["run", "a", 2]').decode(),
+        urlsafe_b64encode(b'["run", 1, 2, 3, 4, 5]').decode(),
+        urlsafe_b64encode(b"[" * 60_000).decode(),
+        many(ROWS_PER_PAGE + 1, "another").groups(None).next,
+    ],
+)
+def test_a_cursor_of_anything_else_is_refused(cursor: str) -> None:
+    with pytest.raises(PageRefused) as refusal:
+        one_stuck().groups(cursor)
+    assert refusal.value.status == 400
+
+
+def test_there_is_a_word_for_each_name_that_is_wrong() -> None:
+    moment = one_stuck()
+    with pytest.raises(PageRefused) as group:
+        moment.group("worker", None)
+    assert (group.value.status, group.value.nearest) == (404, ("workers",))
+    with pytest.raises(PageRefused) as topic:
+        moment.window("workers", "order", 0)
+    assert (topic.value.status, topic.value.nearest) == (404, ("orders",))
+    with pytest.raises(PageRefused) as partition:
+        moment.window("workers", "orders", 2)
+    assert "it has some of 0, 1." in partition.value.text
