@@ -1,0 +1,202 @@
+"""The page's numbers on a stock Kafka with a real share group, beside those of the command line and of Kafka's own tool."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import time
+import uuid
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from typing import Any, NamedTuple
+
+import pytest
+from click.testing import CliRunner
+from confluent_kafka import Producer
+
+from holdfast.broker import find_java, kafka_classpath
+from holdfast.cli import main
+from holdfast.console.outcomes import Exit
+from holdfast.kafka.connection_options import connection_options
+from holdfast.page.kafka_page import KafkaPage
+from holdfast.page.source import PageRefused, to_json
+from tests.interop.gateway.clients import PYTHON, Given, StockConsumer, stock_consumer
+from tests.real.quick_java import QUICK_KAFKA
+from tests.real.shared_kafka import NewTopicFactory
+from tests.waiting import PATIENCE_S
+
+pytestmark = pytest.mark.real
+
+_PARTITIONS = 2
+_DELIVERIES = 4
+_PRODUCED = 10
+
+
+class Stuck(NamedTuple):
+    """A share group of which one record was given back after its fourth delivery."""
+
+    group: str
+    topic: str
+    record: Given
+
+
+@pytest.fixture
+def stuck(kafka: str, new_topic: NewTopicFactory) -> Stuck:
+    """Give a share group with one record stuck."""
+    topic, group = new_topic(_PARTITIONS), f"workers-{uuid.uuid4()}"
+    with stock_consumer(PYTHON, kafka, group, topic) as consumer:
+        given: list[Given] = []
+        # A share group begins at the end, as soon as its first member has joined.
+        deadline = time.monotonic() + PATIENCE_S
+        while not given:
+            assert time.monotonic() < deadline, "the consumer was given nothing"
+            produce(kafka, topic)
+            given = consumer.poll()
+        record = give_back(consumer, given)
+        consumer.close()
+    return Stuck(group, topic, record)
+
+
+def produce(kafka: str, topic: str) -> None:
+    producer = Producer({"bootstrap.servers": kafka})
+    for number in range(_PRODUCED):
+        headers: list[tuple[str, str | bytes | None]] = [("source", b"<script>alert(1)</script>")]
+        producer.produce(topic, f"order {number}", key=f"{number}", headers=headers, partition=number % _PARTITIONS)
+    assert producer.flush(PATIENCE_S) == 0
+
+
+def give_back(consumer: StockConsumer, given: list[Given]) -> Given:
+    """Acknowledge all records but the first one, and give that back after each of its deliveries."""
+    wanted = min(given)
+    count = 0
+    while count < _DELIVERIES:
+        for record in given:
+            is_wanted = record[:2] == wanted[:2]
+            count = max(count, record.delivery_count) if is_wanted else count
+            consumer.acknowledge("RELEASE" if is_wanted else "ACCEPT", [record])
+        if given:
+            assert consumer.commit() == {}
+        if count < _DELIVERIES:
+            given = consumer.poll()
+    return wanted._replace(delivery_count=count)
+
+
+@asynccontextmanager
+async def page_of(kafka: str) -> AsyncIterator[KafkaPage]:
+    """Give the page of a cluster, once all of the state topic is read."""
+    options = connection_options({"bootstrap.servers": kafka})
+    page = KafkaPage(
+        options,
+        ("__share_group_state",),
+        bootstrap=kafka,
+        now_ms=lambda: time.time_ns() // 1_000_000,
+        run_id="run",
+    )
+    task = asyncio.create_task(page.run())
+    try:
+        async with asyncio.timeout(PATIENCE_S):
+            async for _ in page.changed():
+                with suppress(PageRefused):
+                    await page.groups()
+                    break
+        yield page
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
+
+
+async def by_cli(kafka: str, *command: str) -> Any:
+    arguments = (*command, "--json", "--bootstrap-server", kafka)
+    result = await asyncio.to_thread(CliRunner().invoke, main, arguments)
+    assert result.exit_code == Exit.DONE, result.stderr
+    return (
+        [json.loads(line) for line in result.stdout.splitlines()] if command[0] == "dump" else json.loads(result.stdout)
+    )
+
+
+async def by_kafkas_tool(kafka: str, group: str) -> dict[int, tuple[int, int]]:
+    """Return start offset and lag of each partition."""
+    tool = "org.apache.kafka.tools.consumer.group.ShareGroupCommand"
+    path = await asyncio.to_thread(kafka_classpath)
+    command = [find_java(), *QUICK_KAFKA, "-cp", path, tool, "--bootstrap-server", kafka, "--describe", "--offsets"]
+    told = await asyncio.to_thread(
+        subprocess.run, [*command, "--group", group], capture_output=True, text=True, timeout=PATIENCE_S, check=False
+    )
+    lines = [line.split() for line in told.stdout.splitlines() if line.strip()]
+    heads = [line for line in lines if "START-OFFSET" in line]
+    assert heads, told.stdout + told.stderr
+    place = {name: heads[0].index(name) for name in ("PARTITION", "START-OFFSET", "LAG")}
+    return {
+        int(line[place["PARTITION"]]): (int(line[place["START-OFFSET"]]), int(line[place["LAG"]]))
+        for line in lines
+        if line[0] == group
+    }
+
+
+async def test_page_and_tools_agree_on_a_group_with_a_stuck_record(kafka: str, stuck: Stuck) -> None:
+    async with page_of(kafka) as page:
+        view = to_json(await page.group(stuck.group))
+        groups = await page.groups()
+        window = await page.window(stuck.group, stuck.topic, stuck.record.partition)
+        [members] = [each["members"] for each in await by_cli(kafka, "groups", "kafka", "describe", stuck.group)]
+
+    described = await by_cli(kafka, "groups", "describe", stuck.group)
+    assert described["states"], "Kafka keeps a state"
+    assert {name: view[name] for name in described} == described
+
+    [listed] = [row for row in await by_cli(kafka, "groups", "list") if row["group"] == stuck.group]
+    assert {name: view[name] for name in listed} == listed
+    [row] = [row for row in groups.rows if row.group == stuck.group]
+    assert (row.topic, row.lag, row.in_flight) == (stuck.topic, listed["lag"], listed["in_flight"])
+    assert row.delivery_count_max == listed["delivery_count_max"] == _DELIVERIES
+
+    told = await by_kafkas_tool(kafka, stuck.group)
+    assert told == {each["partition"]: (each["start_offset"], each["lag"]) for each in described["states"]}
+
+    [found] = [each for each in window.ranges if each.delivery_count == _DELIVERIES]
+    assert found.first_offset <= stuck.record.offset <= found.last_offset
+    assert (found.state, window.log_end) == ("available", window.row["end_offset"])
+    assert row.oldest is not None
+    assert row.oldest.written_ms is not None
+    assert sum(row.finished_by_minute) > 0
+    assert members == [], "the page joined"
+
+
+async def test_the_timeline_of_a_stuck_record_has_all_its_deliveries(kafka: str, stuck: Stuck) -> None:
+    place = stuck.topic, stuck.record.partition, stuck.record.offset
+    async with page_of(kafka) as page:
+        timeline = await page.timeline(stuck.group, *place)
+        record = await page.record(*place)
+        view = await page.cluster()
+    assert [(each.state, each.delivery_count) for each in timeline.changes] == [
+        ("available", count) for count in range(1, _DELIVERIES + 1)
+    ]
+    assert timeline.now == timeline.changes[-1]
+    times = [each.at_ms for each in timeline.changes]
+    assert times == sorted(times)
+    assert record.value is not None
+    assert record.value.data.decode() == stuck.record.value
+    assert [name for name, _ in record.headers] == ["source"]
+    dumped = await by_cli(kafka, "dump", "__share_group_state", "--partition", str(timeline.log_partition))
+    times_by_offset = {each["offset"]: each["timestamp_ms"] for each in dumped if each["group_id"] == stuck.group}
+    assert {each.log_offset: each.at_ms for each in timeline.changes}.items() <= times_by_offset.items()
+    assert view.state_topic == "__share_group_state"
+    assert all(log.read_to == log.end_offset and not log.problem for log in view.log_partitions)
+    assert view.problems == ()
+
+
+async def test_new_records_are_shown_while_it_is_looked_at(kafka: str, stuck: Stuck) -> None:
+    async with page_of(kafka) as page:
+
+        async def lag() -> int | None:
+            return next(row.lag for row in (await page.groups()).rows if row.group == stuck.group)
+
+        before, as_of_ms = await lag(), (await page.groups()).as_of_ms
+        assert before is not None
+        produce(kafka, stuck.topic)
+        async with asyncio.timeout(PATIENCE_S):
+            async for _ in page.changed():
+                if await lag() == before + _PRODUCED:
+                    break
+        assert (await page.groups()).as_of_ms > as_of_ms
