@@ -27,6 +27,7 @@ _COMMANDS = {
     "history": "history:history",
     "members": "node:members",
     "metrics": "node:metrics",
+    "page": "page:page",
     "partitions": "node:partitions",
     "readers": "node:readers",
     "settings": "node:settings",

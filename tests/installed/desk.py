@@ -21,7 +21,7 @@ from tests.real.nodes import ONE_TRY, PATIENT
 from tests.waiting import PATIENCE_S, block_until
 
 _RUNS_A_NODE = re.compile(r"\bholdfast (serve|dev)\b")
-_NEVER_ENDS = re.compile(r"\bholdfast (serve|dev)\b|--follow\b")
+_NEVER_ENDS = re.compile(r"\bholdfast (serve|dev|page)\b|--follow\b")
 #: What keeps a busy machine from deciding what a node or a job does.
 _PATIENCE: Final = {**PATIENT, "compaction.worker.start.attempts.max": 100}
 #: What `holdfast dev` makes unless told otherwise.

@@ -1,0 +1,185 @@
+"""`holdfast page`: the share groups of any Kafka 4 in a browser, read-only, served on loopback by this process."""
+
+import asyncio
+import secrets
+import socket
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from importlib import import_module
+from ipaddress import ip_address
+from signal import SIGINT, SIGTERM
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from holdfast.console.importing import importing
+from holdfast.console.options import STATE_TOPIC_DEFAULT, kafka_options, kafka_properties
+from holdfast.console.outcomes import Exit, Failure
+from holdfast.console.show.output import say
+from holdfast.console.sources.brokers_or_nodes import node_instead
+from holdfast.console.sources.state_topics import KAFKA_STATE_TOPIC
+from holdfast.distribution import how_to_install
+from holdfast.kafka.addresses import Address, format_address, parse_address
+from holdfast.kafka.connection_options import connection_options
+from holdfast.kafka.errors import PropertyRefused
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp
+
+    from holdfast.page.kafka_page import KafkaPage
+    from holdfast.page.source import PageSource
+
+#: How long answers that are on their way may take at the end; an event stream would go on for ever.
+_END_S: Final = 1
+#: Connections and requests at once: people and their event streams, and not more than a process has descriptors for.
+_REQUESTS_MAX: Final = 200
+_BACKLOG: Final = 128
+
+
+@click.command()
+@click.option(
+    "--listen",
+    default="127.0.0.1:0",
+    show_default=True,
+    metavar="HOST:PORT",
+    help="The address at which the page is served, one of this host's loopback; port 0 is a free one.",
+)
+@click.option(
+    "--topic",
+    "state_topic",
+    metavar="STATE_TOPIC",
+    help="The topic that holds states: it is found without this where it has its usual name.",
+)
+@kafka_options
+def page(listen: str, state_topic: str | None, bootstrap_server: str, properties: Sequence[str]) -> None:
+    """Serve a page that shows the share groups of a Kafka 4: what is in the queue, what is stuck, and what became of a record.
+
+    It reads `__share_group_state`, in which Kafka's brokers keep the state of share groups, or the state topic of a Holdfast.
+    It joins no group, commits nothing, and sends no request that changes anything. No node is needed.
+    It prints its address and runs until Ctrl-C. All who reach the address read along, so it is one of loopback only.
+
+    Example: holdfast page --bootstrap-server 127.0.0.1:9092
+    """
+    address = _loopback(listen)
+    named = kafka_properties(bootstrap_server, properties)
+    try:
+        options = connection_options(named)
+    except PropertyRefused as error:
+        raise Failure(str(error), Exit.WRONG_USAGE) from None
+    if failure := node_instead(named):
+        raise failure
+    topics = (KAFKA_STATE_TOPIC, STATE_TOPIC_DEFAULT) if state_topic is None else (state_topic,)
+    make_app = _import_web()
+    from holdfast.page.kafka_page import KafkaPage
+
+    source = KafkaPage(
+        options,
+        topics,
+        bootstrap=bootstrap_server,
+        now_ms=lambda: time.time_ns() // 1_000_000,
+        run_id=secrets.token_hex(4),
+    )
+    with _listening(address) as listener:
+        asyncio.run(_serve(source, make_app(source), listener, bootstrap_server))
+
+
+async def _serve(source: "KafkaPage", app: "ASGIApp", listener: socket.socket, servers: str) -> None:
+    """Serve until a signal comes."""
+    ended = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (SIGINT, SIGTERM):
+        loop.add_signal_handler(number, ended.set)
+    async with asyncio.TaskGroup() as group:
+        tasks = [
+            group.create_task(source.run(), name="holdfast-page-follower"),
+            group.create_task(_answer(app, listener, ended), name="holdfast-page-http"),
+        ]
+        click.echo(f"http://{format_address(*listener.getsockname()[:2])}/")
+        say(f"It shows the share groups of {servers}, and ends with Ctrl-C.")
+        await tasks[1]
+        tasks[0].cancel()
+
+
+async def _answer(app: "ASGIApp", listener: socket.socket, ended: asyncio.Event) -> None:
+    """Answer requests until the end."""
+    from uvicorn import Config, Server
+
+    class Quiet(Server):
+        """A server that leaves signals to its caller: uvicorn's own would raise them once more at its end."""
+
+        @contextmanager
+        def capture_signals(self) -> Iterator[None]:
+            """Capture none."""
+            yield
+
+    config = Config(
+        app,
+        http="h11",
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        limit_concurrency=_REQUESTS_MAX,
+        timeout_graceful_shutdown=_END_S,
+    )
+    server = Quiet(config)
+    serving = asyncio.ensure_future(server.serve([listener]))
+    waiting = asyncio.ensure_future(ended.wait())
+    try:
+        await asyncio.wait((serving, waiting), return_when=asyncio.FIRST_COMPLETED)
+        server.should_exit = True
+        await serving
+    finally:
+        waiting.cancel()
+
+
+def _import_web() -> "Callable[[PageSource], ASGIApp]":
+    """Return what makes the application.
+
+    Raises:
+        Failure: something that it needs is not installed.
+    """
+    try:
+        with importing():
+            make_app: Callable[[PageSource], ASGIApp] = import_module("holdfast.page.web.app").make_app
+    except ImportError as missing:
+        raise Failure(f"{missing.name} is not installed; {how_to_install('page')}.", Exit.WRONG_USAGE) from None
+    return make_app
+
+
+def _loopback(listen: str) -> Address:
+    """Return the address to listen at.
+
+    Raises:
+        Failure: it is none of loopback.
+    """
+    try:
+        host, port = parse_address(listen)
+    except ValueError:
+        raise Failure(f"--listen {listen} is not HOST:PORT, as in 127.0.0.1:0.", Exit.WRONG_USAGE) from None
+    host = "127.0.0.1" if host == "localhost" else host
+    try:
+        is_loopback = ip_address(host).is_loopback
+    except ValueError:
+        is_loopback = False
+    if not is_loopback:
+        raise Failure(
+            f"--listen {listen} is not an address of loopback, and the page has no logins; "
+            "reach it from elsewhere by ssh -L, or by a proxy that has logins.",
+            Exit.WRONG_USAGE,
+        )
+    return host, port
+
+
+@contextmanager
+def _listening(address: Address) -> Iterator[socket.socket]:
+    family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
+    try:
+        listener = socket.create_server(address, family=family, backlog=_BACKLOG)
+    except OSError as error:
+        text = f"{format_address(*address)} cannot be listened at ({error.strerror or error}); see --listen."
+        raise Failure(text, Exit.FAILED) from None
+    with listener:
+        yield listener
