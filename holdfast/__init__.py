@@ -9,6 +9,7 @@ The rooms, top down; imports point downwards only, and `lint-imports` checks it:
 - `client`: an asyncio client of a node. `broker`: an embedded Kafka for development.
 - `compaction`: the Spark job. `runtime`: the pure core of the coordinator, and the log on Kafka.
 - `delivery`: the pure core of a leader of share groups.
+- `page`: share groups of any Kafka to be looked at in a browser.
 - `membership`: membership of a group through Kafka's group coordinator, a library of its own.
 - `api`: the calls, as values and as bytes.
 - `records`: what is in the log, and the rule which records count.

@@ -2,9 +2,12 @@
 
 From the bytes up:
 
+- `decoding` has the records of fetched batches; `log_fold` makes states of those of one log partition, and is pure.
+- `book` has the states of all as they are now; it is pure.
 - `follower` reads a state topic and follows it; it joins no group and commits nothing.
-- `book` has the states as they are now; it is pure.
-- `timeline` tells what became of an offset, from the log as far as it reaches.
-- `web` shows it: `web.app.make_app(source)` returns the application that answers requests, which `holdfast page` listens for.
+- `moment` is all of it at one time, with the ends of topics; the views are cut from it, and it is pure.
+- `timeline` tells what became of an offset, from the log as far as it reaches; it is pure.
+- `reading` looks once into a topic: for a timeline, or for a record of a user.
+- `kafka_page` is the source of a cluster, made of all these.
 - `source` is what the web side asks, and the values that it is given; it knows neither Kafka nor the web.
 """

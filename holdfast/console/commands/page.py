@@ -47,12 +47,12 @@ _BACKLOG: Final = 128
 )
 @click.option(
     "--topic",
-    "state_topic",
+    "read_topic",
     metavar="STATE_TOPIC",
     help="The topic that holds states: it is found without this where it has its usual name.",
 )
 @kafka_options
-def page(listen: str, state_topic: str | None, bootstrap_server: str, properties: Sequence[str]) -> None:
+def page(listen: str, read_topic: str | None, bootstrap_server: str, properties: Sequence[str]) -> None:
     """Serve a page that shows the share groups of a Kafka 4: what is in the queue, what is stuck, and what became of a record.
 
     It reads `__share_group_state`, in which Kafka's brokers keep the state of share groups, or the state topic of a Holdfast.
@@ -69,7 +69,7 @@ def page(listen: str, state_topic: str | None, bootstrap_server: str, properties
         raise Failure(str(error), Exit.WRONG_USAGE) from None
     if failure := node_instead(named):
         raise failure
-    topics = (KAFKA_STATE_TOPIC, STATE_TOPIC_DEFAULT) if state_topic is None else (state_topic,)
+    topics = (KAFKA_STATE_TOPIC, STATE_TOPIC_DEFAULT) if read_topic is None else (read_topic,)
     make_app = _import_web()
     from holdfast.page.kafka_page import KafkaPage
 
