@@ -43,7 +43,7 @@ unexport PYTHONDONTWRITEBYTECODE
 export PYTHONPYCACHEPREFIX := $(CURDIR)/build/bytecode
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check fmt lint type contracts vectors pure fuzz sanitize sim model real interop installed shipped waiting beside after busy stalled soak endure outages hotpath bench measure compiled wheel docs zip clean interpreted patched FORCE
+.PHONY: help demo test check fmt lint type contracts vectors pure fuzz sanitize sim model real interop browser installed shipped waiting beside after busy stalled soak endure outages hotpath bench measure compiled wheel docs zip clean interpreted patched FORCE
 
 help: ## list the verbs
 	@sed -n 's/^\([a-z]*\):.*## /\1	/p' $(MAKEFILE_LIST) | expand -t 12
@@ -127,6 +127,7 @@ shipped: $(WHEELS) $(KAFKA_CLASSES)
 waiting: $(WHEELS) $(KAFKA_CLASSES)
 	$(MAKE) BUILD=pure installed
 	$(MAKE) BUILD=pure interop
+	$(MAKE) BUILD=pure browser
 
 beside: $(READY)
 	$(MAKE) BUILD=pure NICE=nice check
@@ -140,6 +141,10 @@ real: $(NEEDS) ## tests on a real broker, which they start themselves (KILLS=3)
 
 interop: $(NEEDS) ## Apache Kafka's own Java classes against the daemon
 	$(PYTEST) tests/interop
+
+browser: $(READY) ## the page in Chromium; pictures of it are in build/screenshots
+	@# In one process: it is one browser for all, and that has processes of its own.
+	$(RUN) -m pytest tests/browser
 
 installed: $(WHEELS) ## what the pages tell to type, with the wheels, each in an environment of its own
 	@# In one process, so that an environment is made once, and in their order: the last ones lend PySpark to the

@@ -9,5 +9,6 @@ From the bytes up:
 - `timeline` tells what became of an offset, from the log as far as it reaches; it is pure.
 - `reading` looks once into a topic: for a timeline, or for a record of a user.
 - `kafka_page` is the source of a cluster, made of all these.
+- `web` shows it: `web.app.make_app(source)` returns the application that answers requests.
 - `source` is what the web side asks, and the values that it is given; it knows neither Kafka nor the web.
 """

@@ -18,5 +18,7 @@ reaches the runtime, which a log would only carry later. A listener has no shard
 | `tenants`     | tables of a node with all tenants, and parts of share state that the host is given      |
 | `timers`      | a second tenant, with a row of each kind but no shards                                  |
 | `old_broker`  | a broker on loopback that is too old for members of groups                              |
+| `page_source` | a source of the page in memory, quiet or with a stuck record                             |
+| `page_server` | the page on loopback                                                                     |
 | `identity`    | who clients are and what they may do: certificates, logins, access rules                |
 """

@@ -14,7 +14,7 @@ PAGE = (ROOT / "CONTRIBUTING.md").read_text()
 STEPS_MAX = 10
 FILES_MIN = 4
 #: The verbs of the rings.
-RINGS = {"pure", "vectors", "model", "sim", "interop", "installed", "real", "hotpath"}
+RINGS = {"pure", "vectors", "model", "sim", "interop", "browser", "installed", "real", "hotpath"}
 
 
 @pytest.mark.parametrize("what", ["an RPC", "a setting", "a record version", "a metric"])

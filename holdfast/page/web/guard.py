@@ -1,0 +1,88 @@
+"""Which requests the page answers, and the headers of every answer: a browser must not be led here by another site.
+
+A page of another site may have a name that leads to a loopback address (DNS rebinding), but its requests carry that name. A request by
+an address cannot come of it. Nothing that others chose is ever markup, and no browser would run a script that is, nor ask another host.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from ipaddress import ip_address
+from typing import Final
+from urllib.parse import urlsplit
+
+from starlette.datastructures import MutableHeaders
+from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from holdfast.kafka.addresses import parse_address
+
+#: Headers of every answer; a name of a group stands in addresses, which go to no other site.
+HEADERS: Final = {
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+    "form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
+_METHODS: Final = ("GET", "HEAD")
+
+
+class PageGuard:
+    """Lets through requests that change nothing, call the page by a name of its own, and come from no other site."""
+
+    def __init__(self, app: ASGIApp, names: Collection[str]) -> None:
+        self._app = app
+        self._names = frozenset(name.lower() for name in names)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request, or refuse it."""
+        if scope["type"] != "http":
+            return
+
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in HEADERS.items():
+                    headers[name] = value
+                headers.setdefault("Cache-Control", "no-store")
+            await send(message)
+
+        refusal = self._refusal(scope)
+        await (refusal or self._app)(scope, receive, send_with_headers)
+
+    def _refusal(self, scope: Scope) -> JSONResponse | None:
+        if scope["method"] not in _METHODS:
+            return _refuse(405, "This page changes nothing: only GET and HEAD are answered.", Allow=", ".join(_METHODS))
+        headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
+        host = headers.get(b"host")
+        if host is not None and not self._is_own(host):
+            return _refuse(421, "The page is not called by this name; open it by the address that the command printed.")
+        origin = headers.get(b"origin")
+        if origin is not None and (host is None or _host_of(origin) != host.lower()):
+            return _refuse(403, "The page answers no request that comes from another site.")
+        return None
+
+    def _is_own(self, host: str) -> bool:
+        try:
+            name = parse_address(host, default_port=0)[0].lower()
+        except ValueError:
+            return False
+        try:
+            ip_address(name)
+        except ValueError:
+            return name in self._names
+        return True
+
+
+def _host_of(origin: str) -> str:
+    try:
+        return urlsplit(origin).netloc.lower()
+    except ValueError:
+        return ""
+
+
+def _refuse(status: int, text: str, **headers: str) -> JSONResponse:
+    return JSONResponse({"error": text}, status, headers)

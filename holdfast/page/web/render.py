@@ -1,0 +1,78 @@
+"""HTML of views, by the templates: each text is escaped where it is written, and a name that a template lacks is an error."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, Final
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from holdfast.distribution import VERSION
+from holdfast.page.source import GroupRow
+from holdfast.page.web import formats, strip
+
+_HERE: Final = Path(__file__).parent
+#: The files that a browser asks for beside the pages, with their types.
+STATIC_TYPES: Final = {"style.css": "text/css", "live.js": "text/javascript", "icon.svg": "image/svg+xml"}
+
+#: Lines of a sparkline from bottom to top.
+SPARK_HEIGHT: Final = 16
+
+
+class Renderer:
+    """The templates, read once."""
+
+    def __init__(self) -> None:
+        self.static: Mapping[str, bytes] = {name: (_HERE / "static" / name).read_bytes() for name in STATIC_TYPES}
+        self._environment = environment = Environment(
+            loader=FileSystemLoader(_HERE / "templates"),
+            autoescape=True,
+            undefined=StrictUndefined,
+            trim_blocks=True,
+            lstrip_blocks=True,
+            auto_reload=False,
+        )
+        environment.filters |= {
+            "number": formats.number,
+            "rate": formats.rate,
+            "span": formats.span,
+            "at": formats.at,
+            "machine_time": formats.machine_time,
+        }
+        environment.globals |= {
+            "link": formats.link,
+            "counted": formats.counted,
+            "offsets": formats.offsets,
+            "static": self._static_link,
+            "spark": spark_bars,
+            "describe_range": strip.describe_range,
+            "RETRIED": strip.RETRIED,
+            "STRIP_WIDTH": strip.WIDTH,
+            "STRIP_HEIGHT": strip.HEIGHT,
+            "SPARK_HEIGHT": SPARK_HEIGHT,
+            "VERSION": VERSION,
+        }
+
+    def render(self, template: str, **values: Any) -> str:  # noqa: ANN401
+        """Return a page; `values` are what its template names."""
+        return self._environment.get_template(template).render(**values)
+
+    def version_of(self, name: str) -> str:
+        """Return a text that changes with a static file."""
+        return sha256(self.static[name]).hexdigest()[:12]
+
+    def _static_link(self, name: str) -> str:
+        return formats.link(f"static/{name}", v=self.version_of(name))
+
+
+def spark_bars(row: GroupRow) -> list[tuple[int, float, float]]:
+    """Return place, upper edge and height of a bar for each minute in which records were finished."""
+    most = max(row.finished_by_minute, default=0)
+    bars = []
+    for place, finished in enumerate(row.finished_by_minute):
+        if finished:
+            height = round(max(1.5, SPARK_HEIGHT * finished / most), 1)
+            bars.append((place, round(SPARK_HEIGHT - height, 1), height))
+    return bars
