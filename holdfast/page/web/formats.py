@@ -27,7 +27,9 @@ def counted(value: int, one: str, many: str = "") -> str:
 
 def span(duration_ms: int) -> str:
     """Return a duration by its two largest units."""
-    rest_s = max(0, duration_ms) // 1_000
+    if duration_ms < 1_000:
+        return f"{max(0, duration_ms)} ms"
+    rest_s = duration_ms // 1_000
     for place, (unit_s, sign) in enumerate(_UNITS):
         if rest_s >= unit_s:
             more, below = rest_s % unit_s, _UNITS[place + 1 : place + 2]
@@ -35,7 +37,7 @@ def span(duration_ms: int) -> str:
                 if more >= smaller_s:
                     return f"{rest_s // unit_s} {sign} {more // smaller_s} {smaller}"
             return f"{rest_s // unit_s} {sign}"
-    return "0 s"
+    raise AssertionError("a second at least has a unit")
 
 
 def at(time_ms: int) -> str:

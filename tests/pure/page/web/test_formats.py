@@ -11,8 +11,8 @@ from holdfast.page.web.formats import at, link, number, rate, span
 @pytest.mark.parametrize(
     ("duration_ms", "text"),
     [
-        (-5, "0 s"),
-        (999, "0 s"),
+        (-5, "0 ms"),
+        (999, "999 ms"),
         (61_000, "1 min 1 s"),
         (3_600_000, "1 h"),
         (90_061_000, "1 d 1 h"),
