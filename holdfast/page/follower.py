@@ -7,8 +7,9 @@ pruned is in what is left. Brokers are asked for the ends of topics only when so
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Final, NamedTuple
 
 from holdfast.kafka.brokers.broker_connection import BrokerConnection
@@ -30,9 +31,9 @@ from holdfast.kafka.records.partition_reader import (
 from holdfast.kafka.records.reader import TopicReader
 from holdfast.kafka.topics.record_times import RecordTimes
 from holdfast.kafka.topics.topic_ends import TopicEndSource
-from holdfast.page.book import Book
+from holdfast.page.book import Book, Described
 from holdfast.page.decoding import UnreadableBatch, decode_batch
-from holdfast.page.moment import End, Moment, make_place
+from holdfast.page.moment import End, Moment, Place, make_place
 from holdfast.page.source import LogPartitionView, PageRefused
 from holdfast.records.share.keys import SharePartitionKey
 
@@ -94,6 +95,8 @@ class Follower:
         self._ends = TopicEndSource(self._queries, timeout_ms=TIMEOUT_MS)
         self._times = RecordTimes(self._queries, timeout_ms=TIMEOUT_MS)
         self._written: dict[tuple[bytes, int, int], int] = {}
+        #: Those of the moment.
+        self._places: dict[SharePartitionKey, Place] = {}
         self._moment: Moment | None = None
         self._moment_s = 0.0
         #: All that the moment shows: a moment of an equal one shows the same.
@@ -298,18 +301,16 @@ class Follower:
         as_of_ms, version = self.now_ms(), self.book.version
         described, unknown = self.book.describe(self._leaders()), self.problems()
         ends = await self._look_up_ends(described.keys())
-        places = [make_place(key, each, ends[key]) for key, each in described.items()]
-        oldest = [
-            (key.topic_id, key.partition, row["oldest_unfinished_offset"])
-            for key, _, row, _ in sorted(places, key=lambda place: -place.row["delivery_count_max"])
-            if row["oldest_unfinished_offset"] is not None
-        ]
-        await self._look_up_times(oldest)
-        moment = Moment(
+        # Ten thousand groups take a second of a processor; the loop goes on meanwhile.
+        places = await asyncio.to_thread(_make_places, described, ends, self._places)
+        self._places = {place.key: place for place in places}
+        await self._look_up_times([each for place in places if (each := _oldest(place)) is not None])
+        moment = await asyncio.to_thread(
+            Moment,
             as_of_ms,
             places,
             self._written,
-            lambda group, topic_id: self.book.finished_by_minute(group, topic_id, as_of_ms),
+            partial(self.book.finished_by_minute, now_ms=as_of_ms),
             unknown,
             self._run_id,
         )
@@ -332,3 +333,24 @@ class Follower:
             self._written |= {(*place, by_place[place]): at_ms for place, at_ms in found.items()}
         if len(self._written) > _TIMES_MAX:
             self._written = {each: self._written[each] for each in oldest if each in self._written}
+
+
+def _make_places(
+    described: Mapping[SharePartitionKey, Described],
+    ends: Mapping[SharePartitionKey, End],
+    former: Mapping[SharePartitionKey, Place],
+) -> list[Place]:
+    """Return share partitions with their lag, those first that were tried most; the former ones where nothing changed."""
+    places = []
+    for key, each in described.items():
+        place = former.get(key)
+        if place is None or place.described is not each or place.end != ends[key]:
+            place = make_place(key, each, ends[key])
+        places.append(place)
+    return sorted(places, key=lambda place: -place.row["delivery_count_max"])
+
+
+def _oldest(place: Place) -> tuple[bytes, int, int] | None:
+    """Return the topic id, the partition and the offset of the oldest record that is not finished; None: there is none."""
+    offset = place.row["oldest_unfinished_offset"]
+    return None if offset is None else (place.key.topic_id, place.key.partition, offset)

@@ -7,8 +7,6 @@ import json
 import subprocess
 import time
 import uuid
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
 from typing import Any, NamedTuple
 
 import pytest
@@ -18,10 +16,9 @@ from confluent_kafka import Producer
 from holdfast.broker import find_java, kafka_classpath
 from holdfast.cli import main
 from holdfast.console.outcomes import Exit
-from holdfast.kafka.connection_options import connection_options
-from holdfast.page.kafka_page import KafkaPage
-from holdfast.page.source import PageRefused, to_json
+from holdfast.page.source import to_json
 from tests.interop.gateway.clients import PYTHON, Given, StockConsumer, stock_consumer
+from tests.real.page.opened import groups_when, page_of
 from tests.real.quick_java import QUICK_KAFKA
 from tests.real.shared_kafka import NewTopicFactory
 from tests.waiting import PATIENCE_S
@@ -82,30 +79,6 @@ def give_back(consumer: StockConsumer, given: list[Given]) -> Given:
     return wanted._replace(delivery_count=count)
 
 
-@asynccontextmanager
-async def page_of(kafka: str) -> AsyncIterator[KafkaPage]:
-    """Give the page of a cluster, once all of the state topic is read."""
-    options = connection_options({"bootstrap.servers": kafka})
-    page = KafkaPage(
-        options,
-        ("__share_group_state",),
-        bootstrap=kafka,
-        now_ms=lambda: time.time_ns() // 1_000_000,
-        run_id="run",
-    )
-    task = asyncio.create_task(page.run())
-    try:
-        async with asyncio.timeout(PATIENCE_S):
-            async for _ in page.changed():
-                with suppress(PageRefused):
-                    await page.groups()
-                    break
-        yield page
-    finally:
-        task.cancel()
-        await asyncio.wait([task])
-
-
 async def by_cli(kafka: str, *command: str) -> Any:
     arguments = (*command, "--json", "--bootstrap-server", kafka)
     result = await asyncio.to_thread(CliRunner().invoke, main, arguments)
@@ -136,6 +109,7 @@ async def by_kafkas_tool(kafka: str, group: str) -> dict[int, tuple[int, int]]:
 
 async def test_page_and_tools_agree_on_a_group_with_a_stuck_record(kafka: str, stuck: Stuck) -> None:
     async with page_of(kafka) as page:
+        await groups_when(page)
         view = to_json(await page.group(stuck.group))
         groups = await page.groups()
         window = await page.window(stuck.group, stuck.topic, stuck.record.partition)
@@ -166,6 +140,7 @@ async def test_page_and_tools_agree_on_a_group_with_a_stuck_record(kafka: str, s
 async def test_the_timeline_of_a_stuck_record_has_all_its_deliveries(kafka: str, stuck: Stuck) -> None:
     place = stuck.topic, stuck.record.partition, stuck.record.offset
     async with page_of(kafka) as page:
+        await groups_when(page)
         timeline = await page.timeline(stuck.group, *place)
         record = await page.record(*place)
         view = await page.cluster()
@@ -188,6 +163,7 @@ async def test_the_timeline_of_a_stuck_record_has_all_its_deliveries(kafka: str,
 
 async def test_new_records_are_shown_while_it_is_looked_at(kafka: str, stuck: Stuck) -> None:
     async with page_of(kafka) as page:
+        await groups_when(page)
 
         async def lag() -> int | None:
             return next(row.lag for row in (await page.groups()).rows if row.group == stuck.group)
