@@ -22,9 +22,13 @@ from holdfast.page.source import (
     TimelineView,
     WindowView,
 )
+from holdfast.page.timeline import UNTOLD
+from holdfast.records.share.batches import AVAILABLE, STATE_NAMES
 
 #: The largest offset of a partition.
 _OFFSET_MAX: Final = (1 << 63) - 1
+#: States in which a consumer may hold the record.
+_MAY_BE_HELD: Final = (UNTOLD, STATE_NAMES[AVAILABLE])
 
 
 class KafkaPage:
@@ -168,6 +172,8 @@ def _unknown(read: TimelineRead, log_topic: str, log_partition: int) -> tuple[st
         )
     if read.timeline.count > CHANGES_MAX:
         found.append(f"It changed {read.timeline.count} times, of which the last {CHANGES_MAX} are shown.")
-    found.append("No coordinator writes down who holds a record now: a delivery shows here when it ends.")
+    changes = read.timeline.changes
+    if not changes or changes[-1].state in _MAY_BE_HELD:
+        found.append("No coordinator writes down who holds a record now: a delivery shows here when it ends.")
     found += [f"In log partition {log_partition} {gap}." for gap in read.fold.gaps()]
     return tuple(found)

@@ -6,7 +6,6 @@ import socket
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from importlib import import_module
 from ipaddress import ip_address
 from signal import SIGINT, SIGTERM
 from typing import TYPE_CHECKING, Final
@@ -143,7 +142,7 @@ def _import_web() -> "Callable[[PageSource], ASGIApp]":
     """
     try:
         with importing():
-            make_app: Callable[[PageSource], ASGIApp] = import_module("holdfast.page.web.app").make_app
+            from holdfast.page.web.app import make_app
     except ImportError as missing:
         raise Failure(f"{missing.name} is not installed; {how_to_install('page')}.", Exit.WRONG_USAGE) from None
     return make_app

@@ -1,12 +1,18 @@
-"""The page of a real cluster, and waits for it to show something."""
+"""The page of a real cluster, waits for it to show something, and the numbers of the command line."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from typing import Any
 
+from click.testing import CliRunner
+
+from holdfast.cli import main
+from holdfast.console.outcomes import Exit
 from holdfast.kafka.connection_options import connection_options
 from holdfast.page.kafka_page import KafkaPage
 from holdfast.page.source import GroupsPage, PageRefused
@@ -59,3 +65,13 @@ async def refusal_when(page: KafkaPage, text: str) -> PageRefused:
                 if text in refusal.text:
                     return refusal
     raise AssertionError("it does not end")
+
+
+async def by_cli(kafka: str, *command: str) -> Any:
+    """Return what a command prints with `--json`."""
+    arguments = (*command, "--json", "--bootstrap-server", kafka)
+    result = await asyncio.to_thread(CliRunner().invoke, main, arguments)
+    assert result.exit_code == Exit.DONE, result.stderr
+    return (
+        [json.loads(line) for line in result.stdout.splitlines()] if command[0] == "dump" else json.loads(result.stdout)
+    )

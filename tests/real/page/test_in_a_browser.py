@@ -13,8 +13,7 @@ import pytest
 from playwright.async_api import async_playwright, expect
 
 from tests.browser.conftest import CHROMIUM, Desk, nameless, overhang, picture
-from tests.real.page.test_stock_cluster import _DELIVERIES, Stuck
-from tests.real.page.test_stock_cluster import stuck as stuck
+from tests.real.page.stuck import DELIVERIES, Stuck
 from tests.waiting import PATIENCE_MS, in_patience
 
 pytestmark = [
@@ -54,8 +53,8 @@ async def test_three_clicks_lead_to_the_stuck_record_of_a_stock_kafka(kafka: str
         await picture(page, "stock-window")
         await page.get_by_role("link", name=f"Timeline of offset {stuck.record.offset}").click()
         await expect(page.locator("h1")).to_have_text(f"Offset {stuck.record.offset}")
-        await expect(page.locator(".now")).to_contain_text(f"available, {_DELIVERIES} deliveries")
-        await expect(page.locator("table.timeline tbody tr")).to_have_count(_DELIVERIES)
+        await expect(page.locator(".now")).to_contain_text(f"available, {DELIVERIES} deliveries")
+        await expect(page.locator("table.timeline tbody tr")).to_have_count(DELIVERIES)
         await picture(page, "stock-offset")
         await page.get_by_role("link", name="Show the record").click()
         await expect(page.locator("pre").nth(1)).to_have_text(re.compile(r"order \d"))

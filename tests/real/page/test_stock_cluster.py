@@ -3,93 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import subprocess
-import time
-import uuid
-from typing import Any, NamedTuple
 
 import pytest
-from click.testing import CliRunner
-from confluent_kafka import Producer
 
 from holdfast.broker import find_java, kafka_classpath
-from holdfast.cli import main
-from holdfast.console.outcomes import Exit
 from holdfast.page.source import to_json
-from tests.interop.gateway.clients import PYTHON, Given, StockConsumer, stock_consumer
-from tests.real.page.opened import groups_when, page_of
+from tests.real.page.opened import by_cli, groups_when, page_of
+from tests.real.page.stuck import DELIVERIES, PRODUCED, Stuck, produce
 from tests.real.quick_java import QUICK_KAFKA
-from tests.real.shared_kafka import NewTopicFactory
 from tests.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.real
 
-_PARTITIONS = 2
-_DELIVERIES = 4
-_PRODUCED = 10
 
-
-class Stuck(NamedTuple):
-    """A share group of which one record was given back after its fourth delivery."""
-
-    group: str
-    topic: str
-    record: Given
-
-
-@pytest.fixture
-def stuck(kafka: str, new_topic: NewTopicFactory) -> Stuck:
-    """Give a share group with one record stuck."""
-    topic, group = new_topic(_PARTITIONS), f"workers-{uuid.uuid4()}"
-    with stock_consumer(PYTHON, kafka, group, topic) as consumer:
-        given: list[Given] = []
-        # A share group begins at the end, as soon as its first member has joined.
-        deadline = time.monotonic() + PATIENCE_S
-        while not given:
-            assert time.monotonic() < deadline, "the consumer was given nothing"
-            produce(kafka, topic)
-            given = consumer.poll()
-        record = give_back(consumer, given)
-        consumer.close()
-    return Stuck(group, topic, record)
-
-
-def produce(kafka: str, topic: str) -> None:
-    producer = Producer({"bootstrap.servers": kafka})
-    for number in range(_PRODUCED):
-        headers: list[tuple[str, str | bytes | None]] = [("source", b"<script>alert(1)</script>")]
-        producer.produce(topic, f"order {number}", key=f"{number}", headers=headers, partition=number % _PARTITIONS)
-    assert producer.flush(PATIENCE_S) == 0
-
-
-def give_back(consumer: StockConsumer, given: list[Given]) -> Given:
-    """Acknowledge all records but the first one, and give that back after each of its deliveries."""
-    wanted = min(given)
-    count = 0
-    while count < _DELIVERIES:
-        for record in given:
-            is_wanted = record[:2] == wanted[:2]
-            count = max(count, record.delivery_count) if is_wanted else count
-            consumer.acknowledge("RELEASE" if is_wanted else "ACCEPT", [record])
-        if given:
-            assert consumer.commit() == {}
-        if count < _DELIVERIES:
-            given = consumer.poll()
-    return wanted._replace(delivery_count=count)
-
-
-async def by_cli(kafka: str, *command: str) -> Any:
-    arguments = (*command, "--json", "--bootstrap-server", kafka)
-    result = await asyncio.to_thread(CliRunner().invoke, main, arguments)
-    assert result.exit_code == Exit.DONE, result.stderr
-    return (
-        [json.loads(line) for line in result.stdout.splitlines()] if command[0] == "dump" else json.loads(result.stdout)
-    )
-
-
-async def by_kafkas_tool(kafka: str, group: str) -> dict[int, tuple[int, int]]:
-    """Return start offset and lag of each partition."""
+async def by_kafkas_tool(kafka: str, group: str) -> dict[int, tuple[int | None, ...]]:
+    """Return start offset and lag of each partition, None where it shows none."""
     tool = "org.apache.kafka.tools.consumer.group.ShareGroupCommand"
     path = await asyncio.to_thread(kafka_classpath)
     command = [find_java(), *QUICK_KAFKA, "-cp", path, tool, "--bootstrap-server", kafka, "--describe", "--offsets"]
@@ -101,7 +30,9 @@ async def by_kafkas_tool(kafka: str, group: str) -> dict[int, tuple[int, int]]:
     assert heads, told.stdout + told.stderr
     place = {name: heads[0].index(name) for name in ("PARTITION", "START-OFFSET", "LAG")}
     return {
-        int(line[place["PARTITION"]]): (int(line[place["START-OFFSET"]]), int(line[place["LAG"]]))
+        int(line[place["PARTITION"]]): tuple(
+            None if line[place[name]] == "-" else int(line[place[name]]) for name in ("START-OFFSET", "LAG")
+        )
         for line in lines
         if line[0] == group
     }
@@ -123,12 +54,12 @@ async def test_page_and_tools_agree_on_a_group_with_a_stuck_record(kafka: str, s
     assert {name: view[name] for name in listed} == listed
     [row] = [row for row in groups.rows if row.group == stuck.group]
     assert (row.topic, row.lag, row.in_flight) == (stuck.topic, listed["lag"], listed["in_flight"])
-    assert row.delivery_count_max == listed["delivery_count_max"] == _DELIVERIES
+    assert row.delivery_count_max == listed["delivery_count_max"] == DELIVERIES
 
     told = await by_kafkas_tool(kafka, stuck.group)
     assert told == {each["partition"]: (each["start_offset"], each["lag"]) for each in described["states"]}
 
-    [found] = [each for each in window.ranges if each.delivery_count == _DELIVERIES]
+    [found] = [each for each in window.ranges if each.delivery_count == DELIVERIES]
     assert found.first_offset <= stuck.record.offset <= found.last_offset
     assert (found.state, window.log_end) == ("available", window.row["end_offset"])
     assert row.oldest is not None
@@ -145,7 +76,7 @@ async def test_the_timeline_of_a_stuck_record_has_all_its_deliveries(kafka: str,
         record = await page.record(*place)
         view = await page.cluster()
     assert [(each.state, each.delivery_count) for each in timeline.changes] == [
-        ("available", count) for count in range(1, _DELIVERIES + 1)
+        ("available", count) for count in range(1, DELIVERIES + 1)
     ]
     assert timeline.now == timeline.changes[-1]
     times = [each.at_ms for each in timeline.changes]
@@ -173,6 +104,6 @@ async def test_new_records_are_shown_while_it_is_looked_at(kafka: str, stuck: St
         produce(kafka, stuck.topic)
         async with asyncio.timeout(PATIENCE_S):
             async for _ in page.changed():
-                if await lag() == before + _PRODUCED:
+                if await lag() == before + PRODUCED:
                     break
         assert (await page.groups()).as_of_ms > as_of_ms
