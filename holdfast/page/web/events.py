@@ -85,7 +85,9 @@ class EventStream:
         """Send events until the reader is gone, takes none, or the source is over."""
         if self._changes.streams >= STREAMS_MAX:
             text = f"{STREAMS_MAX} pages have live numbers already; reload to see newer ones."
-            await JSONResponse({"error": text}, 503, {"Retry-After": "30"})(scope, receive, send)
+            # A connection that is kept would take the place of another reader's.
+            refusal = JSONResponse({"error": text}, 503, {"Retry-After": "30", "Connection": "close"})
+            await refusal(scope, receive, send)
             return
         start: Message = {"type": "http.response.start", "status": 200, "headers": _HEADERS}
         if scope["method"] == "HEAD":

@@ -283,6 +283,11 @@ async def test_one_stream_too_many_is_refused_until_another_is_gone() -> None:
             await reader.line("retry: ")
         refused = await get(port, "/events")
         assert (refused.status, refused.headers["retry-after"]) == (503, "30")
+        # Its connection is closed by the server, or a thousand of them would keep others out.
+        kept = await listen(port)
+        await kept.line("connection: close")
+        await in_patience(kept.stream.read())
+        kept.writer.close()
         readers[0].writer.close()
 
         async def is_free() -> bool:
