@@ -128,12 +128,13 @@ class Consumers:
         #: The journals of those that ended, and when.
         self._ended: list[tuple[Path, float]] = []
         self.killed = 0
+        self._ends = {0, -signal.SIGKILL}
 
     def keep(self, number: int) -> None:
         """Note those that ended, and start others in their place."""
         for process in list(self._running):
             if process.poll() is not None:
-                assert process.returncode in (0, -signal.SIGKILL), f"a consumer ended with {process.returncode}"
+                assert process.returncode in self._ends, f"a consumer ended with {process.returncode}"
                 self._ended.append((self._running.pop(process), time.monotonic()))
         while len(self._running) < number:
             seed = next(self._seeds)
@@ -155,6 +156,8 @@ class Consumers:
 
     def stop(self) -> None:
         """End all in good order."""
+        # One that has only just been started does not know the signal yet.
+        self._ends.add(-signal.SIGTERM)
         for process in self._running:
             process.send_signal(signal.SIGTERM)
         for process in list(self._running):
