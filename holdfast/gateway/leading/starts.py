@@ -76,14 +76,22 @@ class Starts:
             found = {}
         except Exception as bug:
             for _, _, respond in places:
-                respond(NoStart(repr(bug)))
+                _tell(respond, NoStart(repr(bug)))
             raise
         for topic_id, partition, respond in places:
             topic = found.get(topic_id)
             ends = None if topic is None else topic.partitions.get(partition)
             if ends is None:
-                respond(NoStart("too many queries wait for brokers"))
+                _tell(respond, NoStart("too many queries wait for brokers"))
             elif ends.problem:
-                respond(NoStart(ends.problem))
+                _tell(respond, NoStart(ends.problem))
             else:
-                respond(ends.end_offset if reset.is_latest else ends.first_offset)
+                _tell(respond, ends.end_offset if reset.is_latest else ends.first_offset)
+
+
+def _tell(respond: Respond, start: int | NoStart) -> None:
+    try:
+        respond(start)
+    except Exception as bug:  # the others would load for ever
+        loop = asyncio.get_running_loop()
+        loop.call_exception_handler({"message": "beginning a share partition failed", "exception": bug})

@@ -5,6 +5,7 @@ Eight consumers of one share partition so make one record where each would make 
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from typing import Final, final
 
@@ -53,7 +54,11 @@ class Writes:
     def _on_answer(self, error_code: int) -> None:
         answered, self._in_flight = self._in_flight, []
         for done in answered:
-            done(error_code)
+            try:
+                done(error_code)
+            except Exception as bug:  # the others would wait for ever, and so would all later Writes
+                loop = asyncio.get_running_loop()
+                loop.call_exception_handler({"message": "telling the outcome of a Write failed", "exception": bug})
         self._is_busy = False
         if self._waiting:
             self._go_on()

@@ -178,8 +178,14 @@ class Lane:
                 await asyncio.sleep(throttled_s)
                 continue
             self._has_room = not owner.room.is_full
-            if not owner.room.promise(self._answer_bytes, is_awaited=any(reader.is_awaited for reader in chosen)):
-                await owner.room.wait()
+            is_awaited = any(reader.is_awaited for reader in chosen)
+            if not owner.room.promise(self._answer_bytes, is_awaited=is_awaited):
+                if is_awaited:
+                    await owner.room.wait()
+                else:
+                    # Held back, for here they would keep one that is awaited from its turn.
+                    for reader in chosen:
+                        owner.settle(reader)
                 continue
             self._promised_bytes = self._answer_bytes
             request, began_s = Request(self), self._now_s()

@@ -16,6 +16,8 @@ BATCH_BYTES: Final = 400
 _ANSWERS: Final = 16
 #: Partitions that waited for room and are looked at in one turn of the loop.
 _HELD_BACK_PER_TURN: Final = 200
+#: A request without room looks so often whether it is awaited by now, and whether others have ceased to wait: nobody tells it.
+_LOOK_AGAIN_S: Final = 0.1
 #: Parts of the room for each reader: what is read ahead twice, what is taken, and what is on its way.
 _PARTS: Final = 4
 #: The least that a partition is asked for: some batches as producers make them.
@@ -122,11 +124,11 @@ class RecordRoom:
             self._tell_soon()
 
     async def wait(self) -> None:
-        """Wait until something was freed."""
+        """Wait until something was freed, or for a moment."""
         freed: asyncio.Future[None] = self._loop.create_future()
         self._waiting.add(freed)
         try:
-            await freed
+            await asyncio.wait((freed,), timeout=_LOOK_AGAIN_S)
         finally:
             self._waiting.discard(freed)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 
 from holdfast.delivery.share_partition.values import StateWrite, WriteValues
@@ -81,3 +82,19 @@ def test_write_that_an_outcome_adds_goes_when_all_outcomes_are_told() -> None:
     assert log.sent == [(), (), (StateBatch(5, 5, ACKNOWLEDGED, 1),)]
     log.answer()
     assert writes.are_done
+
+
+async def test_bug_of_one_outcome_keeps_no_other_and_no_later_write() -> None:
+    log, told, bugs = Log(), list[int](), list[object]()
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: bugs.append(context["exception"]))
+    writes = Writes(log.join, log.send)
+
+    def fail(error_code: int) -> None:
+        log.under_way = 0
+        raise ZeroDivisionError
+
+    writes.add(make_write((0, 0, ACKNOWLEDGED, 1)), fail)
+    writes.add(make_write((1, 1, ACKNOWLEDGED, 1)), told.append)
+    log.answer()
+    log.answer()
+    assert (told, writes.are_done, [type(bug) for bug in bugs]) == ([0], True, [ZeroDivisionError])

@@ -508,9 +508,9 @@ def make_logs(kafka: FakeKafka, count: int, value_bytes: int = 800) -> None:
             log.append(b"x" * value_bytes)
 
 
-async def fill(room: RecordRoom, reader: TopicReader) -> list[PartitionReader]:
+async def fill(room: RecordRoom, reader: TopicReader, count: int = 20) -> list[PartitionReader]:
     """Read ahead until there is no room."""
-    readings = [reader.open("topic", index, 0) for index in range(20)]
+    readings = [reader.open("topic", index, 0) for index in range(count)]
     await wait_until(lambda: room.is_full and all(each.in_flight is None for each in readings))
     return readings
 
@@ -603,6 +603,20 @@ async def test_one_that_rests_reads_nothing_before_somebody_asks() -> None:
         end = first.batches[-1].last_offset + 1
         kafka.topics["topic"].partitions[0].append()
         assert offsets_of(await take_to(reading, BATCHES + 1)) == list(range(end, BATCHES + 1))
+
+
+async def test_lane_that_sleeps_for_room_sees_that_somebody_begins_to_wait() -> None:
+    room, calls = RecordRoom(ROOM_BYTES), list[str]()
+    async with fake_kafka() as kafka, reader_of(kafka, QUICK, room) as reader:
+        # Many more than a request asks for, so that some are left when there is no room for the next one.
+        make_logs(kafka, 200)
+        readings = await fill(room, reader, 200)
+        for _ in range(300):  # turns in which the lane finds that there is no room
+            await asyncio.sleep(0)
+        reading = next(each for each in readings if not each.position)
+        reading.call_when_more(lambda: calls.append("read"))
+        await wait_until(lambda: calls)
+        assert reading.take_nowait() is not None
 
 
 async def test_two_readers_of_one_partition_both_get_all() -> None:
