@@ -126,6 +126,8 @@ class ShareSessions:
         #: Partitions that all sessions have touched.
         self.place_count = 0
         self._sessions: dict[MemberKey, Session] = {}
+        #: Sessions that their members have ended, whose last request is not answered yet.
+        self._closing: dict[MemberKey, Session] = {}
         self._by_connection: defaultdict[Hashable, dict[Session, None]] = defaultdict(dict)
         #: Sessions of each group.
         self._counts: defaultdict[str, int] = defaultdict(int)
@@ -179,7 +181,7 @@ class ShareSessions:
         if isinstance(session, Refusal):
             return session
         if epoch == FINAL_EPOCH:
-            self.end(key)
+            self._begin_end(session)
             return Turn(session, (), is_last=True)
         new = {place: None for place in added if place not in session.places}
         if new:
@@ -208,7 +210,7 @@ class ShareSessions:
         if isinstance(session, Refusal):
             return session
         if epoch == FINAL_EPOCH:
-            self.end(key)
+            self._begin_end(session)
             return Turn(session, (), is_last=True)
         self._go_on(session, connection)
         return Turn(session, ())
@@ -224,12 +226,21 @@ class ShareSessions:
                 del self._counts[key[0]]
         return session
 
+    def closed(self, session: Session) -> None:
+        """Forget a session that its member has ended, whose last request is answered now."""
+        if self._closing.get(session.key) is session:
+            del self._closing[session.key]
+
     def close_connection(self, connection: Hashable) -> list[Session]:
         """End the sessions that belong to a connection, and return them."""
         ended = list(self._by_connection.get(connection, ()))
         for session in ended:
             self.end(session.key)
         return ended
+
+    def _begin_end(self, session: Session) -> None:
+        self.end(session.key)
+        self._closing[session.key] = session
 
     def _begin(self, key: MemberKey, connection: Hashable, places: dict[Place, None]) -> Turn | Refusal:
         before = self._sessions.get(key)
@@ -239,7 +250,9 @@ class ShareSessions:
                 f"this node has {self._sessions_max} share sessions, as many as it may; close idle consumers",
             )
         touched_before = frozenset[Place]() if before is None else before.touched
-        touched = touched_before.union(places)
+        # The member may begin again while its last acknowledgements are on their way: what it holds is then of its new session.
+        kept = before or self._closing.get(key)
+        touched = touched_before.union(places) if kept is None else kept.touched.union(places)
         if len(touched) > self._places_per_session_max:
             # Records that the member holds beyond that are released when its locks end.
             touched = frozenset(places)
@@ -248,8 +261,8 @@ class ShareSessions:
             return refusal
         self.end(key)
         session = Session(key, connection)
-        if before is not None:
-            session.stay = before.stay
+        if kept is not None and not kept.stay.is_over:
+            session.stay = kept.stay
         session.places = places
         session.unanswered = set(places)
         session.touched = set(touched)

@@ -215,6 +215,7 @@ class ConsumerCalls:
     def end_session(self, session: Session) -> None:
         """Release what the member of a session that is over holds, unless the member has begun another one since."""
         group_id, member_id = session.key
+        self._sessions.closed(session)
         if self._sessions.find(session.key) is not None:
             return
         session.stay.is_over = True

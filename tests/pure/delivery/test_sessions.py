@@ -82,6 +82,27 @@ def test_epoch_0_replaces_what_the_member_had() -> None:
     assert second.touched == {A, B, C}
 
 
+def test_session_begun_before_the_last_has_ended_has_what_it_held() -> None:
+    node = Node()
+    first = node.begin(A, B)
+    assert turn_of(node.fetch(FINAL_EPOCH)).is_last
+    second = node.begin(C)
+    assert (second.touched, second.stay) == ({A, B, C}, first.stay)
+    node.sessions.closed(first)
+    node.sessions.closed(turn_of(node.fetch(FINAL_EPOCH)).session)
+    third = node.begin(C)
+    assert third.touched == {C}
+    assert third.stay is not first.stay
+
+
+def test_session_begun_after_the_records_went_back_is_a_stay_of_its_own() -> None:
+    node = Node()
+    first = node.begin(A)
+    assert turn_of(node.fetch(FINAL_EPOCH)).is_last
+    first.stay.is_over = True
+    assert not node.begin(A).stay.is_over
+
+
 def test_epoch_0_with_acknowledgements_is_invalid_and_keeps_the_session() -> None:
     node = Node()
     session = node.begin(A)
@@ -260,7 +281,7 @@ def test_partitions_of_all_sessions_are_bounded() -> None:
     assert code_of(node.fetch(0, [A, B])) == ErrorCode.SHARE_SESSION_LIMIT_REACHED
     node.begin(A)
     assert code_of(node.fetch(1, [B])) == ErrorCode.SHARE_SESSION_LIMIT_REACHED
-    turn_of(node.fetch(FINAL_EPOCH))
+    node.sessions.closed(turn_of(node.fetch(FINAL_EPOCH)).session)
     node.begin(B)
     assert node.sessions.place_count == 3
 
