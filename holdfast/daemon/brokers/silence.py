@@ -109,13 +109,15 @@ class BrokerSilence:
         silent = {broker: quiet for broker, quiet in self._brokers.items() if quiet.quiet_s > self._max_s}
         leaderless = {partition: quiet for partition, quiet in self._leaderless.items() if quiet.quiet_s > self._max_s}
         led = [partition for partition, broker in leaders.items() if broker in silent]
-        self.cut_off = frozenset((*led, *leaderless))
+        is_all_silent = bool(silent) and len(silent) == len(self._brokers)
+        # A log partition that lost its leader with the last answer is cut off no later than those that still name one.
+        self.cut_off = frozenset(range(partition_count) if is_all_silent else (*led, *leaderless))
         leading = {leaders[partition] for partition in led}
         quiets = [*silent.values(), *leaderless.values()]
         longest_s = max((quiet.quiet_s for quiet in quiets), default=0.0)
         if quiets and self._reported_s is None:
             self._since_s = min(quiet.since_s for quiet in quiets)
-        if silent and len(silent) == len(self._brokers):
+        if is_all_silent:
             self._report("brokers_lost", now_s, longest_s, next_try_s, brokers=named(silent))
             self.problem = f"no broker answers, for {longest_s:.0f} s; queried {_some('broker', silent)}"
         elif led:

@@ -157,9 +157,20 @@ def cluster(brokers: int) -> Iterator[EmbeddedKafka]:
 
 
 @pytest.fixture(scope="module")
-def one_broker() -> Iterator[EmbeddedKafka]:
+def broker_of_the_module() -> Iterator[EmbeddedKafka]:
     with cluster(1) as kafka:
         yield kafka
+
+
+@pytest.fixture
+def one_broker(broker_of_the_module: EmbeddedKafka) -> Iterator[EmbeddedKafka]:
+    """Give the broker, and start it again where a test failed in an outage of its own."""
+    yield broker_of_the_module
+    (broker,) = broker_of_the_module.nodes
+    if broker.pid() is None:
+        broker_of_the_module.restart()
+    else:
+        broker_of_the_module.thaw()
 
 
 @asynccontextmanager

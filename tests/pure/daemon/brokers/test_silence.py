@@ -79,6 +79,18 @@ def test_log_partitions_are_cut_off_while_no_broker_that_answers_leads_them() ->
     assert world.silence.cut_off == frozenset()
 
 
+def test_every_log_partition_is_cut_off_when_no_broker_answers() -> None:
+    world = World({0: 1, 1: 1})
+    world.look(LOOK_S)
+    world.silent = {1}
+    # Its last answer is that it leads one of them no more, and the other goes on to be known as its own.
+    world.leaders = {0: 1}
+    world.look(LOOK_S)
+    world.wait(MAX_MS / 1_000)
+    assert world.silence.problem.startswith("no broker answers")
+    assert world.silence.cut_off == {0, 1}
+
+
 def test_when_no_broker_answers_it_is_reported_at_the_bound_once_a_minute_and_at_the_end(world: World) -> None:
     world.silent = {1, 2, 3}
     world.wait(15)
