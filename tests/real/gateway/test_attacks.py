@@ -277,9 +277,12 @@ async def test_a_compacted_topic_is_worked_through_to_its_end(topic: str) -> Non
         left = await asyncio.to_thread(compact)
         async with gateway(servers, topic, orders) as node:
             worker = Worker(node.address, GROUP, orders)
-            await worker.until(lambda w: len(w.seen) >= len(left))
+            await worker.until(lambda w: left[-1].offset in {offset for _, offset, _ in w.seen})
             await worker.stop()
-            assert {offset for _, offset, _ in worker.seen} == {record.offset for record in left}
+            # The cleaner may have gone on while the records were read.
+            still_there = await asyncio.to_thread(read_log, servers, orders, 0)
+            seen = {offset for _, offset, _ in worker.seen}
+            assert {record.offset for record in still_there} <= seen <= {record.offset for record in left}
             [row] = (await node.client.admin("share-partitions", group=GROUP))["share_partitions"]
         assert row["start_offset"] + row["finished"] == left[-1].offset + 1
         assert not row["in_flight"]
