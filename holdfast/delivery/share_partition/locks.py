@@ -79,7 +79,8 @@ def end_locks(window: Window, batch: DeliveryBatch, now_ms: float, write: StateW
     if batch.first < start_offset <= batch.last:
         whole = batch.runs[0]
         if not batch.is_split and (whole.state != ACQUIRED or whole.write is not None or whole.lock_until_ms > now_ms):
-            whole.is_lock_over = whole.write is not None and whole.lock_until_ms <= now_ms
+            if whole.write is not None and whole.lock_until_ms <= now_ms:
+                whole.is_lock_over = True
             return
         batch.take(start_offset, batch.last)
     runs, is_changed = batch.runs, False
@@ -96,3 +97,11 @@ def end_locks(window: Window, batch: DeliveryBatch, now_ms: float, write: StateW
             is_changed = True
     if is_changed and batch.is_split:
         batch.join(0, len(runs))
+
+
+def end_locks_under_way(window: Window, member_id: str) -> None:
+    """End the locks of what a member has under way: it holds none of it again."""
+    for batch in window.batches:
+        for run in batch.runs:
+            if run.write is not None and run.write.member_id == member_id:
+                run.is_lock_over = True

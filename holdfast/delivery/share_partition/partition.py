@@ -23,7 +23,7 @@ from holdfast.delivery.share_partition.acknowledging import Acknowledgement, rel
 from holdfast.delivery.share_partition.acquiring import Acquisition
 from holdfast.delivery.share_partition.archiving import move_log_start
 from holdfast.delivery.share_partition.loading import load
-from holdfast.delivery.share_partition.locks import Locks, end_locks
+from holdfast.delivery.share_partition.locks import Locks, end_locks, end_locks_under_way
 from holdfast.delivery.share_partition.settling import close_write, commit, progress_after, roll_back
 from holdfast.delivery.share_partition.values import (
     FENCING_ERRORS,
@@ -174,10 +174,18 @@ class SharePartition:
             return refused
         return close_write(self.window, write) if write.batches else None
 
-    def release(self, member_id: str) -> StateWrite | None:
-        """Give back all that a member holds, because its session has ended."""
+    def release(self, member_id: str, *, is_gone: bool = False) -> StateWrite | None:
+        """Give back all that a member holds, because its session has ended.
+
+        Args:
+            member_id: of whom.
+            is_gone: it does not come again, so its locks end now: where a write of its fails, this one or one that is under way,
+                the records are available. Else the member holds them again, as in Kafka.
+        """
         write = self._make_write(member_id)
         release(self.window, self.config, member_id, write)
+        if is_gone:
+            end_locks_under_way(self.window, member_id)
         return close_write(self.window, write) if write.batches else None
 
     def tick(self, now_ms: float) -> StateWrite | None:

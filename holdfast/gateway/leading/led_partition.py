@@ -333,8 +333,8 @@ class LedPartition:
             respond(ACKNOWLEDGED)
 
     def release(self, member_id: str) -> None:
-        """Give back all that a member holds."""
-        write = self.core.release(member_id)
+        """Give back all that a member holds that is gone."""
+        write = self.core.release(member_id, is_gone=True)
         self._leader.deadline_changed(self)
         if write is not None:
             self._persist(write, _nobody_waits)
@@ -431,4 +431,4 @@ class LedPartition:
 
 
 def _nobody_waits(_: int) -> None:
-    """Drop the outcome: records that were released are available, also if the log does not know it."""
+    """Drop the outcome: what nobody holds any more is available, also if the log does not know it."""

@@ -411,6 +411,30 @@ async def test_a_session_too_many_is_refused_when_the_client_has_waited() -> Non
     assert len(answers) == 2, "the node stops"
 
 
+@pytest.mark.parametrize("code", [ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.UNKNOWN_SERVER_ERROR])
+@pytest.mark.parametrize("ack_code", [ErrorCode.NONE, ErrorCode.COORDINATOR_NOT_AVAILABLE])
+async def test_records_of_a_dead_member_come_again_though_no_write_succeeds(code: int, ack_code: int) -> None:
+    """Its last acknowledgement fails while it is gone, or the release does: both would lock records until the lock's time."""
+    world, answers = World(), list[list[Piece]]()
+    calls = make_calls(world)
+    world.lead()
+    world.readers.opened[0].put((make_batch(0, 9),), ())
+    calls.fetch(Caller(), make_fetch(0), answers.append)
+    accepted = NamedPartition(0, (AcknowledgedRange(0, 4, bytes([ACCEPT])),))
+    calls.fetch(Caller(), make_fetch(1)._replace(topics=[(TOPIC, [accepted])]), answers.append)
+    calls.fetch(Caller("other"), make_fetch(0, "other"), answers.append)
+    calls.connection_closed("connection")
+    world.state.answer(ack_code)
+    world.state.answer(code)
+    for _ in range(3):
+        await asyncio.sleep(0)
+    world.readers.opened[-1].put((make_batch(0, 9),), ())
+    for _ in range(3):
+        await asyncio.sleep(0)
+    [(_, [partition])] = decode_response(b"".join(answers[-1])).topics
+    assert [tuple(each) for each in partition.acquired] == [(0 if ack_code else 5, 9, 2)]
+
+
 class Data(bytearray):
     """Bytes whose end can be seen."""
 

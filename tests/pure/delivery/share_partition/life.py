@@ -201,7 +201,8 @@ class Life:
 
     def release(self) -> None:
         if self.random.random() < 0.4:
-            self.later(self.partition.release(self.random.choice(MEMBERS)))
+            is_gone = self.random.random() < 0.5
+            self.later(self.partition.release(self.random.choice(MEMBERS), is_gone=is_gone))
 
     # The end
 

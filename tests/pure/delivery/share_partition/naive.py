@@ -179,8 +179,8 @@ class Watched:
             if offset in renewed and real[offset].lock == self.now + self.config.record_lock_duration_ms:
                 at.lock = real[offset].lock
 
-    def release(self, member: str) -> StateWrite | None:
-        write = self.real.release(member)
+    def release(self, member: str, *, is_gone: bool = False) -> StateWrite | None:
+        write = self.real.release(member, is_gone=is_gone)
         expected = {}
         for offset, at in self.offsets.items():
             if at.state == ACQUIRED and at.member == member and offset in self.known_before:
@@ -188,6 +188,8 @@ class Watched:
                 at.state = ARCHIVED if is_over else AVAILABLE
                 at.member, at.write = "", write
                 expected[offset] = at.state, at.count
+            if is_gone and at.write is not None and at.write.member_id == member:
+                at.is_lock_over = True
         self._check_write(write, expected)
         self.check()
         return write

@@ -73,6 +73,23 @@ def test_that_failure_archives_at_the_limit_of_when_the_write_was_made() -> None
     assert states(partition) == [(0, 9, 4, 1, "")]
 
 
+@pytest.mark.parametrize("is_gone", [False, True])
+def test_failed_writes_of_a_member_that_is_gone_lock_nothing(is_gone: bool) -> None:
+    """Neither what it gave back nor what it had acknowledged before; as in Kafka it holds both again where it may come again."""
+    partition = holding()
+    acquire(partition, (10, 19), member="m2")
+    acknowledged = [begin_acknowledge(partition, (0, 3, [1])), begin_acknowledge(partition, (10, 19, [1]), member="m2")]
+    released = partition.release("m1", is_gone=is_gone)
+    assert released is not None
+    assert partition.tick(29_999) is None
+    for write in (*acknowledged, released):
+        settled = partition.write_done(write, 15)
+        assert (settled.error_code, settled.is_available) == (15, is_gone and write.member_id == "m1")
+    mine = (0, 9, 0, 1, "") if is_gone else (0, 9, 1, 1, "m1")
+    assert states(partition) == [mine, (10, 19, 1, 1, "m2")]
+    assert partition.next_fetch_offset() == (0 if is_gone else 20)
+
+
 def test_splitting_keeps_the_time_that_is_left() -> None:
     partition = holding()
     acknowledge(partition, (3, 3, [1]), now=1_000)
