@@ -129,8 +129,7 @@ class ShareSessions:
         #: Sessions that their members have ended, whose last request is not answered yet.
         self._closing: dict[MemberKey, Session] = {}
         self._by_connection: defaultdict[Hashable, dict[Session, None]] = defaultdict(dict)
-        #: Sessions of each group.
-        self._counts: defaultdict[str, int] = defaultdict(int)
+        self._by_group: defaultdict[str, dict[Session, None]] = defaultdict(dict)
 
     def __len__(self) -> int:
         """Return the number of sessions."""
@@ -142,7 +141,11 @@ class ShareSessions:
 
     def has_sessions(self, group_id: str) -> bool:
         """Tell whether a member of the group has a session."""
-        return self._counts.get(group_id, 0) > 0
+        return group_id in self._by_group
+
+    def is_fetched(self, group_id: str, place: Place) -> bool:
+        """Tell whether a member of the group fetches a partition."""
+        return any(place in session.places for session in self._by_group.get(group_id, ()))
 
     def fetch(
         self,
@@ -221,9 +224,10 @@ class ShareSessions:
         if session is not None:
             self._leave(session)
             self.place_count -= len(session.touched)
-            self._counts[key[0]] -= 1
-            if not self._counts[key[0]]:
-                del self._counts[key[0]]
+            of_group = self._by_group[key[0]]
+            del of_group[session]
+            if not of_group:
+                del self._by_group[key[0]]
         return session
 
     def closed(self, session: Session) -> None:
@@ -269,7 +273,7 @@ class ShareSessions:
         self.place_count += len(touched)
         self._sessions[key] = session
         self._by_connection[connection][session] = None
-        self._counts[key[0]] += 1
+        self._by_group[key[0]][session] = None
         return Turn(session, tuple(places), is_first=True)
 
     def _find_too_many(

@@ -24,6 +24,7 @@ from holdfast.gateway.acknowledging import Acknowledgements, Batches, merge
 from holdfast.gateway.fetch import Fetch, FetchBounds
 from holdfast.gateway.leading.leader import Leader
 from holdfast.gateway.leading.led_partition import Acknowledged, Ended, Wanted
+from holdfast.gateway.leading.unused import Unused
 from holdfast.kafka.protocol.error_codes import ErrorCode
 from holdfast.records.share.keys import SharePartitionKey
 
@@ -83,6 +84,7 @@ class ConsumerCalls:
         self._config_of = config_of
         #: Fetches that wait, by member.
         self._waiting: dict[tuple[str, str], _PendingFetch] = {}
+        self._unused = Unused(leader.find, lambda key: sessions.is_fetched(key.group_id, (key.topic_id, key.partition)))
         self._is_stopping = False
 
     # ---- ShareFetch --------------------------------------------------------------------------------------------------------
@@ -112,6 +114,8 @@ class ConsumerCalls:
                 respond(refusal)
             return
         self._end_before(key)
+        if left := turn.session.touched.difference(turn.places) if turn.is_first else forgotten:
+            self._leave(group_id, left)
         places = () if turn.is_last or request.is_renew else turn.places
         pending = _PendingFetch(self, caller, key, turn, named, respond)
         self._waiting[key] = pending
@@ -226,6 +230,12 @@ class ConsumerCalls:
                 led.release(member_id)
         if not self._sessions.has_sessions(group_id):
             self._leader.unload_group(group_id)
+        else:
+            self._leave(group_id, session.touched)
+
+    def _leave(self, group_id: str, places: Iterable[Place]) -> None:
+        """Unload soon what the group fetches no more, of some partitions that a member has left."""
+        self._unused.look_at(SharePartitionKey(group_id, *place) for place in places)
 
     def connection_closed(self, connection: Hashable) -> None:
         """End the sessions of a connection and the fetches that wait on it, and release what their members hold."""
@@ -243,6 +253,7 @@ class ConsumerCalls:
     def answer_waiting(self) -> None:
         """Answer all fetches that wait, and those to come, at once: the node stops."""
         self._is_stopping = True
+        self._unused.close()
         for pending in list(self._waiting.values()):
             pending.fetch.finish()
 

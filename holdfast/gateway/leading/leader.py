@@ -27,6 +27,7 @@ _NOT_HERE: Final = Ended(ErrorCode.NOT_LEADER_OR_FOLLOWER, "another node leads t
 #: The clock is looked at so often; a look that is later than a broker's session allows may be that of a node that was replaced.
 _BEAT_MS: Final = 500
 _LATE_MS: Final = 2_500
+_NO_TOPIC: Final = Ended(ErrorCode.UNKNOWN_TOPIC_ID, "there is no such topic")
 _STOPPED: Final = Ended(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the node stops")
 _WRITING: Final = Ended(ErrorCode.KAFKA_STORAGE_ERROR, "what was acknowledged before is on its way to the log")
 _TOO_MANY: Final = "this node leads as many share partitions as it may"
@@ -233,7 +234,12 @@ class Leader:
         self.metrics.held.value = len(self._held)
 
     def forget_topics(self, is_there: Callable[[bytes], bool]) -> None:
-        """Hold no share partition any more whose topic is gone, by its id."""
+        """End the share partitions whose topic is gone, by its id, and hold none of it any more."""
+        for of_group in list(self._by_group.values()):
+            for led in list(of_group.values()):
+                if not is_there(led.key.topic_id):
+                    self._failures.add(led.key, _NO_TOPIC, self.now_ms())
+                    led.end(_NO_TOPIC)
         self._held = {key for key in self._held if is_there(key.topic_id)}
         self.metrics.held.value = len(self._held)
 

@@ -176,6 +176,11 @@ class LedPartition:
         """Tell whether no Write is on its way."""
         return self._writes.are_done
 
+    @property
+    def is_held(self) -> bool:
+        """Tell whether a member holds a record of it."""
+        return self.core.next_deadline_ms() is not None
+
     # ---- its load ----------------------------------------------------------------------------------------------------------
 
     def load(self) -> None:
@@ -399,11 +404,14 @@ class LedPartition:
             waiter.wake()
 
     def unload(self) -> None:
-        """End it when its Writes are answered, unless somebody waits for it then."""
+        """End it when its Writes are answered, and the log knows how far all is done, unless somebody waits for it then."""
+        self._is_unused = True
         if self._writes.are_done:
-            self.end(_UNUSED)
-        else:
-            self._is_unused = True
+            trailing = self.core.settle()
+            if trailing is None:
+                self.end(_UNUSED)
+            else:
+                self._persist(trailing, _nobody_waits)
 
     def _fail(self, ended: Ended, *, is_told: bool = False) -> None:
         """End it because it cannot be served, and have it left alone for a moment."""
