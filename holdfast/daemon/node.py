@@ -29,6 +29,7 @@ from holdfast.daemon.context import NodeContext
 from holdfast.daemon.file_watch import FileWatch
 from holdfast.daemon.http.guard import GuardRefused
 from holdfast.daemon.http.port import open_http_port
+from holdfast.daemon.http.queries import MakeSite
 from holdfast.daemon.http.server import CannotListenHttp
 from holdfast.daemon.internal_errors import InternalErrors
 from holdfast.daemon.log_metrics import LogMetrics
@@ -57,7 +58,7 @@ from holdfast.daemon.settings.models import Settings
 from holdfast.daemon.shards import Snapshots
 from holdfast.daemon.starting import BrokerWait, StartingView, starting_commands
 from holdfast.daemon.steps import NodeSteps, Stopped, cancelled
-from holdfast.daemon.tenant import Answers, LogParts, ServingTenant, Tables, find_topics, merge_rows
+from holdfast.daemon.tenant import Answers, LogParts, ServingTenant, Tables, find_site, find_topics, merge_rows
 from holdfast.daemon.topics.cluster_queries import make_cluster_queries, make_first_look
 from holdfast.daemon.topics.metadata_cache import ClusterMetadata
 from holdfast.daemon.topics.name_look_ups import TopicNames
@@ -116,6 +117,8 @@ class Node:
         self.parts: NodeParts | None = None
         #: Those of the start, and of the node that has all parts.
         self._admins: list[Admin] = []
+        #: None while the node starts.
+        self.make_site: MakeSite | None = None
         #: That of the HTTP port, once it listens there.
         self.http_port: int | None = None
         #: None until it listens.
@@ -317,6 +320,7 @@ class Node:
             self.context.limiter.leave_effects_to(watch.silence.leave_out)
             self.parts = NodeParts(view, allotment, partitions, watch, metadata)
             self._admins.append(admin)
+            self.make_site = find_site(each.answers for each in tenants)
             server.hand_over(self._handler([each.answers for each in tenants], view, admin, authorizer))
             watch.start()
             at_exit("broker watch", watch.stop)

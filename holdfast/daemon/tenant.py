@@ -16,7 +16,7 @@ from holdfast.daemon.access.authorizer import Authorizer
 from holdfast.daemon.access.needs import COMMANDS, Command, GroupCall, Needs
 from holdfast.daemon.admin.plans import Decide
 from holdfast.daemon.context import NodeContext
-from holdfast.daemon.http.queries import QUERIES, Page, Query
+from holdfast.daemon.http.queries import QUERIES, MakeSite, Page, Query
 from holdfast.daemon.maintenance.schedule import Duty
 from holdfast.daemon.partitions.leadership import Leader
 from holdfast.daemon.partitions.partitions import LogPlace, Partitions
@@ -55,6 +55,8 @@ class Answers(NamedTuple):
     commands: Mapping[str, AdminCommand]
     #: Topics that Metadata shows beside the state topic; of one tenant at most.
     topics: TopicsView | None = None
+    #: What the HTTP port shows beside the paths of queries; of one tenant at most.
+    make_site: MakeSite | None = None
 
 
 class Host(Protocol):
@@ -265,7 +267,23 @@ def find_topics(tenants: Iterable[Answers]) -> TopicsView | None:
     Raises:
         ValueError: two tenants have topics.
     """
-    views = [each.topics for each in tenants if each.topics is not None]
-    if len(views) > 1:
-        raise ValueError("two tenants show topics")
-    return views[0] if views else None
+    return _only("show topics", [each.topics for each in tenants])
+
+
+def find_site(tenants: Iterable[Answers]) -> MakeSite | None:
+    """Return what makes the site of the one tenant that has any; None: no tenant has.
+
+    Raises:
+        ValueError: two tenants have a site.
+    """
+    return _only("have a site", [each.make_site for each in tenants])
+
+
+_Part = TypeVar("_Part")
+
+
+def _only(do_something: str, parts: Sequence[_Part | None]) -> _Part | None:
+    found = [each for each in parts if each is not None]
+    if len(found) > 1:
+        raise ValueError(f"two tenants {do_something}")
+    return found[0] if found else None

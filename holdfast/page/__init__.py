@@ -8,7 +8,7 @@ From the bytes up:
 - `moment` is all of it at one time, with the ends of topics; the views are cut from it, and it is pure.
 - `timeline` tells what became of an offset, from the log as far as it reaches; it is pure.
 - `reading` looks once into a topic: for a timeline, or for a record of a user.
-- `kafka_page` is the source of a cluster, made of all these.
+- `moment_page` answers all that can be cut from a moment; `kafka_page` is the source of a cluster, made of all these.
 - `web` shows it: `web.app.make_app(source)` returns the application that answers requests.
 - `source` is what the web side asks, and the values that it is given; it knows neither Kafka nor the web.
 """

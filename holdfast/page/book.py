@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
 from holdfast.page.decoding import TopicRecord
-from holdfast.page.log_fold import Folded, LogFold
+from holdfast.page.log_fold import LogFold
 from holdfast.page.source import SPARK_MINUTES
 from holdfast.records.share.deliveries import describe_state, sum_up_deliveries
 from holdfast.records.share.group_lag import Row
@@ -86,7 +86,7 @@ class Book:
         if record.offset < self._paced_to.get(log_partition, 0):
             return
         self._paced_to[log_partition] = record.offset + 1
-        finished = _finished(folded)
+        finished = finished_between(folded.before, folded.after)
         if finished > 0:
             place = folded.key.group_id, folded.key.topic_id
             self._paces.setdefault(place, Pace()).add(folded.timestamp_ms, finished)
@@ -124,9 +124,8 @@ class Book:
                 yield key, known
 
 
-def _finished(folded: Folded) -> int:
+def finished_between(before: ShareState | None, after: ShareState | None) -> int:
     """Return how many records were finished by a change; 0 where the share partition began, or was set to another place."""
-    before, after = folded.before, folded.after
     if before is None or after is None or before.state_epoch != after.state_epoch:
         return 0
     if before.start_offset < 0:  # the first write says where the group began, too, or how far it is already

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from itertools import islice
 from typing import Any, Final, NamedTuple
@@ -34,6 +34,8 @@ from holdfast.records.share.replay import ShareState
 _COMPARED_MAX: Final = 2_000
 _NEAREST: Final = 3
 _INF: Final = float("inf")
+#: Share partitions that are summed up in one step.
+_PLACES_PER_STEP: Final = 200
 
 
 class End(NamedTuple):
@@ -53,7 +55,7 @@ class Place(NamedTuple):
 
 
 #: Returns the minutes of a group and a topic id.
-Minutes = Callable[[str, bytes], tuple[int, ...]]
+Minutes = Callable[[str, bytes], tuple[int | None, ...]]
 #: When the records at offsets of partitions were written: by topic id, partition and offset.
 WrittenTimes = Mapping[tuple[bytes, int, int], int]
 
@@ -84,11 +86,35 @@ class Moment:
         self.unknown = unknown
         self._run_id = run_id
         self._groups: dict[str, list[Place]] = {}
+        self._rows: list[GroupRow] = []
+        for _ in self._sum_up(places, written, minutes):
+            pass
+
+    @classmethod
+    def in_steps(
+        cls,
+        as_of_ms: int,
+        places: Sequence[Place],
+        written: WrittenTimes,
+        minutes: Minutes,
+        unknown: tuple[str, ...],
+        run_id: str,
+    ) -> Generator[None, None, Moment]:
+        """Return a moment, made in steps of a millisecond or two; see `__init__`."""
+        moment = cls(as_of_ms, (), written, minutes, unknown, run_id)
+        yield from moment._sum_up(places, written, minutes)
+        return moment
+
+    def _sum_up(self, places: Sequence[Place], written: WrittenTimes, minutes: Minutes) -> Iterator[None]:
         for place in sorted(places, key=lambda place: place.key):
             self._groups.setdefault(place.key.group_id, []).append(place)
-        self._rows = [
-            row for group, found in self._groups.items() for row in _topic_rows(group, found, written, minutes)
-        ]
+        work = 0
+        for group, found in self._groups.items():
+            self._rows += _topic_rows(group, found, written, minutes)
+            work += len(found)
+            if work >= _PLACES_PER_STEP:
+                work = 0
+                yield
         self._rows.sort(key=_attention)
 
     def topics(self) -> dict[str, None]:
@@ -236,7 +262,7 @@ def _sum_up(group: str, topic_id: bytes, places: Sequence[Place], written: Writt
         given_up=sum(place.described.given_up for place in places),
         delivery_count_max=totals.delivery_count_max,
         oldest=_oldest(places, written),
-        rate_per_s=round(finished[-2] / 60, 2),
+        rate_per_s=None if (of_last_minute := finished[-2]) is None else round(of_last_minute / 60, 2),
         finished_by_minute=finished,
     )
 

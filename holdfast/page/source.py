@@ -50,10 +50,9 @@ class GroupRow(NamedTuple):
     given_up: int  #: archived, from the start offsets on
     delivery_count_max: int
     oldest: OldestUnfinished | None  #: None: all is finished, as far as is known
-    rate_per_s: float  #: records finished for each second of the last whole minute
-    finished_by_minute: tuple[
-        int, ...
-    ]  #: of the last `SPARK_MINUTES`, oldest first; the last is the minute that goes on
+    rate_per_s: float | None  #: records finished for each second of the last whole minute; None: nobody counted them
+    #: The last `SPARK_MINUTES`, oldest first, with the minute that goes on at the end. None: nobody counted in that minute.
+    finished_by_minute: tuple[int | None, ...]
 
 
 class OldestUnfinished(NamedTuple):

@@ -21,5 +21,6 @@
 | `group_pages` | HTTP paths of pages for groups |
 | `missing_topics`, `deleted_topics`, `deleted_state` | how long topics have been missing, when their state may go, and its removal |
 | `group_metrics/` | records in flight, given up, retried and not yet delivered, by share group |
+| `page/` | the page at the HTTP port, made of the state in memory while somebody looks |
 | `snapshots/` | the snapshot topic: followed, restored from, verified |
 """

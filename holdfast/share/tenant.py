@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Final
 
@@ -12,12 +12,14 @@ from holdfast.clock import exact_now_ms, now_ms
 from holdfast.daemon.access.acl import Operation, ResourceType
 from holdfast.daemon.access.authorizer import Authorizer
 from holdfast.daemon.access.needs import CHANGES, LOOKS, Command, Need
-from holdfast.daemon.http.queries import Parameter, Query
+from holdfast.daemon.http.guard import own_names
+from holdfast.daemon.http.queries import Ask, Parameter, Query
 from holdfast.daemon.internal_errors import InternalErrors
 from holdfast.daemon.maintenance.schedule import Duty
 from holdfast.daemon.partitions.partitions import LogPlace, Partitions
 from holdfast.daemon.server.admin import AdminCommand
 from holdfast.daemon.server.wire.requests import WORK_PER_BYTE, Api
+from holdfast.daemon.settings.models import Settings
 from holdfast.daemon.tenant import Answers, Call, Host, LogParts, Tenant
 from holdfast.daemon.topics.metadata_cache import ClusterMetadata
 from holdfast.kafka.connection_options import LiveProperties
@@ -31,6 +33,7 @@ from holdfast.share.deleted_state import DeletedState
 from holdfast.share.group_metrics.group_metrics import make_group_metrics
 from holdfast.share.group_pages import PAGES
 from holdfast.share.metrics import ShareMetrics
+from holdfast.share.page.site import PageSite
 from holdfast.share.service import ShareService
 from holdfast.share.settings import COMPONENTS, DeletedTopicSettings, ShareSettings
 from holdfast.share.shard_kind import ShareShards
@@ -171,8 +174,10 @@ class ServingShare:
         log.metadata.add_user(deleted_state)
         groups = make_group_metrics(settings, partitions, log.cluster, host.context.registry)
         commands = ShareCommands(gate, partitions, deleted_state, settings.limits, log.describe_elsewhere)
+        self._sites: list[PageSite] = []
+        self._make_page = partial(PageSite, log, names=_names(settings), internal_errors=host.context.internal_errors)
         self.access = ShareAccess(gate, self._service.partition_of_topic, log.batch.begin_with)
-        self.answers = make_answers(gate, commands=commands.table())
+        self.answers = make_answers(gate, commands=commands.table())._replace(make_site=self._make_site)
         self.decisions = commands.decisions()
         self.duties = (Duty(groups.interval_ms, groups.refresh),) if groups.is_wanted else ()
         self.shut_down: Callable[[], None] = self._service.shut_down
@@ -183,6 +188,21 @@ class ServingShare:
 
     async def close(self) -> None:
         """See `ServingTenant.close`."""
+        for site in self._sites:
+            await site.close()
+
+    def _make_site(self, ask: Ask) -> PageSite:
+        site = self._make_page(ask)
+        self._sites.append(site)
+        return site
+
+
+def _names(settings: Settings) -> Collection[str] | None:
+    """Return the names by which requests may call the HTTP port; None: any, because its certificate says how it is called."""
+    http = settings.http
+    if http.tls_certificate_file or http.listen_address is None:
+        return None
+    return own_names(http.listen_address[0], http.allowed_hosts)
 
 
 SHARE_TENANT: Final[Tenant[NodeShare]] = Tenant(

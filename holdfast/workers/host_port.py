@@ -18,6 +18,7 @@ from holdfast.daemon.admin.host_metrics import ANSWER_TIMEOUT_MS
 from holdfast.daemon.context import NodeContext
 from holdfast.daemon.file_watch import FileWatch
 from holdfast.daemon.http.port import open_http_port
+from holdfast.daemon.http.queries import MakeSite
 from holdfast.daemon.internal_errors import InternalErrors
 from holdfast.daemon.server.admin import Admin, NodeStarting
 from holdfast.daemon.server.other_nodes import NodeSilent, workers_of
@@ -56,6 +57,7 @@ class HostView:
             "workers_silent", "Workers whose metrics are missing, because they did not answer in time; 0 is healthy."
         )
         self._workers = workers
+        self.make_site: MakeSite | None = None
         self._timeout_ms = ANSWER_TIMEOUT_MS
         self._query = query or workers_of(settings, self.context.limiter).query
         #: By node id, why a worker is not ready; empty: it is.

@@ -18,12 +18,23 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
 
 from holdfast.api.admin import AdminRequest, split_admin_response
 from holdfast.daemon.context import NodeContext
 from holdfast.daemon.http import openapi
 from holdfast.daemon.http.guard import HttpGuard
-from holdfast.daemon.http.queries import PREFIX, CommandRefused, Page, Query, QueryRefused, parse_arguments
+from holdfast.daemon.http.queries import (
+    PREFIX,
+    Ask,
+    CommandRefused,
+    MakeSite,
+    Page,
+    Query,
+    QueryRefused,
+    Site,
+    parse_arguments,
+)
 from holdfast.daemon.server.admin import Admin
 from holdfast.kafka.protocol.error_codes import ErrorCode
 from holdfast.metrics.exposition import Exposition
@@ -62,6 +73,10 @@ class NodeView(Protocol):
     def admin(self) -> Admin:
         """The commands of the node, by now."""
 
+    @property
+    def make_site(self) -> MakeSite | None:
+        """What makes the site of a tenant, by now; None: none has any, or the node starts."""
+
     def why_not_ready(self) -> str:
         """Return what keeps the node from serving; empty if it is ready."""
 
@@ -75,7 +90,7 @@ class NodeView(Protocol):
 def make_app(node: NodeView, guard: HttpGuard, queries: Mapping[str, Query], made: Sequence[Page] = ()) -> Starlette:
     """Return the application that shows a node to whom the guard admits."""
     pages = _Pages(node, guard, openapi.describe(queries, made))
-    return Starlette(
+    app = Starlette(
         routes=[
             Route("/live", pages.live, methods=["GET"]),
             Route("/ready", pages.ready, methods=["GET"]),
@@ -95,6 +110,8 @@ def make_app(node: NodeView, guard: HttpGuard, queries: Mapping[str, Query], mad
         ],
         exception_handlers={HTTPException: _refuse, Exception: pages.report_bug},
     )
+    app.router.default = pages.site
+    return app
 
 
 class _Pages:
@@ -106,6 +123,8 @@ class _Pages:
         self._guard = guard
         #: Held while an answer is made that may be large, and over no wait for anybody else.
         self._turn = asyncio.Lock()
+        #: The site, and what made it.
+        self._site: tuple[MakeSite, Site] | None = None
 
     def guarded(self, answer: _Answer, admits: Callable[[Headers], bool] | None = None) -> _Answer:
         """Return what answers whom the guard admits: to all, unless something else is named."""
@@ -113,10 +132,28 @@ class _Pages:
 
         async def answer_if_admitted(request: Request) -> Response:
             if not admits(request.headers):
-                return _refusal(401, "Send the token of http.token.file as `Authorization: Bearer`.", _CHALLENGE)
+                return _no_token()
             return await answer(request)
 
         return answer_if_admitted
+
+    async def site(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer for all other paths by the site of a tenant."""
+        site = self._find_site()
+        if not self._guard.admits(Headers(scope=scope)):
+            await _no_token()(scope, receive, send)
+        elif site is None:
+            raise HTTPException(404)
+        else:
+            await site(scope, receive, send)
+
+    def _find_site(self) -> Site | None:
+        make = self._node.make_site
+        if make is None:
+            return None
+        if self._site is None or self._site[0] is not make:
+            self._site = make, make(self._ask_as("the HTTP port"))
+        return self._site[1]
 
     async def live(self, request: Request) -> Response:
         """Answer, which is what a loop that turns can do."""
@@ -150,7 +187,9 @@ class _Pages:
 
     async def openapi(self, request: Request) -> Response:
         """Describe all paths."""
-        return JSONResponse(self._description)
+        site = self._find_site()
+        paths = self._description["paths"] | ({} if site is None else site.describe())
+        return JSONResponse(self._description | {"paths": paths})
 
     def query(self, query: Query) -> _Answer:
         """Return what answers a query by its command."""
@@ -172,22 +211,29 @@ class _Pages:
         """Return what answers a page that is made of the answers of several commands."""
 
         async def answer(request: Request) -> Response:
-            async def ask(command: str, arguments: Mapping[str, Any]) -> Any:  # noqa: ANN401
-                body = await self._run(AdminRequest(command, dict(arguments)), _client_of(request))
-                code, message, result = split_admin_response(body)
-                if code != ErrorCode.NONE:
-                    raise CommandRefused(code, str(message))
-                return json.loads(result)
-
             try:
                 arguments = parse_arguments(page.query, dict(request.query_params))
-                return JSONResponse(await page.answer(ask, request.path_params, arguments))
+                return JSONResponse(
+                    await page.answer(self._ask_as(_client_of(request)), request.path_params, arguments)
+                )
             except QueryRefused as refused:
                 return _refusal(400, str(refused))
             except CommandRefused as refused:
                 return _refusal(_STATUSES.get(refused.error_code, 500), str(refused))
 
         return answer
+
+    def _ask_as(self, client: str) -> Ask:
+        """Return what runs commands of a client that change nothing."""
+
+        async def ask(command: str, arguments: Mapping[str, Any]) -> Any:  # noqa: ANN401
+            body = await self._run(AdminRequest(command, dict(arguments)), client)
+            code, message, result = split_admin_response(body)
+            if code != ErrorCode.NONE:
+                raise CommandRefused(code, str(message))
+            return json.loads(result)
+
+        return ask
 
     async def _run(self, request: AdminRequest, client: str) -> bytes:
         """Run a command that changes nothing; returns the body of its answer."""
@@ -212,6 +258,10 @@ class _Pages:
 
 def _client_of(request: Request) -> str:
     return "unknown" if request.client is None else request.client.host
+
+
+def _no_token() -> Response:
+    return _refusal(401, "Send the token of http.token.file as `Authorization: Bearer`.", _CHALLENGE)
 
 
 def _refusal(status: int, text: str, headers: Mapping[str, str] | None = None) -> Response:

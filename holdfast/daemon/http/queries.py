@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Final, Literal, NamedTuple, TypeAlias
+from typing import Any, Final, Literal, NamedTuple, Protocol, TypeAlias
+
+from starlette.types import Receive, Scope, Send
 
 PREFIX: Final = "/api/v1/"
 
@@ -52,6 +54,20 @@ class Page(NamedTuple):
     query: Query
     #: Makes the answer, of the values of names in the path and of the parameters. It raises CommandRefused and QueryRefused.
     answer: Callable[[Ask, Mapping[str, str], Mapping[str, Any]], Awaitable[dict[str, Any]]]
+
+
+class Site(Protocol):
+    """An application of a tenant, which answers for all paths that the host has no answer for."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request of a reader whom the guard of the port admits."""
+
+    def describe(self) -> Mapping[str, Any]:
+        """Return its paths after `PREFIX`, as OpenAPI has them."""
+
+
+#: Returns the site of a node that serves; it is given what runs commands of the node.
+MakeSite: TypeAlias = Callable[[Ask], Site]
 
 
 #: The paths that every node has.

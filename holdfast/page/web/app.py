@@ -99,14 +99,18 @@ QUERIES: Final = {
 
 
 def make_app(
-    source: PageSource, names: Collection[str] = ("localhost",), on_bug: Callable[[Exception, str], None] | None = None
+    source: PageSource,
+    names: Collection[str] | None = ("localhost",),
+    on_bug: Callable[[Exception, str], None] | None = None,
+    queries: Mapping[str, Query] = QUERIES,
 ) -> ASGIApp:
     """Return the application that shows a source.
 
     Args:
         source: answers all questions.
-        names: by which requests may call the page, besides every address.
+        names: by which requests may call the page, besides every address; None: any, because TLS says how it is called.
         on_bug: learns of an error that is a mistake of ours, and of the path at which it came about.
+        queries: answered as JSON, by their paths after `PREFIX`.
     """
     pages = _Pages(source, on_bug)
     shown = {
@@ -124,7 +128,7 @@ def make_app(
         routes=[
             Route("/events", EventStream(Changes(source)), methods=["GET"]),
             *(Route(path, answer, methods=["GET"]) for path, answer in shown.items()),
-            *(Route(f"{PREFIX}{name}", pages.query(query), methods=["GET"]) for name, query in QUERIES.items()),
+            *(Route(f"{PREFIX}{name}", pages.query(query), methods=["GET"]) for name, query in queries.items()),
         ],
         exception_handlers={PageRefused: pages.refuse, HTTPException: pages.refuse_path, Exception: pages.report_bug},
     )

@@ -15,8 +15,10 @@ def number(value: int | None) -> str:
     return "unknown" if value is None else f"{value:,}"
 
 
-def rate(per_s: float) -> str:
+def rate(per_s: float | None) -> str:
     """Return records per second, with one decimal below ten."""
+    if per_s is None:
+        return "unknown"
     return f"{per_s:.1f}" if per_s < 10 else f"{per_s:,.0f}"
 
 

@@ -33,9 +33,9 @@ _METHODS: Final = ("GET", "HEAD")
 class PageGuard:
     """Lets through requests that change nothing, call the page by a name of its own, and come from no other site."""
 
-    def __init__(self, app: ASGIApp, names: Collection[str]) -> None:
+    def __init__(self, app: ASGIApp, names: Collection[str] | None) -> None:
         self._app = app
-        self._names = frozenset(name.lower() for name in names)
+        self._names = None if names is None else frozenset(name.lower() for name in names)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request, or refuse it."""
@@ -66,6 +66,8 @@ class PageGuard:
         return None
 
     def _is_own(self, host: str) -> bool:
+        if self._names is None:
+            return True
         try:
             name = parse_address(host, default_port=0)[0].lower()
         except ValueError:

@@ -69,7 +69,7 @@ class Renderer:
 
 def spark_bars(row: GroupRow) -> list[tuple[int, float, float]]:
     """Return place, upper edge and height of a bar for each minute in which records were finished."""
-    most = max(row.finished_by_minute, default=0)
+    most = max((finished or 0 for finished in row.finished_by_minute), default=0)
     bars = []
     for place, finished in enumerate(row.finished_by_minute):
         if finished:

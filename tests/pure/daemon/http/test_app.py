@@ -9,12 +9,14 @@ from typing import Any, Final
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
+from starlette.responses import JSONResponse
+from starlette.types import Receive, Scope, Send
 from structlog.testing import capture_logs
 
 from holdfast.daemon.http.app import make_app
 from holdfast.daemon.http.guard import HttpGuard, OpenGuard, ScrapeGuard
 from holdfast.daemon.http.openapi import describe
-from holdfast.daemon.http.queries import PREFIX
+from holdfast.daemon.http.queries import PREFIX, Ask, MakeSite
 from holdfast.daemon.http.server import HttpServer
 from holdfast.daemon.server.admin import Admin, AdminCommand, AdminError, NodeStarting
 from holdfast.daemon.settings.components.http import HttpSettings
@@ -65,6 +67,7 @@ class Node:
         self.context = make_context(registry=self.registry, bugs=self.bugs)
         self.registry.counter("writes", "Writes.").value = 5
         self.why = ""
+        self.make_site: MakeSite | None = None
         self.asked: list[tuple[str, dict[str, Any]]] = []
         named = {name.replace("_", "-"): command for name, command in commands.items()}
         self.admin = Admin(
@@ -296,6 +299,45 @@ async def test_nothing_but_get_is_answered(method: str) -> None:
         assert (await ask("/nowhere", method=method)).status == 404
         assert (await ask(f"{PREFIX}readers-drop")).status == 404, "what changes something has no path"
     assert node.asked == []
+
+
+class SiteOfTenant:
+    """Says of each request that it came."""
+
+    def __init__(self, ask: Ask) -> None:
+        self.ask = ask
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        status = await self.ask("status", {})
+        await JSONResponse({"path": scope["path"], "asked": status})(scope, receive, send)
+
+    def describe(self) -> Mapping[str, Any]:
+        return {f"{PREFIX}window": {}}
+
+
+async def test_a_site_of_a_tenant_answers_what_no_other_path_does() -> None:
+    node = Node()
+    node.make_site = SiteOfTenant
+    async with serving(node) as ask:
+        assert (await ask("/")).json() == {"path": "/", "asked": {"of": "status"}}
+        assert (await ask(f"{PREFIX}window?group=a")).json()["path"] == f"{PREFIX}window"
+        assert (await ask("/live")).json() == {"is_alive": True}
+        assert (await ask(f"{PREFIX}status", method="POST")).status == 405
+        assert f"{PREFIX}window" in (await ask("/openapi.json")).json()["paths"]
+        node.make_site = None
+        assert (await ask("/")).status == 404
+        assert f"{PREFIX}window" not in (await ask("/openapi.json")).json()["paths"]
+
+
+async def test_a_site_is_shown_to_those_alone_whom_the_guard_admits() -> None:
+    node = Node()
+    node.make_site = SiteOfTenant
+    async with serving(node, TokenOnly()) as ask:
+        assert (await ask("/")).status == 401
+        assert (await ask("/", Authorization=f"Bearer {TOKEN}")).status == 200
+    async with serving(node, ScrapeGuard()) as ask:
+        assert (await ask("/")).status == 401
+        assert (await ask("/metrics")).status == 200
 
 
 async def test_the_description_names_every_path_and_every_parameter_and_no_other() -> None:

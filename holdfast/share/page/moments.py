@@ -1,0 +1,161 @@
+"""The moments of a node: made when somebody looks, in slices of the loop's time, and shared by all who look."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
+from functools import partial
+from typing import Final
+
+from holdfast.daemon.topics.cluster_queries import ClusterQueries
+from holdfast.kafka.topics.topic_ends import PARTITIONS_PER_QUERY_MAX, Ends, TooManyQueries
+from holdfast.page.moment import End, Moment, Place, make_place
+from holdfast.page.source import PageRefused
+from holdfast.records.share.keys import SharePartitionKey
+from holdfast.share.page.paces import Paces
+from holdfast.share.page.purse import Purse
+from holdfast.share.page.states import Held, OwnStates
+
+#: A moment is shown for so long at least, and for longer where there is no time to make another.
+_MOMENT_S: Final = 1.0
+#: Share partitions that are joined with their ends before others have their turn.
+_PLACES_PER_SLICE: Final = 100
+#: Cost of the question for the end of one partition of a topic, in seconds of the loop.
+_END_S: Final = 20e-6
+#: Records whose times are looked up for one moment, and times that are kept.
+_TIMES_PER_MOMENT: Final = 100
+_TIMES_MAX: Final = 20_000
+
+STARTING: Final = PageRefused(503, "The node is starting and has no log partition yet; look again in some seconds.")
+
+
+class Moments:
+    """The share partitions of a node, now or a moment ago."""
+
+    def __init__(
+        self, states: OwnStates, cluster: ClusterQueries, purse: Purse, now_ms: Callable[[], int], run_id: str
+    ) -> None:
+        """Look at nothing yet.
+
+        Args:
+            states: of the node.
+            cluster: answers where topics end, and when records were written.
+            purse: pays for what is done.
+            now_ms: the time, in ms since 1970.
+            run_id: marks the cursors of this run.
+        """
+        self._states = states
+        self._cluster = cluster
+        self._purse = purse
+        self._now_ms = now_ms
+        self._run_id = run_id
+        self._paces = Paces()
+        self._held: Held | None = None
+        self._places: dict[SharePartitionKey, Place] = {}
+        self._written: dict[tuple[bytes, int, int], int] = {}
+        self._moment: Moment | None = None
+        self._made_s = 0.0
+        #: All that the moment shows: a moment of an equal one shows the same.
+        self._shown: object = None
+        self._making: asyncio.Task[Moment] | None = None
+
+    async def moment(self) -> Moment:
+        """Return what is known, of this second or of an older one where there was no time."""
+        if self._moment is not None:
+            age_s = asyncio.get_running_loop().time() - self._made_s
+            if age_s < _MOMENT_S or self._purse.is_empty:
+                return self._moment
+        if self._making is None or self._making.done():
+            self._making = asyncio.create_task(self._make(), name="holdfast-page-moment")
+        return await asyncio.shield(self._making)
+
+    def log_end(self, log_partition: int) -> int | None:
+        """Return the offset up to which the moment has a log partition; None: it has none of it."""
+        return None if self._held is None else self._held.ends.get(log_partition)
+
+    async def changed(self) -> AsyncIterator[None]:
+        """Yield when a moment shows something else than the one before, at most once a second."""
+        shown: object = None
+        while True:
+            await self.moment()
+            if self._shown != shown:
+                shown = self._shown
+                yield
+            await asyncio.sleep(_MOMENT_S)
+            await self._purse.wait()
+
+    async def close(self) -> None:
+        """End what is being made."""
+        if self._making is not None:
+            self._making.cancel()
+            await asyncio.wait([self._making])
+
+    async def _make(self) -> Moment:
+        return await self._purse.timed(self._make_moment())
+
+    async def _make_moment(self) -> Moment:
+        """Make the next moment: the states, and then the ends, so no state of a sound topic lies beyond them."""
+        as_of_ms = self._now_ms()
+        held = await self._states.collect()
+        self._paces.take(as_of_ms, {} if self._held is None else self._held.described, held.described)
+        ends = await self._look_up_ends(held.described.keys())
+        places = await self._join(held, ends)
+        await self._look_up_times(places)
+        minutes = partial(self._paces.of_last_minutes, now_ms=as_of_ms)
+        steps = Moment.in_steps(as_of_ms, places, self._written, minutes, held.unknown, self._run_id)
+        while True:
+            try:
+                next(steps)
+            except StopIteration as end:
+                moment: Moment = end.value
+                break
+            await asyncio.sleep(0)
+        self._held, self._places = held, {place.key: place for place in places}
+        self._moment, self._made_s = moment, asyncio.get_running_loop().time()
+        self._shown = held.ends, ends, held.unknown
+        return moment
+
+    async def _look_up_ends(self, keys: Collection[SharePartitionKey]) -> dict[SharePartitionKey, End]:
+        places = sorted({(key.topic_id, key.partition) for key in keys})
+        found: dict[tuple[bytes, int], End] = {}
+        for start in range(0, len(places), PARTITIONS_PER_QUERY_MAX):
+            wanted: dict[bytes, list[int]] = {}
+            asked = places[start : start + PARTITIONS_PER_QUERY_MAX]
+            for topic_id, partition in asked:
+                wanted.setdefault(topic_id, []).append(partition)
+            self._purse.pay(_END_S * len(asked))
+            try:
+                answer = await self._cluster.look_ups.ends.look_up(wanted)
+            except TooManyQueries:
+                problem = "too many others wait for the ends of topics"
+                found |= dict.fromkeys(asked, End(None, Ends(-1, -1, problem)))
+                continue
+            for topic_id, partition in asked:
+                found[topic_id, partition] = End(answer[topic_id].name, answer[topic_id].partitions[partition])
+        return {key: found[key.topic_id, key.partition] for key in keys}
+
+    async def _join(self, held: Held, ends: Mapping[SharePartitionKey, End]) -> list[Place]:
+        places, work = [], 0
+        for key, described in held.described.items():
+            place = self._places.get(key)
+            if place is None or place.described is not described or place.end != ends[key]:
+                place = make_place(key, described, ends[key])
+                work += 1
+                if work % _PLACES_PER_SLICE == 0:
+                    await asyncio.sleep(0)
+            places.append(place)
+        return places
+
+    async def _look_up_times(self, places: Collection[Place]) -> None:
+        oldest = [
+            (place.key.topic_id, place.key.partition, offset)
+            for place in sorted(places, key=lambda place: -place.row["delivery_count_max"])
+            if (offset := place.row["oldest_unfinished_offset"]) is not None
+        ]
+        missing = [each for each in oldest if each not in self._written][:_TIMES_PER_MOMENT]
+        by_place = {(topic_id, partition): offset for topic_id, partition, offset in missing}
+        if by_place:
+            found = await self._cluster.record_times.look_up(by_place)
+            self._written |= {(*place, by_place[place]): at_ms for place, at_ms in found.items()}
+        if len(self._written) > _TIMES_MAX:
+            self._written = {each: self._written[each] for each in oldest if each in self._written}

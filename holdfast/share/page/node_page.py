@@ -1,0 +1,84 @@
+"""The source of the page of a node."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import AsyncIterator, Callable
+
+from holdfast.daemon.http.queries import Ask
+from holdfast.daemon.tenant import LogParts
+from holdfast.kafka.addresses import format_address
+from holdfast.page.moment import Moment
+from holdfast.page.moment_page import MomentPage
+from holdfast.page.reading import Looks
+from holdfast.page.source import BrokerView, ClusterView, LogPartitionView
+from holdfast.share.page.moments import STARTING, Moments
+from holdfast.share.page.purse import Purse
+from holdfast.share.page.states import OwnStates
+
+
+class NodePage(MomentPage):
+    """A `PageSource` of a node: what it has in memory, and single looks into the log and the topics of users."""
+
+    def __init__(self, log: LogParts, ask: Ask, purse: Purse, now_ms: Callable[[], int]) -> None:
+        """Look at nothing yet.
+
+        Args:
+            log: the parts of the node.
+            ask: runs commands of the node.
+            purse: pays for what is done.
+            now_ms: the time, in ms since 1970.
+        """
+        super().__init__(Looks(log.place.connection), now_ms)
+        self._log = log
+        self._ask = ask
+        states = OwnStates(log.partitions, log.describe_elsewhere)
+        self._moments = Moments(states, log.cluster, purse, now_ms, secrets.token_hex(4))
+
+    async def moment(self) -> Moment:
+        """See `MomentPage`."""
+        if not len(self._log.partitions):
+            raise STARTING
+        return await self._moments.moment()
+
+    @property
+    def log_topic(self) -> str:
+        """See `MomentPage`."""
+        return self._log.place.topic.name
+
+    def log_end(self, log_partition: int) -> int | None:
+        """See `MomentPage`."""
+        return self._moments.log_end(log_partition)
+
+    async def cluster(self) -> ClusterView:
+        """See `PageSource`."""
+        moment, log = await self.moment(), self._log
+        brokers = sorted(log.cluster.client.addresses.items())
+        return ClusterView(
+            as_of_ms=self._now_ms(),
+            bootstrap=log.place.advertised_address,
+            cluster_id=log.place.cluster_id,
+            state_topic=log.place.topic.name,
+            brokers=tuple(BrokerView(broker_id, format_address(*address)) for broker_id, address in brokers),
+            log_partitions=tuple(
+                LogPartitionView(
+                    partition=row["partition"],
+                    leader=None,
+                    start_offset=row["log_start"],
+                    end_offset=row["written"],
+                    read_to=row["committed"] or 0,
+                    states=row["keys"] or 0,
+                    problem=row["failure"] or "",
+                )
+                for row in await self._ask("partitions", {})
+            ),
+            problems=moment.unknown,
+        )
+
+    def changed(self) -> AsyncIterator[None]:
+        """See `PageSource`."""
+        return self._moments.changed()
+
+    async def close(self) -> None:
+        """End what is being made."""
+        await self._moments.close()

@@ -1,0 +1,82 @@
+"""The part of the loop's time that readers of the page may take: it is saved up to a bound, and a reader waits while nothing is left.
+
+So any number of readers costs the node no more than this part in the long run, and one that looks now and then need not wait.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Coroutine, Generator
+from typing import Any, Final, Generic, TypeVar
+
+#: Half of what the page may cost writes; the rest is for what is not counted, such as the connections.
+PART: Final = 0.01
+#: Seconds of the loop that can be saved: one reader who goes through some pages.
+_SAVED_MAX_S: Final = 0.5
+
+_Result = TypeVar("_Result")
+
+
+class Purse:
+    """Time that may be spent."""
+
+    def __init__(self, now_s: Callable[[], float] = time.perf_counter) -> None:
+        """Have as much as can be saved."""
+        self._now_s = now_s
+        self._left_s = _SAVED_MAX_S
+        self._seen_s = now_s()
+
+    @property
+    def is_empty(self) -> bool:
+        """Tell whether more was spent than was there."""
+        return self._count() < 0
+
+    def pay(self, spent_s: float) -> None:
+        """Count time that was spent."""
+        self._left_s = self._count() - spent_s
+
+    async def wait(self) -> None:
+        """Wait until there is some left."""
+        while (left_s := self._count()) < 0:  # noqa: ASYNC110 - no event tells of time that goes by
+            await asyncio.sleep(-left_s / PART)
+
+    def timed(self, work: Coroutine[Any, Any, _Result]) -> Timed[_Result]:
+        """Return what does the same work and pays for its turns of the loop."""
+        return Timed(self, work, self._now_s)
+
+    def _count(self) -> float:
+        now_s = self._now_s()
+        self._left_s = min(_SAVED_MAX_S, self._left_s + PART * (now_s - self._seen_s))
+        self._seen_s = now_s
+        return self._left_s
+
+
+class Timed(Generic[_Result]):
+    """An awaitable that pays for each turn of the loop that its work takes."""
+
+    def __init__(self, purse: Purse, work: Coroutine[Any, Any, _Result], now_s: Callable[[], float]) -> None:
+        self._purse = purse
+        self._work = work
+        self._now_s = now_s
+
+    def __await__(self) -> Generator[Any, Any, _Result]:
+        """Do the work."""
+        work, error = self._work, None
+        while True:
+            began_s = self._now_s()
+            try:
+                awaited = work.send(None) if error is None else work.throw(error)
+            except StopIteration as end:
+                result: _Result = end.value
+                return result
+            finally:
+                self._purse.pay(self._now_s() - began_s)
+            error = None
+            try:
+                yield awaited
+            except GeneratorExit:
+                work.close()
+                raise
+            except BaseException as thrown:  # a cancellation, above all: it is the work's
+                error = thrown
