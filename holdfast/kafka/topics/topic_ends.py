@@ -14,12 +14,12 @@ from kio.schema.list_offsets.v5.response import ListOffsetsResponse
 from kio.schema.types import BrokerId, TopicName
 from kio.static.primitive import i8, i32, i64
 
+from holdfast.kafka import metadata
 from holdfast.kafka.brokers.broker_connection import BrokerConnection
 from holdfast.kafka.cluster import Cluster
 from holdfast.kafka.connection_options import Address
 from holdfast.kafka.errors import ConnectionFailed
 from holdfast.kafka.exchange import exchange
-from holdfast.kafka.metadata import Answer
 from holdfast.kafka.protocol.error_codes import STALE_LEADER, ErrorCode, error_name
 from holdfast.kafka.protocol.requests import EARLIEST, LATEST
 
@@ -49,7 +49,7 @@ class Led(NamedTuple):
     topic: str
 
 
-def led_by(said: Answer, places: Iterable[Place]) -> dict[Address, dict[Place, Led]]:
+def led_by(said: metadata.Answer, places: Iterable[Place]) -> dict[Address, dict[Place, Led]]:
     """Return the partitions that have a leader, by its address."""
     found: defaultdict[Address, dict[Place, Led]] = defaultdict(dict)
     for place in places:
@@ -82,6 +82,22 @@ class TopicEnds(NamedTuple):
     name: str | None
     #: Each that was wanted.
     partitions: dict[int, Ends]
+
+
+class Answer(NamedTuple):
+    """An answer about one partition."""
+
+    ends: Ends
+    #: Another query may find more.
+    is_passing: bool
+
+
+class Leaders(NamedTuple):
+    """Who may be asked about some partitions."""
+
+    by_address: dict[Address, dict[Place, Led]]
+    #: About those that have no leader.
+    others: dict[Place, Answer]
 
 
 class TopicEndSource:
@@ -136,42 +152,20 @@ class TopicEndSource:
             for topic_id, partitions in wanted.items()
         }
 
-    async def _query(
-        self, places: set[Place], first: int, names: dict[bytes, str], found: dict[Place, Ends]
-    ) -> set[Place]:
-        """Query `places` once, fill `found`, and return those about which another query may find more."""
-        try:
-            said = await self._cluster.find({topic_id for topic_id, _ in places})
-        except ConnectionFailed as failure:
-            found |= dict.fromkeys(places, Ends(-1, -1, f"Kafka cannot be reached: {failure}"))
-            return places
-        names |= {view.topic_id: view.name for view in said.topics.values() if not view.error_code}
-        by_leader = led_by(said, sorted(places))
-        again = set[Place]()
-        for place in places.difference(*by_leader.values()):
-            topic_id, partition = place
-            view, problem = said.topics.get(topic_id), f"the topic has no partition {partition}"
-            if view is None or view.is_missing:
-                problem = "the cluster knows no topic of this id"
-            elif view.error_code:
-                problem = f"Kafka returns nothing about the topic: {error_name(view.error_code)}"
-            elif partition in view.leader_epochs:
-                again.add(place)
-                problem = "the partition has no leader"
-            found[place] = Ends(-1, -1, problem)
-        answers = await asyncio.gather(*(self._query_leader(address, led, first) for address, led in by_leader.items()))
-        for answer in answers:
-            for place, (ends, is_passing) in answer.items():
-                found[place] = ends
-                if is_passing:
-                    again.add(place)
-        return again
+    async def find_leaders(self, places: Collection[Place]) -> Leaders:
+        """Return who leads partitions; those that have no leader have an answer already."""
+        leaders, _ = await self._find_leaders(places)
+        return leaders
 
-    async def _query_leader(
-        self, address: Address, led: Mapping[Place, Led], first: int
-    ) -> dict[Place, tuple[Ends, bool]]:
-        """Return what one broker answers, and of each partition whether another query may find more."""
-        answers: dict[Place, tuple[Ends, bool]] = {}
+    async def query_leader(self, address: Address, led: Mapping[Place, Led], first: int) -> dict[Place, Answer]:
+        """Return what one broker answers about partitions that it leads.
+
+        Args:
+            address: of the broker.
+            led: the partitions.
+            first: EARLIEST, or a time: the first offset is then that of the first record as new as that.
+        """
+        answers: dict[Place, Answer] = {}
         places = list(led)
         try:
             with closing(await self._cluster.connect(address)) as connection:
@@ -179,15 +173,53 @@ class TopicEndSource:
                     part = {place: led[place] for place in places[start : start + _PARTITIONS_PER_REQUEST]}
                     answers |= await _query_part(connection, part, first)
         except ConnectionFailed as failure:
-            silence = Ends(-1, -1, f"its leader cannot be reached: {failure}"), True
+            silence = Answer(Ends(-1, -1, f"its leader cannot be reached: {failure}"), is_passing=True)
             answers |= dict.fromkeys(led.keys() - answers.keys(), silence)
         return answers
+
+    async def _query(
+        self, places: set[Place], first: int, names: dict[bytes, str], found: dict[Place, Ends]
+    ) -> set[Place]:
+        """Query `places` once, fill `found`, and return those about which another query may find more."""
+        (by_address, others), known_names = await self._find_leaders(places)
+        names |= known_names
+        queries = (self.query_leader(address, led, first) for address, led in by_address.items())
+        again = set[Place]()
+        found |= {place: answer.ends for place, answer in others.items()}
+        for answers in (others, *await asyncio.gather(*queries)):
+            for place, (ends, is_passing) in answers.items():
+                found[place] = ends
+                if is_passing:
+                    again.add(place)
+        return again
+
+    async def _find_leaders(self, places: Collection[Place]) -> tuple[Leaders, dict[bytes, str]]:
+        """Return who leads partitions, and the names of their topics."""
+        try:
+            said = await self._cluster.find({topic_id for topic_id, _ in places})
+        except ConnectionFailed as failure:
+            silence = Answer(Ends(-1, -1, f"Kafka cannot be reached: {failure}"), is_passing=True)
+            return Leaders({}, dict.fromkeys(places, silence)), {}
+        names = {view.topic_id: view.name for view in said.topics.values() if not view.error_code}
+        by_address = led_by(said, sorted(places))
+        others: dict[Place, Answer] = {}
+        for place in set(places).difference(*by_address.values()):
+            topic_id, partition = place
+            view, is_passing, problem = said.topics.get(topic_id), False, f"the topic has no partition {partition}"
+            if view is None or view.is_missing:
+                problem = "the cluster knows no topic of this id"
+            elif view.error_code:
+                problem = f"Kafka returns nothing about the topic: {error_name(view.error_code)}"
+            elif partition in view.leader_epochs:
+                is_passing, problem = True, "the partition has no leader"
+            others[place] = Answer(Ends(-1, -1, problem), is_passing)
+        return Leaders(by_address, others), names
 
 
 async def _query_part(
     connection: BrokerConnection, led: Mapping[Place, Led], first_timestamp: int
-) -> dict[Place, tuple[Ends, bool]]:
-    """Return what a broker answers about some partitions, and of each whether another query may find more.
+) -> dict[Place, Answer]:
+    """Return what a broker answers about some partitions.
 
     Raises:
         ConnectionFailed: it gives no answer.
@@ -203,10 +235,11 @@ async def _query_part(
         error = next((code for code, _ in both if code != ErrorCode.NONE), None)
         if error is None:
             first_offset, end_offset = both[0][1], both[1][1]
-            answers[place] = Ends(end_offset if first_offset < 0 else first_offset, end_offset), False
+            ends_of_it = Ends(end_offset if first_offset < 0 else first_offset, end_offset)
+            answers[place] = Answer(ends_of_it, is_passing=False)
         else:
             problem = f"its leader does not return its offsets: {error_name(error)}"
-            answers[place] = Ends(-1, -1, problem), error in STALE_LEADER
+            answers[place] = Answer(Ends(-1, -1, problem), error in STALE_LEADER)
     return answers
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import pytest
@@ -15,20 +15,21 @@ from holdfast.api.share_acknowledge import ShareAcknowledgeRequest
 from holdfast.api.share_consumer import ACCEPT, AcknowledgedRange, NamedPartition
 from holdfast.api.share_errors import acknowledge_code
 from holdfast.api.share_fetch import FetchedPartition, Piece, ShareFetchRequest, decode_response
-from holdfast.delivery.group_config import EARLIEST, LATEST, GroupConfig
+from holdfast.delivery.group_config import GroupConfig
 from holdfast.delivery.sessions import ShareSessions
 from holdfast.delivery.share_partition.values import AcquireMode
 from holdfast.gateway.consumers import ConsumerCalls, LeaderPlace
 from holdfast.gateway.fetch import Fetch, FetchBounds
 from holdfast.gateway.leading.leader import Leader
 from holdfast.gateway.leading.led_partition import Acknowledged, Ended, LedPartition, Wanted
-from holdfast.gateway.leading.starts import NoStart, Starts
+from holdfast.gateway.leading.starts import Starts
 from holdfast.gateway.metrics import GatewayMetrics
+from holdfast.kafka.connection_options import Address
 from holdfast.kafka.protocol.error_codes import ErrorCode
 from holdfast.kafka.records.batches import Batch
 from holdfast.kafka.records.partition_reader import OffsetOutOfRange, PartitionReader, RecordsUnreadable
 from holdfast.kafka.records.transactions import AbortedTransaction
-from holdfast.kafka.topics.topic_ends import TopicEnds
+from holdfast.kafka.topics.topic_ends import Answer, Leaders, Led, Place
 from holdfast.metrics.line_limit import LineLimiter
 from holdfast.metrics.registry import Registry
 from holdfast.records.share.batches import StateBatch
@@ -104,7 +105,10 @@ class Readers:
 class NoEnds:
     """Log ends that nobody asks for (`starts.EndSource`)."""
 
-    async def look_up(self, wanted: dict[bytes, set[int]], since_ms: int | None = None) -> dict[bytes, TopicEnds]:
+    async def find_leaders(self, places: Collection[Place]) -> Leaders:
+        raise AssertionError("nobody asks")
+
+    async def query_leader(self, address: Address, led: Mapping[Place, Led], first: int) -> dict[Place, Answer]:
         raise AssertionError("nobody asks")
 
 
@@ -286,26 +290,6 @@ async def test_records_that_cannot_be_read_end_it() -> None:
     world.readers.opened[0].fail(RecordsUnreadable("no"))
     assert led.give(WANTED, 10, 1 << 20) is None
     assert led.ended == Ended(ErrorCode.KAFKA_STORAGE_ERROR, "no")
-
-
-# ---- the start of new groups -------------------------------------------------------------------------------------------
-
-
-class BrokenEnds:
-    """Log ends of which the first question meets a bug (`starts.EndSource`)."""
-
-    async def look_up(self, wanted: dict[bytes, set[int]], since_ms: int | None = None) -> dict[bytes, TopicEnds]:
-        raise ZeroDivisionError
-
-
-async def test_a_bug_leaves_no_new_group_without_an_answer() -> None:
-    bugs = list[dict[str, Any]]()
-    asyncio.get_running_loop().set_exception_handler(lambda _, context: bugs.append(context))
-    starts, found = Starts(BrokenEnds(), lambda: 0), list[int | NoStart]()
-    for reset in (EARLIEST, LATEST):
-        starts.find(TOPIC, 0, reset, found.append)
-    await wait_until(lambda: len(found) == 2)
-    assert all(isinstance(each, NoStart) for each in found)
 
 
 # ---- sessions ----------------------------------------------------------------------------------------------------------

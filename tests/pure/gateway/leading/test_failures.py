@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import pytest
@@ -16,9 +16,10 @@ from holdfast.gateway.leading.leader import Leader
 from holdfast.gateway.leading.led_partition import Ended, LedPartition
 from holdfast.gateway.leading.starts import Starts
 from holdfast.gateway.metrics import GatewayMetrics
+from holdfast.kafka.connection_options import Address
 from holdfast.kafka.protocol.error_codes import ErrorCode
 from holdfast.kafka.records.partition_reader import PartitionReader
-from holdfast.kafka.topics.topic_ends import TopicEnds
+from holdfast.kafka.topics.topic_ends import Answer, Leaders, Led, Place
 from holdfast.metrics.line_limit import LineLimiter
 from holdfast.metrics.registry import Registry
 from holdfast.records.share.keys import SharePartitionKey
@@ -91,7 +92,10 @@ class Alone:
 class NoEnds:
     """Log ends that nobody asks for (`starts.EndSource`)."""
 
-    async def look_up(self, wanted: dict[bytes, set[int]], since_ms: int | None = None) -> dict[bytes, TopicEnds]:
+    async def find_leaders(self, places: Collection[Place]) -> Leaders:
+        raise AssertionError("nobody asks")
+
+    async def query_leader(self, address: Address, led: Mapping[Place, Led], first: int) -> dict[Place, Answer]:
         raise AssertionError("nobody asks")
 
 
