@@ -1,7 +1,9 @@
 """`holdfast groups` and `holdfast state list`: share partitions with state, and how far each group is."""
 
+import time
 from collections.abc import Callable, Iterable, Sequence
-from functools import wraps
+from contextlib import suppress
+from functools import partial, wraps
 from itertools import chain
 from typing import Any, Final
 
@@ -10,6 +12,12 @@ import click
 from holdfast.console.lazy_commands import LazyCommands
 from holdfast.console.options import address_option, is_typed, json_option, kafka_options, kafka_properties
 from holdfast.console.outcomes import Exit, Failure
+from holdfast.console.show.group_description import (
+    SHARE_PARTITION_COLUMNS,
+    Look,
+    group_facts,
+    share_partition_cells,
+)
 from holdfast.console.show.group_lag import (
     GroupFilter,
     Source,
@@ -17,6 +25,7 @@ from holdfast.console.show.group_lag import (
     say_unknown,
     share_partition_text,
 )
+from holdfast.console.show.group_watch import check_screen, watch
 from holdfast.console.show.output import counted, print_facts, print_json, print_table, say
 from holdfast.console.show.tables import Column
 from holdfast.console.sources.log_states import LogSource
@@ -30,16 +39,6 @@ _GROUP_COLUMNS: Final = (
     Column("lag", is_number=True),
     Column("in flight", is_number=True),
     Column("most deliveries", is_number=True, dropped_as=3),
-)
-_TOPIC_COLUMNS: Final = (
-    Column("topic"),
-    Column("partition", is_number=True),
-    Column("start", is_number=True, dropped_as=1),
-    Column("oldest", is_number=True),
-    Column("end", is_number=True, dropped_as=2),
-    Column("lag", is_number=True),
-    Column("in flight", is_number=True),
-    Column("deliveries (records)"),
 )
 _STATE_COLUMNS: Final = (
     Column("share partition"),
@@ -125,39 +124,69 @@ def list_groups(only_topic: str | None, as_json: bool, source: Source) -> None:
     else:
         rows = [_group_row(group, totals) for group, totals in sorted(by_group.items())]
         print_table(_GROUP_COLUMNS, rows)
-    _say_rest(by_group.values(), source)
+    _say_rest(by_group.values(), source.gaps())
 
 
 @groups.command()
 @click.argument("group")
 @_only_topic_option
+@click.option("--watch", "is_watched", is_flag=True, help="Draw it again every two seconds, until interrupted.")
 @_with_source
-def describe(group: str, only_topic: str | None, as_json: bool, source: Source) -> None:
+def describe(group: str, only_topic: str | None, is_watched: bool, as_json: bool, source: Source) -> None:
     """Show how far a group is in each partition: start offset, the oldest record that is not finished, lag, delivery counts.
 
     The last column counts the records that were tried and are not finished, by their delivery counts.
+    --watch needs a terminal; where not all partitions fit, it shows those whose records are tried most often.
+    Ctrl-C ends --watch, with exit code 0, and the last numbers stay.
 
     Example: holdfast groups describe orders-workers
     """
+    if is_watched and as_json:
+        raise Failure("--watch draws for people, and --json is for programs; leave one of them out.", Exit.WRONG_USAGE)
+    look = partial(_look, source, GroupFilter(group, only_topic))
+    if is_watched:
+        check_screen()
+        # Ctrl-C is how it ends, and may come before the first numbers do.
+        with suppress(KeyboardInterrupt):
+            found = look()
+            if not found.rows:
+                _end(found)
+            if (last := watch(found, look)).rows:
+                _print_description(last)
+        return
+    found = look()
+    if as_json and found.rows:
+        print_json({"group": group} | found.totals.data() | {"states": found.rows})
+    elif found.rows:
+        _print_description(found)
+    _end(found)
+
+
+def _look(source: Source, wanted: GroupFilter) -> Look:
+    """Look at a group.
+
+    Raises:
+        Failure: there is no such group, or nothing answers.
+    """
     totals = LagTotals()
-    rows = list(totals.adding(chain.from_iterable(list_with_lag(source, GroupFilter(group, only_topic)))))
-    if as_json and rows:
-        print_json({"group": group} | totals.data() | {"states": rows})
-    elif rows:
-        print_facts(
-            {
-                "group": group,
-                "lag": totals.lag_text(),
-                "in flight": totals.in_flight,
-                "share partitions": f"{totals.share_partitions} ({counted(len(totals.topics), 'topic')})",
-                "owners": ", ".join(sorted({row["owner"] or "unknown" for row in rows})),
-            }
+    rows = list(totals.adding(chain.from_iterable(list_with_lag(source, wanted))))
+    assert wanted.group is not None
+    return Look(time.time_ns() // 1_000_000, wanted.group, rows, totals, source.gaps())
+
+
+def _print_description(look: Look) -> None:
+    print_facts(group_facts(look))
+    click.echo()
+    print_table(SHARE_PARTITION_COLUMNS, map(share_partition_cells, look.rows))
+
+
+def _end(look: Look) -> None:
+    """Print what is unknown of a group, and end with a failure where something is missing, or the group."""
+    _say_rest([look.totals], look.gaps)
+    if not look.rows:
+        raise Failure(
+            f"There is no state of the group {look.group!r}; `holdfast groups list` shows all.", Exit.NOT_FOUND
         )
-        click.echo()
-        print_table(_TOPIC_COLUMNS, map(_topic_row, rows))
-    _say_rest([totals], source)
-    if not rows:
-        raise Failure(f"There is no state of the group {group!r}; `holdfast groups list` shows all.", Exit.NOT_FOUND)
 
 
 @click.command("list")
@@ -181,13 +210,13 @@ def list_states(group: str | None, only_topic: str | None, as_json: bool, source
     else:
         print_table(_STATE_COLUMNS, map(_state_row, rows), rows_measured=_ROWS_MEASURED)
     say(f"{counted(totals.share_partitions, 'share partition')}.")
-    _say_rest([totals], source)
+    _say_rest([totals], source.gaps())
 
 
-def _say_rest(totals: Iterable[LagTotals], source: Source) -> None:
+def _say_rest(totals: Iterable[LagTotals], gaps: Sequence[str]) -> None:
     """Print what is unknown, and end with a failure where something is missing."""
     say_unknown(sum((each.unknown for each in totals), start=LagTotals().unknown))
-    if gaps := source.gaps():
+    if gaps:
         raise Failure(". ".join(gaps) + ".")
 
 
@@ -199,20 +228,6 @@ def _group_row(group: str, totals: LagTotals) -> tuple[object, ...]:
         totals.lag_text(),
         totals.in_flight,
         totals.delivery_count_max,
-    )
-
-
-def _topic_row(row: Row) -> tuple[object, ...]:
-    counts = ", ".join(f"{count} ({records})" for count, records in row["delivery_counts"].items())
-    return (
-        row["topic"] or row["topic_id"],
-        row["partition"],
-        row["start_offset"],
-        row["oldest_unfinished_offset"],
-        "unknown" if row["end_offset"] is None else row["end_offset"],
-        "unknown" if row["lag"] is None else row["lag"],
-        row["in_flight"],
-        counts or None,
     )
 
 

@@ -52,12 +52,18 @@ def list_with_lag(source: Source, wanted: GroupFilter) -> Iterator[list[Row]]:
         yield [with_lag(row, ends[place_of(row)]) for row in page]
 
 
+def unknown_lines(unknown: Counter[str]) -> Iterator[str]:
+    """Yield why lags are unknown, in sentences."""
+    for reason, count in unknown.most_common(_REASONS_PRINTED):
+        yield f"The lag of {counted(count, 'share partition')} is unknown: {reason}."
+    if more := unknown.total() - sum(count for _, count in unknown.most_common(_REASONS_PRINTED)):
+        yield f"The lag of {counted(more, 'more share partition')} is unknown; --json has each with its reason."
+
+
 def say_unknown(unknown: Counter[str]) -> None:
     """Print why lags are unknown."""
-    for reason, count in unknown.most_common(_REASONS_PRINTED):
-        say(f"The lag of {counted(count, 'share partition')} is unknown: {reason}.")
-    if more := unknown.total() - sum(count for _, count in unknown.most_common(_REASONS_PRINTED)):
-        say(f"The lag of {counted(more, 'more share partition')} is unknown; --json has each with its reason.")
+    for line in unknown_lines(unknown):
+        say(line)
 
 
 def share_partition_text(row: Row) -> str:

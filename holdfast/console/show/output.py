@@ -51,13 +51,13 @@ def print_table(
             it, all.
     """
     shown = [each if isinstance(each, Column) else Column(each, is_number=each in numbers) for each in columns]
-    for line in table_lines(shown, rows, _width(), rows_measured=rows_measured, emphasize=_emphasize()):
+    for line in table_lines(shown, rows, _width(), rows_measured=rows_measured, emphasize=emphasis()):
         click.echo(line)
 
 
 def print_facts(facts: Mapping[str, object]) -> None:
     """Print names and their values, one a line."""
-    for line in facts_lines(facts, _width(), emphasize=_emphasize()):
+    for line in facts_lines(facts, _width(), emphasize=emphasis()):
         click.echo(line)
 
 
@@ -116,6 +116,12 @@ def time_text(timestamp_ms: int) -> str:
     return datetime.fromtimestamp(timestamp_ms / 1_000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
+def emphasis() -> Callable[[str], str]:
+    """Return what makes a text stand out, where that is wanted (see no-color.org) and can be seen."""
+    is_plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb" or not sys.stdout.isatty()
+    return str if is_plain else partial(click.style, bold=True)
+
+
 def _is_unicode() -> bool:
     """Tell whether standard output has all characters; the escapes of JSON are others than those that it would put in."""
     return (sys.stdout.encoding or "").lower().startswith("utf")
@@ -124,9 +130,3 @@ def _is_unicode() -> bool:
 def _width() -> int | None:
     """Return how much a line of the terminal holds, or None where standard output is none."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-
-
-def _emphasize() -> Callable[[str], str]:
-    """Return what makes a text stand out, where that is wanted (see no-color.org) and can be seen."""
-    is_plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb" or not sys.stdout.isatty()
-    return str if is_plain else partial(click.style, bold=True)

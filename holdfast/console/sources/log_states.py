@@ -57,7 +57,8 @@ class LogSource:
         """
         with closing(LogReader(self._properties, self._topic or KAFKA_STATE_TOPIC)) as reader:
             if self._topic is None:
-                reader.topic = find_state_topic(reader.kafka)
+                # Also for the next time, so that it is not told again which of two is read.
+                reader.topic = self._topic = find_state_topic(reader.kafka)
             fold = self._fold = Fold(reader.topic)
             topic_id = None if wanted.topic is None else reader.kafka.find_topic_id(wanted.topic)
             leaders = reader.kafka.leaders(reader.topic)

@@ -36,6 +36,7 @@ class NodeSource:
         Raises:
             Failure: the node at the address does not answer, refuses, or knows no such topic.
         """
+        self._not_listed, self._silent = [], []
         arguments: dict[str, Any] = {"group": wanted.group}
         if wanted.topic is not None:
             topic = wanted.topic

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import sys
 from collections.abc import Collection, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -27,8 +30,10 @@ from holdfast.records.share.group_lag import Place, Row, TopicEnd, with_lag
 from holdfast.records.share.keys import SharePartitionKey
 from holdfast.records.share.replay import ShareState
 from holdfast.records.share.values import Snapshot, Update, Value
+from tests.installed.terminal import Terminal
 from tests.pure.console.conftest import TOPIC_ID, Node, Run
 from tests.pure.records.strategies import batch_lists, start_offsets
+from tests.waiting import PATIENCE_S, block_until
 
 KEY = SharePartitionKey("workers", TOPIC_ID, 0)
 BATCHES = (StateBatch(10, 19, ACKNOWLEDGED, 1), StateBatch(20, 24, AVAILABLE, 2))
@@ -200,6 +205,42 @@ def test_a_group_is_described_partition_by_partition(run: Run, held: Held) -> No
     nobody = run("groups", "describe", "nobody")
     assert (nobody.exit_code, nobody.stdout) == (Exit.NOT_FOUND, "")
     assert nobody.stderr == "Error: There is no state of the group 'nobody'; `holdfast groups list` shows all.\n"
+
+
+def test_a_watch_needs_a_terminal_and_people_at_it(run: Run, held: Held) -> None:
+    for arguments, reason in (
+        ((), "--watch draws on a terminal, and standard output is none; leave it out."),
+        (("--json",), "--watch draws for people, and --json is for programs; leave one of them out."),
+    ):
+        refused = run("groups", "describe", "workers", "--watch", *arguments)
+        assert (refused.exit_code, refused.stdout, refused.stderr) == (Exit.WRONG_USAGE, "", f"Error: {reason}\n")
+
+
+def test_a_node_is_watched_on_a_terminal_until_it_is_interrupted(held: Held, node: Node, tmp_path: Path) -> None:
+    terminal = Terminal(tmp_path, {**os.environ, "PYTHONPATH": os.getcwd(), "HOLDFAST_ADDRESS": node.address})
+
+    def drawn(text: str) -> None:
+        block_until(lambda: text in terminal.said(), f"{text!r} on the screen", PATIENCE_S)
+
+    def refuse(arguments: dict[str, Any]) -> Any:
+        raise AdminError("The node is busy.")
+
+    try:
+        terminal.begin(f"{sys.executable} -m holdfast groups describe workers --watch")
+        drawn("lag               110")
+        held.ends[0] = 101
+        drawn("lag               111")
+        node.answers["share-partitions"] = refuse
+        drawn("There are no newer numbers: The node is busy.")
+        held.serve(node)
+        held.ends[0] = 102
+        drawn("lag               112")
+        terminal.interrupt()
+        ended = terminal.wait("the watch")
+    finally:
+        terminal.close()
+    assert ended.code == Exit.DONE
+    assert ended.said.splitlines()[-2].split() == ["orders", "0", "10", "20", "102", "82", "5", "2", "(5)"]
 
 
 def test_states_are_listed_line_by_line(run: Run, held: Held, node: Node) -> None:
