@@ -43,6 +43,8 @@ STATE_WORDS: Final = {
 }
 #: Parts of the height, in hundredths; those of records to be given out grow with the delivery count.
 _HEIGHTS: Final = {"acknowledged": 26, UNTOLD: 10, "archiving": 100, "archived": 100, AFTER: 10}
+#: A state that a newer Kafka has, and this page does not know.
+_HEIGHT_OF_OTHERS: Final = 100
 _AVAILABLE_HEIGHTS: Final = (40, 40, 58, 72, 86, 100)
 
 
@@ -107,7 +109,7 @@ def draw_strip(view: WindowView) -> Strip | None:
         is_pinned = state == "available" and count == highest >= RETRIED and pins < _PINS_MAX
         pins += is_pinned
         level = min(count, LEVEL_MAX)
-        part = _AVAILABLE_HEIGHTS[level] if state == "available" else _HEIGHTS[state]
+        part = _AVAILABLE_HEIGHTS[level] if state == "available" else _HEIGHTS.get(state, _HEIGHT_OF_OTHERS)
         x = (column.first_offset - start) / (end - start) * width
         marks.append(
             Mark(
@@ -146,7 +148,7 @@ def with_gaps(ranges: Sequence[StateRange], start: int, end: int) -> Iterator[St
 
 def describe_range(state: str, delivery_count: int) -> str:
     """Return what the state says of an offset, in words."""
-    words = STATE_WORDS.get(state, state)
+    words = STATE_WORDS.get(state, f"in state {state}, which this page does not know")
     return words if state == UNTOLD else f"{words}, {counted(delivery_count, 'delivery', 'deliveries')}"
 
 
@@ -154,8 +156,8 @@ def urgency(each: StateRange) -> tuple[int, int]:
     """Return a key by which ranges that need attention more are larger."""
     if each.state == "available":
         return (4 if each.delivery_count >= RETRIED else 2, each.delivery_count)
-    ranks = {"archiving": 3, "archived": 3, UNTOLD: 1}
-    return ranks.get(each.state, 0), each.delivery_count
+    ranks = {"acknowledged": 0, UNTOLD: 1}
+    return ranks.get(each.state, 3), each.delivery_count
 
 
 def _columns(ranges: Sequence[StateRange], start: int, end: int) -> Iterator[_Column]:

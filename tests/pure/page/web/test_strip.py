@@ -104,3 +104,10 @@ def test_marks_cover_the_strip_without_overlaps(
         at, offset = mark.x + mark.width, mark.last_offset + 1
     if strip.marks:
         assert at == pytest.approx(WIDTH, abs=0.02)
+
+
+def test_a_state_that_a_newer_kafka_has_is_shown_as_one_that_is_not_known() -> None:
+    strip = drawn([acked(0, 3), StateRange(4, 4, "7", 1)])
+    mark = strip.marks[1]
+    assert (mark.state, mark.height) == ("7", HEIGHT)
+    assert mark.text == "offset 4: in state 7, which this page does not know, 1 delivery"
