@@ -169,10 +169,11 @@ async def _take_batch(batch: Batch, end: int, found: TimelineRead) -> None:
 
 async def _first_record(reader: PartitionReader, offset: int) -> TopicRecord | None:
     """Return the first record from an offset on that its batch has; None: the batch has none there."""
-    for batch in (await reader.take()).batches:
-        if batch.last_offset >= offset:
-            return next(decode_batch(batch, offset), None)
-    return None
+    while True:
+        # A chunk may lie below it as a whole, so that more than one is needed.
+        for batch in (await reader.take()).batches:
+            if batch.last_offset >= offset:
+                return next(decode_batch(batch, offset), None)
 
 
 def _view(record: TopicRecord, topic: str, partition: int, now_ms: int) -> RecordView:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from aiokafka.record.default_records import DefaultRecordBatchBuilder  # type: ignore[import-untyped]
+
 from holdfast.kafka.topics.topic_ends import Ends
 from holdfast.page.book import Book
 from holdfast.page.decoding import TopicRecord
-from holdfast.page.moment import End, Moment, WrittenTimes, make_place
+from holdfast.page.moment import End, Moment, Truth, WrittenTimes, make_place
 from holdfast.records.log.checkpoint import CHECKPOINT_KEY, Checkpoint, encode_checkpoint
 from holdfast.records.log.header import HEADER_NAME, encode_header
 from holdfast.records.share.batches import ACKNOWLEDGED, AVAILABLE, StateBatch
@@ -37,6 +39,16 @@ def acknowledged(first: int, last: int) -> StateBatch:
 def available(offset: int, count: int) -> StateBatch:
     """Return a record that was tried and is not finished."""
     return StateBatch(offset, offset, AVAILABLE, count)
+
+
+def batch_of(record: TopicRecord, base_offset: int | None = None, leader_epoch: int = 0) -> bytes:
+    """Return a record as a batch of its own."""
+    builder = DefaultRecordBatchBuilder(2, 0, 0, -1, -1, 0, 1_000_000)
+    builder.append(0, record.timestamp_ms, record.key, record.value, list(record.headers))
+    data = bytearray(builder.build())
+    data[0:8] = (record.offset if base_offset is None else base_offset).to_bytes(8, "big")
+    data[12:16] = leader_epoch.to_bytes(4, "big")
+    return bytes(data)
 
 
 class Log:
@@ -77,9 +89,13 @@ def book_of(log: Log) -> Book:
 
 
 def moment_of(
-    book: Book, ends: dict[SharePartitionKey, Ends], written: WrittenTimes | None = None, run_id: str = "run"
+    book: Book,
+    ends: dict[SharePartitionKey, Ends],
+    written: WrittenTimes | None = None,
+    run_id: str = "run",
+    truth: Truth = Truth(NOW_MS),  # noqa: B008  # it is frozen
 ) -> Moment:
-    """Return a moment of a book, the topic called orders."""
+    """Return a moment of a book, the topic called orders, and of its one log partition's truth."""
     places = [
         make_place(key, described, End("orders", ends.get(key, Ends(-1, -1, "its leader is silent"))))
         for key, described in book.describe({0: 3}).items()
@@ -88,7 +104,8 @@ def moment_of(
         NOW_MS,
         places,
         written or {},
-        lambda group, topic_id: book.finished_by_minute(group, topic_id, NOW_MS),
-        (),
+        lambda group, topic_id, read_to: book.finished_by_minute(group, topic_id, read_to, NOW_MS),
+        (f"Log partition 0 is {truth.why_old}.",) if truth.why_old else (),
         run_id,
+        {0: truth},
     )
