@@ -4,7 +4,8 @@ From the bytes up:
 
 - `decoding` has the records of fetched batches; `log_fold` makes states of those of one log partition, and is pure.
 - `book` has the states of all as they are now; it is pure.
-- `follower` reads a state topic and follows it; it joins no group and commits nothing.
+- `followed_log` reads one log partition and follows it; `follower` reads a state topic so, and joins no group and commits nothing.
+- `ages` looks up when the oldest records were written.
 - `moment` is all of it at one time, with the ends of topics; the views are cut from it, and it is pure.
 - `timeline` tells what became of an offset, from the log as far as it reaches; it is pure.
 - `reading` looks once into a topic: for a timeline, or for a record of a user.

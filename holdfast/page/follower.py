@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Final
 
 from holdfast.kafka.brokers.broker_connection import BrokerConnection
 from holdfast.kafka.cluster import Cluster
@@ -20,47 +20,32 @@ from holdfast.kafka.metadata import TopicView
 from holdfast.kafka.protocol.denials import acl_remedy
 from holdfast.kafka.protocol.error_codes import name_and_number
 from holdfast.kafka.records.lanes import ReaderConfig
-from holdfast.kafka.records.partition_reader import (
-    LogTruncated,
-    OffsetOutOfRange,
-    PartitionReader,
-    ReadFailed,
-    TopicGone,
-    TopicRecreated,
-)
 from holdfast.kafka.records.reader import TopicReader
 from holdfast.kafka.topics.record_times import RecordTimes
 from holdfast.kafka.topics.topic_ends import TopicEndSource
+from holdfast.page.ages import Ages, Wanted
 from holdfast.page.book import Book, Described
-from holdfast.page.decoding import UnreadableBatch, decode_batch
-from holdfast.page.moment import End, Moment, Place, make_place
-from holdfast.page.source import LogPartitionView, PageRefused
+from holdfast.page.followed_log import FollowedLog
+from holdfast.page.moment import End, Moment, Place, Truth, make_place
+from holdfast.page.source import LogPartitionView, PageRefused, utc
 from holdfast.records.share.keys import SharePartitionKey
 
 #: How long brokers may take for one look-up.
 TIMEOUT_MS: Final = 5_000
 #: A moment is shown for so long.
 _MOMENT_S: Final = 1.0
-#: How often it is looked for a state topic where there is none, and for partitions that cannot be read.
+#: How often it is looked for a state topic where there is none.
 _LOOK_EVERY_S: Final = 2.0
-#: Records that are folded before others have their turn: some milliseconds.
-_RECORDS_PER_TURN: Final = 200
-#: Records whose times are looked up for one moment; each takes a request.
-_TIMES_PER_MOMENT: Final = 100
-#: Times that are kept.
-_TIMES_MAX: Final = 20_000
+#: How often it is looked whether the state topic has more partitions, which only its operator gives it.
+_PARTITIONS_EVERY_S: Final = 10.0
+#: Log partitions that one sentence names.
+_NAMED_MAX: Final = 3
+_MINUTE_MS: Final = 60_000
 #: ShareGroupHeartbeat, which brokers speak that have share groups.
 _SHARE_GROUP_HEARTBEAT: Final = 76
 _STARTING: Final = (
     "The state topic {topic} is being read, {read} of {all} log partitions to their end; look again in some seconds."
 )
-
-
-class _Following(NamedTuple):
-    """A log partition that is followed."""
-
-    reader: PartitionReader
-    task: asyncio.Task[None]
 
 
 class Follower:
@@ -87,14 +72,12 @@ class Follower:
         self._refusal: PageRefused | None = None
         self._topics = topics
         self._run_id = run_id
-        self._following: dict[int, _Following] = {}
-        self._problems: dict[int, str] = {}
-        #: Log partitions that were read to their end once.
-        self._seen_whole: set[int] = set()
+        self._logs: dict[int, FollowedLog] = {}
+        #: All log partitions were read to their ends once, but those that could not be.
+        self._has_begun = False
         self._queries = Cluster(options, TIMEOUT_MS, may_lack_ids=False, believes_one=True)
         self._ends = TopicEndSource(self._queries, timeout_ms=TIMEOUT_MS)
-        self._times = RecordTimes(self._queries, timeout_ms=TIMEOUT_MS)
-        self._written: dict[tuple[bytes, int, int], int] = {}
+        self._ages = Ages(RecordTimes(self._queries, timeout_ms=TIMEOUT_MS))
         #: Those of the moment.
         self._places: dict[SharePartitionKey, Place] = {}
         self._moment: Moment | None = None
@@ -111,12 +94,11 @@ class Follower:
             try:
                 await self._follow_all(reader, view)
             finally:
-                self._following.clear()
+                self._logs.clear()
                 await reader.close()
             self.cluster = Cluster(self.options, TIMEOUT_MS, may_lack_ids=False, believes_one=True)
             self.book.clear()
-            self._seen_whole.clear()
-            self._moment = None
+            self._has_begun, self._moment = False, None
 
     async def moment(self) -> Moment:
         """Return what is known now, or was within the last second.
@@ -126,11 +108,13 @@ class Follower:
         """
         if self._refusal is not None:
             raise self._refusal
-        if not self._following:
+        if not self._logs:
             raise PageRefused(503, "The state topic is looked for; look again in some seconds.")
-        whole = self._read_whole()
-        if len(whole) < len(self._following):
-            raise PageRefused(503, _STARTING.format(topic=self.topic, read=len(whole), all=len(self._following)))
+        if not self._has_begun:
+            ready = sum(log.was_whole or bool(log.problem) for log in self._logs.values())
+            if ready < len(self._logs):
+                raise PageRefused(503, _STARTING.format(topic=self.topic, read=ready, all=len(self._logs)))
+            self._has_begun = True
         now_s = asyncio.get_running_loop().time()
         if self._moment is not None and now_s - self._moment_s < _MOMENT_S:
             return self._moment
@@ -157,34 +141,35 @@ class Follower:
         """Return the partitions of the state topic, and how far each is read."""
         leaders = self._leaders()
         found = []
-        for number, (reader, _) in sorted(self._following.items()):
-            fold = self.book.logs[number]
+        for number, log in sorted(self._logs.items()):
+            reader = log.reader
             found.append(
                 LogPartitionView(
                     partition=number,
                     leader=leaders.get(number),
                     start_offset=None if reader.log_start_offset < 0 else reader.log_start_offset,
                     end_offset=None if reader.high_watermark < 0 else reader.high_watermark,
-                    read_to=fold.next_offset,
-                    states=len(fold.states),
-                    problem=self._problem(number),
+                    read_to=self.book.logs[number].next_offset,
+                    states=len(self.book.shown(number).states),
+                    problem=log.problem,
+                    as_of_ms=log.truth().as_of_ms,
                 )
             )
         return found
 
     def problems(self) -> tuple[str, ...]:
         """Return what keeps the state from being whole, in sentences."""
-        found = [
-            f"Log partition {number} of {self.topic} is not read on: {why}. Share groups in it may be missing or as they were."
-            for number in sorted(self._following)
-            if (why := self._problem(number).rstrip("."))
-        ]
+        found = _tell_of_old(self.topic, self.truths())
         for number, fold in sorted(self.book.logs.items()):
             found += [
                 f"In log partition {number} of {self.topic} {gap}; what they are about may be missing or wrong here."
                 for gap in fold.gaps()
             ]
         return tuple(found)
+
+    def truths(self) -> dict[int, Truth]:
+        """Return of when the states of each log partition are."""
+        return {number: log.truth() for number, log in sorted(self._logs.items())}
 
     # ---- the topic ---------------------------------------------------------------------------------------------------
 
@@ -231,64 +216,22 @@ class Follower:
     # ---- its log partitions ------------------------------------------------------------------------------------------
 
     async def _follow_all(self, reader: TopicReader, view: TopicView) -> None:
-        """Read all log partitions until the topic is gone."""
+        """Read all log partitions until the topic is gone, and those that come later, too."""
+        numbers, tasks = set(view.leader_epochs), list[asyncio.Task[None]]()
         async with asyncio.TaskGroup() as group:
-            for number in sorted(view.leader_epochs):
-                self.book.begin(number, 0)
-                opened = reader.open(self.topic, number, 0)
-                task = group.create_task(self._follow(number, opened), name=f"holdfast-page-log-{number}")
-                self._following[number] = _Following(opened, task)
-
-    async def _follow(self, number: int, reader: PartitionReader) -> None:
-        """Read a log partition until the topic is gone."""
-        while True:
-            try:
-                await self._read(number, reader)
-            except (TopicGone, TopicRecreated):
-                return
-            except OffsetOutOfRange as cut:
-                # Pruned, or truncated as a whole: the states are those of what is there now.
-                self.book.begin(number, cut.first_offset)
-                reader.seek(cut.first_offset)
-            except LogTruncated:
-                start = max(0, reader.log_start_offset)
-                self.book.begin(number, start)
-                reader.seek(start)
-            except (ReadFailed, UnreadableBatch) as failure:
-                self._problems[number] = str(failure)
-                self.book.version += 1
-                await asyncio.sleep(_LOOK_EVERY_S)
-                reader.seek(self.book.logs[number].next_offset)
-
-    async def _read(self, number: int, reader: PartitionReader) -> None:
-        """Fold what comes; it ends by a failure."""
-        while True:
-            chunk = await reader.take()
-            fold, count = self.book.logs[number], 0
-            for batch in chunk.batches:
-                for record in decode_batch(batch, fold.next_offset):
-                    self.book.take(number, record)
-                    count += 1
-                    if count % _RECORDS_PER_TURN == 0:
-                        await asyncio.sleep(0)
-                fold.next_offset = batch.last_offset + 1
-            if fold.wrong_topic:
-                self._problems[number] = f"it is no state topic: {fold.wrong_topic}"
-            else:
-                self._problems.pop(number, None)
-            if fold.read_again(is_at_end=fold.next_offset >= chunk.high_watermark):
-                reader.seek(fold.start)
-
-    def _read_whole(self) -> set[int]:
-        """Return the log partitions that were read to their end once, and those that cannot be."""
-        for number, (reader, _) in self._following.items():
-            fold = self.book.logs[number]
-            if 0 <= reader.end_offset <= fold.next_offset and not (fold.is_looking and fold.is_foreign is not None):
-                self._seen_whole.add(number)
-        return self._seen_whole | {number for number in self._following if self._problem(number)}
-
-    def _problem(self, number: int) -> str:
-        return self._problems.get(number) or self._following[number].reader.problem
+            while True:
+                for number in sorted(numbers - self._logs.keys()):
+                    log = FollowedLog(number, reader.open(self.topic, number, 0), self.book, self.now_ms)
+                    self._logs[number] = log
+                    tasks.append(group.create_task(log.follow(), name=f"holdfast-page-log-{number}"))
+                done, _ = await asyncio.wait(tasks, timeout=_PARTITIONS_EVERY_S, return_when=asyncio.FIRST_COMPLETED)
+                if done:
+                    return
+                with suppress(ConnectionFailed):
+                    await self._queries.look_up([self.topic])
+                    now = self._queries.topics.get(self.topic)
+                    if now is not None and now.topic_id == view.topic_id:
+                        numbers |= now.leader_epochs.keys()
 
     def _leaders(self) -> dict[int, int]:
         view = self.cluster.topics.get(self.topic)
@@ -298,24 +241,30 @@ class Follower:
 
     async def _make_moment(self) -> Moment:
         """Make the next moment: the states, and then the ends, so no state of a sound topic lies beyond them."""
-        as_of_ms, version = self.now_ms(), self.book.version
+        truths, version = self.truths(), self.book.version
         described, unknown = self.book.describe(self._leaders()), self.problems()
+        # All that is not old is true at the earliest moment of these.
+        as_of_ms = min((at for at, why in truths.values() if not why and at is not None), default=self.now_ms())
         ends = await self._look_up_ends(described.keys())
         # Ten thousand groups take a second of a processor; the loop goes on meanwhile.
         places = await asyncio.to_thread(_make_places, described, ends, self._places)
         self._places = {place.key: place for place in places}
-        await self._look_up_times([each for place in places if (each := _oldest(place)) is not None])
+        oldest = [each for place in places if (each := _oldest(place)) is not None]
+        await self._ages.look_up(oldest)
+        written = {each: at_ms for each in oldest if (at_ms := self._ages.written.get(each)) is not None}
         moment = await asyncio.to_thread(
             Moment,
             as_of_ms,
             places,
-            self._written,
+            written,
             partial(self.book.finished_by_minute, now_ms=as_of_ms),
             unknown,
             self._run_id,
+            truths,
         )
         self._moment, self._moment_s = moment, asyncio.get_running_loop().time()
-        self._shown = version, ends, unknown
+        # A sparkline goes on by the minute, though nothing happens.
+        self._shown = version, ends, unknown, written, as_of_ms // _MINUTE_MS
         return moment
 
     async def _look_up_ends(self, keys: Collection[SharePartitionKey]) -> dict[SharePartitionKey, End]:
@@ -325,14 +274,26 @@ class Follower:
         found = await self._ends.look_up({topic_id: set(numbers) for topic_id, numbers in wanted.items()})
         return {key: End(found[key.topic_id].name, found[key.topic_id].partitions[key.partition]) for key in keys}
 
-    async def _look_up_times(self, oldest: list[tuple[bytes, int, int]]) -> None:
-        missing = [each for each in oldest if each not in self._written][:_TIMES_PER_MOMENT]
-        by_place = {(topic_id, partition): offset for topic_id, partition, offset in missing}
-        if by_place:
-            found = await self._times.look_up(by_place)
-            self._written |= {(*place, by_place[place]): at_ms for place, at_ms in found.items()}
-        if len(self._written) > _TIMES_MAX:
-            self._written = {each: self._written[each] for each in oldest if each in self._written}
+
+def _tell_of_old(topic: str, truths: Mapping[int, Truth]) -> list[str]:
+    """Return a sentence for each reason for which log partitions are old."""
+    by_why: dict[str, list[int]] = {}
+    for number, (_, why_old) in truths.items():
+        if why_old:
+            by_why.setdefault(why_old, []).append(number)
+    found = []
+    for why, numbers in by_why.items():
+        named, more = ", ".join(map(str, numbers[:_NAMED_MAX])), len(numbers) - _NAMED_MAX
+        subject = (
+            f"Log partition {named} of {topic} is" if len(numbers) == 1 else f"Log partitions {named} of {topic} are"
+        )
+        if more > 0:
+            subject = f"Log partitions {named} and {more} more of {topic} are"
+        known = [at_ms for number in numbers if (at_ms := truths[number].as_of_ms) is not None]
+        it = "it" if len(numbers) == 1 else "them"
+        shown = f" or are as they were at {utc(min(known))}" if known else ""
+        found.append(f"{subject} {why}. Share groups in {it} may be missing{shown}.")
+    return found
 
 
 def _make_places(
@@ -350,7 +311,7 @@ def _make_places(
     return sorted(places, key=lambda place: -place.row["delivery_count_max"])
 
 
-def _oldest(place: Place) -> tuple[bytes, int, int] | None:
-    """Return the topic id, the partition and the offset of the oldest record that is not finished; None: there is none."""
+def _oldest(place: Place) -> Wanted | None:
+    """Return the oldest record that is not finished; None: there is none, or its partition cannot be asked."""
     offset = place.row["oldest_unfinished_offset"]
-    return None if offset is None else (place.key.topic_id, place.key.partition, offset)
+    return None if offset is None or place.end.ends.problem else (place.key.topic_id, place.key.partition, offset)

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from holdfast.kafka.addresses import format_address
 from holdfast.kafka.connection_options import ConnectionOptions
 from holdfast.page.follower import Follower
-from holdfast.page.moment import Moment
+from holdfast.page.moment import Moment, Truth
 from holdfast.page.moment_page import MomentPage
 from holdfast.page.reading import Looks
 from holdfast.page.source import BrokerView, ClusterView, PageRefused
@@ -55,6 +55,13 @@ class KafkaPage(MomentPage):
         """See `MomentPage`."""
         fold = self._follower.book.logs.get(log_partition)
         return None if fold is None else fold.next_offset
+
+    def truth(self, log_partition: int, moment: Moment) -> Truth:
+        """See `MomentPage`; the log is read up to now, which is later than the moment."""
+        fold, truth = self._follower.book.logs[log_partition], self._follower.truths()[log_partition]
+        if fold.was_whole or fold.last_ms is None or truth.as_of_ms is None:
+            return truth
+        return truth._replace(as_of_ms=min(truth.as_of_ms, fold.last_ms))
 
     async def cluster(self) -> ClusterView:
         """See `PageSource`."""

@@ -62,6 +62,12 @@ class LogFold:
         self.next_offset = start
         #: When the first record was written, in ms since 1970; None: it did not come yet.
         self.first_ms: int | None = None
+        #: When the newest record was written; None: none came yet.
+        self.last_ms: int | None = None
+        #: When the first record was written from which on the log is whole; None: none came yet, or nothing is missing before.
+        self.since_ms: int | None = None
+        #: It was read to its end once.
+        self.was_whole = False
         self.states: dict[SharePartitionKey, ShareState] = {}
         #: The node that the newest checkpoint names; None in a broker's own topic.
         self.owner: str | None = None
@@ -88,10 +94,12 @@ class LogFold:
             self.is_foreign = is_foreign(header)
             self.first_ms = record.timestamp_ms
             self._check_first(record)
-        self.next_offset = record.offset + 1
+        self.next_offset, self.last_ms = record.offset + 1, record.timestamp_ms
         if self.is_looking:
             self._look(record, header)
             return None
+        if self.since_ms is None and self.start > 0 and record.offset >= (self._begins_at or 0):
+            self.since_ms = record.timestamp_ms
         judged = self._judge(record, header)
         if not judged.counts:
             return None

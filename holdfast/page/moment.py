@@ -24,6 +24,7 @@ from holdfast.page.source import (
     PageRefused,
     StateRange,
     WindowView,
+    utc,
 )
 from holdfast.records.share.batches import STATE_NAMES
 from holdfast.records.share.group_lag import LagTotals, Row, TopicEnd, with_lag
@@ -54,8 +55,15 @@ class Place(NamedTuple):
     end: End
 
 
-#: Returns the minutes of a group and a topic id.
-Minutes = Callable[[str, bytes], tuple[int | None, ...]]
+class Truth(NamedTuple):
+    """When the states of a log partition were as they are shown, and why that is not now."""
+
+    as_of_ms: int | None  #: in ms since 1970; None: not known
+    why_old: str = ""  #: a clause, as in "it is …"; empty: it is now, but for a second or two
+
+
+#: Returns the minutes of a group and a topic id; the log partitions that have it, and up to which time each was read.
+Minutes = Callable[[str, bytes, Mapping[int, int]], tuple[int | None, ...]]
 #: When the records at offsets of partitions were written: by topic id, partition and offset.
 WrittenTimes = Mapping[tuple[bytes, int, int], int]
 
@@ -71,18 +79,21 @@ class Moment:
         minutes: Minutes,
         unknown: tuple[str, ...],
         run_id: str,
+        truths: Mapping[int, Truth],
     ) -> None:
         """Sum up.
 
         Args:
-            as_of_ms: when the states were as they are here, in ms since 1970.
+            as_of_ms: when the states were as they are here, in ms since 1970, but for those in old log partitions.
             places: all share partitions.
             written: when records were written, as far as it is known.
             minutes: how many records a group finished in each of the last minutes.
             unknown: what keeps it from being whole, in sentences.
             run_id: cursors of another one are refused.
+            truths: of the log partitions; one without is of that time.
         """
         self.as_of_ms = as_of_ms
+        self._truths = truths
         self.unknown = unknown
         self._run_id = run_id
         self._groups: dict[str, list[Place]] = {}
@@ -101,7 +112,7 @@ class Moment:
         run_id: str,
     ) -> Generator[None, None, Moment]:
         """Return a moment, made in steps of a millisecond or two; see `__init__`."""
-        moment = cls(as_of_ms, (), written, minutes, unknown, run_id)
+        moment = cls(as_of_ms, (), written, minutes, unknown, run_id, {})
         yield from moment._sum_up(places, written, minutes)
         return moment
 
@@ -110,7 +121,7 @@ class Moment:
             self._groups.setdefault(place.key.group_id, []).append(place)
         work = 0
         for group, found in self._groups.items():
-            self._rows += _topic_rows(group, found, written, minutes)
+            self._rows += self._topic_rows(group, found, written, minutes)
             work += len(found)
             if work >= _PLACES_PER_STEP:
                 work = 0
@@ -163,8 +174,10 @@ class Moment:
     def window(self, group: str, topic: str, partition: int) -> WindowView:
         """Return a share partition; raises PageRefused."""
         key, (state, _, _, _), row, (name, ends) = self.find(group, topic, partition)
+        number = int(row["log_partition"])
+        as_of_ms, unknown = when_true(number, self.truth(number))
         return WindowView(
-            as_of_ms=self.as_of_ms,
+            as_of_ms=as_of_ms,
             group=group,
             topic=name,
             topic_id=format_topic_id(key.topic_id),
@@ -176,7 +189,12 @@ class Moment:
             log_start=None if ends.problem else ends.first_offset,
             log_end=None if ends.problem else ends.end_offset,
             log_unknown=ends.problem,
+            unknown=unknown,
         )
+
+    def truth(self, log_partition: int) -> Truth:
+        """Return of when the states of a log partition are."""
+        return self._truths.get(log_partition, Truth(self.as_of_ms))
 
     def find(self, group: str, topic: str, partition: int) -> Place:
         """Return a share partition; the topic by its name or its id.
@@ -188,26 +206,39 @@ class Moment:
         of_topic = [each for each in found if topic in (each.end.topic, format_topic_id(each.key.topic_id))]
         if not of_topic:
             names = dict.fromkeys(each.end.topic or format_topic_id(each.key.topic_id) for each in found)
-            raise PageRefused(
-                404,
-                f"The group {group!r} has no state of a topic {topic!r}; its page lists those that it has.",
-                nearest(topic, names),
-            )
+            text = f"The group {group!r} has no state of a topic {topic!r}; its page lists those that it has."
+            raise self.none_known(text, nearest(topic, names))
         of_partition = [each for each in of_topic if each.key.partition == partition]
         if not of_partition:
             numbers = ", ".join(str(each.key.partition) for each in of_topic[:_NEAREST])
-            raise PageRefused(
-                404,
+            raise self.none_known(
                 f"The group {group!r} has no state of partition {partition} of {topic!r}; it has some of {numbers}"
-                f"{' and others' if len(of_topic) > _NEAREST else ''}.",
+                f"{' and others' if len(of_topic) > _NEAREST else ''}."
             )
         return of_partition[0]
+
+    def none_known(self, text: str, alike: tuple[str, ...] = ()) -> PageRefused:
+        """Return the refusal of what there is no state of; as long as a log partition is old, it is not known whether there is."""
+        if any(why_old for _, why_old in self._truths.values()):
+            return PageRefused(503, f"It is not known whether this is so now: {text} {self.unknown[0]}", alike)
+        return PageRefused(404, text, alike)
+
+    def _topic_rows(
+        self, group: str, places: Sequence[Place], written: WrittenTimes, minutes: Minutes
+    ) -> Iterator[GroupRow]:
+        by_topic: dict[bytes, list[Place]] = {}
+        for place in places:
+            by_topic.setdefault(place.key.topic_id, []).append(place)
+        for topic_id, found in by_topic.items():
+            numbers = {int(place.row["log_partition"]) for place in found}
+            read_to = {number: self.truth(number).as_of_ms or 0 for number in numbers}
+            yield _sum_up(group, topic_id, found, written, minutes(group, topic_id, read_to))
 
     def _of_group(self, group: str) -> list[Place]:
         found = self._groups.get(group)
         if found is None:
             text = f"There is no state of the group {group!r}; the first page lists all groups that have some."
-            raise PageRefused(404, text, nearest(group, self._groups))
+            raise self.none_known(text, nearest(group, self._groups))
         return found
 
     def _cursor(self, last: tuple[object, ...]) -> str:
@@ -233,23 +264,28 @@ def make_place(key: SharePartitionKey, described: Described, end: End) -> Place:
     return Place(key, described, with_lag(described.row, topic_end), end)
 
 
+def when_true(log_partition: int, truth: Truth) -> tuple[int, tuple[str, ...]]:
+    """Return when the states of a log partition were as they are shown, and why that is long ago, in sentences."""
+    as_of_ms = truth.as_of_ms or 0
+    if not truth.why_old:
+        return as_of_ms, ()
+    return as_of_ms, (
+        f"Log partition {log_partition}, which has its state, is {truth.why_old}. This is how it was at {utc(as_of_ms)}.",
+    )
+
+
 def nearest(name: str, names: Mapping[str, object]) -> tuple[str, ...]:
     """Return names that are spelled much like one."""
     return tuple(get_close_matches(name, islice(names, _COMPARED_MAX), _NEAREST))
 
 
-def _topic_rows(group: str, places: Sequence[Place], written: WrittenTimes, minutes: Minutes) -> list[GroupRow]:
-    by_topic: dict[bytes, list[Place]] = {}
-    for place in places:
-        by_topic.setdefault(place.key.topic_id, []).append(place)
-    return [_sum_up(group, topic_id, found, written, minutes) for topic_id, found in by_topic.items()]
-
-
-def _sum_up(group: str, topic_id: bytes, places: Sequence[Place], written: WrittenTimes, minutes: Minutes) -> GroupRow:
+def _sum_up(
+    group: str, topic_id: bytes, places: Sequence[Place], written: WrittenTimes, finished: tuple[int | None, ...]
+) -> GroupRow:
     totals = LagTotals()
     for place in places:
         totals.add(place.row)
-    finished = minutes(group, topic_id)
+    last_whole = finished[-2]
     return GroupRow(
         group=group,
         topic=next((place.end.topic for place in places if place.end.topic is not None), None),
@@ -262,7 +298,7 @@ def _sum_up(group: str, topic_id: bytes, places: Sequence[Place], written: Writt
         given_up=sum(place.described.given_up for place in places),
         delivery_count_max=totals.delivery_count_max,
         oldest=_oldest(places, written),
-        rate_per_s=None if (of_last_minute := finished[-2]) is None else round(of_last_minute / 60, 2),
+        rate_per_s=None if last_whole is None else round(last_whole / 60, 2),
         finished_by_minute=finished,
     )
 
@@ -273,9 +309,10 @@ def _oldest(places: Sequence[Place], written: WrittenTimes) -> OldestUnfinished 
         for place in places
         if (offset := place.row["oldest_unfinished_offset"]) is not None
     ]
-    return min(
-        found, key=lambda each: (_INF if each.written_ms is None else each.written_ms, each.partition), default=None
-    )
+    if not found:
+        return None
+    oldest = min(found, key=lambda each: (_INF if each.written_ms is None else each.written_ms, each.partition))
+    return oldest._replace(unknown=sum(each.written_ms is None for each in found))
 
 
 def _in_group(place: Place) -> tuple[str, int]:
@@ -286,10 +323,12 @@ def _in_group(place: Place) -> tuple[str, int]:
 def _attention(row: GroupRow) -> tuple[Any, ...]:
     """Return what groups are sorted by: those first whose records are tried again and again, wait longest, and are most.
 
-    A record that is tried for the first time is no trouble.
+    A record that is tried for the first time is no trouble. One whose age is not known may have waited longest.
     """
     # JSON has no infinity.
-    written_ms = 1 << 62 if row.oldest is None or row.oldest.written_ms is None else row.oldest.written_ms
+    written_ms = 1 << 62
+    if row.oldest is not None:
+        written_ms = -(1 << 62) if row.oldest.unknown or row.oldest.written_ms is None else row.oldest.written_ms
     return -max(1, row.delivery_count_max), written_ms, -row.lag_known, row.group, row.topic_id
 
 

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import Final
 
 from holdfast.kafka.topic_ids import format_topic_id
-from holdfast.page.moment import Moment, Place, nearest
+from holdfast.page.moment import Moment, Place, Truth, nearest, when_true
 from holdfast.page.reading import Looks, TimelineRead, outside
 from holdfast.page.source import (
     CHANGES_MAX,
@@ -54,6 +54,10 @@ class MomentPage(ABC):
     def log_end(self, log_partition: int) -> int | None:
         """Return the offset up to which a log partition made the moment; None: it is not known now."""
 
+    def truth(self, log_partition: int, moment: Moment) -> Truth:
+        """Return of when a log partition is, up to `log_end`."""
+        return moment.truth(log_partition)
+
     @abstractmethod
     async def cluster(self) -> ClusterView:
         """See `PageSource`."""
@@ -76,14 +80,17 @@ class MomentPage(ABC):
 
     async def timeline(self, group: str, topic: str, partition: int, offset: int) -> TimelineView:
         """See `PageSource`."""
-        place = (await self.moment()).find(group, topic, partition)
+        moment = await self.moment()
+        place = moment.find(group, topic, partition)
         _check_within(offset, place, may_be_old=True)
-        log_partition = int(place.row["log_partition"])
-        as_of_ms, log_topic = self._now_ms(), self.log_topic
+        log_partition, log_topic = int(place.row["log_partition"]), self.log_topic
         log_end = self.log_end(log_partition)
         if log_end is None:
             raise PageRefused(503, "The state topic was made again and is read now; look again in some seconds.")
+        as_of_ms, old = when_true(log_partition, self.truth(log_partition, moment))
         read = await self._looks.timeline(log_topic, log_partition, log_end, place.key, offset)
+        if read.problem and read.fold.last_ms is not None:
+            as_of_ms = min(as_of_ms, read.fold.last_ms)
         changes = tuple(read.timeline.changes)
         ends = place.end.ends
         if not changes and not read.problem and not ends.problem and offset < ends.first_offset:
@@ -101,7 +108,7 @@ class MomentPage(ABC):
             log_partition=log_partition,
             reaches_to_offset=read.fold.start,
             reaches_to_ms=read.fold.first_ms,
-            unknown=_unknown(read, log_topic, log_partition),
+            unknown=(*old, *_unknown(read, log_topic, log_partition)),
         )
 
     async def record(self, topic: str, partition: int, offset: int) -> RecordView:
@@ -110,10 +117,10 @@ class MomentPage(ABC):
         places = moment.of_topic(topic)
         if not places:
             text = f"No group has state of a topic {topic!r}; records are shown of topics of which one has."
-            raise PageRefused(404, text, nearest(topic, moment.topics()))
+            raise moment.none_known(text, nearest(topic, moment.topics()))
         place = next((each for each in places if each.key.partition == partition), None)
         if place is None:
-            raise PageRefused(404, f"No group has state of partition {partition} of {topic!r}.")
+            raise moment.none_known(f"No group has state of partition {partition} of {topic!r}.")
         _check_within(offset, place, may_be_old=False)
         name = place.end.topic or format_topic_id(place.key.topic_id)
         return await self._looks.record(name, place.key.topic_id, partition, offset, self._now_ms())

@@ -1,7 +1,7 @@
 """The queries of the page and their answers: all numbers are those of the command line's `--json`.
 
-Each view says at which moment it was true, `as_of_ms` in ms since 1970. A value that could not be asked for is None, with the reason
-beside it.
+Each view says at which moment it was true, `as_of_ms` in ms since 1970: of lists that of all parts about which `unknown` says nothing,
+since it names the moment of each other one. A value that could not be asked for is None, with the reason beside it.
 Names are those that users chose: up to 249 characters for a topic, more for a group, with any text in them, markup too.
 """
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from base64 import b64encode
 from collections.abc import AsyncIterator, Mapping
+from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple, Protocol
 
 from holdfast.records.share.group_lag import Row
@@ -50,17 +51,20 @@ class GroupRow(NamedTuple):
     given_up: int  #: archived, from the start offsets on
     delivery_count_max: int
     oldest: OldestUnfinished | None  #: None: all is finished, as far as is known
-    rate_per_s: float | None  #: records finished for each second of the last whole minute; None: nobody counted them
-    #: The last `SPARK_MINUTES`, oldest first, with the minute that goes on at the end. None: nobody counted in that minute.
+    rate_per_s: (
+        float | None
+    )  #: records finished for each second of the last whole minute; None: nobody read or counted all of it
+    #: The last `SPARK_MINUTES`, oldest first, with the minute that goes on at the end. None: as above.
     finished_by_minute: tuple[int | None, ...]
 
 
 class OldestUnfinished(NamedTuple):
-    """The record of a group and topic that waits longest, of those that are there."""
+    """The record of a group and topic that waits longest, of those that are there and whose times are known."""
 
     partition: int
     offset: int
-    written_ms: int | None  #: None: not known, and it is not known whether another partition has an older one
+    written_ms: int | None  #: None: not known of any
+    unknown: int = 0  #: share partitions whose oldest record has no known time, so that it may be older
 
 
 class GroupsPage(NamedTuple):
@@ -113,6 +117,7 @@ class WindowView(NamedTuple):
     log_start: int | None  #: of the partition of the topic
     log_end: int | None
     log_unknown: str  #: why the two are not known; empty when they are
+    unknown: tuple[str, ...] = ()  #: why `as_of_ms` is long ago, in sentences; empty: it is not
 
 
 class Change(NamedTuple):
@@ -182,6 +187,7 @@ class LogPartitionView(NamedTuple):
     read_to: int  #: the next offset to read
     states: int  #: share partitions in it
     problem: str  #: why it is not read on now; empty: nothing is wrong
+    as_of_ms: int | None = None  #: when the states in it were as they are shown; None: nothing was read yet
 
 
 class BrokerView(NamedTuple):
@@ -226,6 +232,14 @@ class PageSource(Protocol):
 
     def changed(self) -> AsyncIterator[None]:
         """Yield when views may have changed, at most once a second."""
+
+
+def utc(time_ms: int) -> str:
+    """Return a time to the second, as sentences have it; one that no calendar has is its number."""
+    try:
+        return f"{datetime.fromtimestamp(time_ms / 1_000, UTC):%Y-%m-%d %H:%M:%S} UTC"
+    except (OverflowError, ValueError, OSError):
+        return f"{time_ms} ms"
 
 
 def to_json(view: object) -> Any:  # noqa: ANN401

@@ -373,7 +373,7 @@ class Lane:
             # A broker that compares leader epochs says so itself, but some records have none.
             reader.fail(LogTruncated(reader.position, batches[0].base_offset))
             return True
-        reader.problem = ""
+        reader.problem, reader.answered_s = "", self._loop.time()
         reader.high_watermark, reader.last_stable_offset = found.high_watermark, found.last_stable_offset
         reader.log_start_offset = found.log_start_offset
         stable = found.last_stable_offset

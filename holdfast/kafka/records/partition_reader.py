@@ -3,6 +3,7 @@
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable
+from math import inf
 from typing import NamedTuple, Protocol
 
 from holdfast.kafka.metadata import NO_TOPIC, TopicRef
@@ -102,6 +103,8 @@ class PartitionReader:
         self.high_watermark = self.last_stable_offset = self.log_start_offset = -1
         #: The end of what is read: one of the two above.
         self.end_offset = -1
+        #: When the last of these answers came, by the loop's clock; -inf: none did yet.
+        self.answered_s = -inf
         #: Why nothing comes now, which may pass; empty: nothing is wrong.
         self.problem = ""
         #: Why nothing comes any more; None: it does.
@@ -205,6 +208,8 @@ class PartitionReader:
         self.position, self.last_epoch, self.damaged_at = offset, last_epoch, -1
         self._taken_to = offset
         self.is_at_batch_end = False
+        if self.failure is not None:
+            self.problem = ""
         self.failure, self.in_flight = None, None
         self._owner.settle(self)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from hashlib import sha256
+from itertools import groupby
 from pathlib import Path
 from typing import Any, Final
 
@@ -47,6 +48,8 @@ class Renderer:
             "offsets": formats.offsets,
             "static": self._static_link,
             "spark": spark_bars,
+            "spark_gaps": spark_gaps,
+            "spark_words": spark_words,
             "describe_range": strip.describe_range,
             "RETRIED": strip.RETRIED,
             "STRIP_WIDTH": strip.WIDTH,
@@ -76,3 +79,26 @@ def spark_bars(row: GroupRow) -> list[tuple[int, float, float]]:
             height = round(max(1.5, SPARK_HEIGHT * finished / most), 1)
             bars.append((place, round(SPARK_HEIGHT - height, 1), height))
     return bars
+
+
+def spark_gaps(row: GroupRow) -> list[tuple[int, int]]:
+    """Return place and width of each run of minutes of which it is not known how many records were finished."""
+    gaps, place = list[tuple[int, int]](), 0
+    for is_known, minutes in groupby(row.finished_by_minute, lambda finished: finished is not None):
+        width = sum(1 for _ in minutes)
+        if not is_known:
+            gaps.append((place, width))
+        place += width
+    return gaps
+
+
+def spark_words(row: GroupRow) -> str:
+    """Return what a sparkline shows, for those who do not see it."""
+    known = [finished for finished in row.finished_by_minute if finished is not None]
+    minutes = len(row.finished_by_minute)
+    said = f"{formats.counted(sum(known), 'record')} finished in"
+    if len(known) == minutes:
+        return f"{said} the last {minutes} minutes"
+    if not known:
+        return f"it is not known how many records were finished in the last {minutes} minutes"
+    return f"{said} {len(known)} of the last {minutes} minutes; the others are not known"

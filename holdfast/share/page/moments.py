@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Collection, Mapping
-from functools import partial
 from typing import Final
 
 from holdfast.daemon.topics.cluster_queries import ClusterQueries
 from holdfast.kafka.topics.topic_ends import PARTITIONS_PER_QUERY_MAX, Ends, TooManyQueries
+from holdfast.page.ages import Ages, Wanted
 from holdfast.page.moment import End, Moment, Place, make_place
 from holdfast.page.source import PageRefused
 from holdfast.records.share.keys import SharePartitionKey
@@ -22,9 +22,6 @@ _MOMENT_S: Final = 1.0
 _PLACES_PER_SLICE: Final = 100
 #: Cost of the question for the end of one partition of a topic, in seconds of the loop.
 _END_S: Final = 20e-6
-#: Records whose times are looked up for one moment, and times that are kept.
-_TIMES_PER_MOMENT: Final = 100
-_TIMES_MAX: Final = 20_000
 
 STARTING: Final = PageRefused(503, "The node is starting and has no log partition yet; look again in some seconds.")
 
@@ -52,7 +49,7 @@ class Moments:
         self._paces = Paces()
         self._held: Held | None = None
         self._places: dict[SharePartitionKey, Place] = {}
-        self._written: dict[tuple[bytes, int, int], int] = {}
+        self._ages = Ages(cluster.record_times)
         self._moment: Moment | None = None
         self._made_s = 0.0
         #: All that the moment shows: a moment of an equal one shows the same.
@@ -100,9 +97,12 @@ class Moments:
         self._paces.take(as_of_ms, {} if self._held is None else self._held.described, held.described)
         ends = await self._look_up_ends(held.described.keys())
         places = await self._join(held, ends)
-        await self._look_up_times(places)
-        minutes = partial(self._paces.of_last_minutes, now_ms=as_of_ms)
-        steps = Moment.in_steps(as_of_ms, places, self._written, minutes, held.unknown, self._run_id)
+        written = await self._look_up_times(places)
+
+        def minutes(group: str, topic_id: bytes, _: Mapping[int, int]) -> tuple[int | None, ...]:
+            return self._paces.of_last_minutes(group, topic_id, as_of_ms)
+
+        steps = Moment.in_steps(as_of_ms, places, written, minutes, held.unknown, self._run_id)
         while True:
             try:
                 next(steps)
@@ -112,7 +112,7 @@ class Moments:
             await asyncio.sleep(0)
         self._held, self._places = held, {place.key: place for place in places}
         self._moment, self._made_s = moment, asyncio.get_running_loop().time()
-        self._shown = held.ends, ends, held.unknown
+        self._shown = held.ends, ends, held.unknown, written
         return moment
 
     async def _look_up_ends(self, keys: Collection[SharePartitionKey]) -> dict[SharePartitionKey, End]:
@@ -146,16 +146,11 @@ class Moments:
             places.append(place)
         return places
 
-    async def _look_up_times(self, places: Collection[Place]) -> None:
+    async def _look_up_times(self, places: Collection[Place]) -> dict[Wanted, int]:
         oldest = [
             (place.key.topic_id, place.key.partition, offset)
             for place in sorted(places, key=lambda place: -place.row["delivery_count_max"])
             if (offset := place.row["oldest_unfinished_offset"]) is not None
         ]
-        missing = [each for each in oldest if each not in self._written][:_TIMES_PER_MOMENT]
-        by_place = {(topic_id, partition): offset for topic_id, partition, offset in missing}
-        if by_place:
-            found = await self._cluster.record_times.look_up(by_place)
-            self._written |= {(*place, by_place[place]): at_ms for place, at_ms in found.items()}
-        if len(self._written) > _TIMES_MAX:
-            self._written = {each: self._written[each] for each in oldest if each in self._written}
+        await self._ages.look_up(oldest)
+        return {each: at_ms for each in oldest if (at_ms := self._ages.written.get(each)) is not None}

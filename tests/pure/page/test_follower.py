@@ -7,15 +7,15 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 
 import pytest
-from aiokafka.record.default_records import DefaultRecordBatchBuilder  # type: ignore[import-untyped]
 
 from holdfast.kafka.protocol.error_codes import ErrorCode
+from holdfast.page import follower
 from holdfast.page.kafka_page import KafkaPage
 from holdfast.page.source import GroupsPage, PageRefused
 from holdfast.records.share.keys import SharePartitionKey
 from holdfast.records.share.values import Value
 from tests.pure.kafka.records.fake_kafka import FakeKafka, Partition, fake_kafka
-from tests.pure.page.samples import NOW_MS, Log, acknowledged, available, snapshot, update
+from tests.pure.page.samples import NOW_MS, Log, acknowledged, available, batch_of, snapshot, update
 from tests.waiting import PATIENCE_S
 
 STATE_TOPIC = "__share_group_state"
@@ -38,12 +38,7 @@ class Cluster:
     def put(self, value: Value, group: str = "workers") -> None:
         """Write a record of the state topic."""
         record = self._samples.put(self.key._replace(group_id=group), value)
-        builder = DefaultRecordBatchBuilder(2, 0, 0, -1, -1, 0, 1_000_000)
-        builder.append(0, record.timestamp_ms, record.key, record.value, [])
-        data = bytearray(builder.build())
-        data[0:8] = self.states.end.to_bytes(8, "big")
-        data[12:16] = self.states.epoch.to_bytes(4, "big")
-        self.states.append(data=bytes(data))
+        self.states.append(data=batch_of(record, self.states.end, self.states.epoch))
 
     def prune(self, count: int) -> None:
         """Delete the first batches of the state topic, as brokers do below what is redundant."""
@@ -103,7 +98,9 @@ async def test_the_states_that_are_there_and_those_that_come_are_shown() -> None
         found = await groups_of(page)
         [row] = found.rows
         assert (row.group, row.topic, row.lag, row.in_flight, row.delivery_count_max) == ("workers", "orders", 16, 4, 3)
-        assert (found.as_of_ms, found.unknown) == (NOW_MS, ())
+        assert found.unknown == ()
+        # The last answer came a moment ago.
+        assert NOW_MS - 1_000 * PATIENCE_S < found.as_of_ms <= NOW_MS
         assert row.oldest is not None
         assert (row.oldest.offset, row.oldest.written_ms) == (4, 1_000)
         cluster.put(update(5))
@@ -246,3 +243,77 @@ async def test_a_state_topic_that_was_made_again_is_read_from_its_start() -> Non
         async for _ in page.changed():
             if [row.group for row in (await groups_of(page)).rows] == ["later"]:
                 break
+
+
+async def test_a_log_partition_without_a_leader_is_followed_once_it_has_one() -> None:
+    async with fake_kafka() as kafka:
+        cluster = Cluster(kafka)
+        cluster.put(snapshot(0))
+        cluster.states.leader = 9
+        async with page_of(kafka) as page:
+            found = await groups_of(page)
+            assert found.rows == ()
+            assert found.unknown == (
+                f"Log partition 0 of {STATE_TOPIC} is not read on: the partition has no leader. "
+                "Share groups in it may be missing.",
+            )
+            with refused(503, "It is not known whether this is so now"):
+                await page.group("workers")
+            kafka.move(cluster.states, 1)
+            async for _ in page.changed():
+                if not (await page.groups()).unknown:
+                    break
+            assert [row.group for row in (await page.groups()).rows] == ["workers"]
+
+
+async def test_a_log_partition_that_loses_its_leader_is_shown_as_it_was() -> None:
+    async with fake_kafka() as kafka, page_of(kafka) as page:
+        cluster = Cluster(kafka)
+        cluster.put(snapshot(0))
+        cluster.put(update(0, available(7, 3)))
+        await groups_of(page)
+        kafka.move(cluster.states, 9)
+        async for _ in page.changed():
+            if (window := await page.window("workers", "orders", 0)).unknown:
+                break
+        timeline = await page.timeline("workers", "orders", 0, 7)
+        for view in (window, timeline):
+            assert "is not read on: " in view.unknown[0]
+            assert "This is how it was at " in view.unknown[0]
+            assert view.as_of_ms <= NOW_MS
+        [row] = (await page.groups()).rows
+        assert row.delivery_count_max == 3
+        [log] = (await page.cluster()).log_partitions
+        assert log.problem
+        assert log.as_of_ms is not None
+
+
+async def test_a_log_partition_that_the_topic_is_given_is_followed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(follower, "_PARTITIONS_EVERY_S", 0.01)
+    async with fake_kafka() as kafka, page_of(kafka) as page:
+        cluster = Cluster(kafka)
+        cluster.put(snapshot(0))
+        await groups_of(page)
+        cluster.states = Partition(1)
+        cluster.put(snapshot(0), group="later")
+        kafka.topics[STATE_TOPIC].partitions.append(cluster.states)
+        async for _ in page.changed():
+            if [row.group for row in (await page.groups()).rows] == ["later", "workers"]:
+                break
+
+
+async def test_a_time_that_was_found_is_a_change() -> None:
+    async with fake_kafka() as kafka, page_of(kafka) as page:
+        cluster = Cluster(kafka)
+        cluster.put(snapshot(4))
+        cluster.orders.errors = [int(ErrorCode.KAFKA_STORAGE_ERROR)] * 1_000
+        [row] = (await groups_of(page)).rows
+        assert row.oldest is not None
+        assert (row.oldest.written_ms, row.oldest.unknown) == (None, 1)
+        changes = page.changed()
+        await anext(changes)
+        cluster.orders.errors.clear()
+        await anext(changes)
+        [row] = (await page.groups()).rows
+        assert row.oldest is not None
+        assert (row.oldest.written_ms, row.oldest.unknown) == (1_000, 0)

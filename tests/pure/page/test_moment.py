@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.kafka.topic_ids import format_topic_id
 from holdfast.kafka.topics.topic_ends import Ends
-from holdfast.page.moment import Moment
+from holdfast.page.moment import Moment, Truth
 from holdfast.page.source import ROWS_PER_PAGE, PageRefused, StateRange, to_json
 from holdfast.records.share.batches import StateBatch
 from tests.pure.page.samples import (
@@ -139,3 +139,57 @@ def test_there_is_a_word_for_each_name_that_is_wrong() -> None:
     with pytest.raises(PageRefused) as partition:
         moment.window("workers", "orders", 2)
     assert "it has some of 0, 1." in partition.value.text
+
+
+def test_a_group_whose_oldest_record_has_no_known_age_comes_first() -> None:
+    log = Log()
+    for name, offset in (("young", 1), ("old", 2), ("unknown", 3)):
+        log.put(KEY._replace(group_id=name), snapshot(offset))
+    written = {(TOPIC_ID, 0, 1): NOW_MS - 1_000, (TOPIC_ID, 0, 2): NOW_MS - 60_000}
+    ends = {KEY._replace(group_id=name): Ends(0, 20) for name in ("young", "old", "unknown")}
+    rows = moment_of(book_of(log), ends, written).groups(None).rows
+    assert [row.group for row in rows] == ["unknown", "old", "young"]
+    assert [row.oldest and (row.oldest.written_ms, row.oldest.unknown) for row in rows] == [
+        (None, 1),
+        (NOW_MS - 60_000, 0),
+        (NOW_MS - 1_000, 0),
+    ]
+
+
+def test_an_oldest_record_beside_one_of_unknown_age_may_not_be_the_oldest() -> None:
+    log, second = Log(), KEY._replace(partition=1)
+    log.put(KEY, snapshot(5))
+    log.put(second, snapshot(3))
+    moment = moment_of(book_of(log), {KEY: Ends(0, 20), second: Ends(0, 20)}, {(TOPIC_ID, 0, 5): NOW_MS - 60_000})
+    [row] = moment.groups(None).rows
+    assert row.oldest is not None
+    assert (row.oldest.partition, row.oldest.written_ms, row.oldest.unknown) == (0, NOW_MS - 60_000, 1)
+
+
+def test_a_window_of_an_old_log_partition_names_its_moment_and_the_reason() -> None:
+    log = Log()
+    log.put(KEY, STUCK)
+    truth = Truth(NOW_MS - 600_000, "not read on: its leader is silent")
+    moment = moment_of(book_of(log), {KEY: Ends(2, 20)}, truth=truth)
+    window = moment.window("workers", "orders", 0)
+    assert (window.as_of_ms, moment_of(book_of(log), {}).window("workers", "orders", 0).unknown) == (truth.as_of_ms, ())
+    assert window.unknown == (
+        "Log partition 0, which has its state, is not read on: its leader is silent. "
+        "This is how it was at 2027-01-15 07:50:30 UTC.",
+    )
+    [row] = moment.groups(None).rows
+    assert (row.rate_per_s, row.finished_by_minute[-10:]) == (None, (None,) * 10)
+
+
+@pytest.mark.parametrize(
+    ("group", "topic", "partition"), [("worker", "orders", 0), ("workers", "order", 0), ("workers", "orders", 7)]
+)
+def test_nothing_is_said_not_to_be_there_while_a_log_partition_is_old(group: str, topic: str, partition: int) -> None:
+    log = Log()
+    log.put(KEY, STUCK)
+    moment = moment_of(book_of(log), {}, truth=Truth(NOW_MS, "not read on: its leader is silent"))
+    with pytest.raises(PageRefused) as refusal:
+        moment.window(group, topic, partition)
+    assert refusal.value.status == 503
+    assert "It is not known whether this is so now" in refusal.value.text
+    assert "its leader is silent" in refusal.value.text

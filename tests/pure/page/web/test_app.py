@@ -242,6 +242,30 @@ async def test_ten_thousand_groups_are_shown_in_pages() -> None:
     assert b"after=400" in answer.body
 
 
+async def test_minutes_that_were_not_read_are_gaps_and_no_zeros() -> None:
+    source = MemorySource([])
+    [row] = (await MemorySource([Held("orders", "orders.created", 0, 0)]).groups()).rows
+    minutes = (*(None,) * 50, 3, 0, None, *(0,) * 5, None, 7)
+    source._rows = lambda: [row._replace(rate_per_s=None, finished_by_minute=minutes)]  # type: ignore[method-assign]
+    async with serving(source) as port:
+        markup = Markup((await get(port, "/")).body)
+        [found] = (await get(port, "/api/v1/groups")).json()["rows"]
+    drawn = [attributes for tag, attributes in markup.elements if tag == "rect" and attributes.get("class") == "gap"]
+    assert [(each["x"], each["width"]) for each in drawn] == [("0", "50"), ("52", "1"), ("58", "1")]
+    assert "10 records finished in 8 of the last 60 minutes; the others are not known" in [
+        attributes.get("aria-label") for _, attributes in markup.elements
+    ]
+    assert ("td", {"role": "cell", "class": "n", "data-label": "Finished / s"}) in markup.elements
+    assert "unknown" in markup.text
+    assert (found["rate_per_s"], found["finished_by_minute"]) == (None, list(minutes))
+
+
+async def test_an_empty_list_that_is_not_whole_says_so() -> None:
+    whole, old = await ask(MemorySource([]), "/"), await ask(MemorySource([], ("Log partition 3 is old.",)), "/")
+    assert "There is no share group here yet" in Markup(whole.body).text
+    assert "There is no share group here yet" not in Markup(old.body).text
+
+
 # ---- events ----------------------------------------------------------------------------------------------------------
 
 
