@@ -73,7 +73,9 @@ class Member:
         "deadline_ms",
         "epoch",
         "epoch_before",
+        "holds_more",
         "rack_id",
+        "told_ms",
         "topic_names",
         "topics",
     )
@@ -87,6 +89,10 @@ class Member:
         self.client_host = ""
         #: As it was told last.
         self.assigned: frozenset[Place] = frozenset()
+        #: When it was told of another assignment last.
+        self.told_ms = float("-inf")
+        #: It keeps partitions for a moment that are no more in its target.
+        self.holds_more = False
         #: The topics that there were then.
         self.topics: Topics | None = None
         #: When it is taken for dead.
@@ -173,8 +179,9 @@ class ShareGroup:
         if self.assignment_epoch != self.epoch:
             self._assign(now_ms, at_once=is_joining and len(self.members) <= _SMALL_GROUP)
         is_told = topic_names is not None or member_epoch != member.epoch
-        if is_told or member.epoch != self.assignment_epoch or member.topics is not self._topics:
-            return self._tell(member, member_id, is_told=is_told)
+        is_due = member.epoch != self.assignment_epoch or member.topics is not self._topics or member.holds_more
+        if is_told or is_due:
+            return self._tell(now_ms, member, member_id, is_told=is_told)
         return Accepted(member_epoch, None)
 
     def tick(self, now_ms: float, epoch_min: int) -> list[str]:
@@ -243,14 +250,27 @@ class ShareGroup:
         self._target = assign(subscriptions, dict(self._topics.values()), self._target)
         self.assignment_epoch, self._assigned_ms = self.epoch, now_ms
 
-    def _tell(self, member: Member, member_id: str, *, is_told: bool) -> Accepted:
+    def _tell(self, now_ms: float, member: Member, member_id: str, *, is_told: bool) -> Accepted:
+        """Return the assignment of a member, which keeps what it was given within the last heartbeat interval.
+
+        Java's consumer fails acknowledgements of a partition that leaves while its first fetch is on the way, and members that start
+        together take partitions from each other several times. Two members that fetch one partition for a moment hurt nobody.
+        """
         # Only topics that it subscribes to now, and partitions that there are: the target may be older.
         subscribed = dict(self._topics[name] for name in member.topic_names if name in self._topics)
         target = self._target.get(member_id, frozenset())
         assigned = frozenset(place for place in target if place[1] < subscribed.get(place[0], 0))
         if member.epoch != self.assignment_epoch:
             member.epoch_before, member.epoch = member.epoch, self.assignment_epoch
+        if now_ms - member.told_ms < self.config.heartbeat_interval_ms:
+            kept = {place for place in member.assigned if place[1] < subscribed.get(place[0], 0)}
+            member.holds_more = not kept <= assigned
+            assigned |= kept
+        else:
+            member.holds_more = False
         is_changed = assigned != member.assigned
+        if is_changed:
+            member.told_ms = now_ms
         member.assigned, member.topics = assigned, self._topics
         return Accepted(member.epoch, assigned if is_told or is_changed else None)
 

@@ -84,6 +84,31 @@ def test_first_member_has_all_partitions_with_its_first_heartbeat(group: Group) 
     assert group.go_on("m") == Accepted(BEGIN_EPOCH, None)
 
 
+def test_members_that_start_together_take_partitions_from_each_other_once(group: Group) -> None:
+    heartbeat_ms = GroupConfig().heartbeat_interval_ms
+    told = [group.join("m1").assignment]
+    for number in range(2, 9):
+        group.now_ms += 50
+        group.join(f"m{number}")
+        told.append(group.go_on("m1").assignment)
+    assert told == [places(A, 0, 1, 2, 3), *[None] * 7], "it keeps all while its first fetch is on the way"
+    group.now_ms = heartbeat_ms
+    assert len(group.go_on("m1").assignment or ()) == 1
+    for number in range(2, 9):
+        group.now_ms += heartbeat_ms
+        group.go_on(f"m{number}")
+    assert {len(mine) for mine in group.assigned().values()} == {1}
+
+
+def test_partitions_that_are_gone_leave_at_once(group: Group) -> None:
+    group.join("m", "a", "b")
+    group.topics["a"] = (A, 2)
+    group.now_ms += INTERVAL_MS
+    assert group.go_on("m").assignment == places(A, 0, 1) | places(B, 0, 1)
+    group.now_ms += INTERVAL_MS
+    assert accepted(group.beat("m", group.group.members["m"].epoch, ["b"])).assignment == places(B, 0, 1)
+
+
 @pytest.mark.parametrize("epoch", [1, 7, LEAVE_EPOCH, -2])
 def test_unknown_member_is_told_so_and_never_that_its_group_is_unknown(group: Group, epoch: int) -> None:
     assert refused(group.beat("m", epoch)) == int(ErrorCode.UNKNOWN_MEMBER_ID) == 25
