@@ -43,7 +43,7 @@ unexport PYTHONDONTWRITEBYTECODE
 export PYTHONPYCACHEPREFIX := $(CURDIR)/build/bytecode
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check fmt lint type contracts vectors pure fuzz sanitize sim model real interop browser installed shipped waiting beside after busy stalled soak endure outages hotpath bench measure compiled wheel docs zip clean interpreted patched FORCE
+.PHONY: help demo test check fmt lint type contracts vectors pure fuzz sanitize sim model real interop browser pictures installed shipped waiting beside after busy stalled soak endure outages hotpath bench measure compiled wheel docs zip clean interpreted patched FORCE
 
 help: ## list the verbs
 	@sed -n 's/^\([a-z]*\):.*## /\1	/p' $(MAKEFILE_LIST) | expand -t 12
@@ -141,6 +141,9 @@ real: $(NEEDS) ## tests on a real broker, which they start themselves (KILLS=3)
 
 interop: $(NEEDS) ## Apache Kafka's own Java classes against the daemon
 	$(PYTEST) tests/interop
+
+pictures: $(READY) ## take the pictures of the page in README.md again, of a real run
+	WRITE_PICTURES=1 $(RUN) -m pytest tests/real/page/test_readme_pictures.py
 
 browser: $(READY) ## the page in Chromium; pictures of it are in build/screenshots
 	@# In one process: it is one browser for all, and that has processes of its own.
