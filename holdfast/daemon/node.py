@@ -119,6 +119,8 @@ class Node:
         self._admins: list[Admin] = []
         #: None while the node starts.
         self.make_site: MakeSite | None = None
+        #: None until it listens.
+        self.authorizer: Authorizer | None = None
         #: That of the HTTP port, once it listens there.
         self.http_port: int | None = None
         #: None until it listens.
@@ -242,7 +244,8 @@ class Node:
             # It listens first and answers that it starts.
             options = self.node_settings.kafka.connection_options()
             self.node_settings.follow_files(self.files)
-            server, this_node, authorizer = await self._listen(options, at_exit)
+            server, this_node, self.authorizer = await self._listen(options, at_exit)
+            authorizer = self.authorizer
             http = await open_http_port(self, self.settings, self.files, self._tables.queries, self._tables.pages)
             if http is not None:
                 self.http_port = http.port

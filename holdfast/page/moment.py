@@ -128,6 +128,13 @@ class Moment:
                 yield
         self._rows.sort(key=_attention)
 
+    def only(self, may_see: Callable[[str], bool], unknown: str) -> Moment:
+        """Return the same moment with those groups alone that may be seen, and a sentence that says so."""
+        seen = Moment(self.as_of_ms, (), {}, _no_minutes, (*self.unknown, unknown), self._run_id, self._truths)
+        seen._groups = {group: found for group, found in self._groups.items() if may_see(group)}
+        seen._rows = [row for row in self._rows if row.group in seen._groups]
+        return seen
+
     def topics(self) -> dict[str, None]:
         """Return the names of topics of which a group has state."""
         return {
@@ -255,6 +262,10 @@ class Moment:
         if tuple(map(type, last)) != kinds:
             raise PageRefused(400, "The cursor is one of another list; begin with the first page.")
         return last
+
+
+def _no_minutes(group: str, topic_id: bytes, reached: Mapping[int, int]) -> tuple[int | None, ...]:
+    return ()
 
 
 def make_place(key: SharePartitionKey, described: Described, end: End) -> Place:

@@ -148,7 +148,7 @@ class NodeShare:
 
     def serve(self, log: LogParts, authorizer: Authorizer) -> ServingShare:
         """See `NodeShardTenant.serve`."""
-        return ServingShare(self._host, self._metrics, log, partial(self._answers, authorizer=authorizer))
+        return ServingShare(self._host, self._metrics, log, authorizer, partial(self._answers, authorizer=authorizer))
 
     def _answers(self, calls: ShareCalls, authorizer: Authorizer, commands: Mapping[str, AdminCommand]) -> Answers:
         answer = ShareAnswers(calls, authorizer).answer
@@ -158,7 +158,14 @@ class NodeShare:
 class ServingShare:
     """Share state on a node that has found its log (`daemon.tenant.ServingShardTenant`)."""
 
-    def __init__(self, host: Host, metrics: ShareMetrics, log: LogParts, make_answers: Callable[..., Answers]) -> None:
+    def __init__(
+        self,
+        host: Host,
+        metrics: ShareMetrics,
+        log: LogParts,
+        authorizer: Authorizer,
+        make_answers: Callable[..., Answers],
+    ) -> None:
         settings, partitions = host.settings, log.partitions
         self._service = ShareService(
             partitions.writes,
@@ -175,7 +182,9 @@ class ServingShare:
         groups = make_group_metrics(settings, partitions, log.cluster, host.context.registry)
         commands = ShareCommands(gate, partitions, deleted_state, settings.limits, log.describe_elsewhere)
         self._sites: list[PageSite] = []
-        self._make_page = partial(PageSite, log, names=_names(settings), internal_errors=host.context.internal_errors)
+        self._make_page = partial(
+            PageSite, log, authorizer, names=_names(settings), internal_errors=host.context.internal_errors
+        )
         self.access = ShareAccess(gate, self._service.partition_of_topic, log.batch.begin_with)
         self.answers = make_answers(gate, commands=commands.table())._replace(make_site=self._make_site)
         self.decisions = commands.decisions()

@@ -14,9 +14,13 @@ from functools import partial
 from typing import Any, Final, TypeAlias
 
 from holdfast.clock import now_ms
+from holdfast.daemon.access.acl_file import AclFileError
+from holdfast.daemon.access.authorizer import Authorizer
+from holdfast.daemon.access.following import make_audit, make_authorizer
 from holdfast.daemon.admin.host_metrics import ANSWER_TIMEOUT_MS
 from holdfast.daemon.context import NodeContext
 from holdfast.daemon.file_watch import FileWatch
+from holdfast.daemon.http.guard import GuardRefused
 from holdfast.daemon.http.port import open_http_port
 from holdfast.daemon.http.queries import MakeSite
 from holdfast.daemon.internal_errors import InternalErrors
@@ -58,6 +62,7 @@ class HostView:
         )
         self._workers = workers
         self.make_site: MakeSite | None = None
+        self.authorizer: Authorizer | None = None
         self._timeout_ms = ANSWER_TIMEOUT_MS
         self._query = query or workers_of(settings, self.context.limiter).query
         #: By node id, why a worker is not ready; empty: it is.
@@ -162,6 +167,10 @@ async def host_port(settings: Settings, tables: Tables, workers: Sequence[Worker
     """
     view = HostView(settings, tables, workers)
     files = FileWatch(view.context)
+    try:
+        view.authorizer = make_authorizer(settings, make_audit(view.context, tables.needs), tables.needs, files)
+    except AclFileError as error:
+        raise GuardRefused(str(error)) from None
     server = await open_http_port(view, settings, files, tables.queries, tables.pages)
     if server is None:
         yield files.reload

@@ -20,7 +20,8 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from holdfast.api.admin import AdminRequest, split_admin_response
+from holdfast.api.admin import AdminRequest, AdminResponse, encode_admin_response, split_admin_response
+from holdfast.daemon.access.authorizer import Authorizer
 from holdfast.daemon.context import NodeContext
 from holdfast.daemon.http import openapi
 from holdfast.daemon.http.guard import HttpGuard
@@ -35,7 +36,9 @@ from holdfast.daemon.http.queries import (
     Site,
     parse_arguments,
 )
+from holdfast.daemon.http.readers import Reader, reader_of
 from holdfast.daemon.server.admin import Admin
+from holdfast.kafka.addresses import find_host
 from holdfast.kafka.protocol.error_codes import ErrorCode
 from holdfast.metrics.exposition import Exposition
 
@@ -46,6 +49,7 @@ _STATUSES: Final[Mapping[int, int]] = {
     ErrorCode.INVALID_REQUEST: 400,
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: 404,
     ErrorCode.COORDINATOR_NOT_AVAILABLE: 503,
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: 403,
 }
 _CHALLENGE: Final = {"WWW-Authenticate": "Bearer"}
 
@@ -64,6 +68,9 @@ class NodeView(Protocol):
 
     #: Of the port itself.
     context: NodeContext
+
+    #: Decides what readers may see; None: the guard alone does.
+    authorizer: Authorizer | None
 
     @property
     def host_metrics(self) -> MetricsView:
@@ -152,7 +159,7 @@ class _Pages:
         if make is None:
             return None
         if self._site is None or self._site[0] is not make:
-            self._site = make, make(self._ask_as("the HTTP port"))
+            self._site = make, make(self._ask_as(None))
         return self._site[1]
 
     async def live(self, request: Request) -> Response:
@@ -199,7 +206,7 @@ class _Pages:
                 arguments = parse_arguments(query, dict(request.query_params))
             except QueryRefused as refused:
                 return _refusal(400, str(refused))
-            body = await self._run(AdminRequest(query.command, arguments), _client_of(request))
+            body = await self._run(AdminRequest(query.command, arguments), reader_of(request.scope))
             code, message, result = split_admin_response(body)
             if code == ErrorCode.NONE:
                 return Response(result, media_type=_JSON)
@@ -214,7 +221,7 @@ class _Pages:
             try:
                 arguments = parse_arguments(page.query, dict(request.query_params))
                 return JSONResponse(
-                    await page.answer(self._ask_as(_client_of(request)), request.path_params, arguments)
+                    await page.answer(self._ask_as(reader_of(request.scope)), request.path_params, arguments)
                 )
             except QueryRefused as refused:
                 return _refusal(400, str(refused))
@@ -223,11 +230,11 @@ class _Pages:
 
         return answer
 
-    def _ask_as(self, client: str) -> Ask:
-        """Return what runs commands of a client that change nothing."""
+    def _ask_as(self, reader: Reader | None) -> Ask:
+        """Return what runs commands of a reader that change nothing; None: those of this process, which may run all."""
 
         async def ask(command: str, arguments: Mapping[str, Any]) -> Any:  # noqa: ANN401
-            body = await self._run(AdminRequest(command, dict(arguments)), client)
+            body = await self._run(AdminRequest(command, dict(arguments)), reader)
             code, message, result = split_admin_response(body)
             if code != ErrorCode.NONE:
                 raise CommandRefused(code, str(message))
@@ -235,8 +242,14 @@ class _Pages:
 
         return ask
 
-    async def _run(self, request: AdminRequest, client: str) -> bytes:
+    async def _run(self, request: AdminRequest, reader: Reader | None) -> bytes:
         """Run a command that changes nothing; returns the body of its answer."""
+        authorizer = self._node.authorizer
+        if reader is not None and authorizer is not None:
+            why = authorizer.refuse_command(reader, request.command, request.arguments)
+            if why:
+                return encode_admin_response(AdminResponse(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, why, None))
+        client = "the HTTP port" if reader is None else find_host(reader.client_address)
         answered: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
 
         def respond(body: bytes) -> None:
@@ -254,10 +267,6 @@ class _Pages:
         """Answer what a bug of ours kept from its answer."""
         self._node.context.internal_errors.note_bug("http_request_failed", error, path=request.url.path)
         return _refusal(500, "The request failed in the node; its log says why.")
-
-
-def _client_of(request: Request) -> str:
-    return "unknown" if request.client is None else request.client.host
 
 
 def _no_token() -> Response:

@@ -11,6 +11,7 @@ from holdfast.daemon.file_watch import FileWatch
 from holdfast.daemon.http.app import NodeView, make_app
 from holdfast.daemon.http.guard import GuardRefused, HostCheck, make_guard, own_names, tls_files
 from holdfast.daemon.http.queries import Page, Query
+from holdfast.daemon.http.readers import Principals
 from holdfast.daemon.http.server import CannotListenHttp, HttpServer
 from holdfast.daemon.login.tls import FollowedTls, TlsFilesWrong
 from holdfast.daemon.settings.models import Settings
@@ -33,16 +34,17 @@ async def open_http_port(
         return None
     host, port = address
     app = make_app(node, make_guard(http, is_listener_open=is_open(settings)), queries, pages)
-    named = tls_files(http)
+    named, principal_of = tls_files(http), Principals(settings).principal_of
     if named is None:
         # With TLS no other name can be meant: the certificate would not have it.
-        server = HttpServer(HostCheck(app, own_names(host, http.allowed_hosts)), http, node.context.internal_errors)
+        checked = HostCheck(app, own_names(host, http.allowed_hosts))
+        server = HttpServer(checked, http, node.context.internal_errors, principal_of=principal_of)
     else:
         try:
             tls = FollowedTls("http", named, files, node.context.registry)
         except TlsFilesWrong as error:
             raise GuardRefused(str(error)) from None
-        server = HttpServer(app, http, node.context.internal_errors, tls)
+        server = HttpServer(app, http, node.context.internal_errors, tls, principal_of=principal_of)
     try:
         await server.start(host, port)
     except CannotListenHttp as refusal:

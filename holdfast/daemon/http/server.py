@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from collections.abc import Callable
 from functools import partial
 from typing import Final, NamedTuple, cast
 
@@ -20,6 +21,7 @@ from holdfast.daemon.internal_errors import InternalErrors
 from holdfast.daemon.login.tls import FollowedTls
 from holdfast.daemon.server.sockets import CannotListen, listen
 from holdfast.daemon.server.wire.admission import Admission
+from holdfast.daemon.server.wire.requests import ANONYMOUS
 from holdfast.daemon.server.wire.security import accept_encrypted, accept_plain, encrypt, keep_accepting
 from holdfast.daemon.settings.components.http import HttpSettings
 from holdfast.kafka.addresses import format_address
@@ -60,8 +62,13 @@ class HttpServer:
         internal_errors: InternalErrors,
         tls: FollowedTls | None = None,
         bounds: HttpBounds | None = None,
+        principal_of: Callable[[bytes | None], str] = lambda certificate: ANONYMOUS,
     ) -> None:
-        """Prepare a server; its connections are encrypted where there is `tls`, which ends with it."""
+        """Prepare a server; its connections are encrypted where there is `tls`, which ends with it.
+
+        `principal_of` returns who a client is that has shown a certificate (DER), or none.
+        """
+        self.principal_of = principal_of
         self._settings = settings
         self._bounds = bounds = bounds or HttpBounds()
         self._internal_errors = internal_errors
@@ -209,6 +216,9 @@ class _Connection(asyncio.Protocol):
             # It was given up meanwhile, or has no place.
             self._transport.abort()
             return
+        encrypted = self._transport.get_extra_info("ssl_object")
+        certificate = None if encrypted is None else encrypted.getpeercert(binary_form=True)
+        self._inner.app_state["principal"] = self._server.principal_of(certificate)
         self._inner.connection_made(self._transport)
 
     def data_received(self, data: bytes) -> None:

@@ -5,26 +5,39 @@ from __future__ import annotations
 import secrets
 from collections.abc import AsyncIterator, Callable
 
+from holdfast.daemon.access.authorizer import Authorizer
 from holdfast.daemon.http.queries import Ask
 from holdfast.daemon.tenant import LogParts
 from holdfast.kafka.addresses import format_address
 from holdfast.page.moment import Moment
 from holdfast.page.moment_page import MomentPage
 from holdfast.page.reading import Looks
-from holdfast.page.source import BrokerView, ClusterView, LogPartitionView
+from holdfast.page.source import (
+    BrokerView,
+    ClusterView,
+    GroupView,
+    LogPartitionView,
+    RecordView,
+    TimelineView,
+    WindowView,
+)
 from holdfast.share.page.moments import STARTING, Moments
 from holdfast.share.page.purse import Purse
+from holdfast.share.page.rights import Rights
 from holdfast.share.page.states import OwnStates
 
 
 class NodePage(MomentPage):
     """A `PageSource` of a node: what it has in memory, and single looks into the log and the topics of users."""
 
-    def __init__(self, log: LogParts, ask: Ask, purse: Purse, now_ms: Callable[[], int]) -> None:
+    def __init__(
+        self, log: LogParts, authorizer: Authorizer, ask: Ask, purse: Purse, now_ms: Callable[[], int]
+    ) -> None:
         """Look at nothing yet.
 
         Args:
             log: the parts of the node.
+            authorizer: decides what readers may see.
             ask: runs commands of the node.
             purse: pays for what is done.
             now_ms: the time, in ms since 1970.
@@ -32,14 +45,36 @@ class NodePage(MomentPage):
         super().__init__(Looks(log.place.connection), now_ms)
         self._log = log
         self._ask = ask
+        self._rights = Rights(authorizer)
         states = OwnStates(log.partitions, log.describe_elsewhere)
         self._moments = Moments(states, log.cluster, purse, now_ms, secrets.token_hex(4))
 
     async def moment(self) -> Moment:
-        """See `MomentPage`."""
+        """See `MomentPage`; it has those groups alone that the reader may see."""
         if not len(self._log.partitions):
             raise STARTING
-        return await self._moments.moment()
+        return self._rights.see(await self._moments.moment())
+
+    async def group(self, group: str, after: str | None = None) -> GroupView:
+        """See `PageSource`."""
+        self._rights.check_group(group)
+        return await super().group(group, after)
+
+    async def window(self, group: str, topic: str, partition: int) -> WindowView:
+        """See `PageSource`."""
+        self._rights.check_group(group)
+        return await super().window(group, topic, partition)
+
+    async def timeline(self, group: str, topic: str, partition: int, offset: int) -> TimelineView:
+        """See `PageSource`."""
+        self._rights.check_group(group)
+        return await super().timeline(group, topic, partition, offset)
+
+    async def record(self, topic: str, partition: int, offset: int) -> RecordView:
+        """See `PageSource`."""
+        named = (place.end.topic for place in (await self.moment()).of_topic(topic))
+        self._rights.check_records(next(filter(None, named), topic))
+        return await super().record(topic, partition, offset)
 
     @property
     def log_topic(self) -> str:
@@ -52,6 +87,7 @@ class NodePage(MomentPage):
 
     async def cluster(self) -> ClusterView:
         """See `PageSource`."""
+        self._rights.check_cluster()
         moment, log = await self.moment(), self._log
         brokers = sorted(log.cluster.client.addresses.items())
         return ClusterView(

@@ -10,12 +10,15 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from holdfast.clock import now_ms
+from holdfast.daemon.access.authorizer import Authorizer
 from holdfast.daemon.http.queries import Ask
+from holdfast.daemon.http.readers import reader_of
 from holdfast.daemon.internal_errors import InternalErrors
 from holdfast.daemon.tenant import LogParts
 from holdfast.distribution import how_to_install
 from holdfast.share.page.node_page import NodePage
 from holdfast.share.page.purse import Purse
+from holdfast.share.page.rights import READER
 
 if TYPE_CHECKING:
     from holdfast.page.web.app import Query
@@ -24,17 +27,25 @@ if TYPE_CHECKING:
 class PageSite:
     """The application of one node, from when its log was found on."""
 
-    def __init__(self, log: LogParts, ask: Ask, names: Collection[str] | None, internal_errors: InternalErrors) -> None:
+    def __init__(
+        self,
+        log: LogParts,
+        authorizer: Authorizer,
+        ask: Ask,
+        names: Collection[str] | None,
+        internal_errors: InternalErrors,
+    ) -> None:
         """Import and look at nothing yet.
 
         Args:
             log: the parts of the node.
+            authorizer: decides what readers may see.
             ask: runs commands of the node.
             names: by which requests may call the port, besides every address; None: any.
             internal_errors: counts what is a mistake of ours.
         """
         self._purse = Purse()
-        self._source = NodePage(log, ask, self._purse, now_ms)
+        self._source = NodePage(log, authorizer, ask, self._purse, now_ms)
         self._names = names
         self._internal_errors = internal_errors
         self._app: ASGIApp | None = None
@@ -42,6 +53,7 @@ class PageSite:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
         app = self._app = self._app or self._make_app()
+        READER.set(reader_of(scope))
         if scope["path"] == "/events":  # it goes on, and its task is none of this request
             await app(scope, receive, send)
             return

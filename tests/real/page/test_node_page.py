@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
+import time
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
 import pytest
 
+from holdfast.daemon.access.acl import CLUSTER_NAME, Acl, Operation, Permission, ResourceType
+from holdfast.daemon.access.acl_file import line_of, write_lines
+from holdfast.daemon.http.readers import TOKEN_READER
 from holdfast.records.share.batches import ACKNOWLEDGED, ARCHIVED, AVAILABLE, StateBatch
 from tests.real.nodes import topic_id_of
 from tests.real.page.stuck import produce
 from tests.real.running_node import RunningNode, make_settings, running
 from tests.real.shared_kafka import NewTopicFactory
+from tests.waiting import PATIENCE_S
 from tests.world.http import Answer, get
 
 pytestmark = pytest.mark.real
@@ -21,14 +28,16 @@ GROUP = "workers <script>"
 STUCK = 2
 
 
-async def look(node: RunningNode, path: str, **parameters: object) -> Answer:
+async def look(node: RunningNode, path: str, token: str = "", /, **parameters: object) -> Answer:
     port = node.node.http_port
     assert port is not None
-    return await get(port, f"{path}?{urlencode(parameters)}" if parameters else path)
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    path = f"{path}?{urlencode(parameters)}" if parameters else path
+    return await get(port, path, None, "GET", "localhost", **headers)
 
 
 async def ask(node: RunningNode, query: str, **parameters: object) -> Any:
-    found = await look(node, f"/api/v1/{query}", **parameters)
+    found = await look(node, f"/api/v1/{query}", "", **parameters)
     assert found.status == 200, found.body
     return found.json()
 
@@ -62,7 +71,7 @@ async def test_a_node_shows_the_stuck_record_by_the_numbers_of_its_cli(
         assert "<script>alert" not in text
         assert users in text
         where = {"group": GROUP, "topic": users, "partition": 0}
-        window = await look(node, "/window", **where)
+        window = await look(node, "/window", "", **where)
         assert "tries-4" in window.body.decode()
         assert (await look(node, "/group", group=GROUP)).status == 200
         assert (await look(node, "/cluster")).status == 200
@@ -86,8 +95,78 @@ async def test_a_node_shows_the_stuck_record_by_the_numbers_of_its_cli(
         assert {each["owner_epoch"] for each in timeline["changes"]} != {None}
         record = await ask(node, "record", topic=users, partition=0, offset=STUCK)
         assert record["value"]["is_whole"]
-        refused = await look(node, "/offset", **where, offset=99)
+        refused = await look(node, "/offset", "", **where, offset=99)
         assert refused.status == 404
         assert "next one to be written" in refused.body.decode()
         paths = (await look(node, "/openapi.json")).json()["paths"]
         assert {"/api/v1/groups", "/api/v1/group-topics", "/api/v1/window"} <= paths.keys()
+
+
+def allow(path: Path, *rights: tuple[Operation, ResourceType, str]) -> None:
+    """Write the access rules of readers with the token."""
+    write_lines(path, [line_of(Acl(TOKEN_READER, Permission.ALLOW, *right)) for right in rights])
+
+
+async def test_a_reader_sees_what_rules_let_through_at_every_path(
+    kafka: str, topic: str, new_topic: NewTopicFactory, tmp_path: Path
+) -> None:
+    users = new_topic(2)
+    produce(kafka, users)
+    topic_id = topic_id_of(kafka, users)
+    acls, token = tmp_path / "acls", tmp_path / "token"
+    token.write_text("s3cret")
+    allow(acls)
+    settings = make_settings(
+        kafka,
+        topic,
+        acls_file=str(acls),
+        **{"super.users": "User:ANONYMOUS", "http.token.file": str(token), "files.reload.interval.ms": 100},
+    )
+    async with running(settings) as node:
+        await write_states(node, topic_id)
+        await node.client.initialize("others", topic_id, 0, state_epoch=1, start_offset=0)
+        record: dict[str, object] = {"topic": users, "partition": 0, "offset": STUCK}
+        where: dict[str, object] = {"group": GROUP, **record}
+        paths = (await look(node, "/openapi.json", "s3cret")).json()["paths"]
+        queries = [path for path in paths if path.startswith("/api/v1/") and "{" not in path]
+        shown = ["/", "/group", "/window", "/offset", "/record", "/cluster", "/api/v1/groups/others", *queries]
+        for path in [*shown, "/events", "/help"]:
+            assert (await look(node, path)).status == 401, path
+
+        needed = {"resolve-topic": {"name": users}, "topic-ends": {"topics": "{}"}}
+        parameters = {path: needed.get(path.removeprefix("/api/v1/"), {}) for path in shown}
+        of_page = ("group", "window", "timeline", "record", "offset")
+        parameters |= {path: where for path in shown if path.rpartition("/")[2] in of_page}
+        for path in shown:
+            answer = await look(node, path, "s3cret", **parameters[path])
+            if path in ("/", "/api/v1/group-topics"):
+                assert answer.status == 200
+                assert "may DESCRIBE" in answer.body.decode()
+            else:
+                assert answer.status == 403, (path, answer)
+                assert TOKEN_READER in answer.body.decode()
+            for name in ("others", users) if "group" not in parameters[path] else ("others",):
+                assert name not in answer.body.decode() or name in str(parameters[path]) or name in path, (path, answer)
+
+        group, values = (Operation.DESCRIBE, ResourceType.GROUP, GROUP), (Operation.READ, ResourceType.TOPIC, users)
+        allow(acls, group)
+        await wait_for(node, "/group", 200, group=GROUP)
+        rows = (await look(node, "/api/v1/group-topics", "s3cret")).json()["rows"]
+        assert [row["group"] for row in rows] == [GROUP]
+        for path, status in (("/window", 200), ("/offset", 200), ("/record", 403), ("/api/v1/record", 403)):
+            assert (await look(node, path, "s3cret", **where)).status == status, path
+        refused = await look(node, "/group", "s3cret", group="other")
+        assert refused.status == 403
+        assert "others" not in refused.body.decode()
+        allow(acls, group, values, (Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME))
+        await wait_for(node, "/record", 200, **where)
+        assert (await look(node, "/cluster", "s3cret")).status == 200
+        assert (await look(node, "/api/v1/groups", "s3cret")).status == 200
+
+
+async def wait_for(node: RunningNode, path: str, status: int, **parameters: object) -> None:
+    """Wait until a path answers a reader with the token by a status."""
+    deadline = time.monotonic() + PATIENCE_S
+    while (answer := await look(node, path, "s3cret", **parameters)).status != status:
+        assert time.monotonic() < deadline, answer
+        await asyncio.sleep(0.05)

@@ -13,6 +13,7 @@ from starlette.responses import JSONResponse
 from starlette.types import Receive, Scope, Send
 from structlog.testing import capture_logs
 
+from holdfast.daemon.access.authorizer import Authorizer
 from holdfast.daemon.http.app import make_app
 from holdfast.daemon.http.guard import HttpGuard, OpenGuard, ScrapeGuard
 from holdfast.daemon.http.openapi import describe
@@ -68,6 +69,7 @@ class Node:
         self.registry.counter("writes", "Writes.").value = 5
         self.why = ""
         self.make_site: MakeSite | None = None
+        self.authorizer: Authorizer | None = None
         self.asked: list[tuple[str, dict[str, Any]]] = []
         named = {name.replace("_", "-"): command for name, command in commands.items()}
         self.admin = Admin(

@@ -1,0 +1,82 @@
+"""The rights of a reader of the page: groups by DESCRIBE, records of a topic by READ, and the cluster by DESCRIBE on it."""
+
+from __future__ import annotations
+
+import shlex
+from contextvars import ContextVar
+from typing import Final
+
+from holdfast.daemon.access.acl import CLUSTER_NAME, Operation, ResourceType
+from holdfast.daemon.access.authorizer import Authorizer
+from holdfast.daemon.access.rules import Rules
+from holdfast.daemon.http.readers import Reader
+from holdfast.page.moment import Moment
+from holdfast.page.source import PageRefused
+
+#: The reader whose request is answered in this context.
+READER: Final[ContextVar[Reader]] = ContextVar("READER")
+#: For the audit log.
+_CALL: Final = "page"
+#: Moments of readers that are kept.
+_SEEN_MAX: Final = 16
+
+
+class Rights:
+    """The rights of the reader whose request is answered."""
+
+    def __init__(self, authorizer: Authorizer) -> None:
+        self._authorizer = authorizer
+        #: Moments by the principals and addresses that see them, and the moment and the rules that they are of.
+        self._seen: dict[tuple[str, str], Moment] = {}
+        self._seen_of: tuple[Moment, Rules] | None = None
+
+    def see(self, moment: Moment) -> Moment:
+        """Return as much of a moment as the reader may see."""
+        authorizer, reader = self._authorizer, READER.get()
+        if authorizer.is_open:
+            return moment
+        if self._seen_of is None or self._seen_of[0] is not moment or self._seen_of[1] is not authorizer.rules:
+            self._seen_of = moment, authorizer.rules
+            self._seen.clear()
+        place = reader.principal, reader.client_address.rpartition(":")[0]
+        seen = self._seen.get(place)
+        if seen is None:
+            text = f"{reader.principal} sees those share groups alone that it may DESCRIBE."
+            seen = moment.only(lambda group: self._may(reader, Operation.DESCRIBE, ResourceType.GROUP, group), text)
+            if len(self._seen) >= _SEEN_MAX:
+                self._seen.clear()
+            self._seen[place] = seen
+        return seen
+
+    def check_group(self, group: str) -> None:
+        """Refuse a group that the reader may not DESCRIBE, whether there is one of this name or not."""
+        self._check(Operation.DESCRIBE, ResourceType.GROUP, group)
+
+    def check_records(self, topic: str) -> None:
+        """Refuse records of a topic that the reader may not READ."""
+        self._check(Operation.READ, ResourceType.TOPIC, topic)
+
+    def check_cluster(self) -> None:
+        """Refuse a reader who may not DESCRIBE the cluster."""
+        self._check(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
+
+    def _check(self, operation: Operation, resource: ResourceType, name: str) -> None:
+        reader = READER.get()
+        if self._may(reader, operation, resource, name, is_audited=True):
+            return
+        named = (
+            (f"--{resource.value.lower()}",)
+            if resource is ResourceType.CLUSTER
+            else (f"--{resource.value.lower()}", name)
+        )
+        options = ("--allow-principal", reader.principal, "--operation", operation.value, *named)
+        raise PageRefused(
+            403,
+            f"{reader.principal} may not {operation.value} the {resource.value} {name!r}; `holdfast acls add {shlex.join(options)}` "
+            "on the host of the node allows it.",
+        )
+
+    def _may(
+        self, reader: Reader, operation: Operation, resource: ResourceType, name: str, *, is_audited: bool = False
+    ) -> bool:
+        return self._authorizer.may(reader, _CALL, operation, resource, name, is_audited=is_audited)
