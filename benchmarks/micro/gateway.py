@@ -106,7 +106,7 @@ class _Topics:
     def leader_epoch(self, topic_id: bytes, partition: int) -> int | Ended:
         return 1
 
-    def open(self, topic: bytes, partition: int, offset: int) -> PartitionReader:
+    def open(self, topic: bytes, partition: int, offset: int, last_epoch: int) -> PartitionReader:
         self.logs.append(_EndlessLog(offset, self._batch_records))
         return cast("PartitionReader", self.logs[-1])
 

@@ -46,7 +46,7 @@ class Leadership(Protocol):
 class Reader(Protocol):
     """Reads topics."""
 
-    def open(self, topic: bytes, partition: int, offset: int) -> PartitionReader:
+    def open(self, topic: bytes, partition: int, offset: int, last_epoch: int) -> PartitionReader:
         """See `kafka.records.reader.TopicReader.open`."""
 
 
@@ -188,8 +188,8 @@ class Leader:
         """See `LeaderParts.open_reader`."""
         reader = self._reader(self._config_of(key.group_id).is_committed)
 
-        def open_at(offset: int) -> PartitionReader:
-            return reader.open(key.topic_id, key.partition, offset)
+        def open_at(offset: int, last_epoch: int) -> PartitionReader:
+            return reader.open(key.topic_id, key.partition, offset, last_epoch)
 
         return open_at
 

@@ -241,7 +241,7 @@ class LedPartition:
         try:
             batches, aborted = self._window.read(offset, records_max, bytes_max)
         except ReadFailed as failure:
-            self._on_failure(offset, failure)
+            self._on_failure(failure)
             return None
         if not batches:
             if problem := self._window.problem:
@@ -274,41 +274,40 @@ class LedPartition:
         self._leader.metrics.bytes_given.value += given.size_bytes
         return given
 
-    def _on_failure(self, offset: int, failure: ReadFailed) -> None:
+    def _on_failure(self, failure: ReadFailed) -> None:
         """Go on where records can be read, or end."""
-        core = self.core
+        core, first_new = self.core, self.core.first_new_offset
         # The log may begin above the next offset, or above what its reader had yet to read below it.
-        if isinstance(failure, OffsetOutOfRange) and offset <= failure.end_offset:
+        if isinstance(failure, OffsetOutOfRange) and first_new <= failure.end_offset:
             core.move_log_start(failure.first_offset)
             self._read_on()
-        elif isinstance(failure, LogTruncated) and failure.diverges_at >= core.first_new_offset:
+        elif isinstance(failure, LogTruncated) and failure.diverges_at >= first_new:
             # Only what was read ahead is lost; others have those offsets now.
             self._leader.metrics.note_unread(self.key, str(failure))
-            self._read_on()
+            self._read_on(failure.diverges_at)
         elif isinstance(failure, OffsetOutOfRange):
-            self._hold(failure, offset, failure.end_offset)
+            self._hold(failure, failure.end_offset)
         elif isinstance(failure, LogTruncated):
-            self._hold(failure, core.first_new_offset, failure.diverges_at)
+            self._hold(failure, failure.diverges_at)
         else:
             is_gone = isinstance(failure, TopicGone | TopicRecreated)
             code = ErrorCode.UNKNOWN_TOPIC_ID if is_gone else ErrorCode.KAFKA_STORAGE_ERROR
             self._fail(Ended(code, str(failure)))
 
-    def _read_on(self) -> None:
+    def _read_on(self, diverges_at: int | None = None) -> None:
         """Forget what is at hand, and read again what is next."""
-        self._window.seek(self.core.next_fetch_offset())
+        self._window.seek(self.core.next_fetch_offset(), diverges_at)
         self._leader.deadline_changed(self)
         self.wake()
 
-    def _hold(self, failure: ReadFailed, offset: int, end_offset: int) -> None:
+    def _hold(self, failure: ReadFailed, end_offset: int) -> None:
         """End because records that were acquired are lost, as by an unclean election; it is looked at again with the next fetch.
 
         Args:
             failure: as the reader tells it.
-            offset: the first that was not acquired.
-            end_offset: of the log, below it.
+            end_offset: of the log, below what was acquired.
         """
-        self._leader.metrics.note_held(self.key, offset, end_offset)
+        self._leader.metrics.note_held(self.key, self.core.first_new_offset, end_offset)
         self._leader.hold(self.key)
         self._fail(Ended(ErrorCode.KAFKA_STORAGE_ERROR, str(failure)), is_told=True)
 

@@ -14,11 +14,18 @@ from typing import Final, NamedTuple, final
 
 from holdfast.delivery.share_partition.record_batches import find_aborted
 from holdfast.delivery.share_partition.values import OffsetRange
+from holdfast.gateway.leading.epochs import LeaderEpochs
 from holdfast.kafka.records.batches import Batch, DamagedRecords, is_abort_marker
-from holdfast.kafka.records.partition_reader import Chunk, LogTruncated, PartitionReader, RecordsUnreadable
+from holdfast.kafka.records.partition_reader import (
+    Chunk,
+    LogTruncated,
+    OffsetOutOfRange,
+    PartitionReader,
+    RecordsUnreadable,
+)
 
-#: Opens a reader of the partition at an offset.
-OpenReader = Callable[[int], PartitionReader]
+#: Opens a reader of the partition at an offset, with the leader epoch of the record below it; -1: not known.
+OpenReader = Callable[[int, int], PartitionReader]
 
 
 class Read(NamedTuple):
@@ -42,13 +49,14 @@ class _Part(NamedTuple):
 class Strand:
     """Batches that one reader brought, from an offset on without a gap."""
 
-    __slots__ = ("_first_index", "_parts", "from_offset", "reader")
+    __slots__ = ("_epochs", "_first_index", "_parts", "from_offset", "reader")
 
-    def __init__(self, reader: PartitionReader, offset: int) -> None:
+    def __init__(self, reader: PartitionReader, offset: int, epochs: LeaderEpochs) -> None:
         self.reader: Final = reader
         reader.on_rest = self._rest
         #: All that the log has from here on was brought, or will be.
         self.from_offset = offset
+        self._epochs: Final = epochs
         self._parts: deque[_Part] = deque()
         #: Index of the first batch of the first part that is still wanted.
         self._first_index = 0
@@ -76,6 +84,7 @@ class Strand:
                 chunk = None if batches and batches[-1].last_offset >= last_wanted else self._take(bool(batches))
                 if chunk is None:
                     return Read(batches, aborted)
+                self._epochs.learn(chunk.batches)
                 self._parts.append(_Part(chunk.batches, _find_aborted(chunk)))
             part = self._parts[index]
             aborted += part.aborted
@@ -94,11 +103,11 @@ class Strand:
             return None
         return self.reader.take_nowait()
 
-    def _rest(self) -> int:
-        """Forget all that is at hand, for others need the room; returns from where on it is read again."""
+    def _rest(self) -> tuple[int, int]:
+        """Forget all that is at hand, for others need the room; returns from where on it is read again, and the epoch before."""
         self._parts.clear()
         self._first_index = 0
-        return self.from_offset
+        return self.from_offset, self._epochs.before(self.from_offset)
 
     def _forget_below(self, offset: int) -> None:
         parts = self._parts
@@ -122,12 +131,14 @@ class RecordWindow:
         is_wanted: tells whether somebody waits for that.
     """
 
-    __slots__ = ("_again", "_ahead", "_is_wanted", "_on_more", "_open_reader")
+    __slots__ = ("_again", "_ahead", "_epochs", "_is_wanted", "_on_more", "_open_reader")
 
     def __init__(self, open_reader: OpenReader, on_more: Callable[[], None], is_wanted: Callable[[], bool]) -> None:
         self._open_reader = open_reader
         self._on_more = on_more
         self._is_wanted = is_wanted
+        #: Of what both strands brought, and those before them.
+        self._epochs: Final = LeaderEpochs()
         self._ahead: Strand | None = None
         #: Reads what was released; None: nothing is read again.
         self._again: Strand | None = None
@@ -144,8 +155,8 @@ class RecordWindow:
             ReadFailed: nothing will come. `seek` begins again.
         """
         strand = self._strand(offset)
-        if self._ahead is not None and isinstance(self._ahead.reader.failure, LogTruncated):
-            # A reader that begins again has nothing to compare, and would bring what lies there now.
+        if self._ahead is not None and isinstance(self._ahead.reader.failure, LogTruncated | OffsetOutOfRange):
+            # The records below, which another reader may still bring, are lost or others, too.
             raise self._ahead.reader.failure
         found = strand.read(offset, records_max, bytes_max)
         if not found.batches:
@@ -158,10 +169,17 @@ class RecordWindow:
         strand = self._again or self._ahead
         return "" if strand is None or strand.reader.failure is not None else strand.reader.problem
 
-    def seek(self, offset: int) -> None:
-        """Forget all that is at hand, and go on at an offset."""
+    def seek(self, offset: int, diverges_at: int | None = None) -> None:
+        """Forget all that is at hand, and go on at an offset.
+
+        Args:
+            offset: of the next record.
+            diverges_at: the log has others from here on than were brought; None: it has not.
+        """
+        if diverges_at is not None:
+            self._epochs.cut(diverges_at)
         self.close()
-        self._ahead = Strand(self._open_reader(offset), offset)
+        self._ahead = self._begin(None, offset)
 
     def close(self) -> None:
         """Read no more."""
@@ -188,7 +206,7 @@ class RecordWindow:
         """Read from an offset on, in the place of another strand."""
         if before is not None:
             before.reader.close()
-        return Strand(self._open_reader(offset), offset)
+        return Strand(self._open_reader(offset, self._epochs.before(offset)), offset, self._epochs)
 
 
 def _find_aborted(chunk: Chunk) -> list[OffsetRange]:

@@ -127,8 +127,8 @@ class PartitionReader:
         self.is_resting = False
         #: It is not fetched before there is room, or somebody waits for it.
         self.waits_for_room = False
-        #: Has the caller forget what it took and wants again, and returns from where on; None: it wants nothing again.
-        self.on_rest: Callable[[], int] | None = None
+        #: Has the caller forget what it took and wants again, and returns what to `seek`; None: it wants nothing again.
+        self.on_rest: Callable[[], tuple[int, int]] | None = None
         self._owner = owner
         #: After the last offset that was taken.
         self._taken_to = offset
@@ -199,7 +199,7 @@ class PartitionReader:
         """Forget what is at hand, and fetch no more before somebody asks: others need the room."""
         if self.failure is None:
             self.is_resting = True
-            self.seek(self._taken_to if self.on_rest is None else self.on_rest())
+            self.seek(*((self._taken_to, -1) if self.on_rest is None else self.on_rest()))
 
     def seek(self, offset: int, last_epoch: int = -1) -> None:
         """Go on at another offset, and forget what was read ahead and what failed."""

@@ -90,8 +90,8 @@ class Readers:
     def __init__(self) -> None:
         self.opened: list[PartitionReader] = []
 
-    def open(self, topic: bytes, partition: int, offset: int) -> PartitionReader:
-        reader = PartitionReader(self, topic, partition, offset)
+    def open(self, topic: bytes, partition: int, offset: int, last_epoch: int) -> PartitionReader:
+        reader = PartitionReader(self, topic, partition, offset, last_epoch)
         self.opened.append(reader)
         return reader
 
@@ -136,9 +136,9 @@ class World:
         return fetch, done
 
 
-def make_batch(first: int, last: int, producer_id: int = -1, data: bytes = b"records") -> Batch:
+def make_batch(first: int, last: int, producer_id: int = -1, data: bytes = b"records", epoch: int = 0) -> Batch:
     attributes = 0 if producer_id < 0 else TRANSACTIONAL
-    return Batch(first, last, 0, attributes, producer_id, 0, last - first + 1, memoryview(data))
+    return Batch(first, last, epoch, attributes, producer_id, 0, last - first + 1, memoryview(data))
 
 
 # ---- nobody is left waiting --------------------------------------------------------------------------------------------

@@ -190,9 +190,9 @@ class SimulatedReader:
         self._is_committed = is_committed
         self.open_readers: dict[PartitionReader, None] = {}
 
-    def open(self, topic: bytes, partition: int, offset: int) -> PartitionReader:
+    def open(self, topic: bytes, partition: int, offset: int, last_epoch: int) -> PartitionReader:
         """Read a partition from an offset on."""
-        reader = PartitionReader(self, topic, partition, offset)
+        reader = PartitionReader(self, topic, partition, offset, last_epoch)
         self.open_readers[reader] = None
         self.settle(reader)
         return reader

@@ -102,7 +102,7 @@ class NoEnds:
 class NoReader:
     """A reader that nobody reads with (`leader.Reader`)."""
 
-    def open(self, topic: bytes, partition: int, offset: int) -> PartitionReader:
+    def open(self, topic: bytes, partition: int, offset: int, last_epoch: int) -> PartitionReader:
         raise AssertionError("nobody reads")
 
 

@@ -7,6 +7,7 @@ import asyncio
 import pytest
 from structlog.testing import capture_logs
 
+from holdfast.api.share_consumer import ACCEPT, AcknowledgedRange
 from holdfast.gateway.leading.led_partition import Ended, LedPartition
 from holdfast.kafka.protocol.error_codes import ErrorCode
 from holdfast.kafka.records.partition_reader import LogTruncated, OffsetOutOfRange, ReadFailed
@@ -90,6 +91,64 @@ async def test_released_records_are_not_given_from_a_log_that_was_truncated() ->
         assert give(led) == []
     assert [(line["event"], line["offset"], line["end_offset"]) for line in lines] == [("share_partition_held", 20, 5)]
     assert led.ended is not None
+
+
+async def test_log_that_lost_its_end_is_an_alarm_while_released_records_are_next() -> None:
+    """The next offset lies below the new end, and what was given out above it is lost all the same."""
+    world = World()
+    led = world.lead()
+    [ahead] = world.readers.opened
+    ahead.put((make_batch(0, 9), make_batch(10, 99)), ())
+    assert [give(led), give(led)] == [[(0, 9)], [(10, 99)]]
+    led.release(WANTED.member_id)
+    world.state.answer()
+    assert give(led) == [], "they are read again"
+    world.readers.opened[-1].fail(OffsetOutOfRange(20, 0, 15))
+    with capture_logs() as lines:
+        assert give(led) == []
+    assert [(line["event"], line["offset"], line["end_offset"]) for line in lines] == [
+        ("share_partition_held", 100, 15)
+    ]
+    assert led.ended is not None
+
+
+async def test_lost_end_that_the_reader_ahead_meets_holds_what_was_released() -> None:
+    world = World()
+    led = world.lead()
+    [ahead] = world.readers.opened
+    ahead.put((make_batch(0, 9), make_batch(10, 19)), ())
+    assert [give(led), give(led)] == [[(0, 9)], [(10, 19)]]
+    led.release(WANTED.member_id)
+    world.state.answer()
+    assert give(led) == [], "they are read again"
+    ahead.fail(OffsetOutOfRange(20, 0, 15))
+    world.readers.opened[-1].put((make_batch(0, 9, data=b"others"),), ())
+    with capture_logs() as lines:
+        assert give(led) == []
+    assert [(line["event"], line["offset"], line["end_offset"]) for line in lines] == [("share_partition_held", 20, 15)]
+
+
+async def test_reader_that_begins_again_knows_the_epoch_of_the_record_before() -> None:
+    """So its broker compares it: a log that was truncated and has grown again since is not taken for the same."""
+    world = World()
+    led = world.lead()
+    [ahead] = world.readers.opened
+    ahead.put((make_batch(0, 9, epoch=4), make_batch(10, 19, epoch=4), make_batch(20, 29, epoch=6)), ())
+    assert [give(led), give(led)] == [[(0, 9)], [(10, 19)]]
+    ahead.rest()
+    assert (ahead.position, ahead.last_epoch) == (10, 4), "it keeps what it gave last, which may come again at once"
+    led.acknowledge(WANTED.member_id, [AcknowledgedRange(0, 9, bytes([ACCEPT]))], lambda _: None)
+    led.release(WANTED.member_id)
+    world.state.answer()
+    world.state.answer()
+    ahead.put((make_batch(10, 19, epoch=4), make_batch(20, 29, epoch=6)), ())
+    assert give(led) == [(10, 19)]
+    assert give(led) == [(20, 29)]
+    led.release(WANTED.member_id)
+    world.state.answer()
+    assert give(led) == []
+    again = world.readers.opened[-1]
+    assert (again.position, again.last_epoch) == (10, 4)
 
 
 @pytest.mark.parametrize("start", [10, 50, 100])

@@ -28,8 +28,8 @@ class Log:
     def __init__(self) -> None:
         self.readers: list[PartitionReader] = []
 
-    def open(self, offset: int) -> PartitionReader:
-        self.readers.append(PartitionReader(self, bytes(16), 0, offset))
+    def open(self, offset: int, last_epoch: int) -> PartitionReader:
+        self.readers.append(PartitionReader(self, bytes(16), 0, offset, last_epoch))
         return self.readers[-1]
 
     def fetch(self) -> None:
