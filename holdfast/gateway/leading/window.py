@@ -137,7 +137,7 @@ class RecordWindow:
         self._open_reader = open_reader
         self._on_more = on_more
         self._is_wanted = is_wanted
-        #: Of what both strands brought, and those before them.
+        #: Those of all that the strands brought.
         self._epochs: Final = LeaderEpochs()
         self._ahead: Strand | None = None
         #: Reads what was released; None: nothing is read again.

@@ -47,7 +47,7 @@ def test_hole_between_two_epochs_has_none() -> None:
     assert [epochs.before(offset) for offset in (60, 61, 70, 71)] == [7, -1, -1, 8]
 
 
-def test_what_the_log_has_no_more_has_none() -> None:
+def test_records_that_the_log_lost_have_none() -> None:
     epochs = LeaderEpochs()
     epochs.learn(make_batches(0, 60))
     epochs.cut(22)
