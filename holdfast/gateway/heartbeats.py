@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from typing import Final, Protocol
 
 from holdfast.api import share_group_heartbeat
 from holdfast.api.share_group_heartbeat import HeartbeatRequest, HeartbeatResponse
 from holdfast.delivery.group_config import GroupConfig
-from holdfast.delivery.share_group import Accepted, Heartbeat, Refused, ShareGroup, Topics
+from holdfast.delivery.share_group import Accepted, Heartbeat, Member, Refused, ShareGroup, Topics
 from holdfast.kafka.protocol.error_codes import ErrorCode
 
 #: Groups that a node may coordinate; each has members that send heartbeats.
@@ -72,6 +72,11 @@ class Heartbeats:
     def group_ids(self) -> Collection[str]:
         """Return the groups that have members."""
         return self._groups.keys()
+
+    def members_of(self, group_id: str) -> Mapping[str, Member]:
+        """Return the members of a group, by their ids."""
+        group = self._groups.get(group_id)
+        return {} if group is None else group.members
 
     def handle(self, request: HeartbeatRequest, client_id: str, client_host: str) -> HeartbeatResponse:
         """Return the answer to a heartbeat of a client that may READ the group and DESCRIBE the topics."""

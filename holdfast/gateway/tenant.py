@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from random import Random
-from typing import Final
+from typing import Any, Final, NoReturn
 
 import structlog
 
@@ -17,10 +17,14 @@ from holdfast.api.share_consumer import Fault, find_malformed_group_id
 from holdfast.api.share_fetch import ShareFetchRequest, ShareFetchResponse
 from holdfast.api.share_group_heartbeat import HeartbeatResponse
 from holdfast.api.share_state_access import ShareStateAccess
+from holdfast.clock import now_ms
 from holdfast.daemon.access.acl import Operation, ResourceType
 from holdfast.daemon.access.authorizer import Authorizer
+from holdfast.daemon.access.needs import Command, Need
 from holdfast.daemon.admin.plans import Decide
+from holdfast.daemon.http.queries import Parameter, Query
 from holdfast.daemon.maintenance.schedule import Duty
+from holdfast.daemon.server.admin import NodeStarting
 from holdfast.daemon.server.find_coordinator import GROUP
 from holdfast.daemon.server.wire.requests import SMALL_FRAME_BYTES, Api, ClientConnection, Request, Respond, Steps
 from holdfast.daemon.settings.models import Settings
@@ -29,6 +33,7 @@ from holdfast.delivery.sessions import ShareSessions
 from holdfast.gateway import refusals
 from holdfast.gateway.consumers import ConsumerCalls
 from holdfast.gateway.heartbeats import Heartbeats
+from holdfast.gateway.holdings import Holdings
 from holdfast.gateway.leaders import GroupKeys, TopicLeaders
 from holdfast.gateway.leading.leader import Leader
 from holdfast.gateway.leading.starts import Starts
@@ -74,6 +79,24 @@ CALLS: Final[Mapping[int, Call]] = {
 }
 
 
+COMMANDS: Final[Mapping[str, Command]] = {
+    "group-members": Command(Need(Operation.DESCRIBE, ResourceType.GROUP), ("group", "topic_id", "partition")),
+}
+#: HTTP paths that show the answer of one command.
+QUERIES: Final = (
+    Query(
+        "group-members",
+        "The members of a group of this gateway, and the ranges of offsets that each holds under a lock, and until when.",
+        "object",
+        (
+            Parameter("group", "string", "The group.", is_needed=True),
+            Parameter("topic_id", "string", "Ranges of this topic alone."),
+            Parameter("partition", "integer", "Ranges of this partition of topics alone."),
+        ),
+    ),
+)
+
+
 class NodeGateway:
     """The gateway on one node (`daemon.tenant.NodeTenant`)."""
 
@@ -89,7 +112,7 @@ class NodeGateway:
             FETCH: _starting_fetch,
             ACKNOWLEDGE: _starting_acknowledge,
         }
-        return Answers(calls, {GROUP: GroupKeys()}, {}, StartingTopics())
+        return Answers(calls, {GROUP: GroupKeys()}, {"group-members": _refuse_starting}, StartingTopics())
 
     def serve(self, log: LogParts, authorizer: Authorizer, access: ShareStateAccess) -> ServingGateway:
         """See `NodeTenant.serve`."""
@@ -146,6 +169,7 @@ class ServingGateway:
         self._has_other_nodes = False
         log.leadership.watch(self._leadership_changed)
         self._topics.on_change(self._topics_changed)
+        holdings = Holdings(self._heartbeats, self._leader, now_ms)
         self.answers = Answers(
             {
                 **refusals.ANSWERS,
@@ -154,7 +178,7 @@ class ServingGateway:
                 ACKNOWLEDGE: self._answer_acknowledge,
             },
             {GROUP: self._group_keys},
-            {},
+            {"group-members": holdings.describe},
             self._topics,
         )
         self.decisions: Mapping[str, Decide] = {}
@@ -331,8 +355,14 @@ def _starting_acknowledge(request: Request, respond: Respond) -> Steps | None:
     return None
 
 
+def _refuse_starting(arguments: dict[str, Any]) -> NoReturn:
+    raise NodeStarting
+
+
 def _is_on(settings: Settings) -> bool:
     return bool(settings.of(GatewaySettings).topics)
 
 
-GATEWAY_TENANT: Final[Tenant[NodeGateway]] = Tenant("gateway", CALLS, {}, (), (), NodeGateway, _is_on, COMPONENTS)
+GATEWAY_TENANT: Final[Tenant[NodeGateway]] = Tenant(
+    "gateway", CALLS, COMMANDS, QUERIES, (), NodeGateway, _is_on, COMPONENTS
+)

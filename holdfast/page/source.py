@@ -77,6 +77,42 @@ class GroupsPage(NamedTuple):
     unknown: tuple[str, ...]  #: what keeps the list or its numbers from being whole, in sentences
 
 
+class HeldRange(NamedTuple):
+    """Offsets that a member of a gateway holds under one lock."""
+
+    topic_id: str
+    partition: int
+    first_offset: int
+    last_offset: int  #: inclusive
+    member_id: str | None
+    delivery_count: int
+    until_ms: int  #: when the lock ends, in ms since 1970
+    is_answered: bool  #: an acknowledgement is on its way into the log
+
+
+class MemberView(NamedTuple):
+    """A member of a share group."""
+
+    member_id: str
+    client_id: str
+    client_host: str
+    member_epoch: int
+    topics: tuple[str, ...]  #: some of those that it subscribes to
+    topics_in_all: int
+    partitions: int  #: that it is assigned
+
+
+class HoldingsView(NamedTuple):
+    """The members of a group of a gateway, and ranges that they hold; both bounded."""
+
+    as_of_ms: int
+    members: tuple[MemberView, ...]
+    members_in_all: int
+    held: tuple[HeldRange, ...]
+    held_in_all: int  #: ranges
+    records_held: int
+
+
 class GroupView(NamedTuple):
     """A share group: its sums as `groups describe --json` has them, and share partitions as that lists them, in its order."""
 
@@ -87,6 +123,7 @@ class GroupView(NamedTuple):
     states: tuple[Row, ...]
     next: str | None
     unknown: tuple[str, ...]
+    holdings: HoldingsView | None = None  #: None: no gateway serves the group here
 
 
 class StateRange(NamedTuple):
@@ -118,6 +155,7 @@ class WindowView(NamedTuple):
     log_end: int | None
     log_unknown: str  #: why the two are not known; empty when they are
     unknown: tuple[str, ...] = ()  #: why `as_of_ms` is long ago, in sentences; empty: it is not
+    holdings: HoldingsView | None = None  #: of this share partition; None: no gateway serves the group here
 
 
 class Change(NamedTuple):

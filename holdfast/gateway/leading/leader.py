@@ -107,6 +107,10 @@ class Leader:
         of_group = self._by_group.get(key.group_id)
         return None if of_group is None else of_group.get((key.topic_id, key.partition))
 
+    def of_group(self, group_id: str) -> list[LedPartition]:
+        """Return the share partitions of a group that are led already."""
+        return list(self._by_group.get(group_id, {}).values())
+
     def lead(self, key: SharePartitionKey) -> LedPartition | Ended:
         """Return a share partition, which begins to load if nobody asked for it before, or why it is not led here."""
         led = self.find(key)

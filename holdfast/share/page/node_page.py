@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
+from typing import Any
 
 from holdfast.daemon.access.authorizer import Authorizer
-from holdfast.daemon.http.queries import Ask
+from holdfast.daemon.http.queries import Ask, CommandRefused
 from holdfast.daemon.tenant import LogParts
 from holdfast.kafka.addresses import format_address
 from holdfast.page.moment import Moment
@@ -16,7 +17,10 @@ from holdfast.page.source import (
     BrokerView,
     ClusterView,
     GroupView,
+    HeldRange,
+    HoldingsView,
     LogPartitionView,
+    MemberView,
     RecordView,
     TimelineView,
     WindowView,
@@ -58,12 +62,15 @@ class NodePage(MomentPage):
     async def group(self, group: str, after: str | None = None) -> GroupView:
         """See `PageSource`."""
         self._rights.check_group(group)
-        return await super().group(group, after)
+        view = await super().group(group, after)
+        return view._replace(holdings=await self._holdings({"group": group}))
 
     async def window(self, group: str, topic: str, partition: int) -> WindowView:
         """See `PageSource`."""
         self._rights.check_group(group)
-        return await super().window(group, topic, partition)
+        view = await super().window(group, topic, partition)
+        place = {"group": group, "topic_id": view.topic_id, "partition": partition}
+        return view._replace(holdings=await self._holdings(place))
 
     async def timeline(self, group: str, topic: str, partition: int, offset: int) -> TimelineView:
         """See `PageSource`."""
@@ -109,6 +116,23 @@ class NodePage(MomentPage):
                 for row in await self._ask("partitions", {})
             ),
             problems=moment.unknown,
+        )
+
+    async def _holdings(self, place: Mapping[str, Any]) -> HoldingsView | None:
+        """Return the members of a group and what they hold; None: the node is no gateway of it."""
+        try:
+            found = await self._ask("group-members", place)
+        except CommandRefused:  # no tenant of this node has members
+            return None
+        if not found["members"] and not found["held"]:
+            return None
+        return HoldingsView(
+            as_of_ms=found["as_of_ms"],
+            members=tuple(MemberView(**each | {"topics": tuple(each["topics"])}) for each in found["members"]),
+            members_in_all=found["members_in_all"],
+            held=tuple(HeldRange(**each) for each in found["held"]),
+            held_in_all=found["held_in_all"],
+            records_held=found["records_held"],
         )
 
     def changed(self) -> AsyncIterator[None]:

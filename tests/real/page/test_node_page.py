@@ -15,6 +15,7 @@ from holdfast.daemon.access.acl import CLUSTER_NAME, Acl, Operation, Permission,
 from holdfast.daemon.access.acl_file import line_of, write_lines
 from holdfast.daemon.http.readers import TOKEN_READER
 from holdfast.records.share.batches import ACKNOWLEDGED, ARCHIVED, AVAILABLE, StateBatch
+from tests.interop.gateway.clients import PYTHON, Given, StockConsumer, stock_consumer
 from tests.real.nodes import topic_id_of
 from tests.real.page.stuck import produce
 from tests.real.running_node import RunningNode, make_settings, running
@@ -170,3 +171,37 @@ async def wait_for(node: RunningNode, path: str, status: int, **parameters: obje
     while (answer := await look(node, path, "s3cret", **parameters)).status != status:
         assert time.monotonic() < deadline, answer
         await asyncio.sleep(0.05)
+
+
+def take_some(address: str, kafka: str, topic: str, consumer: StockConsumer) -> list[Given]:
+    """Poll until records come; a group begins at the end of the topic, as soon as its first member has joined."""
+    deadline = time.monotonic() + PATIENCE_S
+    while True:
+        assert time.monotonic() < deadline, f"{address} gave nothing"
+        produce(kafka, topic)
+        if given := consumer.poll():
+            return given
+
+
+async def test_a_gateway_shows_its_members_and_their_locks(kafka: str, topic: str, new_topic: NewTopicFactory) -> None:
+    users, group = new_topic(2), f"workers-{topic}"
+    async with running(make_settings(kafka, topic, **{"gateway.topics": users})) as node:
+        with stock_consumer(PYTHON, node.address, group, users) as consumer:
+            given = await asyncio.to_thread(take_some, node.address, kafka, users, consumer)
+            found = await ask(node, "group-members", group=group)
+            (member,) = found["members"]
+            assert (member["topics"], member["partitions"]) == ([users], 2)
+            held = {
+                (row["partition"], offset)
+                for row in found["held"]
+                for offset in range(row["first_offset"], row["last_offset"] + 1)
+            }
+            assert {(each.partition, each.offset) for each in given} <= held
+            assert {row["member_id"] for row in found["held"]} == {member["member_id"]}
+            assert all(row["until_ms"] > found["as_of_ms"] for row in found["held"])
+            page = (await look(node, "/group", group=group)).body.decode()
+            assert member["member_id"] in page
+            assert "held under locks" in page
+            window = await ask(node, "window", group=group, topic=users, partition=given[0].partition)
+            assert {row["partition"] for row in window["holdings"]["held"]} == {given[0].partition}
+            assert (await ask(node, "group-members", group="nobody"))["members"] == []

@@ -54,6 +54,7 @@ QUERIES: Final[dict[str, tuple[str, dict[str, bool]]]] = {
     "settings": ("object", {}),
     "config": ("object", {}),
     "share-partitions": ("object", {"group": False, "topic_id": False, "after": False, "limit": False}),
+    "group-members": ("object", {"group": True, "topic_id": False, "partition": False}),
     "resolve-topic": ("object", {"name": True}),
     "topic-ends": ("object", {"topics": True}),
 }
@@ -169,6 +170,10 @@ async def test_each_query_runs_its_command_with_the_parameters_as_arguments(name
         "share-partitions": (
             "?group=a%20b&topic_id=x&limit=3&after=[%22g%22,%22t%22,0]",
             {"group": "a b", "topic_id": "x", "limit": 3, "after": ["g", "t", 0]},
+        ),
+        "group-members": (
+            "?group=a%20b&topic_id=x&partition=3",
+            {"group": "a b", "topic_id": "x", "partition": 3},
         ),
         "resolve-topic": ("?name=orders", {"name": "orders"}),
         "topic-ends": ("?topics={%22t%22:[0]}", {"topics": {"t": [0]}}),
