@@ -277,7 +277,14 @@ class _Connection(asyncio.Protocol):
         self._timer = asyncio.get_running_loop().call_later(self._timeout_ms / 1_000, self._close_if_stuck)
 
     def _close_if_stuck(self) -> None:
-        if self._inner.cycle is self._seen:
+        if self._inner.cycle is self._seen and not self._goes_on():
             self.abort()
         else:
             self._look()
+
+    def _goes_on(self) -> bool:
+        """Tell whether the answer is one that goes on, such as events, of which the client has taken all so far."""
+        cycle, transport = self._inner.cycle, self._transport
+        if cycle is None or transport is None or not cycle.response_started or cycle.response_complete:
+            return False
+        return transport.get_write_buffer_size() == 0

@@ -138,6 +138,27 @@ async def test_who_takes_no_answer_is_cut_off() -> None:
             await wait_until(ended.is_set, "the answer is given up")
 
 
+async def test_an_answer_that_goes_on_is_not_cut_off_while_it_is_taken() -> None:
+    bounds = HttpBounds(request_timeout_ms=100)
+    lines = 0
+
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+        nonlocal lines
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        while True:
+            lines += 1
+            await send({"type": "http.response.body", "body": b"line of an event\n", "more_body": True})
+            await asyncio.sleep(0.02)
+
+    async with serving(answer, bounds) as server:
+        reader, writer = await connect(server)
+        writer.write(REQUEST)
+        for _ in range(50):  # ten times as long as a request may take
+            await reader.readuntil(b"line of an event\n")
+        assert lines >= 50
+        writer.close()
+
+
 async def test_a_large_head_is_refused() -> None:
     async with serving(bounds=HttpBounds(head_bytes_max=1_024)) as server:
         reader, writer = await connect(server)
