@@ -7,6 +7,7 @@ From the bytes up:
 - `followed_log` reads one log partition and follows it; `follower` reads a state topic so, and joins no group and commits nothing.
 - `ages` looks up when the oldest records were written.
 - `moment` is all of it at one time, with the ends of topics; the views are cut from it, and it is pure.
+- `likeness` finds names that are spelled much like another, and is pure.
 - `timeline` tells what became of an offset, from the log as far as it reaches; it is pure.
 - `reading` looks once into a topic: for a timeline, or for a record of a user.
 - `moment_page` answers all that can be cut from a moment; `kafka_page` is the source of a cluster, made of all these.

@@ -78,8 +78,10 @@ class FollowedLog:
         """Return why it is not read on now; empty: nothing is wrong."""
         if self._is_at_end() and self.reader.answered_s > self._failed_s:
             self._failure = ""
-        wrong_topic = self._book.logs[self.number].wrong_topic
-        return self._failure or (f"it is no state topic: {wrong_topic}" if wrong_topic else self.reader.problem)
+        if wrong_topic := self._book.logs[self.number].wrong_topic:
+            return self._failure or f"it is no state topic: {wrong_topic}"
+        # A failure that `follow` has not seen yet may be one after which it reads on.
+        return self._failure or ("" if self.reader.failure is not None else self.reader.problem)
 
     @property
     def was_whole(self) -> bool:

@@ -32,8 +32,10 @@ from holdfast.records.share.keys import SharePartitionKey
 
 #: How long brokers may take for one look-up.
 TIMEOUT_MS: Final = 5_000
-#: A moment is shown for so long.
+#: A moment is shown for so long before another is made.
 _MOMENT_S: Final = 1.0
+#: And for so long while that is being made: ten thousand groups take a second, and silent brokers some.
+_SHOWN_S: Final = 5.0
 #: How often it is looked for a state topic where there is none.
 _LOOK_EVERY_S: Final = 2.0
 #: How often it is looked whether the state topic has more partitions, which only its operator gives it.
@@ -101,7 +103,20 @@ class Follower:
             self._has_begun, self._moment = False, None
 
     async def moment(self) -> Moment:
-        """Return what is known now, or was within the last second.
+        """Return what is known now, or was some seconds ago where the next moment is still being made.
+
+        Raises:
+            PageRefused: there is nothing to show, and why.
+        """
+        making = self._next_moment()
+        now_s = asyncio.get_running_loop().time()
+        if self._moment is not None and (making is None or now_s - self._moment_s < _SHOWN_S):
+            return self._moment
+        assert making is not None
+        return await asyncio.shield(making)
+
+    def _next_moment(self) -> asyncio.Task[Moment] | None:
+        """Return what makes the next moment, None: it is not time for that.
 
         Raises:
             PageRefused: there is nothing to show, and why.
@@ -117,10 +132,10 @@ class Follower:
             self._has_begun = True
         now_s = asyncio.get_running_loop().time()
         if self._moment is not None and now_s - self._moment_s < _MOMENT_S:
-            return self._moment
+            return None
         if self._making is None or self._making.done():
             self._making = asyncio.create_task(self._make_moment(), name="holdfast-page-moment")
-        return await asyncio.shield(self._making)
+        return self._making
 
     async def changed(self) -> AsyncIterator[None]:
         """Yield when a moment is another one than the last, at most once a second."""
@@ -128,7 +143,9 @@ class Follower:
         while True:
             now: object
             try:
-                await self.moment()
+                making = self._next_moment()
+                if making is not None:
+                    await asyncio.shield(making)
                 now = self._shown
             except PageRefused as refusal:
                 now = refusal.text

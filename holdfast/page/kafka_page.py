@@ -56,6 +56,10 @@ class KafkaPage(MomentPage):
         fold = self._follower.book.logs.get(log_partition)
         return None if fold is None else fold.next_offset
 
+    def log_reading(self, log_partition: int) -> object:
+        """See `MomentPage`."""
+        return self._follower.book.logs.get(log_partition)
+
     def truth(self, log_partition: int, moment: Moment) -> Truth:
         """See `MomentPage`; the log is read up to now, which is later than the moment."""
         fold, truth = self._follower.book.logs[log_partition], self._follower.truths()[log_partition]

@@ -15,12 +15,14 @@ from holdfast.records.log.checkpoint import Checkpoint, decode_checkpoint, is_ch
 from holdfast.records.log.fencing import START, Position, step
 from holdfast.records.log.header import decode_header, find_header, is_foreign
 from holdfast.records.log.log_start import Beginning
-from holdfast.records.share.codecs.codec import Kind, decode_record, peek_kind
+from holdfast.records.share.codecs.codec import Codec, Kind, decode_record, encode_key, peek_kind
 from holdfast.records.share.keys import SharePartitionKey
 from holdfast.records.share.replay import ShareState, fold_without_snapshot, replay
 from holdfast.records.share.values import Noop, Update, Value
 
 _OF_SHARE_PARTITIONS: Final = (Kind.SNAPSHOT, Kind.UPDATE, Kind.TOMBSTONE)
+#: A key by Kafka's codec begins with its version.
+_VERSION_BYTES: Final = 2
 #: Only a count of updates depends on it, which is not shown.
 _UPDATES_PER_SNAPSHOT: Final = 0
 
@@ -55,8 +57,15 @@ class Gap(NamedTuple):
 class LogFold:
     """The fold of one log partition; it is given every record from the log's start, in offset order."""
 
-    def __init__(self, start: int) -> None:
-        """Take the offset of the first record that is there."""
+    def __init__(self, start: int, only: SharePartitionKey | None = None) -> None:
+        """Take what is wanted, and no record yet.
+
+        Args:
+            start: offset of the first record that is there.
+            only: the share partition that is wanted, so that others may be left out; None: all are.
+        """
+        # Its records have the one key or the other; the version is what differs.
+        self._only = None if only is None else encode_key(Codec.KAFKA, only, Kind.SNAPSHOT)[_VERSION_BYTES:]
         self.start = start
         #: The offset of the next record.
         self.next_offset = start
@@ -100,6 +109,8 @@ class LogFold:
             return None
         if self.since_ms is None and self.start > 0 and record.offset >= (self._begins_at or 0):
             self.since_ms = record.timestamp_ms
+        if self._only is not None and self.is_foreign and (record.key or b"")[_VERSION_BYTES:] != self._only:
+            return None
         judged = self._judge(record, header)
         if not judged.counts:
             return None

@@ -8,13 +8,14 @@ from __future__ import annotations
 import json
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from difflib import get_close_matches
+from functools import lru_cache
 from itertools import islice
 from typing import Any, Final, NamedTuple
 
 from holdfast.kafka.topic_ids import format_topic_id
 from holdfast.kafka.topics.topic_ends import Ends
 from holdfast.page.book import Described
+from holdfast.page.likeness import nearest
 from holdfast.page.source import (
     ROWS_PER_PAGE,
     GroupRow,
@@ -31,9 +32,10 @@ from holdfast.records.share.group_lag import LagTotals, Row, TopicEnd, with_lag
 from holdfast.records.share.keys import SharePartitionKey
 from holdfast.records.share.replay import ShareState
 
-#: Names that are compared with one that there is none of: some milliseconds.
-_COMPARED_MAX: Final = 2_000
-_NEAREST: Final = 3
+#: Partitions that a refusal names.
+_NAMED_MAX: Final = 3
+#: Share partitions whose ranges are kept, some megabytes each at most: those that somebody looks at.
+_RANGES_KEPT_MAX: Final = 8
 _INF: Final = float("inf")
 #: Share partitions that are summed up in one step.
 _PLACES_PER_STEP: Final = 200
@@ -192,7 +194,7 @@ class Moment:
             row=row,
             start_offset=row["start_offset"],
             state_end_offset=row["state_end_offset"],
-            ranges=_ranges(state),
+            ranges=_ranges(_Same(state)),
             log_start=None if ends.problem else ends.first_offset,
             log_end=None if ends.problem else ends.end_offset,
             log_unknown=ends.problem,
@@ -217,10 +219,10 @@ class Moment:
             raise self.none_known(text, nearest(topic, names))
         of_partition = [each for each in of_topic if each.key.partition == partition]
         if not of_partition:
-            numbers = ", ".join(str(each.key.partition) for each in of_topic[:_NEAREST])
+            numbers = ", ".join(str(each.key.partition) for each in of_topic[:_NAMED_MAX])
             raise self.none_known(
                 f"The group {group!r} has no state of partition {partition} of {topic!r}; it has some of {numbers}"
-                f"{' and others' if len(of_topic) > _NEAREST else ''}."
+                f"{' and others' if len(of_topic) > _NAMED_MAX else ''}."
             )
         return of_partition[0]
 
@@ -285,11 +287,6 @@ def when_true(log_partition: int, truth: Truth) -> tuple[int, tuple[str, ...]]:
     )
 
 
-def nearest(name: str, names: Mapping[str, object]) -> tuple[str, ...]:
-    """Return names that are spelled much like one."""
-    return tuple(get_close_matches(name, islice(names, _COMPARED_MAX), _NEAREST))
-
-
 def _sum_up(
     group: str, topic_id: bytes, places: Sequence[Place], written: WrittenTimes, finished: tuple[int | None, ...]
 ) -> GroupRow:
@@ -343,8 +340,22 @@ def _attention(row: GroupRow) -> tuple[Any, ...]:
     return -max(1, row.delivery_count_max), written_ms, -row.lag_known, row.group, row.topic_id
 
 
-def _ranges(state: ShareState) -> tuple[StateRange, ...]:
+class _Same(NamedTuple):
+    """A state that equals none but itself: to compare fifty thousand batches takes longer than to look at them."""
+
+    state: ShareState
+
+    def __hash__(self) -> int:
+        return id(self.state)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and other.state is self.state
+
+
+@lru_cache(maxsize=_RANGES_KEPT_MAX)
+def _ranges(same: _Same) -> tuple[StateRange, ...]:
     """Return what a state says of offsets from its start offset on."""
+    state = same.state
     found, next_offset = [], state.start_offset
     for first, last, delivery_state, delivery_count in state.state_batches:
         if last < next_offset:

@@ -7,8 +7,9 @@ from collections.abc import AsyncIterator, Callable
 from typing import Final
 
 from holdfast.kafka.topic_ids import format_topic_id
-from holdfast.page.moment import Moment, Place, Truth, nearest, when_true
-from holdfast.page.reading import Looks, TimelineRead, outside
+from holdfast.page.likeness import nearest
+from holdfast.page.moment import Moment, Place, Truth, when_true
+from holdfast.page.reading import Looks, TimelineRead, Wanted, outside
 from holdfast.page.source import (
     CHANGES_MAX,
     ClusterView,
@@ -58,6 +59,10 @@ class MomentPage(ABC):
         """Return of when a log partition is, up to `log_end`."""
         return moment.truth(log_partition)
 
+    def log_reading(self, log_partition: int) -> object:
+        """Return what is another object as soon as a log partition may have other records than it had."""
+        return None
+
     @abstractmethod
     async def cluster(self) -> ClusterView:
         """See `PageSource`."""
@@ -88,7 +93,8 @@ class MomentPage(ABC):
         if log_end is None:
             raise PageRefused(503, "The state topic was made again and is read now; look again in some seconds.")
         as_of_ms, old = when_true(log_partition, self.truth(log_partition, moment))
-        read = await self._looks.timeline(log_topic, log_partition, log_end, place.key, offset)
+        wanted = Wanted(log_topic, log_partition, place.key, offset)
+        read = await self._looks.timeline(wanted, log_end, self.log_reading(log_partition))
         if read.problem and read.fold.last_ms is not None:
             as_of_ms = min(as_of_ms, read.fold.last_ms)
         changes = tuple(read.timeline.changes)

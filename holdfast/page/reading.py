@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from collections import OrderedDict
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Final
+from typing import Final, NamedTuple
 
 from holdfast.kafka.cluster import Cluster
 from holdfast.kafka.connection_options import ConnectionOptions
@@ -13,6 +14,7 @@ from holdfast.kafka.metadata import TopicRef
 from holdfast.kafka.records.batches import Batch
 from holdfast.kafka.records.lanes import ReaderConfig
 from holdfast.kafka.records.partition_reader import (
+    LogTruncated,
     OffsetOutOfRange,
     PartitionReader,
     ReadDenied,
@@ -32,26 +34,52 @@ _LOOK_S: Final = 15.0
 _RECORD_S: Final = 5.0
 #: Looks at once: each may hold some megabytes.
 _LOOKS_MAX: Final = 4
+#: How long one waits for the others.
+_TURN_S: Final = 5.0
+#: Timelines that are kept, so that an open page reads only what is new: each has the changes, and the state of one share partition.
+_TIMELINES_MAX: Final = 16
 _RECORDS_PER_TURN: Final = 200
 #: Headers of a record that are given, and characters of the name of each.
 _HEADERS_MAX: Final = 100
 _HEADER_NAME_MAX: Final = 1_000
 
 
-class TimelineRead:
-    """The result of a look at a log partition."""
+class Wanted(NamedTuple):
+    """An offset whose changes are told."""
 
-    def __init__(self, log_partition: int, key: SharePartitionKey, offset: int) -> None:
-        self._named = key, offset, log_partition
-        self.timeline = OffsetTimeline(*self._named)
-        self.fold = LogFold(0)
+    topic: str  #: of the log
+    log_partition: int
+    key: SharePartitionKey
+    offset: int  #: of the user's topic
+
+
+class TimelineRead:
+    """The result of a look at a log partition, which later looks go on with."""
+
+    def __init__(self, wanted: Wanted, reading: object) -> None:
+        """Take the offset, and the reading of the log that counts; the start of the log is where it begins."""
+        self.wanted = wanted
+        self.reading = reading
+        #: Leader epoch of the last record that was read; -1: not known.
+        self.last_epoch = -1
         #: Why it was not read to its end; empty: it was.
         self.problem = ""
+        self.begin(0)
 
     def begin(self, start: int) -> None:
         """Forget what was found: the log is read from another start."""
-        self.timeline = OffsetTimeline(*self._named)
-        self.fold = LogFold(start)
+        _, log_partition, key, offset = self.wanted
+        self.timeline = OffsetTimeline(key, offset, log_partition)
+        self.fold = LogFold(start, key)
+        self.last_epoch = -1
+
+
+class _Reading(NamedTuple):
+    """A timeline, and the task that reads it up to an offset."""
+
+    read: TimelineRead
+    end: int
+    task: asyncio.Task[None]
 
 
 class Looks:
@@ -61,29 +89,69 @@ class Looks:
         """Connect to nothing yet."""
         self._options = options
         self._turns = asyncio.Semaphore(_LOOKS_MAX)
+        #: The last timelines, which all readers of an offset share.
+        self._timelines: OrderedDict[Wanted, _Reading] = OrderedDict()
 
-    async def timeline(
-        self, topic: str, log_partition: int, end: int, key: SharePartitionKey, offset: int
-    ) -> TimelineRead:
+    async def timeline(self, wanted: Wanted, end: int, reading: object = None) -> TimelineRead:
         """Return what a log partition tells of an offset of a share partition.
 
         Args:
-            topic: the state topic.
-            log_partition: that has the share partition.
+            wanted: the offset.
             end: offset of the log partition before which it is read.
-            key: the share partition.
-            offset: of the user's topic.
+            reading: what was read of the log for another one does not count; see `MomentPage.log_reading`.
+
+        Raises:
+            PageRefused: too many others look.
         """
-        found = TimelineRead(log_partition, key, offset)
-        async with self._turns, self._opened(topic, log_partition, 0) as reader:
+        while True:
+            known = self._timelines.get(wanted)
+            if known is None or known.read.reading is not reading:
+                known = self._begin(TimelineRead(wanted, reading), end)
+            elif known.task.done() and (known.end < end or known.read.problem):
+                # It goes on where it ended, so that a log which takes longer than one look comes to its end.
+                known = self._begin(known.read, end)
+            self._timelines.move_to_end(wanted)
+            try:
+                # A reader that goes away takes it from no other.
+                await asyncio.shield(known.task)
+            except PageRefused:
+                if self._timelines.get(wanted) is known:
+                    del self._timelines[wanted]
+                raise
+            if known.end >= end or known.read.problem:
+                return known.read
+
+    async def close(self) -> None:
+        """End all timelines that are read."""
+        tasks = [each.task for each in self._timelines.values()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _begin(self, read: TimelineRead, end: int) -> _Reading:
+        task = asyncio.create_task(self._read_on(read, end), name="holdfast-page-timeline")
+        # All readers may have gone away.
+        task.add_done_callback(lambda task: task.cancelled() or task.exception())
+        known = self._timelines[read.wanted] = _Reading(read, end, task)
+        if len(self._timelines) > _TIMELINES_MAX:
+            done = next((wanted for wanted, each in self._timelines.items() if each.task.done()), None)
+            if done is not None:
+                del self._timelines[done]
+        return known
+
+    async def _read_on(self, read: TimelineRead, end: int) -> None:
+        topic, log_partition, _, _ = read.wanted
+        read.problem = ""
+        if read.fold.next_offset >= end:
+            return
+        async with self._turn(), self._opened(topic, log_partition, read.fold.next_offset, read.last_epoch) as reader:
             try:
                 async with asyncio.timeout(_LOOK_S):
-                    await _read_timeline(reader, end, found)
+                    await _read_timeline(reader, end, read)
             except TimeoutError:
-                found.problem = reader.problem or f"reading it takes longer than {_LOOK_S:.0f} s"
+                read.problem = reader.problem or f"reading it takes longer than {_LOOK_S:.0f} s"
             except (ReadFailed, UnreadableBatch) as failure:
-                found.problem = str(failure)
-        return found
+                read.problem = str(failure)
 
     async def record(self, name: str, topic_id: bytes, partition: int, offset: int, now_ms: int) -> RecordView:
         """Return a record of a user's topic.
@@ -92,7 +160,7 @@ class Looks:
             PageRefused: it is not there, or may not be read.
         """
         where = f"partition {partition} of {name}"
-        async with self._turns, self._opened(topic_id, partition, offset) as reader:
+        async with self._turn(), self._opened(topic_id, partition, offset) as reader:
             try:
                 async with asyncio.timeout(_RECORD_S):
                     record = await _first_record(reader, offset)
@@ -117,11 +185,27 @@ class Looks:
         return _view(record, name, partition, now_ms)
 
     @asynccontextmanager
-    async def _opened(self, topic: TopicRef, partition: int, offset: int) -> AsyncIterator[PartitionReader]:
+    async def _turn(self) -> AsyncIterator[None]:
+        """Have one of the turns, while a block runs."""
+        try:
+            async with asyncio.timeout(_TURN_S):
+                await self._turns.acquire()
+        except TimeoutError:
+            text = f"{_LOOKS_MAX} other questions are being read from the topics, and none was done within {_TURN_S:.0f} s; ask again."
+            raise PageRefused(503, text) from None
+        try:
+            yield
+        finally:
+            self._turns.release()
+
+    @asynccontextmanager
+    async def _opened(
+        self, topic: TopicRef, partition: int, offset: int, last_epoch: int = -1
+    ) -> AsyncIterator[PartitionReader]:
         cluster = Cluster(self._options, _TIMEOUT_MS, may_lack_ids=False, believes_one=True)
         readers = TopicReader(self._options, cluster, ReaderConfig(timeout_ms=_TIMEOUT_MS))
         try:
-            yield readers.open(topic, partition, offset)
+            yield readers.open(topic, partition, offset, last_epoch)
         finally:
             await readers.close()
 
@@ -146,7 +230,7 @@ async def _read_timeline(reader: PartitionReader, end: int, found: TimelineRead)
             while fold.next_offset < end:
                 for batch in (await reader.take()).batches:
                     await _take_batch(batch, end, found)
-                    fold.next_offset = batch.last_offset + 1
+                    fold.next_offset, found.last_epoch = batch.last_offset + 1, batch.leader_epoch
                 if fold.read_again(is_at_end=fold.next_offset >= end):
                     reader.seek(fold.start)
             return
@@ -154,6 +238,9 @@ async def _read_timeline(reader: PartitionReader, end: int, found: TimelineRead)
             # Its start was pruned, perhaps while it was read: it is told what is in it now.
             found.begin(cut.first_offset)
             reader.seek(cut.first_offset)
+        except LogTruncated:
+            found.begin(max(0, reader.log_start_offset))
+            reader.seek(found.fold.start)
 
 
 async def _take_batch(batch: Batch, end: int, found: TimelineRead) -> None:

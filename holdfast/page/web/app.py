@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Mapping
-from difflib import SequenceMatcher
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -13,12 +12,14 @@ from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
+from holdfast.page.likeness import likeness
 from holdfast.page.source import PageRefused, PageSource, WindowView, to_json
 from holdfast.page.web import openapi
 from holdfast.page.web.content import present
 from holdfast.page.web.events import Changes, EventStream
 from holdfast.page.web.guard import PageGuard
 from holdfast.page.web.render import STATIC_TYPES, Renderer
+from holdfast.page.web.shared import SharedAnswers
 from holdfast.page.web.strip import RETRIED, draw_strip, urgency
 
 PREFIX: Final = "/api/v1/"
@@ -30,12 +31,11 @@ _WORST_MAX: Final = 5
 _RANGES_MAX: Final = 2_000
 #: Characters of a parameter: a name of Kafka's has 249, and one of a group may have more.
 _TEXT_MAX: Final = 4_096
-#: Characters by which names are compared.
-_COMPARED_MAX: Final = 249
 _OFFSET_MAX: Final = 2**63 - 1
 _IMMUTABLE: Final = "public, max-age=31536000, immutable"
 
 _Answer = Callable[[Request], Awaitable[Response]]
+_View = TypeVar("_View")
 
 
 class Query(NamedTuple):
@@ -45,6 +45,7 @@ class Query(NamedTuple):
     parameters: tuple[str, ...]  #: all that it needs
     ask: Callable[[PageSource, Request], Awaitable[Any]]
     optional: tuple[str, ...] = ()
+    shape: Callable[[Any, Request], Any] = lambda view, _: to_json(view)  #: returns the view as JSON has it
 
 
 async def _groups(source: PageSource, request: Request) -> Any:  # noqa: ANN401
@@ -59,9 +60,8 @@ async def _window(source: PageSource, request: Request) -> WindowView:
     return await source.window(_text(request, "group"), _text(request, "topic"), _number(request, "partition"))
 
 
-async def _cut_window(source: PageSource, request: Request) -> Any:  # noqa: ANN401
+def _cut_window(view: WindowView, request: Request) -> Any:  # noqa: ANN401
     """Return a window with a bounded number of ranges, and the offset from which to ask for more."""
-    view = await _window(source, request)
     begin = _optional_number(request, "from")
     left = [each for each in view.ranges if begin is None or each.last_offset >= begin]
     answer = to_json(view._replace(ranges=tuple(left[:_RANGES_MAX])))
@@ -89,8 +89,9 @@ QUERIES: Final = {
     "window": Query(
         f"A share partition, and at most {_RANGES_MAX} ranges of its offsets.",
         _OF_A_SHARE_PARTITION,
-        _cut_window,
+        _window,
         ("from",),
+        _cut_window,
     ),
     "timeline": Query("Changes of an offset, oldest first.", (*_OF_A_SHARE_PARTITION, "offset"), _timeline),
     "record": Query("A record: key, value and headers.", ("topic", "partition", "offset"), _record),
@@ -142,35 +143,37 @@ class _Pages:
         self._source = source
         self._on_bug = on_bug
         self._renderer = Renderer()
+        self._shared = SharedAnswers()
         self._description = openapi.describe(QUERIES)
 
     async def groups(self, request: Request) -> Response:
         """Show all groups and topics."""
-        return self._html("groups.html", view=await _groups(self._source, request))
+        return self._show(request, "groups.html", await _groups(self._source, request))
 
     async def group(self, request: Request) -> Response:
         """Show a group."""
-        return self._html("group.html", view=await _group(self._source, request))
+        return self._show(request, "group.html", await _group(self._source, request))
 
     async def window(self, request: Request) -> Response:
         """Show a share partition."""
-        view = await _window(self._source, request)
         begin = _optional_number(request, "from") or 0
-        left = [each for each in view.ranges if each.last_offset >= begin]
-        tried = [each for each in view.ranges if each.state == "available" and each.delivery_count >= RETRIED]
-        return self._html(
-            "window.html",
-            view=view,
-            strip=draw_strip(view),
-            ranges=left[:RANGES_PER_PAGE],
-            next_from=left[RANGES_PER_PAGE].first_offset if len(left) > RANGES_PER_PAGE else None,
-            begin=begin,
-            worst=sorted(tried, key=urgency, reverse=True)[:_WORST_MAX],
-        )
+
+        def cut(view: WindowView) -> dict[str, object]:
+            left = [each for each in view.ranges if each.last_offset >= begin]
+            tried = [each for each in view.ranges if each.state == "available" and each.delivery_count >= RETRIED]
+            return {
+                "strip": draw_strip(view),
+                "ranges": left[:RANGES_PER_PAGE],
+                "next_from": left[RANGES_PER_PAGE].first_offset if len(left) > RANGES_PER_PAGE else None,
+                "begin": begin,
+                "worst": sorted(tried, key=urgency, reverse=True)[:_WORST_MAX],
+            }
+
+        return self._show(request, "window.html", await _window(self._source, request), cut)
 
     async def offset(self, request: Request) -> Response:
         """Show what became of an offset."""
-        return self._html("offset.html", view=await _timeline(self._source, request))
+        return self._show(request, "offset.html", await _timeline(self._source, request))
 
     async def record(self, request: Request) -> Response:
         """Show a record."""
@@ -179,7 +182,7 @@ class _Pages:
 
     async def cluster(self, request: Request) -> Response:
         """Show the cluster."""
-        return self._html("cluster.html", view=await self._source.cluster())
+        return self._show(request, "cluster.html", await self._source.cluster())
 
     async def help(self, request: Request) -> Response:
         """Tell what each number means."""
@@ -202,7 +205,11 @@ class _Pages:
         """Return what answers a query as JSON."""
 
         async def answer(request: Request) -> Response:
-            return JSONResponse(to_json(await query.ask(self._source, request)))
+            view = await query.ask(self._source, request)
+            made = self._shared.get(
+                _address(request), view, lambda: bytes(JSONResponse(query.shape(view, request)).body)
+            )
+            return Response(made, media_type=JSONResponse.media_type)
 
         return answer
 
@@ -234,16 +241,30 @@ class _Pages:
         path = request.url.path.rpartition("/")[2]
         return self._html("refused.html", status, text=text, status=status, links=links, path=path)
 
+    def _show(
+        self, request: Request, template: str, view: _View, cut: Callable[[_View], Mapping[str, object]] | None = None
+    ) -> Response:
+        """Return the page of a view, which is made once for all who look at it; `cut` returns what else is in it."""
+
+        def make() -> bytes:
+            return self._renderer.render(template, view=view, **({} if cut is None else cut(view))).encode()
+
+        return HTMLResponse(self._shared.get(_address(request), view, make))
+
     def _html(self, template: str, code: int = 200, **values: Any) -> Response:  # noqa: ANN401
         return HTMLResponse(self._renderer.render(template, **values), code)
+
+
+def _address(request: Request) -> str:
+    """Return what tells an answer from all others of this page; two of its spellings may have an answer each."""
+    return f"{request.url.path}?{request.url.query}"
 
 
 def _meant(given: Mapping[str, str], nearest: Collection[str]) -> str:
     """Return which of the names that were given is the one that others are near to."""
 
     def nearness(parameter: str) -> float:
-        said = given[parameter][:_COMPARED_MAX]
-        return max((SequenceMatcher(None, said, each[:_COMPARED_MAX]).ratio() for each in nearest), default=0.0)
+        return max((likeness(given[parameter], each) for each in nearest), default=0.0)
 
     return max((each for each in ("group", "topic") if each in given), key=nearness, default="group")
 

@@ -141,4 +141,5 @@ class NodePage(MomentPage):
 
     async def close(self) -> None:
         """End what is being made."""
+        await self._looks.close()
         await self._moments.close()

@@ -162,3 +162,12 @@ async def test_a_batch_that_cannot_be_read_leaves_what_came_before_it() -> None:
         # The states are those of the log when its last record was written.
         assert followed.log.truth() == Truth(NOW_MS, "not read on: at offset 1: damaged")
         assert followed.groups() == ["first"]
+
+
+async def test_a_start_that_was_pruned_is_no_problem_before_it_is_read_from() -> None:
+    async with following() as followed:
+        await asyncio.sleep(0)
+        followed.reader.fail(OffsetOutOfRange(0, 6, 9))
+        for _ in range(3):
+            assert (followed.log.problem, followed.log.was_whole) == ("", False)
+            await asyncio.sleep(0)

@@ -9,7 +9,8 @@ from contextlib import asynccontextmanager, contextmanager
 import pytest
 
 from holdfast.kafka.protocol.error_codes import ErrorCode
-from holdfast.page import follower
+from holdfast.kafka.records.batches import Batch
+from holdfast.page import follower, reading
 from holdfast.page.kafka_page import KafkaPage
 from holdfast.page.source import GroupsPage, PageRefused
 from holdfast.records.share.keys import SharePartitionKey
@@ -317,3 +318,80 @@ async def test_a_time_that_was_found_is_a_change() -> None:
         [row] = (await page.groups()).rows
         assert row.oldest is not None
         assert (row.oldest.written_ms, row.oldest.unknown) == (1_000, 0)
+
+
+# ---- timelines that are shared ---------------------------------------------------------------------------------------
+
+
+async def test_readers_of_one_offset_share_a_look_and_go_on_from_it() -> None:
+    async with fake_kafka() as kafka, page_of(kafka) as page:
+        cluster = Cluster(kafka)
+        cluster.put(snapshot(0))
+        cluster.put(update(0, available(7, 1)))
+        await groups_of(page)
+        readers = [asyncio.create_task(page.timeline("workers", "orders", 0, 7)) for _ in range(20)]
+        views = await asyncio.gather(*readers)
+        assert {len(view.changes) for view in views} == {1}
+        assert from_the_start(kafka) == 2  # that of the follower, and one look
+        cluster.put(update(0, available(7, 2)))
+        async for _ in page.changed():
+            if len((await page.timeline("workers", "orders", 0, 7)).changes) == 2:
+                break
+        assert from_the_start(kafka) == 2
+        await page.timeline("workers", "orders", 0, 8)
+        assert from_the_start(kafka) == 3
+
+
+async def test_a_look_that_was_cut_short_goes_on_where_it_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with fake_kafka() as kafka, page_of(kafka) as page:
+        cluster = Cluster(kafka)
+        for count in range(1, 30):
+            cluster.put(snapshot(0, available(7, count)))
+        await groups_of(page)
+        offsets = list[int]()
+        take = reading._take_batch
+
+        async def take_slowly(batch: Batch, end: int, found: reading.TimelineRead) -> None:
+            if batch.base_offset in (10, 20) and batch.base_offset not in offsets:
+                offsets.append(batch.base_offset)
+                raise TimeoutError
+            offsets.append(batch.base_offset)
+            await take(batch, end, found)
+
+        monkeypatch.setattr(reading, "_take_batch", take_slowly)
+        first, second, third = [await page.timeline("workers", "orders", 0, 7) for _ in range(3)]
+        assert [len(each.changes) for each in (first, second, third)] == [10, 20, 29]
+        assert ["was read up to offset" in " ".join(each.unknown) for each in (first, second, third)] == [
+            True,
+            True,
+            False,
+        ]
+        assert offsets == [*range(11), *range(10, 21), *range(20, 29)]
+
+
+async def test_one_look_too_many_is_refused_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading, "_TURN_S", 0.05)
+    async with fake_kafka() as kafka, page_of(kafka) as page:
+        cluster = Cluster(kafka)
+        cluster.put(snapshot(0))
+        await groups_of(page)
+        kafka.brokers[1].goes_on.clear()
+        looks = [asyncio.create_task(page._looks.record("orders", b"", 0, offset, 0)) for offset in range(4)]
+        await asyncio.sleep(0)
+        with refused(503, "4 other questions are being read from the topics"):
+            await page._looks.record("orders", b"", 0, 9, 0)
+        for look in looks:
+            look.cancel()
+        await asyncio.wait(looks)
+
+
+def from_the_start(kafka: FakeKafka) -> int:
+    """Return how often the state topic was read from its first offset."""
+    states = kafka.topics[STATE_TOPIC].topic_id
+    return sum(
+        part.fetch_offset == 0
+        for _, _, request in kafka.fetches
+        for topic in request.topics
+        if getattr(topic, "topic_id", None) == states
+        for part in topic.partitions
+    )

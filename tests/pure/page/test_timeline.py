@@ -10,7 +10,7 @@ from tests.pure.page.samples import KEY, Log, acknowledged, available, snapshot,
 
 
 def timeline_of(log: Log, offset: int) -> OffsetTimeline:
-    timeline, fold = OffsetTimeline(KEY, offset, 4), LogFold(log.start)
+    timeline, fold = OffsetTimeline(KEY, offset, 4), LogFold(log.start, KEY)
     for record in log.records:
         if (folded := fold.take(record)) is not None:
             timeline.take(folded)
