@@ -4,6 +4,7 @@ import asyncio
 import secrets
 import socket
 import time
+import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from ipaddress import ip_address
@@ -29,10 +30,8 @@ if TYPE_CHECKING:
     from holdfast.page.kafka_page import KafkaPage
     from holdfast.page.source import PageSource
 
-#: How long answers that are on their way may take at the end; an event stream would go on for ever.
-_END_S: Final = 1
-#: Connections and requests at once: people and their event streams, and not more than a process has descriptors for.
-_REQUESTS_MAX: Final = 200
+#: Kinds of bugs that are told of: paths are what clients choose.
+_BUGS_MAX: Final = 20
 _BACKLOG: Final = 128
 
 
@@ -50,8 +49,21 @@ _BACKLOG: Final = 128
     metavar="STATE_TOPIC",
     help="The topic that holds states: it is found without this where it has its usual name.",
 )
+@click.option(
+    "--allowed-host",
+    "allowed_hosts",
+    multiple=True,
+    metavar="NAME",
+    help="A name besides localhost by which a proxy calls the page, as a node's http.allowed.hosts; may be given again.",
+)
 @kafka_options
-def page(listen: str, read_topic: str | None, bootstrap_server: str, properties: Sequence[str]) -> None:
+def page(
+    listen: str,
+    read_topic: str | None,
+    allowed_hosts: Sequence[str],
+    bootstrap_server: str,
+    properties: Sequence[str],
+) -> None:
     """Serve a page that shows the share groups of a Kafka 4: what is in the queue, what is stuck, and what became of a record.
 
     It reads `__share_group_state`, in which Kafka's brokers keep the state of share groups, or the state topic of a Holdfast.
@@ -79,62 +91,49 @@ def page(listen: str, read_topic: str | None, bootstrap_server: str, properties:
         now_ms=lambda: time.time_ns() // 1_000_000,
         run_id=secrets.token_hex(4),
     )
+    app = make_app(source, ("localhost", *allowed_hosts), _Bugs().tell)
     with _listening(address) as listener:
-        asyncio.run(_serve(source, make_app(source), listener, bootstrap_server))
+        asyncio.run(_serve(source, app, listener, bootstrap_server))
 
 
 async def _serve(source: "KafkaPage", app: "ASGIApp", listener: socket.socket, servers: str) -> None:
-    """Serve until a signal comes."""
+    """Serve until a signal comes; a second one ends the process at once."""
+    from holdfast.page.web.server import PageServer
+
     ended = asyncio.Event()
     loop = asyncio.get_running_loop()
+
+    def end() -> None:
+        for number in (SIGINT, SIGTERM):
+            loop.remove_signal_handler(number)
+        ended.set()
+
     for number in (SIGINT, SIGTERM):
-        loop.add_signal_handler(number, ended.set)
+        loop.add_signal_handler(number, end)
     async with asyncio.TaskGroup() as group:
-        tasks = [
-            group.create_task(source.run(), name="holdfast-page-follower"),
-            group.create_task(_answer(app, listener, ended), name="holdfast-page-http"),
-        ]
+        following = group.create_task(source.run(), name="holdfast-page-follower")
         click.echo(f"http://{format_address(*listener.getsockname()[:2])}/")
         say(f"It shows the share groups of {servers}, and ends with Ctrl-C.")
-        await tasks[1]
-        tasks[0].cancel()
+        await PageServer(app, listener).serve(ended)
+        following.cancel()
 
 
-async def _answer(app: "ASGIApp", listener: socket.socket, ended: asyncio.Event) -> None:
-    """Answer requests until the end."""
-    from uvicorn import Config, Server
+class _Bugs:
+    """Tells of errors that are mistakes of ours: of each kind once, however often a browser asks again."""
 
-    class Quiet(Server):
-        """A server that leaves signals to its caller: uvicorn's own would raise them once more at its end."""
+    def __init__(self) -> None:
+        self._told: set[tuple[type[Exception], str]] = set()
 
-        @contextmanager
-        def capture_signals(self) -> Iterator[None]:
-            """Capture none."""
-            yield
-
-    config = Config(
-        app,
-        http="h11",
-        ws="none",
-        lifespan="off",
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        limit_concurrency=_REQUESTS_MAX,
-        timeout_graceful_shutdown=_END_S,
-    )
-    server = Quiet(config)
-    serving = asyncio.ensure_future(server.serve([listener]))
-    waiting = asyncio.ensure_future(ended.wait())
-    try:
-        await asyncio.wait((serving, waiting), return_when=asyncio.FIRST_COMPLETED)
-        server.should_exit = True
-        await serving
-    finally:
-        waiting.cancel()
+    def tell(self, error: Exception, path: str) -> None:
+        """Tell of an error at a path."""
+        kind = type(error), path
+        if kind not in self._told and len(self._told) < _BUGS_MAX:
+            self._told.add(kind)
+            lines = "".join(traceback.format_exception(error)).rstrip()
+            say(f"The page failed at {path!r}, which is a bug of Holdfast; please report it with these lines.\n{lines}")
 
 
-def _import_web() -> "Callable[[PageSource], ASGIApp]":
+def _import_web() -> "Callable[[PageSource, Sequence[str], Callable[[Exception, str], None]], ASGIApp]":
     """Return what makes the application.
 
     Raises:

@@ -27,6 +27,10 @@ HEADERS: Final = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
 }
+#: Browsers tell in these of which site a request is, how it is made, and for which purpose; no script of a site can set them.
+_FETCH_HEADERS: Final = (b"sec-fetch-site", b"sec-fetch-mode", b"sec-fetch-dest")
+#: Another port of this host is of the same site.
+_FOREIGN_SITES: Final = ("cross-site", "same-site")
 _METHODS: Final = ("GET", "HEAD")
 
 
@@ -60,6 +64,9 @@ class PageGuard:
         host = headers.get(b"host")
         if host is not None and not self._is_own(host):
             return _refuse(421, "The page is not called by this name; open it by the address that the command printed.")
+        site, mode, destination = (headers.get(name, "") for name in _FETCH_HEADERS)
+        if site in _FOREIGN_SITES and (mode, destination) != ("navigate", "document"):
+            return _refuse(403, "Another site may lead here by a link, and may fetch or embed nothing of the page.")
         origin = headers.get(b"origin")
         if origin is not None and (host is None or _host_of(origin) != host.lower()):
             return _refuse(403, "The page answers no request that comes from another site.")

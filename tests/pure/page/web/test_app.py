@@ -199,6 +199,35 @@ async def test_requests_come_by_an_own_name_and_from_the_page(
     assert answer.status == status
 
 
+@pytest.mark.parametrize(
+    ("site", "mode", "destination", "status"),
+    [
+        ("none", "navigate", "document", 200),
+        ("same-origin", "cors", "empty", 200),
+        ("cross-site", "navigate", "document", 200),
+        ("same-site", "navigate", "document", 200),
+        ("cross-site", "no-cors", "image", 403),
+        ("cross-site", "no-cors", "script", 403),
+        ("cross-site", "cors", "empty", 403),
+        ("cross-site", "navigate", "iframe", 403),
+        ("cross-site", "navigate", "object", 403),
+        ("same-site", "cors", "empty", 403),
+        ("cross-site", "", "", 403),
+    ],
+)
+@pytest.mark.parametrize("path", ["/", "/api/v1/groups", "/events", "/static/live.js"])
+async def test_another_site_may_lead_to_the_page_and_do_no_more(
+    path: str, site: str, mode: str, destination: str, status: int
+) -> None:
+    fetch = f"Sec-Fetch-Site: {site}\r\nSec-Fetch-Mode: {mode}\r\nSec-Fetch-Dest: {destination}"
+    async with serving(quiet()) as port:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n{fetch}\r\n\r\n".encode())
+        line = await in_patience(reader.readline())
+        writer.close()
+    assert int(line.split()[1]) == status
+
+
 async def test_an_unknown_path_is_refused_in_the_form_that_was_asked_for() -> None:
     async with serving(quiet()) as port:
         page, answer, static = [
