@@ -25,6 +25,7 @@ from demo.display import Display, show_checks, show_log, show_orders, show_takeo
 from demo.gateway import GatewayAct
 from demo.history import HistoryAct, Moment
 from demo.orders import place_orders
+from demo.page import PageBeside
 from demo.takeover import Takeover, find_busiest, watch
 from demo.verdict import Check, judge, read_log
 from demo.worker import GROUP, PATIENT, STATE_EPOCH, Ledger, Worker
@@ -43,9 +44,8 @@ SEED: Final = 9492
 _KAFKA_TIMEOUT_S: Final = 30.0
 
 
-async def play(console: Console, bootstrap_servers: str, directory: Path, nodes: int) -> bool:
-    """Play the demonstration; returns whether everything held that was to be proved."""
-    name = f"demo-orders-{uuid.uuid4().hex[:8]}"
+async def play(console: Console, bootstrap_servers: str, name: str, directory: Path, nodes: int) -> bool:
+    """Play the demonstration on a topic; returns whether everything held that was to be proved."""
     state_topic = f"holdfast-{name}"
     topics = [name, state_topic]
     try:
@@ -182,11 +182,14 @@ def main() -> int:
     parser.add_argument("--nodes", type=int, default=1, choices=range(1, NODES_MAX + 1), help="how many nodes")
     nodes: int = parser.parse_args().nodes
     console, began_s = Console(highlight=False), time.monotonic()
+    page = PageBeside(console)
     try:
         with tempfile.TemporaryDirectory(prefix="holdfast-demo-") as directory, kafka(console) as bootstrap_servers:
-            holds = asyncio.run(play(console, bootstrap_servers, Path(directory), nodes))
+            name = f"demo-orders-{uuid.uuid4().hex[:8]}"
+            with page.showing(bootstrap_servers, f"holdfast-{name}", Path(directory)):
+                holds = asyncio.run(play(console, bootstrap_servers, name, Path(directory), nodes))
         with tempfile.TemporaryDirectory(prefix="holdfast-demo-") as directory:
-            gateway = GatewayAct(console, Path(directory))
+            gateway = GatewayAct(console, Path(directory), page)
             asyncio.run(gateway.play())
             show_checks(console, gateway.checks)
             holds = holds and all(check.holds for check in gateway.checks)

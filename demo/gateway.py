@@ -17,6 +17,7 @@ from rich.console import Console
 from demo.daemon import Daemon
 from demo.display import Display
 from demo.orders import place_orders
+from demo.page import PageBeside
 from demo.verdict import Check, read_log
 from demo.worker import PATIENT
 from holdfast.broker import FAST_START, EmbeddedKafka, find_java, kafka_classpath
@@ -80,8 +81,9 @@ class Book:
 class GatewayAct:
     """The act; `checks` says what held."""
 
-    def __init__(self, console: Console, directory: Path) -> None:
+    def __init__(self, console: Console, directory: Path, page: PageBeside) -> None:
         self.checks: list[Check] = []
+        self._page = page
         self._console = console
         self._directory = directory
         self._book = Book()
@@ -96,6 +98,7 @@ class GatewayAct:
             place_orders(
                 kafka.bootstrap_servers, _TOPIC, PARTITIONS, ORDERS_PER_PARTITION, _SEED, per_batch=_ORDERS_PER_BATCH
             )
+            stack.enter_context(self._page.showing(kafka.bootstrap_servers, _STATE_TOPIC, self._directory))
             node = Daemon(kafka.bootstrap_servers, _STATE_TOPIC, self._directory, 1, _GATEWAY)
             stack.callback(node.stop)
             await node.start()
