@@ -190,6 +190,7 @@ endure: $(NEEDS)
 	CUTS=all $(RUN) -m pytest --capture=no tests/real/membership/test_cut_links.py
 	MOVES=5 PAUSE_MS=0 $(RUN) -m pytest --capture=no tests/real/log/test_leader_moves.py
 	SPARK_WORKERS=2 $(RUN) -m pytest tests/real/job/test_standalone_spark.py
+	PAGE_KAFKAS=all $(RUN) -m pytest tests/real/page/test_other_kafkas.py
 	HISTORY_LONG=1 $(RUN) -m pytest tests/real/job/test_job_failures.py tests/real/job/test_joined_history.py
 	SECURED_LONG=1 $(RUN) -m pytest tests/real/secured
 	HAND_OVER_UPDATES="100000 2000000" $(RUN) -m pytest --capture=no tests/real/node/test_hand_over.py

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from confluent_kafka import Producer
 
-from tests.interop.gateway.clients import PYTHON, Given, StockConsumer, stock_consumer
+from tests.interop.gateway.clients import PYTHON, Client, Given, StockConsumer, stock_consumer
 from tests.waiting import PATIENCE_S
 
 PARTITIONS: Final = 2
@@ -24,10 +24,10 @@ class Stuck(NamedTuple):
     record: Given
 
 
-def make_stuck(kafka: str, topic: str) -> Stuck:
+def make_stuck(kafka: str, topic: str, client: Client = PYTHON) -> Stuck:
     """Make a share group with one record stuck."""
     group = f"workers-{uuid.uuid4()}"
-    with stock_consumer(PYTHON, kafka, group, topic) as consumer:
+    with stock_consumer(client, kafka, group, topic) as consumer:
         given: list[Given] = []
         # A share group begins at the end, as soon as its first member has joined.
         deadline = time.monotonic() + PATIENCE_S
