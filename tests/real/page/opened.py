@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import subprocess
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -11,11 +12,13 @@ from typing import Any
 
 from click.testing import CliRunner
 
+from holdfast.broker import find_java, kafka_classpath
 from holdfast.cli import main
 from holdfast.console.outcomes import Exit
 from holdfast.kafka.connection_options import connection_options
 from holdfast.page.kafka_page import KafkaPage
 from holdfast.page.source import GroupsPage, PageRefused
+from tests.real.quick_java import QUICK_KAFKA
 from tests.waiting import PATIENCE_S
 
 
@@ -75,3 +78,24 @@ async def by_cli(kafka: str, *command: str) -> Any:
     return (
         [json.loads(line) for line in result.stdout.splitlines()] if command[0] == "dump" else json.loads(result.stdout)
     )
+
+
+async def by_kafkas_tool(kafka: str, group: str) -> dict[int, tuple[int | None, ...]]:
+    """Return start offset and lag of each partition by `kafka-share-groups.sh --describe --offsets`, None where it shows none."""
+    tool = "org.apache.kafka.tools.consumer.group.ShareGroupCommand"
+    path = await asyncio.to_thread(kafka_classpath)
+    command = [find_java(), *QUICK_KAFKA, "-cp", path, tool, "--bootstrap-server", kafka, "--describe", "--offsets"]
+    told = await asyncio.to_thread(
+        subprocess.run, [*command, "--group", group], capture_output=True, text=True, timeout=PATIENCE_S, check=False
+    )
+    lines = [line.split() for line in told.stdout.splitlines() if line.strip()]
+    heads = [line for line in lines if "START-OFFSET" in line]
+    assert heads, told.stdout + told.stderr
+    place = {name: heads[0].index(name) for name in ("PARTITION", "START-OFFSET", "LAG")}
+    return {
+        int(line[place["PARTITION"]]): tuple(
+            None if line[place[name]] == "-" else int(line[place[name]]) for name in ("START-OFFSET", "LAG")
+        )
+        for line in lines
+        if line[0] == group
+    }

@@ -3,39 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import subprocess
 
 import pytest
 
-from holdfast.broker import find_java, kafka_classpath
 from holdfast.page.source import to_json
-from tests.real.page.opened import by_cli, groups_when, page_of
+from tests.real.page.opened import by_cli, by_kafkas_tool, groups_when, page_of
 from tests.real.page.stuck import DELIVERIES, PRODUCED, Stuck, produce
-from tests.real.quick_java import QUICK_KAFKA
 from tests.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.real
-
-
-async def by_kafkas_tool(kafka: str, group: str) -> dict[int, tuple[int | None, ...]]:
-    """Return start offset and lag of each partition, None where it shows none."""
-    tool = "org.apache.kafka.tools.consumer.group.ShareGroupCommand"
-    path = await asyncio.to_thread(kafka_classpath)
-    command = [find_java(), *QUICK_KAFKA, "-cp", path, tool, "--bootstrap-server", kafka, "--describe", "--offsets"]
-    told = await asyncio.to_thread(
-        subprocess.run, [*command, "--group", group], capture_output=True, text=True, timeout=PATIENCE_S, check=False
-    )
-    lines = [line.split() for line in told.stdout.splitlines() if line.strip()]
-    heads = [line for line in lines if "START-OFFSET" in line]
-    assert heads, told.stdout + told.stderr
-    place = {name: heads[0].index(name) for name in ("PARTITION", "START-OFFSET", "LAG")}
-    return {
-        int(line[place["PARTITION"]]): tuple(
-            None if line[place[name]] == "-" else int(line[place[name]]) for name in ("START-OFFSET", "LAG")
-        )
-        for line in lines
-        if line[0] == group
-    }
 
 
 async def test_page_and_tools_agree_on_a_group_with_a_stuck_record(kafka: str, stuck: Stuck) -> None:
