@@ -165,6 +165,7 @@ def pins(name: str) -> dict[str, str]:
     ("name", "extra"),
     [
         ("requirements", ""),
+        ("requirements-page", "page"),
         ("requirements-spark", "spark"),
         ("requirements-spark", "history"),
         ("requirements-spark", "broker"),
