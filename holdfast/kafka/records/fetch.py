@@ -61,6 +61,8 @@ class ReadTarget(NamedTuple):
     offset: int
     #: Leader epoch of the record before; -1: not known, so the broker does not look whether the log was truncated below.
     last_fetched_epoch: int
+    #: How much of it is asked for.
+    bytes_max: int
 
 
 class ReadPartition(NamedTuple):
@@ -98,7 +100,6 @@ class FetchBounds(NamedTuple):
     #: How long the broker may hold the request while there is nothing.
     wait_ms: int
     bytes_max: int
-    partition_bytes_max: int
 
 
 def choose_version(versions: Mapping[int, tuple[int, int]]) -> int:
@@ -143,11 +144,8 @@ def encode_fetch(version: int, bounds: FetchBounds, is_committed: bool, targets:
         topics += 1
         parts += (topic if isinstance(topic, bytes) else encode_string(topic), b"")
         count_at = len(parts) - 1
-        for _, partition, leader_epoch, offset, last_epoch in of_topic:
-            parts += (
-                _TARGET.pack(partition, leader_epoch, offset, last_epoch, -1, bounds.partition_bytes_max),
-                b"\x00",
-            )
+        for _, partition, leader_epoch, offset, last_epoch, bytes_max in of_topic:
+            parts += (_TARGET.pack(partition, leader_epoch, offset, last_epoch, -1, bytes_max), b"\x00")
         parts[count_at] = encode_varint((len(parts) - count_at - 1) // 2 + 1)
         parts.append(b"\x00")
     parts[2] = encode_varint(topics + 1)

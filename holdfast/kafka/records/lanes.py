@@ -248,7 +248,7 @@ class Lane:
         version, targets = self._aim(request, chosen, choose_version(connection.versions))
         if not targets:
             return False
-        bounds = FetchBounds(wait_ms, int(self._answer_bytes / self._weight), owner.partition_bytes())
+        bounds = FetchBounds(wait_ms, int(self._answer_bytes / self._weight))
         body = encode_fetch(version, bounds, config.is_committed, targets)
         timeout_ms = wait_ms + config.timeout_ms
         data = await connection.exchange(api_keys.FETCH, version, body, timeout_ms=timeout_ms, is_flexible=True)
@@ -293,6 +293,7 @@ class Lane:
         Readers of one partition at one position share its fetch; one at another position waits for the next request.
         """
         owner, led = self._owner, list[tuple[PartitionReader, TopicView]]()
+        bytes_max = owner.partition_bytes()
         for reader in chosen:
             owner.settle(reader, has_room=self._has_room)  # its leader, or the room, may have changed since
             if self._is_ready(reader):
@@ -314,7 +315,8 @@ class Lane:
             if not is_first:
                 continue
             leader_epoch = view.leaders[reader.partition].epoch
-            targets.append(ReadTarget(*key, leader_epoch, reader.position, reader.last_epoch))
+            wanted_bytes = reader.whole_batches(bytes_max)
+            targets.append(ReadTarget(*key, leader_epoch, reader.position, reader.last_epoch, wanted_bytes))
         return version, by_topic(targets)
 
     def _look_again(self, request: Request, chosen: list[PartitionReader]) -> None:

@@ -4,11 +4,14 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable
 from math import inf
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from holdfast.kafka.metadata import NO_TOPIC, TopicRef
 from holdfast.kafka.records.batches import Batch
 from holdfast.kafka.records.transactions import AbortedTransaction
+
+#: Batches of as many records differ by so much at most: offsets and times take more bytes or fewer.
+_EVEN_PART: Final = 128
 
 
 class ReadFailed(Exception):
@@ -123,6 +126,10 @@ class PartitionReader:
         self.place: dict[PartitionReader, None] | None = None
         #: Of chunks that were not taken.
         self.ahead_bytes = 0
+        #: Of the record batch that came last.
+        self._batch_bytes = 0
+        #: It was as large as the one before, and no request was made since.
+        self._is_even = False
         #: It gave up what it had, and is not fetched before somebody waits for it.
         self.is_resting = False
         #: It is not fetched before there is room, or somebody waits for it.
@@ -222,12 +229,25 @@ class PartitionReader:
 
     # What its owner calls.
 
+    def whole_batches(self, bytes_max: int) -> int:
+        """Return how much of `bytes_max` to ask for: whole batches, where all are about as large as the last two.
+
+        A broker cuts the last batch of an answer where the bytes end, and the part of it that it sends is received for nothing.
+        If the next batch is larger, it may send nothing; the request after that asks for all.
+        """
+        is_even, self._is_even = self._is_even, False
+        size = self._batch_bytes + self._batch_bytes // _EVEN_PART
+        return bytes_max // size * size or bytes_max if is_even else bytes_max
+
     def put(self, batches: tuple[Batch, ...], aborted: tuple[AbortedTransaction, ...]) -> None:
         """Add what an answer brought; bounds of the log were set before."""
         chunk = Chunk(batches, aborted, self.high_watermark, self.last_stable_offset, self.log_start_offset)
         self._chunks.append(chunk)
         self.ahead_bytes += chunk.size_bytes
         last = batches[-1]
+        before_bytes = self._batch_bytes if len(batches) == 1 else len(batches[-2].data)
+        self._batch_bytes = len(last.data)
+        self._is_even = abs(self._batch_bytes - before_bytes) <= self._batch_bytes // _EVEN_PART
         self.position, self.last_epoch = last.last_offset + 1, last.leader_epoch
         self.is_at_batch_end = True
         self._wake()

@@ -1,7 +1,7 @@
 """The reader of any topics, over sockets to a small Kafka on loopback."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -146,6 +146,40 @@ async def test_many_partitions_share_requests_and_none_starves() -> None:
         offsets = [part.fetch_offset for topic in request.topics for part in topic.partitions]
         # An answer has room for three or four batches: those that got none are the first in the next request.
         assert len(offsets) < 10 or max(offsets) - min(offsets) <= 4
+
+
+async def asked_for(sizes: Sequence[int], bytes_max: int) -> tuple[list[int], list[int]]:
+    """Return the sizes of the batches with values of these sizes, and how much of them each request asked for."""
+    async with fake_kafka() as kafka, reader_of(kafka, QUICK._replace(partition_bytes_max=bytes_max)) as reader:
+        log = kafka.make_topic().partitions[0]
+        for size in sizes:
+            log.append(b"x" * size)
+        assert offsets_of(await take_to(reader.open("topic", 0, 0), len(sizes))) == list(range(len(sizes)))
+        parts = [part for _, _, each in kafka.fetches for topic in each.topics for part in topic.partitions]
+    return [len(data) for data in log.log], [
+        part.partition_max_bytes for part in parts if part.fetch_offset < len(sizes)
+    ]
+
+
+@pytest.mark.parametrize("value_bytes", [500, 1_000])
+async def test_whole_batches_are_asked_for_once_their_size_is_known(value_bytes: int) -> None:
+    (size, *_), asked = await asked_for([value_bytes] * 20, 1_500)
+    count = 1_500 // size
+    assert count * size + 200 < 1_500
+    known = [each for each in asked if each != 1_500]
+    assert len(known) >= len(asked) - 2
+    assert {count * size <= each < count * size + 50 for each in known} == {True}
+
+
+async def test_all_is_asked_for_where_batches_differ_or_are_too_large() -> None:
+    for sizes in ([500, 600] * 10, [5_000] * 5):
+        _, asked = await asked_for(sizes, 1_500)
+        assert set(asked) == {1_500}
+
+
+async def test_larger_batch_after_even_ones_is_read_next() -> None:
+    sizes, asked = await asked_for([500, 500, 500, 500, 1_200, 1_200], 1_300)
+    assert asked[-1] == 1_300 > max(sizes)
 
 
 async def test_tail_waits_at_the_broker_and_delays_nobody_else() -> None:
