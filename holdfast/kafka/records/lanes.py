@@ -215,6 +215,8 @@ class Lane:
                     owner.settle(reader)
             if is_idle:
                 await asyncio.sleep(began_s + _PAUSE_S - self._now_s())
+            elif self._other is None:
+                await asyncio.sleep(0)  # those who wait get their records before more are asked for
 
     def _choose(self) -> tuple[list[PartitionReader], int]:
         """Return the partitions of the next request, and for how long a broker may hold it."""

@@ -8,6 +8,7 @@ clients, and their end is waited for. Only a record batch that is larger than th
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
+from threading import get_ident
 from typing import Final, Protocol
 
 #: Memory that a record batch takes beside its bytes: its numbers, its view and its place.
@@ -83,6 +84,7 @@ class RecordRoom:
         self._listeners: dict[Callable[[int], bool], None] = {}
         self._is_told = False
         self._loop = asyncio.get_running_loop()
+        self._thread_id = get_ident()
 
     @property
     def is_full(self) -> bool:
@@ -161,8 +163,10 @@ class RecordRoom:
     def _tell_soon(self) -> None:
         if not self._is_told:
             self._is_told = True
+            # To wake the loop from another thread costs two calls of the system, and another turn of the loop.
+            call = self._loop.call_soon if get_ident() == self._thread_id else self._loop.call_soon_threadsafe
             with suppress(RuntimeError):  # the loop is closed, and all readers with it
-                self._loop.call_soon_threadsafe(self._tell)
+                call(self._tell)
 
     def _tell(self) -> None:
         self._is_told = False

@@ -1,8 +1,9 @@
 """The reader of any topics, over sockets to a small Kafka on loopback."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -180,6 +181,22 @@ async def test_all_is_asked_for_where_batches_differ_or_are_too_large() -> None:
 async def test_larger_batch_after_even_ones_is_read_next() -> None:
     sizes, asked = await asked_for([500, 500, 500, 500, 1_200, 1_200], 1_300)
     assert asked[-1] == 1_300 > max(sizes)
+
+
+async def test_one_who_waits_has_the_records_before_more_are_asked_for() -> None:
+    async with fake_kafka() as kafka, reader_of(kafka, QUICK._replace(wait_ms=120_000)) as reader:
+        log, loop, asked = kafka.make_topic().partitions[0], asyncio.get_running_loop(), list[bool]()
+        reading = reader.open("topic", 0, 0)
+
+        def look_soon() -> None:
+            loop.call_soon(lambda: asked.append(reading.in_flight is not None))
+
+        await wait_until(lambda: any(request.max_wait.total_seconds() == 120 for _, _, request in kafka.fetches))
+        reading.call_when_more(look_soon)
+        log.append()
+        await wait_until(lambda: asked)
+        assert asked == [False]
+        await wait_until(lambda: reading.in_flight is not None)
 
 
 async def test_tail_waits_at_the_broker_and_delays_nobody_else() -> None:
@@ -547,6 +564,30 @@ async def fill(room: RecordRoom, reader: TopicReader, count: int = 20) -> list[P
     readings = [reader.open("topic", index, 0) for index in range(count)]
     await wait_until(lambda: room.is_full and all(each.in_flight is None for each in readings))
     return readings
+
+
+async def test_other_threads_alone_wake_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    room, loop, calls = RecordRoom(ROOM_BYTES), asyncio.get_running_loop(), list[str]()
+    wake = loop.call_soon_threadsafe
+
+    def wake_from_thread(told: Callable[[], object]) -> None:
+        calls.append("from a thread")
+        wake(told)
+
+    def on_room(_: int) -> bool:
+        calls.append("told")
+        return False
+
+    monkeypatch.setattr(loop, "call_soon_threadsafe", wake_from_thread)
+    room.watch(on_room)
+    room.make_buffer(100)
+    await wait_until(lambda: "told" in calls)
+    assert calls == ["told"]
+    freed = Thread(target=room.make_buffer, args=(100,))
+    freed.start()
+    freed.join()
+    await wait_until(lambda: calls.count("told") == 2)
+    assert calls == ["told", "from a thread", "told"]
 
 
 async def test_bound_of_what_is_alive_holds_also_for_those_who_wait() -> None:
