@@ -226,6 +226,8 @@ class LogPartitionView(NamedTuple):
     states: int  #: share partitions in it
     problem: str  #: why it is not read on now; empty: nothing is wrong
     as_of_ms: int | None = None  #: when the states in it were as they are shown; None: nothing was read yet
+    owner: str | None = None  #: the node that serves it, by the log; None: none is known, or none is needed
+    condition: str = ""  #: of a node's log partition: active, loading, alarmed, elsewhere, …
 
 
 class BrokerView(NamedTuple):
@@ -233,6 +235,26 @@ class BrokerView(NamedTuple):
 
     broker_id: int
     address: str
+    silent_ms: int | None = None  #: since its last answer to the node; None: not known, or not measured
+
+
+class NodeView(NamedTuple):
+    """One of the nodes that divide the state topic."""
+
+    node_id: str
+    address: str | None  #: None: it is absent
+    condition: str  #: member, absent, rejoining, static, …
+    log_partitions: tuple[int, ...]  #: those that it is to serve
+    duties: tuple[str, ...]
+
+
+class ReaderView(NamedTuple):
+    """A registered reader of the state topic, such as the job that folds it."""
+
+    group: str
+    condition: str
+    behind: int | None  #: offsets that it has not read; None: not known
+    still_ms: int | None  #: for how long it has not moved
 
 
 class ClusterView(NamedTuple):
@@ -245,6 +267,8 @@ class ClusterView(NamedTuple):
     brokers: tuple[BrokerView, ...]
     log_partitions: tuple[LogPartitionView, ...]
     problems: tuple[str, ...]
+    nodes: tuple[NodeView, ...] = ()  #: none, where no node of ours serves it
+    readers: tuple[ReaderView, ...] = ()
 
 
 class PageSource(Protocol):

@@ -3,6 +3,7 @@
 - `purse` bounds the part of the loop's time that readers take.
 - `states` has the share partitions of the node's own log partitions; `paces` counts what is finished while somebody looks.
 - `moments` makes the moments from which views are cut, in slices of the loop's time; readers share them.
+- `cluster` shows nodes, log partitions, brokers and readers.
 - `rights` decides what a reader sees.
 - `node_page` is the source of it.
 - `site` is the application: it is imported when somebody looks first, and says what is missing where that fails.

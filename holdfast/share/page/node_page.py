@@ -9,22 +9,20 @@ from typing import Any
 from holdfast.daemon.access.authorizer import Authorizer
 from holdfast.daemon.http.queries import Ask, CommandRefused
 from holdfast.daemon.tenant import LogParts
-from holdfast.kafka.addresses import format_address
 from holdfast.page.moment import Moment
 from holdfast.page.moment_page import MomentPage
 from holdfast.page.reading import Looks
 from holdfast.page.source import (
-    BrokerView,
     ClusterView,
     GroupView,
     HeldRange,
     HoldingsView,
-    LogPartitionView,
     MemberView,
     RecordView,
     TimelineView,
     WindowView,
 )
+from holdfast.share.page.cluster import describe_cluster
 from holdfast.share.page.moments import STARTING, Moments
 from holdfast.share.page.purse import Purse
 from holdfast.share.page.rights import Rights
@@ -95,28 +93,8 @@ class NodePage(MomentPage):
     async def cluster(self) -> ClusterView:
         """See `PageSource`."""
         self._rights.check_cluster()
-        moment, log = await self.moment(), self._log
-        brokers = sorted(log.cluster.client.addresses.items())
-        return ClusterView(
-            as_of_ms=self._now_ms(),
-            bootstrap=log.place.advertised_address,
-            cluster_id=log.place.cluster_id,
-            state_topic=log.place.topic.name,
-            brokers=tuple(BrokerView(broker_id, format_address(*address)) for broker_id, address in brokers),
-            log_partitions=tuple(
-                LogPartitionView(
-                    partition=row["partition"],
-                    leader=None,
-                    start_offset=row["log_start"],
-                    end_offset=row["written"],
-                    read_to=row["committed"] or 0,
-                    states=row["keys"] or 0,
-                    problem=row["failure"] or "",
-                )
-                for row in await self._ask("partitions", {})
-            ),
-            problems=moment.unknown,
-        )
+        moment = await self.moment()
+        return await describe_cluster(self._log, self._ask, self._now_ms(), moment.unknown)
 
     async def _holdings(self, place: Mapping[str, Any]) -> HoldingsView | None:
         """Return the members of a group and what they hold; None: the node is no gateway of it."""

@@ -78,6 +78,11 @@ async def test_a_node_shows_the_stuck_record_by_the_numbers_of_its_cli(
         assert (await look(node, "/cluster")).status == 200
         assert re.search(r"default-src 'none'", first.headers["content-security-policy"])
 
+        cluster = await ask(node, "cluster")
+        assert [each["condition"] for each in cluster["log_partitions"]] == ["active", "active"]
+        assert cluster["nodes"][0]["log_partitions"] == [0, 1]
+        assert all(each["silent_ms"] is not None for each in cluster["brokers"])
+        assert cluster["problems"] == []
         rows = await ask(node, "group-topics")
         (row,) = rows["rows"]
         assert (row["lag"], row["in_flight"], row["given_up"], row["delivery_count_max"]) == (7, 1, 1, 4)
