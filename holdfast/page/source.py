@@ -244,7 +244,7 @@ class NodeView(NamedTuple):
     node_id: str
     address: str | None  #: None: it is absent
     condition: str  #: member, absent, rejoining, static, …
-    log_partitions: tuple[int, ...]  #: those that it is to serve
+    log_partitions: tuple[int, ...]  #: those that the division gives it
     duties: tuple[str, ...]
 
 

@@ -178,7 +178,7 @@ class _Pages:
     async def record(self, request: Request) -> Response:
         """Show a record."""
         view = await _record(self._source, request)
-        return self._html("record.html", view=view, present=present, group=_optional_text(request, "group"))
+        return await self._html("record.html", view=view, present=present, group=_optional_text(request, "group"))
 
     async def cluster(self, request: Request) -> Response:
         """Show the cluster."""
@@ -186,7 +186,7 @@ class _Pages:
 
     async def help(self, request: Request) -> Response:
         """Tell what each number means."""
-        return self._html("help.html")
+        return await self._html("help.html")
 
     async def openapi(self, request: Request) -> Response:
         """Describe the queries."""
@@ -216,30 +216,30 @@ class _Pages:
     async def refuse(self, request: Request, error: Exception) -> Response:
         """Say why there is no answer, and which names are alike."""
         assert isinstance(error, PageRefused)
-        return self._refusal(request, error.status, error.text, error.nearest)
+        return await self._refusal(request, error.status, error.text, error.nearest)
 
     async def refuse_path(self, request: Request, error: Exception) -> Response:
         """Answer what no path answers."""
         assert isinstance(error, HTTPException)
         text = "There is no such page; the groups are at the start." if error.status_code == 404 else error.detail
-        return self._refusal(request, error.status_code, text)
+        return await self._refusal(request, error.status_code, text)
 
     async def report_bug(self, request: Request, error: Exception) -> Response:
         """Answer what a bug of ours kept from its answer."""
         if self._on_bug is not None:
             self._on_bug(error, request.url.path)
-        return self._refusal(
+        return await self._refusal(
             request, 500, "The page failed at this question, which is a bug of Holdfast; please report it."
         )
 
-    def _refusal(self, request: Request, status: int, text: str, nearest: tuple[str, ...] = ()) -> Response:
+    async def _refusal(self, request: Request, status: int, text: str, nearest: tuple[str, ...] = ()) -> Response:
         if request.url.path.startswith(PREFIX):
             return JSONResponse({"error": text, "nearest": nearest}, status)
         given = dict(request.query_params)
         meant = _meant(given, nearest)
         links = [(name, {**given, meant: name}) for name in nearest]
         path = request.url.path.rpartition("/")[2]
-        return self._html("refused.html", status, text=text, status=status, links=links, path=path)
+        return await self._html("refused.html", status, text=text, status=status, links=links, path=path)
 
     def _show(
         self, request: Request, template: str, view: _View, cut: Callable[[_View], Mapping[str, object]] | None = None
@@ -251,8 +251,8 @@ class _Pages:
 
         return HTMLResponse(self._shared.get(_address(request), view, make))
 
-    def _html(self, template: str, code: int = 200, **values: Any) -> Response:  # noqa: ANN401
-        return HTMLResponse(self._renderer.render(template, **values), code)
+    async def _html(self, template: str, code: int = 200, **values: Any) -> Response:  # noqa: ANN401
+        return HTMLResponse(await self._renderer.render_in_turns(template, **values), code)
 
 
 def _address(request: Request) -> str:

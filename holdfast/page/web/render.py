@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from hashlib import sha256
 from itertools import groupby
@@ -18,6 +19,8 @@ _HERE: Final = Path(__file__).parent
 #: The files that a browser asks for beside the pages, with their types.
 STATIC_TYPES: Final = {"style.css": "text/css", "live.js": "text/javascript", "icon.svg": "image/svg+xml"}
 
+#: Pieces of a page between two turns, each of some texts and values: a millisecond or two.
+_PIECES_PER_TURN: Final = 300
 #: Lines of a sparkline from bottom to top.
 SPARK_HEIGHT: Final = 16
 
@@ -57,10 +60,22 @@ class Renderer:
             "SPARK_HEIGHT": SPARK_HEIGHT,
             "VERSION": VERSION,
         }
+        # Each is compiled now, which takes some milliseconds.
+        for name in environment.list_templates():
+            environment.get_template(name)
 
     def render(self, template: str, **values: Any) -> str:  # noqa: ANN401
         """Return a page; `values` are what its template names."""
         return self._environment.get_template(template).render(**values)
+
+    async def render_in_turns(self, template: str, **values: Any) -> str:  # noqa: ANN401
+        """Return a page, made in turns with what else the loop has to do."""
+        pieces: list[str] = []
+        for piece in self._environment.get_template(template).generate(**values):
+            pieces.append(piece)
+            if len(pieces) % _PIECES_PER_TURN == 0:
+                await asyncio.sleep(0)
+        return "".join(pieces)
 
     def version_of(self, name: str) -> str:
         """Return a text that changes with a static file."""

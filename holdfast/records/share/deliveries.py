@@ -96,7 +96,13 @@ def find_lag(start_offset: int, state_end_offset: int, finished: int, topic_end_
     return topic_end_offset - start_offset - finished, ""
 
 
-def describe_state(key: SharePartitionKey, state: ShareState, log_partition: int, owner: str | None) -> dict[str, Any]:
+def describe_state(
+    key: SharePartitionKey,
+    state: ShareState,
+    log_partition: int,
+    owner: str | None,
+    deliveries: Deliveries | None = None,
+) -> dict[str, Any]:
     """Return a share partition and its state for JSON, the state batches summed up; None stands for what is not known.
 
     Args:
@@ -104,8 +110,10 @@ def describe_state(key: SharePartitionKey, state: ShareState, log_partition: int
         state: what is known of it.
         log_partition: where its records lie.
         owner: the node of ours or the broker that serves it; None: it is not known.
+        deliveries: of the state, where they were summed up already.
     """
-    deliveries = sum_up_deliveries(state.start_offset, state.state_batches)
+    if deliveries is None:
+        deliveries = sum_up_deliveries(state.start_offset, state.state_batches)
     return {
         "group": key.group_id,
         "topic_id": format_topic_id(key.topic_id),

@@ -5,6 +5,7 @@
 - `moments` makes the moments from which views are cut, in slices of the loop's time; readers share them.
 - `cluster` shows nodes, log partitions, brokers and readers.
 - `rights` decides what a reader sees.
+- `kept_answers` are those that several readers share.
 - `node_page` is the source of it.
 - `site` is the application: it is imported when somebody looks first, and says what is missing where that fails.
 """

@@ -13,11 +13,13 @@ from holdfast.page.moment import End, Moment, Place, make_place
 from holdfast.page.source import PageRefused
 from holdfast.records.share.keys import SharePartitionKey
 from holdfast.share.page.paces import Paces
-from holdfast.share.page.purse import Purse
+from holdfast.share.page.purse import PART, Purse
 from holdfast.share.page.states import Held, OwnStates
 
 #: A moment is shown for so long at least, and for longer where there is no time to make another.
 _MOMENT_S: Final = 1.0
+#: Part of the loop's time that moments may take; the rest of the purse is for those who look at them.
+_PART_OF_MOMENTS: Final = PART / 2
 #: Share partitions that are joined with their ends before others have their turn.
 _PLACES_PER_SLICE: Final = 100
 #: Cost of the question for the end of one partition of a topic, in seconds of the loop.
@@ -52,6 +54,8 @@ class Moments:
         self._ages = Ages(cluster.record_times)
         self._moment: Moment | None = None
         self._made_s = 0.0
+        #: How long the moment is as good as a newer one.
+        self._fresh_s = _MOMENT_S
         #: All that the moment shows: a moment of an equal one shows the same.
         self._shown: object = None
         self._making: asyncio.Task[Moment] | None = None
@@ -60,7 +64,7 @@ class Moments:
         """Return what is known, of this second or of an older one where there was no time."""
         if self._moment is not None:
             age_s = asyncio.get_running_loop().time() - self._made_s
-            if age_s < _MOMENT_S or self._purse.is_empty:
+            if age_s < self._fresh_s or self._purse.is_empty:
                 return self._moment
         if self._making is None or self._making.done():
             self._making = asyncio.create_task(self._make(), name="holdfast-page-moment")
@@ -81,6 +85,14 @@ class Moments:
             await asyncio.sleep(_MOMENT_S)
             await self._purse.wait()
 
+    def forget(self) -> None:
+        """Keep nothing: nobody looks."""
+        self._states.forget()
+        self._paces = Paces()
+        self._ages = Ages(self._cluster.record_times)
+        self._held = self._moment = self._shown = None
+        self._places = {}
+
     async def close(self) -> None:
         """End what is being made."""
         if self._making is not None:
@@ -88,7 +100,10 @@ class Moments:
             await asyncio.wait([self._making])
 
     async def _make(self) -> Moment:
-        return await self._purse.timed(self._make_moment())
+        work = self._purse.timed(self._make_moment())
+        moment = await work
+        self._fresh_s = max(_MOMENT_S, work.paid_s / _PART_OF_MOMENTS)
+        return moment
 
     async def _make_moment(self) -> Moment:
         """Make the next moment: the states, and then the ends, so no state of a sound topic lies beyond them."""

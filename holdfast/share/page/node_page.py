@@ -23,6 +23,7 @@ from holdfast.page.source import (
     WindowView,
 )
 from holdfast.share.page.cluster import describe_cluster
+from holdfast.share.page.kept_answers import Version
 from holdfast.share.page.moments import STARTING, Moments
 from holdfast.share.page.purse import Purse
 from holdfast.share.page.rights import Rights
@@ -47,6 +48,7 @@ class NodePage(MomentPage):
         super().__init__(Looks(log.place.connection), now_ms)
         self._log = log
         self._ask = ask
+        self._authorizer = authorizer
         self._rights = Rights(authorizer)
         states = OwnStates(log.partitions, log.describe_elsewhere)
         self._moments = Moments(states, log.cluster, purse, now_ms, secrets.token_hex(4))
@@ -116,6 +118,17 @@ class NodePage(MomentPage):
     def changed(self) -> AsyncIterator[None]:
         """See `PageSource`."""
         return self._moments.changed()
+
+    async def version(self) -> Version | None:
+        """Return what answers are cut from now; None: from nothing."""
+        if not len(self._log.partitions):
+            return None
+        return Version(await self._moments.moment(), self._authorizer.rules)
+
+    def forget(self) -> None:
+        """Keep nothing: nobody looks."""
+        self._rights.forget()
+        self._moments.forget()
 
     async def close(self) -> None:
         """End what is being made."""

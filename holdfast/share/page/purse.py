@@ -21,9 +21,17 @@ _Result = TypeVar("_Result")
 class Purse:
     """Time that may be spent."""
 
-    def __init__(self, now_s: Callable[[], float] = time.perf_counter) -> None:
-        """Have as much as can be saved."""
+    def __init__(
+        self, now_s: Callable[[], float] = time.perf_counter, used_s: Callable[[], float] = time.thread_time
+    ) -> None:
+        """Have as much as can be saved.
+
+        Args:
+            now_s: the time, by which more is saved.
+            used_s: the time that the thread of the loop has worked.
+        """
         self._now_s = now_s
+        self._used_s = used_s
         self._left_s = _SAVED_MAX_S
         self._seen_s = now_s()
 
@@ -43,7 +51,7 @@ class Purse:
 
     def timed(self, work: Coroutine[Any, Any, _Result]) -> Timed[_Result]:
         """Return what does the same work and pays for its turns of the loop."""
-        return Timed(self, work, self._now_s)
+        return Timed(self, work, self._used_s)
 
     def _count(self) -> float:
         now_s = self._now_s()
@@ -55,23 +63,27 @@ class Purse:
 class Timed(Generic[_Result]):
     """An awaitable that pays for each turn of the loop that its work takes."""
 
-    def __init__(self, purse: Purse, work: Coroutine[Any, Any, _Result], now_s: Callable[[], float]) -> None:
+    def __init__(self, purse: Purse, work: Coroutine[Any, Any, _Result], used_s: Callable[[], float]) -> None:
         self._purse = purse
         self._work = work
-        self._now_s = now_s
+        self._used_s = used_s
+        #: Paid until now, in seconds.
+        self.paid_s = 0.0
 
     def __await__(self) -> Generator[Any, Any, _Result]:
         """Do the work."""
         work, error = self._work, None
         while True:
-            began_s = self._now_s()
+            began_s = self._used_s()
             try:
                 awaited = work.send(None) if error is None else work.throw(error)
             except StopIteration as end:
                 result: _Result = end.value
                 return result
             finally:
-                self._purse.pay(self._now_s() - began_s)
+                spent_s = self._used_s() - began_s
+                self.paid_s += spent_s
+                self._purse.pay(spent_s)
             error = None
             try:
                 yield awaited

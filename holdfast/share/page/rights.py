@@ -30,6 +30,11 @@ class Rights:
         self._seen: dict[tuple[str, str], Moment] = {}
         self._seen_of: tuple[Moment, Rules] | None = None
 
+    def forget(self) -> None:
+        """Keep no moment."""
+        self._seen_of = None
+        self._seen.clear()
+
     def see(self, moment: Moment) -> Moment:
         """Return as much of a moment as the reader may see."""
         authorizer, reader = self._authorizer, READER.get()

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Collection, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -16,12 +17,21 @@ from holdfast.daemon.http.readers import reader_of
 from holdfast.daemon.internal_errors import InternalErrors
 from holdfast.daemon.tenant import LogParts
 from holdfast.distribution import how_to_install
+from holdfast.kafka.addresses import find_host
+from holdfast.share.page.kept_answers import Asked, KeptAnswers, Recorder
 from holdfast.share.page.node_page import NodePage
 from holdfast.share.page.purse import Purse
 from holdfast.share.page.rights import READER
 
 if TYPE_CHECKING:
     from holdfast.page.web.app import Query
+
+#: Paths whose answers are cut from a moment.
+_OF_MOMENTS: Final = frozenset({"/", "/group", "/window", "/api/v1/group-topics", "/api/v1/group", "/api/v1/window"})
+#: Time of the loop that a request takes beside its answer, in seconds.
+_REQUEST_S: Final = 0.001
+#: After the last look everything is kept for so long.
+_KEPT_S: Final = 60.0
 
 
 class PageSite:
@@ -49,16 +59,64 @@ class PageSite:
         self._names = names
         self._internal_errors = internal_errors
         self._app: ASGIApp | None = None
+        self._making: asyncio.Future[ASGIApp] | None = None
+        self._kept = KeptAnswers()
+        self._turn = asyncio.Lock()
+        #: Requests that are being answered, events included.
+        self._looks = 0
+        self._forgetting: asyncio.TimerHandle | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
-        app = self._app = self._app or self._make_app()
         READER.set(reader_of(scope))
-        if scope["path"] == "/events":  # it goes on, and its task is none of this request
-            await app(scope, receive, send)
+        self._looks += 1
+        try:
+            if self._app is None:
+                # It takes some tenths of a second.
+                self._making = self._making or asyncio.ensure_future(asyncio.to_thread(self._make_app))
+                self._app = await asyncio.shield(self._making)
+            if scope["path"] == "/events":  # it goes on, and its task is none of this request
+                await self._app(scope, receive, send)
+            else:
+                await self._look(self._app, scope, receive, send)
+        finally:
+            self._looks -= 1
+            self._forget_later()
+
+    async def _look(self, app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
+        async with self._turn:  # one after the other, so that all that is paid is seen by the next one
+            await self._purse.wait()
+        self._purse.pay(_REQUEST_S)
+        # The guard of the page looks at an origin, which comes with requests of other sites.
+        is_shared = (
+            scope["method"] == "GET" and scope["path"] in _OF_MOMENTS and b"origin" not in dict(scope["headers"])
+        )
+        version = await self._source.version() if is_shared else None
+        if version is None:
+            await self._purse.timed(_run(app, scope, receive, send))
             return
-        await self._purse.wait()
-        await self._purse.timed(_run(app, scope, receive, send))
+        reader = READER.get()
+        asked = Asked(scope["path"], scope["query_string"], reader.principal, find_host(reader.client_address))
+        if (kept := self._kept.find(version, asked)) is not None:
+            for message in kept:
+                await send(message)
+            return
+        recorder = Recorder(send)
+        await self._purse.timed(_run(app, scope, receive, recorder))
+        if version.is_same(await self._source.version()):
+            self._kept.keep(version, asked, tuple(recorder.sent))
+
+    def _forget_later(self) -> None:
+        """Keep nothing from some time after the last look on."""
+        if self._forgetting is not None:
+            self._forgetting.cancel()
+        self._forgetting = asyncio.get_running_loop().call_later(_KEPT_S, self._forget)
+
+    def _forget(self) -> None:
+        self._forgetting = None
+        if not self._looks:
+            self._kept.forget()
+            self._source.forget()
 
     def describe(self) -> Mapping[str, Any]:
         """See `Site.describe`."""
@@ -72,6 +130,8 @@ class PageSite:
 
     async def close(self) -> None:
         """End what is being made."""
+        if self._forgetting is not None:
+            self._forgetting.cancel()
         await self._source.close()
 
     def _make_app(self) -> ASGIApp:

@@ -36,6 +36,10 @@ class OwnStates:
         self._describe_elsewhere = describe_elsewhere
         self._described: dict[SharePartitionKey, Described] = {}
 
+    def forget(self) -> None:
+        """Remember nothing."""
+        self._described = {}
+
     async def collect(self) -> Held:
         """Look at all share partitions."""
         found: dict[SharePartitionKey, Described] = {}
@@ -59,9 +63,9 @@ class OwnStates:
                 described = known.get(key)
                 if described is None or described.state is not state or described.owner != owner:
                     work += _WORK_OF_A_CHANGE + len(state.state_batches)
-                    given_up = sum_up_deliveries(state.start_offset, state.state_batches).archived
-                    row = describe_state(key, state, partition.index, owner)
-                    described = Described(state, owner, row, given_up)
+                    deliveries = sum_up_deliveries(state.start_offset, state.state_batches)
+                    row = describe_state(key, state, partition.index, owner, deliveries)
+                    described = Described(state, owner, row, deliveries.archived)
                 found[key] = described
         self._described = found
         return Held(found, ends, self._missing(ends))
