@@ -163,6 +163,24 @@ async def test_a_page_that_loses_its_source_says_so_and_keeps_its_numbers(desk: 
     await expect(page.locator("tr.stuck")).not_to_have_count(0)
 
 
+@pytest.mark.parametrize("status", [404, 502, 503])
+@pytest.mark.parametrize("has_script", [True, False])
+async def test_a_page_with_nothing_to_show_is_looked_at_again(desk: Desk, has_script: bool, status: int) -> None:
+    source = stuck()
+    await desk.serve(source)
+    page = await desk.window(java_script_enabled=has_script)
+    source.refused = PageRefused(status, "There is nothing to show yet.")
+    await page.goto(f"{desk.address}/")
+    await expect(page.get_by_role("alert")).to_have_text("There is nothing to show yet.")
+    assert await nameless(page) == []
+    source.refused = None
+    if not has_script:
+        await page.get_by_role("link", name="Look again").click()
+    await expect(page.locator("h1")).to_have_text("Share groups")
+    if has_script:
+        await expect(page.locator("#live-state")).to_have_text("Live")
+
+
 @pytest.mark.parametrize("name", [SCRIPT, RIGHT_TO_LEFT, LONG])
 async def test_a_name_that_others_chose_is_shown_as_it_is(desk: Desk, name: str) -> None:
     await desk.serve(stuck())
@@ -185,6 +203,10 @@ async def test_a_window_of_fifty_thousand_ranges_is_a_page_of_bounded_size(desk:
     await page.goto(desk.address + PAGES["window"])
     assert await page.evaluate("document.querySelectorAll('*').length") < 12_000
     await picture(page, "window-50000-ranges", is_whole=False)
+    narrow = await desk.window(320, color_scheme="dark")
+    await narrow.goto(desk.address + PAGES["window"])
+    await picture(narrow, "window-50000-ranges-320-dark", is_whole=False)
+    assert await overhang(narrow) <= 0
     await page.get_by_role("link", name="Timeline of offset 31338").click()
     await expect(page.locator("h1")).to_have_text("Offset 31338")
 

@@ -8,6 +8,8 @@
   // Milliseconds between two looks, and of a look: an answer that takes long is asked for less often.
   const PAUSE_MS = 1000;
   const PATIENCE_MS = 20000;
+  // Between two questions whether there is something to show.
+  const AGAIN_MS = 2000;
   let events = null;
   let isPaused = false;
   let isAsking = false;
@@ -72,6 +74,16 @@
     }, Math.max(PAUSE_MS, 4 * (performance.now() - began)));
   }
 
+  async function lookAgain() {
+    try {
+      if (!document.hidden && (await fetch(location.href, { method: "HEAD", cache: "no-store" })).ok) {
+        location.reload();
+        return;
+      }
+    } catch { /* It is asked again. */ }
+    setTimeout(lookAgain, AGAIN_MS);
+  }
+
   function listen() {
     events = new EventSource("events");
     events.onopen = () => {
@@ -116,6 +128,8 @@
 
   for (const region of document.querySelectorAll("[data-live]")) seen.set(region.id, region.outerHTML);
   begin();
+  // A page that has nothing to show yet asks until it has.
+  if (document.getElementById("again")) setTimeout(lookAgain, AGAIN_MS);
   if (!seen.size) return;
   box.hidden = false;
   show("", "Connecting");
