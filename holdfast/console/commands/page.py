@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 
 #: Kinds of bugs that are told of: paths are what clients choose.
 _BUGS_MAX: Final = 20
-_BACKLOG: Final = 128
+#: Connections that the kernel keeps while there is no room for them; more have to knock again after a second.
+_BACKLOG: Final = 1_024
 
 
 @click.command()

@@ -19,6 +19,10 @@ from uvicorn.server import ServerState
 CONNECTIONS_MAX: Final = 200
 #: A connection on which no whole request has come for so long is closed, and one whose client takes nothing of its answer.
 PATIENCE_S: Final = 10.0
+#: And after so long already while others wait for its place: more than a round trip to another continent.
+_GRACE_S: Final = 0.25
+#: How long it takes to see that a connection has ended.
+_FULL_S: Final = 0.02
 #: Line and headers of a request: a name has 249 characters, of which each may take twelve in an address.
 _HEAD_BYTES_MAX: Final = 32 << 10
 #: How long answers that are on their way may take at the end.
@@ -51,38 +55,49 @@ class PageServer:
             h11_max_incomplete_event_size=_HEAD_BYTES_MAX,
         )
         self._state = ServerState()
-        #: Those that wait for a request, the one that has waited longest first.
-        self._idle: dict[_Connection, None] = {}
+        #: Those that wait for a request, by the loop's time since when they do; the one that has waited longest first.
+        self._idle: dict[_Connection, float] = {}
 
     async def serve(self, ended: asyncio.Event) -> None:
         """Answer requests until the end; then those that are on their way have a moment, and event streams are cut."""
         self._config.load()
-        server = await asyncio.get_running_loop().create_server(self._connect, sock=self._listener)
+        self._listener.setblocking(False)
+        accepting = asyncio.create_task(self._accept_all(), name="holdfast-page-accept")
         try:
             await ended.wait()
         finally:
-            server.close()
+            accepting.cancel()
+            await asyncio.gather(accepting, return_exceptions=True)
             await self._close_all()
-
-    def admit(self, connection: _Connection) -> bool:
-        """Return whether there is room for a connection; the one that has waited longest for a request gives its place."""
-        if len(self._state.connections) <= CONNECTIONS_MAX:
-            return True
-        longest = next(iter(self._idle), None)
-        if longest is None:
-            return False
-        longest.abort()
-        return True
 
     def note(self, connection: _Connection, *, is_idle: bool) -> None:
         """Note whether a connection waits for a request."""
         if not is_idle:
             self._idle.pop(connection, None)
         else:
-            self._idle.setdefault(connection)
+            self._idle.setdefault(connection, asyncio.get_running_loop().time())
 
-    def _connect(self) -> _Connection:
-        return _Connection(self, self._config, self._state)
+    async def _accept_all(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            # Those for which there is no room wait in the kernel, which refuses nobody.
+            if len(self._state.connections) >= CONNECTIONS_MAX:
+                self._make_room()
+                await asyncio.sleep(_FULL_S)
+                continue
+            try:
+                accepted, _ = await loop.sock_accept(self._listener)
+                await loop.connect_accepted_socket(lambda: _Connection(self, self._config, self._state), accepted)
+            except OSError:  # the client is gone again, or descriptors are used up
+                await asyncio.sleep(_FULL_S)
+
+    def _make_room(self) -> None:
+        """Have connections that have waited long for a request give their places to those that may ask."""
+        before_s = asyncio.get_running_loop().time() - _GRACE_S
+        for connection, since_s in list(self._idle.items()):
+            if since_s > before_s:
+                break
+            connection.abort()
 
     async def _close_all(self) -> None:
         for connection in list(self._state.connections):
@@ -111,10 +126,7 @@ class _Connection(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as uvicorn has it
         super().connection_made(transport)
-        if self._page_server.admit(self):
-            self._look()
-        else:
-            transport.abort()
+        self._look()
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)

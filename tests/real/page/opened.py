@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+import signal
 import subprocess
+import sys
 import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 from click.testing import CliRunner
@@ -19,7 +21,7 @@ from holdfast.kafka.connection_options import connection_options
 from holdfast.page.kafka_page import KafkaPage
 from holdfast.page.source import GroupsPage, PageRefused
 from tests.real.quick_java import QUICK_KAFKA
-from tests.waiting import PATIENCE_S
+from tests.waiting import PATIENCE_S, Lines
 
 
 @asynccontextmanager
@@ -38,6 +40,24 @@ async def page_of(kafka: str) -> AsyncIterator[KafkaPage]:
     finally:
         task.cancel()
         await asyncio.wait([task])
+
+
+@contextmanager
+def page_command(kafka: str) -> Iterator[tuple[int, int]]:
+    """Give the port and the process id of `holdfast page`; Ctrl-C ends it well, and quietly."""
+    command = [sys.executable, "-m", "holdfast", "page", "--bootstrap-server", kafka]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            address = Lines(process.stdout).next().strip()
+            yield int(address.rstrip("/").rpartition(":")[2]), process.pid
+            process.send_signal(signal.SIGINT)
+            assert process.wait(PATIENCE_S) == 0
+            assert process.stderr is not None
+            said = process.stderr.read()
+            assert said == f"It shows the share groups of {kafka}, and ends with Ctrl-C.\n"
+        finally:
+            process.kill()
 
 
 async def groups_when(page: KafkaPage, condition: Callable[[GroupsPage], object] = lambda _: True) -> GroupsPage:

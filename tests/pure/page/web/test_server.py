@@ -74,9 +74,8 @@ async def test_silent_clients_leave_those_their_place_that_ask(monkeypatch: pyte
         silent = [await say(port, "GET / HT") for _ in range(30)]
         for _ in range(3):
             assert (await get(port, "/")).status == 200
-        cut = [reader for reader, _ in silent if reader.at_eof()]
-        await wait_until(lambda: sum(reader.at_eof() for reader, _ in silent) >= 25)
-        assert len(cut) <= 30
+        # A connection that is reset has an exception, and one that is closed is at its end.
+        await wait_until(lambda: sum(reader.at_eof() or reader.exception() is not None for reader, _ in silent) >= 25)
         for _, writer in silent:
             writer.close()
 
