@@ -22,7 +22,7 @@ from holdfast.kafka.protocol.error_codes import name_and_number
 from holdfast.kafka.records.lanes import ReaderConfig
 from holdfast.kafka.records.reader import TopicReader
 from holdfast.kafka.topics.record_times import RecordTimes
-from holdfast.kafka.topics.topic_ends import TopicEndSource
+from holdfast.kafka.topics.topic_ends import NO_SUCH_ID, TopicEndSource
 from holdfast.page.ages import Ages, Wanted
 from holdfast.page.book import Book, Described
 from holdfast.page.followed_log import FollowedLog
@@ -80,6 +80,8 @@ class Follower:
         self._queries = Cluster(options, TIMEOUT_MS, may_lack_ids=False, believes_one=True)
         self._ends = TopicEndSource(self._queries, timeout_ms=TIMEOUT_MS)
         self._ages = Ages(RecordTimes(self._queries, timeout_ms=TIMEOUT_MS))
+        #: Names of topics by their ids, as they were last known.
+        self._names: dict[bytes, str] = {}
         #: Those of the moment.
         self._places: dict[SharePartitionKey, Place] = {}
         self._moment: Moment | None = None
@@ -289,7 +291,13 @@ class Follower:
         for key in keys:
             wanted.setdefault(key.topic_id, []).append(key.partition)
         found = await self._ends.look_up({topic_id: set(numbers) for topic_id, numbers in wanted.items()})
-        return {key: End(found[key.topic_id].name, found[key.topic_id].partitions[key.partition]) for key in keys}
+        for topic_id, (name, partitions) in found.items():
+            # An id has one name for ever, which brokers that are silent do not change.
+            if name is not None:
+                self._names[topic_id] = name
+            elif any(each.problem == NO_SUCH_ID for each in partitions.values()):
+                self._names.pop(topic_id, None)
+        return {key: End(self._names.get(key.topic_id), found[key.topic_id].partitions[key.partition]) for key in keys}
 
 
 def _tell_of_old(topic: str, truths: Mapping[int, Truth]) -> list[str]:

@@ -37,6 +37,9 @@ QUERIES_WAITING_MAX: Final = 100
 PARTITIONS_PER_QUERY_MAX: Final = 10_000
 
 
+#: The problem of a partition whose topic was deleted, or never was.
+NO_SUCH_ID: Final = "the cluster knows no topic of this id"
+
 #: A topic id and a partition.
 Place: TypeAlias = tuple[bytes, int]
 
@@ -207,7 +210,7 @@ class TopicEndSource:
             topic_id, partition = place
             view, is_passing, problem = said.topics.get(topic_id), False, f"the topic has no partition {partition}"
             if view is None or view.is_missing:
-                problem = "the cluster knows no topic of this id"
+                problem = NO_SUCH_ID
             elif view.error_code:
                 problem = f"Kafka returns nothing about the topic: {error_name(view.error_code)}"
             elif partition in view.leader_epochs:

@@ -320,6 +320,19 @@ async def test_a_time_that_was_found_is_a_change() -> None:
         assert (row.oldest.written_ms, row.oldest.unknown) == (1_000, 0)
 
 
+async def test_a_topic_keeps_its_name_while_brokers_are_silent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(follower, "TIMEOUT_MS", 200)
+    async with fake_kafka() as kafka, page_of(kafka) as page:
+        cluster = Cluster(kafka)
+        cluster.put(snapshot(0))
+        await groups_of(page)
+        kafka.brokers[1].goes_on.clear()
+        async for _ in page.changed():
+            if (window := await page.window("workers", "orders", 0)).log_unknown:
+                break
+        assert (window.topic, window.log_end) == ("orders", None)
+
+
 # ---- timelines that are shared ---------------------------------------------------------------------------------------
 
 

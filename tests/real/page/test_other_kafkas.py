@@ -22,9 +22,8 @@ from holdfast.broker import EmbeddedKafka, find_java
 from holdfast.jars.cache import KAFKA_VERSION, KAFKA_VERSION_WITHOUT_SHARE_GROUPS, kafka_home
 from tests.interop.gateway.clients import OTHER_JAVA_RELEASES, PYTHON, Client
 from tests.interop.newest_kafka import NEWEST_VERSION, newest_kafka
-from tests.real.page.opened import by_cli
+from tests.real.page.opened import by_cli, page_command
 from tests.real.page.stuck import DELIVERIES, PARTITIONS, make_stuck
-from tests.real.page.test_command import page_command
 from tests.real.quick_java import QUICK_KAFKA
 from tests.waiting import PATIENCE_S
 from tests.world.http import Answer, get
@@ -82,8 +81,7 @@ async def test_a_stuck_record_and_its_timeline_are_found(version: str, tmp_path:
         # Librdkafka's share consumer is given nothing by the preview.
         client = Client("java", OTHER_JAVA_RELEASES[0]) if version == _PREVIEW else PYTHON
         groups = [await asyncio.to_thread(make_stuck, kafka, "orders", client) for _ in range(2)]
-        with page_command(kafka) as address:
-            port = int(address.rstrip("/").rpartition(":")[2])
+        with page_command(kafka) as (port, _):
             found = await ask(port, "groups")
             assert {row["group"]: row["delivery_count_max"] for row in found["rows"]} == {
                 each.group: DELIVERIES for each in groups
@@ -111,9 +109,9 @@ async def test_a_kafka_without_share_groups_is_said_to_be_too_old(tmp_path: Path
     version = KAFKA_VERSION_WITHOUT_SHARE_GROUPS
     with (
         EmbeddedKafka(version=version, data_dir=tmp_path / "kafka", jvm_options=QUICK_KAFKA) as kafka,
-        page_command(kafka.bootstrap_servers) as address,
+        page_command(kafka.bootstrap_servers) as (port, _),
     ):
-        port, status = int(address.rstrip("/").rpartition(":")[2]), 503
+        status = 503
         while status == 503:
             answer = await get(port, "/api/v1/groups")
             status = answer.status
