@@ -45,7 +45,7 @@ from holdfast.gateway.topics.source import ClusterTopics
 from holdfast.kafka.cluster import Cluster
 from holdfast.kafka.protocol import api_keys
 from holdfast.kafka.protocol.error_codes import ErrorCode
-from holdfast.kafka.records.lanes import ReaderConfig
+from holdfast.kafka.records.config import ReaderConfig
 from holdfast.kafka.records.reader import TopicReader
 from holdfast.kafka.records.room import RecordRoom
 from holdfast.runtime.settings import LogIdentity

@@ -19,7 +19,7 @@ from holdfast.kafka.errors import ConnectionFailed
 from holdfast.kafka.metadata import TopicView
 from holdfast.kafka.protocol.denials import acl_remedy
 from holdfast.kafka.protocol.error_codes import name_and_number
-from holdfast.kafka.records.lanes import ReaderConfig
+from holdfast.kafka.records.config import ReaderConfig
 from holdfast.kafka.records.reader import TopicReader
 from holdfast.kafka.topics.record_times import RecordTimes
 from holdfast.kafka.topics.topic_ends import NO_SUCH_ID, TopicEndSource

@@ -12,7 +12,7 @@ from holdfast.kafka.cluster import Cluster
 from holdfast.kafka.connection_options import ConnectionOptions
 from holdfast.kafka.metadata import TopicRef
 from holdfast.kafka.records.batches import Batch
-from holdfast.kafka.records.lanes import ReaderConfig
+from holdfast.kafka.records.config import ReaderConfig
 from holdfast.kafka.records.partition_reader import (
     LogTruncated,
     OffsetOutOfRange,

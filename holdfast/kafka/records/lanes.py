@@ -1,13 +1,15 @@
 """The requests to one broker: one lane waits at the ends of logs, the other catches up. Each has a connection and one request in flight.
 
 A partition is in one request at most. One that comes to its end while the waiting request is on its way cannot join that request:
-the catching lane asks for it, with a short wait, until the other one is back.
+the catching lane asks for it, with a short wait, until the other one is back, which then waits shortly, too, and so takes it in.
+
+While nothing changes, the waiting lane makes the same request again and looks at the answer's bytes alone: what waits costs nearly nothing.
 """
 
 import asyncio
 from collections.abc import Collection
 from itertools import islice
-from typing import Final, NamedTuple, Protocol
+from typing import Final, Protocol
 
 from holdfast.kafka.brokers.throttle import Throttle
 from holdfast.kafka.cluster import Cluster
@@ -18,6 +20,7 @@ from holdfast.kafka.protocol import api_keys, requests
 from holdfast.kafka.protocol.denials import acl_remedy
 from holdfast.kafka.protocol.error_codes import ErrorCode, name_and_number
 from holdfast.kafka.records.batches import Batch, DamagedRecords, OldFormat, iter_batches
+from holdfast.kafka.records.config import ReaderConfig
 from holdfast.kafka.records.connection import RecordConnection
 from holdfast.kafka.records.fetch import (
     VERSIONS,
@@ -39,6 +42,7 @@ from holdfast.kafka.records.partition_reader import (
     ReadFailed,
     RecordsUnreadable,
 )
+from holdfast.kafka.records.request import Request, in_turns
 from holdfast.kafka.records.room import BATCH_BYTES, Buffer, RecordRoom
 
 #: The waiting lane's part of the largest answer: its requests are on their way all the time, and bring little.
@@ -57,27 +61,6 @@ _SILENCE_S: Final = 1.0
 _PAUSE_S: Final = 0.05
 
 
-class ReaderConfig(NamedTuple):
-    """Bounds of a reader."""
-
-    #: Read up to the last stable offset alone, and list what was aborted below it.
-    is_committed: bool = False
-    #: Bytes that are read ahead of one partition. The last answer may go beyond it by `partition_bytes_max`, or by a larger batch.
-    ahead_bytes_max: int = 2 << 20
-    #: Of an answer, and less where the room is small; a single larger batch comes whole.
-    answer_bytes_max: int = 8 << 20
-    #: Of a partition in an answer, and less where many share the room.
-    partition_bytes_max: int = 1 << 20
-    #: How long a broker may hold a request at the ends of logs.
-    wait_ms: int = 500
-    #: Bounds connecting, and an answer beyond the time for which it may be held.
-    timeout_ms: int = 30_000
-    #: The longest that a broker is left alone because it says so.
-    throttle_max_ms: int = 10_000
-    #: Before a leader is looked up again.
-    retry_backoff_ms: int = 100
-
-
 class LaneOwner(Protocol):
     """What has the partitions."""
 
@@ -86,6 +69,8 @@ class LaneOwner(Protocol):
     cluster: Cluster
     throttle: Throttle[int]
     room: RecordRoom
+    #: Rises when a partition may have left a request that is on its way.
+    changes: int
 
     def partition_bytes(self) -> int:
         """Return how much of a partition one request asks for."""
@@ -95,31 +80,6 @@ class LaneOwner(Protocol):
 
     def look_up(self, topics: Collection[TopicRef]) -> None:
         """Look up the leaders of some topics soon."""
-
-
-class Request:
-    """A request on its way, and the partitions that it asks for."""
-
-    def __init__(self, lane: "Lane") -> None:
-        self.lane = lane
-        #: Those of one partition are at one position, and share what comes.
-        self.readers: dict[tuple[TopicKey, int], list[PartitionReader]] = {}
-        #: Those that got records.
-        self.fed: set[PartitionReader] = set()
-
-    def all_readers(self) -> list[PartitionReader]:
-        """Return its partitions, in order; one that has several readers more than once."""
-        return [reader for readers in self.readers.values() for reader in readers]
-
-    def join(self, key: tuple[TopicKey, int], reader: PartitionReader) -> bool:
-        """Let a reader share the fetch of another one of its partition; return whether it can."""
-        readers = self.readers[key]
-        first = readers[0]
-        # A reader that knows the epoch of the record before has the broker compare it, with another one's question or its own.
-        if reader.position != first.position or reader.last_epoch not in (-1, first.last_epoch):
-            return False
-        readers.append(reader)
-        return True
 
 
 class Lane:
@@ -140,8 +100,16 @@ class Lane:
         self.changed = asyncio.Event()
         #: A request is on its way.
         self.is_busy = False
+        #: That request is back soon, to take in partitions that the catching lane asks for: else the two would miss each other for ever.
+        self.is_short = False
+        #: The catching lane asks for some of the waiting ones.
+        self.lacks_newcomers = False
         self._owner = owner
         self._other = other
+        #: The lane that catches up, if this is the one that waits.
+        self._catching: Lane | None = None
+        if other is not None:
+            other._catching = self
         self._connection: RecordConnection | None = None
         largest_bytes = min(owner.config.answer_bytes_max, owner.room.answer_bytes_max)
         #: Room that a request is promised.
@@ -188,11 +156,20 @@ class Lane:
                         owner.settle(reader)
                 continue
             self._promised_bytes = self._answer_bytes
-            request, began_s = Request(self), self._now_s()
-            self.is_busy, is_idle = True, False
-            self._silence = self._loop.call_later(wait_ms / 1_000 + _SILENCE_S, self._look_again, request, chosen)
+            request, began_s = Request(self.broker_id), self._now_s()
+            is_idle = False
+            silence_s = wait_ms / 1_000 + _SILENCE_S
+            self._silence = self._loop.call_later(silence_s, self._look_again, request, chosen)
             try:
                 is_idle = not await self._fetch(request, chosen, wait_ms)
+                while is_idle and self._other is None:
+                    self._silence.cancel()
+                    await asyncio.sleep(began_s + _PAUSE_S - self._now_s())
+                    if not self._may_repeat(request):
+                        break
+                    began_s = self._now_s()
+                    self._silence = self._loop.call_later(silence_s, self._look_again, request, chosen)
+                    is_idle = not await self._exchange(await self._connected(), request, wait_ms)
             except ConnectionFailed as failure:
                 if self._connection is not None and isinstance(failure, UnreadableAnswer):
                     self._connection.close()
@@ -209,7 +186,7 @@ class Lane:
                 self._end_promise()
             self.is_busy = False
             # A broker fills an answer in the order of the request, so those that got nothing come first in the next one.
-            for reader in sorted(request.all_readers(), key=lambda reader: reader in request.fed):
+            async for reader in in_turns(sorted(request.all_readers(), key=lambda reader: reader in request.fed)):
                 if reader.in_flight is request:
                     reader.in_flight = None
                     owner.settle(reader)
@@ -220,15 +197,41 @@ class Lane:
 
     def _choose(self) -> tuple[list[PartitionReader], int]:
         """Return the partitions of the next request, and for how long a broker may hold it."""
-        if self._other is None:
-            return list(islice(self.ready, _WAITING_MAX)), self._owner.config.wait_ms
+        tail, wait_ms = self._other, self._owner.config.wait_ms
+        if tail is None:
+            self.is_short = self.lacks_newcomers
+            return self._choose_waiting(), min(wait_ms, _NEWCOMERS_WAIT_MS) if self.is_short else wait_ms
         chosen = list(islice(self.ready, _CATCHING_MAX))
         # A broker answers at least one whole batch of the first partition.
         chosen.sort(key=lambda reader: reader.damaged_at != reader.position)
         wait_ms = 0 if chosen else _NEWCOMERS_WAIT_MS
-        if self._other.is_busy:
-            chosen += islice(self._other.ready, _WAITING_MAX)
-        return chosen, wait_ms
+        newcomers = list(islice(tail.ready, _WAITING_MAX)) if tail.is_busy and not tail.is_short else []
+        tail.lacks_newcomers = bool(newcomers)
+        return chosen + newcomers, wait_ms
+
+    def _choose_waiting(self) -> list[PartitionReader]:
+        if len(self.ready) <= _WAITING_MAX:
+            return list(self.ready)
+        chosen, places = list[PartitionReader](), set[tuple[TopicRef, int]]()
+        for reader in self.ready:
+            places.add((reader.topic, reader.partition))  # its readers share a fetch
+            if len(places) > _WAITING_MAX:
+                break
+            chosen.append(reader)
+        return chosen
+
+    def _may_repeat(self, request: Request) -> bool:
+        """Tell whether a request that brought nothing would be the same now; then its answer has room."""
+        owner, connection = self._owner, self._connection
+        if self.ready or self.lacks_newcomers or self.is_short or connection is None or not connection.is_open:
+            return False
+        if owner.room.is_full or owner.throttle.wait_s(self.broker_id) > 0:
+            return False
+        is_same = request.partition_bytes == owner.partition_bytes() and request.may_repeat(owner.changes)
+        if not is_same or not owner.room.promise(self._answer_bytes, is_awaited=False):
+            return False
+        self._promised_bytes = self._answer_bytes
+        return True
 
     def _is_of(self, reader: PartitionReader, request: Request) -> bool:
         """Tell whether a partition still waits for a request, or for being in one of this lane."""
@@ -245,15 +248,29 @@ class Lane:
         Raises:
             ConnectionFailed: there is no answer that can be read.
         """
-        owner, config = self._owner, self._owner.config
         connection = await self._connected()
-        version, targets = self._aim(request, chosen, choose_version(connection.versions))
+        request.version, targets = await self._aim(request, chosen, choose_version(connection.versions))
         if not targets:
             return False
         bounds = FetchBounds(wait_ms, int(self._answer_bytes / self._weight))
-        body = encode_fetch(version, bounds, config.is_committed, targets)
-        timeout_ms = wait_ms + config.timeout_ms
-        data = await connection.exchange(api_keys.FETCH, version, body, timeout_ms=timeout_ms, is_flexible=True)
+        request.body = encode_fetch(request.version, bounds, self._owner.config.is_committed, targets)
+        return await self._exchange(connection, request, wait_ms)
+
+    async def _exchange(self, connection: RecordConnection, request: Request, wait_ms: int) -> bool:
+        """Send a request and deliver what it brought; returns whether that was anything new.
+
+        Raises:
+            ConnectionFailed: there is no answer that can be read.
+        """
+        self.is_busy = True
+        if self.ready and self._catching is not None:
+            self._catching.changed.set()
+        owner, version = self._owner, request.version
+        timeout_ms = wait_ms + owner.config.timeout_ms
+        data = await connection.exchange(api_keys.FETCH, version, request.body, timeout_ms=timeout_ms, is_flexible=True)
+        if request.has_answered(data):
+            request.answered_s = self._now_s()
+            return False
         answer = read_fetched(version, data)
         owner.throttle.on_answer(self.broker_id, answer.throttle_ms)
         if answer.error_code:
@@ -261,12 +278,14 @@ class Lane:
             self._set_aside([each for each in request.all_readers() if each.in_flight is request], why)
             return False
         has_news = False
-        for partition in answer.partitions:
+        async for partition in in_turns(answer.partitions):
             for reader in request.readers.get((partition.topic, partition.partition), ()):
                 if reader.in_flight is request:
                     has_news |= await self._deliver(connection, request, reader, partition)
         if has_news and isinstance(data.obj, Buffer):
             self._weight = data.obj.weight
+        elif not has_news and self._other is None and not answer.throttle_ms:
+            request.note_nothing_new(data, owner.changes)
         return has_news
 
     async def _connected(self) -> RecordConnection:
@@ -289,14 +308,14 @@ class Lane:
         promised, self._promised_bytes = self._promised_bytes, 0
         self._owner.room.give_back(promised)
 
-    def _aim(self, request: Request, chosen: list[PartitionReader], version: int) -> tuple[int, list[ReadTarget]]:
+    async def _aim(self, request: Request, chosen: list[PartitionReader], version: int) -> tuple[int, list[ReadTarget]]:
         """Return what a request asks for, and the version that can say it; partitions that were taken away are left out.
 
         Readers of one partition at one position share its fetch; one at another position waits for the next request.
         """
         owner, led = self._owner, list[tuple[PartitionReader, TopicView]]()
-        bytes_max = owner.partition_bytes()
-        for reader in chosen:
+        bytes_max = request.partition_bytes = owner.partition_bytes()
+        async for reader in in_turns(chosen):
             owner.settle(reader, has_room=self._has_room)  # its leader, or the room, may have changed since
             if self._is_ready(reader):
                 led.append((reader, owner.cluster.topics[reader.topic]))
@@ -304,6 +323,8 @@ class Lane:
             version = VERSIONS[0]
         targets = []
         for reader, view in led:
+            if not self._is_ready(reader):  # others had a turn
+                continue
             topic: TopicKey = view.topic_id if has_ids(version) else view.name
             key = topic, reader.partition
             is_first = key not in request.readers

@@ -107,7 +107,7 @@ class PartitionReader:
         #: The end of what is read: one of the two above.
         self.end_offset = -1
         #: When the last of these answers came, by the loop's clock; -inf: none did yet.
-        self.answered_s = -inf
+        self._answered_s = -inf
         #: Why nothing comes now, which may pass; empty: nothing is wrong.
         self.problem = ""
         #: Why nothing comes any more; None: it does.
@@ -117,7 +117,7 @@ class PartitionReader:
         #: The highest that was seen; -1: none.
         self.leader_epoch = -1
         #: The request that fetches it now; None: none does.
-        self.in_flight: object | None = None
+        self._in_flight: object | None = None
         #: It is not fetched before its leader was looked up again.
         self.is_stale = False
         #: Where the records could not be read; -1: they could.
@@ -145,6 +145,24 @@ class PartitionReader:
         #: Called once by anything new; None: nobody waits so.
         self._on_more: Callable[[], None] | None = None
         self._is_wanted: Callable[[], bool] = _always
+
+    @property
+    def in_flight(self) -> object | None:
+        """Return the request that fetches it now; None: none does."""
+        return self._in_flight
+
+    @in_flight.setter
+    def in_flight(self, request: object | None) -> None:
+        self._answered_s, self._in_flight = self.answered_s, request
+
+    @property
+    def answered_s(self) -> float:
+        """Return when a broker last told of it, by the loop's clock."""
+        return max(self._answered_s, getattr(self._in_flight, "answered_s", -inf))
+
+    @answered_s.setter
+    def answered_s(self, answered_s: float) -> None:
+        self._answered_s = answered_s
 
     @property
     def is_at_end(self) -> bool:

@@ -15,7 +15,8 @@ from holdfast.kafka.connection_options import ConnectionOptions
 from holdfast.kafka.errors import ConnectionFailed
 from holdfast.kafka.metadata import NO_TOPIC, TopicRef, TopicView
 from holdfast.kafka.protocol.error_codes import ErrorCode, name_and_number
-from holdfast.kafka.records.lanes import Lane, ReaderConfig, Request
+from holdfast.kafka.records.config import ReaderConfig
+from holdfast.kafka.records.lanes import Lane
 from holdfast.kafka.records.partition_reader import (
     PartitionReader,
     ReadDenied,
@@ -23,6 +24,7 @@ from holdfast.kafka.records.partition_reader import (
     TopicGone,
     TopicRecreated,
 )
+from holdfast.kafka.records.request import Request
 from holdfast.kafka.records.room import RecordRoom
 from holdfast.metrics import instruments
 
@@ -76,6 +78,7 @@ class TopicReader:
         )
         self.room = room or RecordRoom(_OWN_ROOM_BYTES)
         self.room.watch(self._on_room)
+        self.changes = 0
         self._readers: dict[PartitionReader, None] = {}
         #: How many of them each topic has.
         self._counts: Counter[TopicRef] = Counter()
@@ -131,6 +134,7 @@ class TopicReader:
         """Fetch a partition no more."""
         if reader not in self._readers:
             return
+        self.changes += 1
         del self._readers[reader]
         self.room.reader_count -= 1
         self.room.forget(reader)
@@ -149,6 +153,7 @@ class TopicReader:
         """
         if reader.in_flight is not None:
             return
+        self.changes += 1
         self._take_away(reader)
         if self._is_closed or reader not in self._readers or reader.failure is not None or reader.is_stale:
             return
@@ -224,6 +229,7 @@ class TopicReader:
 
     def _compare(self, reader: PartitionReader) -> None:
         """Compare a partition with what is known of its topic now."""
+        self.changes += 1
         view = self.cluster.topics.get(reader.topic)
         if view is None:
             reader.problem = "brokers do not agree on whether there is such a topic"
@@ -244,7 +250,7 @@ class TopicReader:
                 "the partition has no leader" if has_it else f"the topic has no partition {reader.partition}"
             )
         request = reader.in_flight
-        if isinstance(request, Request) and (leader is None or leader.broker_id != request.lane.broker_id):
+        if isinstance(request, Request) and (leader is None or leader.broker_id != request.broker_id):
             reader.in_flight = None  # its answer may come, and is not looked at
 
     @staticmethod

@@ -15,7 +15,7 @@ from holdfast.kafka.cluster import Cluster
 from holdfast.kafka.connection_options import connection_options
 from holdfast.kafka.records import fetch, lanes
 from holdfast.kafka.records.batches import Batch
-from holdfast.kafka.records.lanes import ReaderConfig
+from holdfast.kafka.records.config import ReaderConfig
 from holdfast.kafka.records.partition_reader import OffsetOutOfRange, PartitionReader, TopicGone, TopicRecreated
 from holdfast.kafka.records.reader import TopicReader
 from holdfast.kafka.records.transactions import mark_aborted

@@ -10,8 +10,10 @@ import pytest
 
 from holdfast.kafka.cluster import Cluster
 from holdfast.kafka.protocol.error_codes import ErrorCode
+from holdfast.kafka.records import lanes
 from holdfast.kafka.records.batches import Batch
-from holdfast.kafka.records.lanes import ReaderConfig
+from holdfast.kafka.records.config import ReaderConfig
+from holdfast.kafka.records.fetch import ReadAnswer, read_fetched
 from holdfast.kafka.records.partition_reader import (
     LogTruncated,
     OffsetOutOfRange,
@@ -31,6 +33,7 @@ from tests.waiting import PATIENCE_S, wait_until
 
 #: Pauses are short; a broker that is silent is given up after a test's patience.
 QUICK = ReaderConfig(wait_ms=200, timeout_ms=60_000, retry_backoff_ms=5)
+IDLE = QUICK._replace(wait_ms=60)
 
 
 @asynccontextmanager
@@ -690,8 +693,118 @@ async def test_lane_that_sleeps_for_room_sees_that_somebody_begins_to_wait() -> 
             await asyncio.sleep(0)
         reading = next(each for each in readings if not each.position)
         reading.call_when_more(lambda: calls.append("read"))
-        await wait_until(lambda: calls)
+        async with asyncio.timeout(10):
+            await wait_until(lambda: calls)
         assert reading.take_nowait() is not None
+
+
+# ---- partitions that wait ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def parsed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Count the partitions of each answer that is parsed."""
+    counts = list[int]()
+
+    def counted(version: int, data: memoryview) -> ReadAnswer:
+        answer = read_fetched(version, data)
+        counts.append(len(answer.partitions))
+        return answer
+
+    monkeypatch.setattr(lanes, "read_fetched", counted)
+    return counts
+
+
+async def wait_for_fetches(kafka: FakeKafka, count: int) -> None:
+    """Wait until there were some more."""
+    count += len(kafka.fetches)
+    await wait_until(lambda: len(kafka.fetches) >= count)
+
+
+def partitions_of(fetch: tuple[int, int, Any]) -> list[int]:
+    """Return the partitions that a request asks for."""
+    _, _, request = fetch
+    return sorted(each.partition for topic in request.topics for each in topic.partitions)
+
+
+async def test_partitions_that_wait_are_looked_at_once(parsed: list[int]) -> None:
+    async with fake_kafka() as kafka, reader_of(kafka, IDLE) as reader:
+        make_logs(kafka, 30)
+        logs = kafka.topics["topic"].partitions
+        readings = [reader.open("topic", index, logs[index].end) for index in range(30) for _ in range(2)]
+        await wait_until(lambda: all(each.is_at_end for each in readings))
+        await wait_for_fetches(kafka, 4)
+        parsed.clear()
+        await wait_for_fetches(kafka, 5)
+        assert not parsed
+        # Records come still, and what follows them, to all who read a partition.
+        for _ in range(2):
+            for index in (7, 29):
+                logs[index].append()
+                for reading in readings[2 * index : 2 * index + 2]:
+                    assert (await take_to(reading, logs[index].end))[0].base_offset == logs[index].end - 1
+        await wait_for_fetches(kafka, 4)
+        parsed.clear()
+        await wait_for_fetches(kafka, 5)
+        assert not parsed
+
+
+async def test_request_that_is_repeated_hears_of_newcomers_and_of_leavers(parsed: list[int]) -> None:
+    async with fake_kafka() as kafka, reader_of(kafka, IDLE) as reader:
+        make_logs(kafka, 10)
+        logs = kafka.topics["topic"].partitions
+        first = [reader.open("topic", index, logs[index].end) for index in range(9)]
+        await wait_until(lambda: all(each.is_at_end for each in first))
+        await wait_for_fetches(kafka, 4)
+        newcomer = reader.open("topic", 9, 0)
+        assert (await take_to(newcomer, logs[9].end))[0].base_offset == 0
+        await wait_for_fetches(kafka, 4)
+        first[3].seek(0)
+        assert (await take_to(first[3], logs[3].end))[0].base_offset == 0
+        await wait_for_fetches(kafka, 4)
+        first[5].close()
+        # All of them are soon in one request.
+        await wait_until(lambda: partitions_of(kafka.fetches[-1]) == [0, 1, 2, 3, 4, 6, 7, 8, 9])
+        begun = len(kafka.fetches)
+        await wait_for_fetches(kafka, 5)
+        assert [partitions_of(each) for each in kafka.fetches[begun:]] == [[0, 1, 2, 3, 4, 6, 7, 8, 9]] * 5
+        # An error of one is looked at, and costs no other one its records.
+        logs[1].errors = [ErrorCode.NOT_LEADER_OR_FOLLOWER]
+        logs[1].wake()
+        await wait_for_fetches(kafka, 4)
+        for index in (1, 8):
+            logs[index].append()
+            await take_to(first[index], logs[index].end)
+
+
+async def test_newcomer_is_taken_into_the_request_that_waits() -> None:
+    async with fake_kafka() as kafka, reader_of(kafka) as reader:
+        make_logs(kafka, 10)
+        logs = kafka.topics["topic"].partitions
+        readings = [reader.open("topic", index, logs[index].end) for index in range(9)]
+        await wait_until(lambda: all(each.is_at_end for each in readings))
+        await wait_for_fetches(kafka, 3)
+        reader.open("topic", 9, logs[9].end)
+        begun = len(kafka.fetches)
+        async with asyncio.timeout(5):
+            await wait_until(lambda: partitions_of(kafka.fetches[-1]) == list(range(10)))
+        assert len(kafka.fetches) - begun < 20
+        begun = len(kafka.fetches)
+        await wait_for_fetches(kafka, 3)
+        assert [partitions_of(each) for each in kafka.fetches[begun:]] == [list(range(10))] * 3
+
+
+async def test_many_readers_of_few_partitions_wait_in_one_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lanes, "_WAITING_MAX", 5)
+    async with fake_kafka() as kafka, reader_of(kafka, IDLE) as reader:
+        make_logs(kafka, 5)
+        logs = kafka.topics["topic"].partitions
+        readings = [reader.open("topic", index, logs[index].end) for _ in range(20) for index in range(5)]
+        await wait_until(lambda: all(each.is_at_end for each in readings))
+        await wait_for_fetches(kafka, 4)
+        begun = len(kafka.fetches)
+        await wait_for_fetches(kafka, 5)
+        assert [partitions_of(each) for each in kafka.fetches[begun:]] == [[0, 1, 2, 3, 4]] * 5
 
 
 async def test_two_readers_of_one_partition_both_get_all() -> None:
