@@ -194,7 +194,7 @@ class Moment:
             row=row,
             start_offset=row["start_offset"],
             state_end_offset=row["state_end_offset"],
-            ranges=_ranges(_Same(state)),
+            ranges=ranges_of(state),
             log_start=None if ends.problem else ends.first_offset,
             log_end=None if ends.problem else ends.end_offset,
             log_unknown=ends.problem,
@@ -268,6 +268,11 @@ class Moment:
 
 def _no_minutes(group: str, topic_id: bytes, reached: Mapping[int, int]) -> tuple[int | None, ...]:
     return ()
+
+
+def ranges_of(state: ShareState) -> tuple[StateRange, ...]:
+    """Return ranges of offsets of a state, from its start offset on."""
+    return _ranges(_Same(state))
 
 
 def make_place(key: SharePartitionKey, described: Described, end: End) -> Place:

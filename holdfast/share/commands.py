@@ -16,7 +16,7 @@ from holdfast.kafka.topic_ids import format_topic_id
 from holdfast.share.calls import ShareCalls
 from holdfast.share.deleted_state import DeletedState
 from holdfast.share.previews import preview
-from holdfast.share.state_listing import StateListing
+from holdfast.share.state_listing import StateListing, describe_one
 
 _log = structlog.get_logger(__name__)
 
@@ -53,6 +53,8 @@ class ShareCommands:
         """Return the commands by name."""
         return {
             "share-partitions": lambda arguments: self._listing().page(arguments),
+            "page-states": lambda arguments: self._listing(counts_given_up=True).page(arguments),
+            "page-state": lambda arguments: describe_one(self._partitions, arguments),
             "state-preview": partial(preview, self._calls),
         }
 
@@ -60,8 +62,9 @@ class ShareCommands:
         """Return the decisions by the name of their command."""
         return {"topics-accept-deleted": self._accept_deleted}
 
-    def _listing(self) -> StateListing:
-        return StateListing(self._partitions, self._limits, self._describe_elsewhere())
+    def _listing(self, *, counts_given_up: bool = False) -> StateListing:
+        elsewhere = self._describe_elsewhere()
+        return StateListing(self._partitions, self._limits, elsewhere, counts_given_up=counts_given_up)
 
     def _accept_deleted(self, arguments: Arguments) -> Plan:
         reason = reason_of(arguments)
@@ -94,6 +97,8 @@ class StartingShareCommands:
         """Return the commands by name."""
         return {
             "share-partitions": self._refuse,
+            "page-states": self._refuse,
+            "page-state": self._refuse,
             "state-preview": partial(preview, self._calls),
             "topics-accept-deleted": self._refuse,
         }

@@ -13,7 +13,7 @@ from holdfast.daemon.partitions.partitions import Partitions
 from holdfast.daemon.server.admin import AdminError, NodeStarting, topic_id_of
 from holdfast.daemon.settings.components.listener import LimitSettings
 from holdfast.kafka.topic_ids import format_topic_id
-from holdfast.records.share.deliveries import describe_state
+from holdfast.records.share.deliveries import describe_state, sum_up_deliveries
 from holdfast.records.share.keys import SharePartitionKey
 from holdfast.runtime.partition.lifecycle import Partition
 from holdfast.runtime.partition.states import State
@@ -57,14 +57,19 @@ class StateListing:
         limits: LimitSettings,
         elsewhere: Sequence[Mapping[str, Any]] = (),
         rows_max: int = ROWS_PER_PAGE_MAX,
+        *,
+        counts_given_up: bool = False,
     ) -> None:
         """Bound a page by the number of its rows, and by an upper estimate of its bytes.
+
+        With `counts_given_up` each row has that, too.
 
         `elsewhere` are the log partitions of other members, as `partitions.description` has them.
         """
         self._partitions = partitions
         self._elsewhere = elsewhere
         self._rows_max = rows_max
+        self._counts_given_up = counts_given_up
         self._bytes_max = limits.answer_size_bytes_max
 
     def page(self, arguments: dict[str, Any]) -> Generator[None, None, dict[str, Any]]:
@@ -95,7 +100,10 @@ class StateListing:
             work += _BATCHES_PER_STATE + (0 if state is None else len(state.state_batches))
             if state is not None:
                 winner = partition.ownership.winner
-                rows.append(describe_state(key, state, index, None if winner is None else winner.node_id))
+                deliveries = sum_up_deliveries(state.start_offset, state.state_batches)
+                owner = None if winner is None else winner.node_id
+                row = describe_state(key, state, index, owner, deliveries)
+                rows.append(row | {"given_up": deliveries.archived} if self._counts_given_up else row)
                 size_bytes += _ROW_BYTES + _CHARACTER_BYTES * len(key.group_id)
         return {
             "share_partitions": rows,
@@ -150,6 +158,29 @@ class StateListing:
             None if after is None else _from_cursor(after),
             min(limit, self._rows_max),
         )
+
+
+def describe_one(partitions: Partitions, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a share partition with its state batches; its `row` is None where this node has no state of it.
+
+    Args:
+        partitions: the log partitions of the node.
+        arguments: `group`, `topic_id` and `partition`.
+
+    Raises:
+        AdminError: an argument is wrong.
+    """
+    group, number = arguments.get("group"), arguments.get("partition")
+    if not isinstance(group, str) or type(number) is not int:
+        raise AdminError("page-state needs a `group`, a `topic_id` and a `partition`.")
+    key = SharePartitionKey(group, topic_id_of(arguments.get("topic_id")), number)
+    for partition, shard in serving(partitions.active()):
+        state = shard.state.at(partition.committed_sequence, key)
+        if state is not None:
+            winner = partition.ownership.winner
+            row = describe_state(key, state, partition.index, None if winner is None else winner.node_id)
+            return {"row": row, "state_batches": [list(each) for each in state.state_batches]}
+    return {"row": None, "state_batches": []}
 
 
 def _to_cursor(key: SharePartitionKey) -> list[object]:

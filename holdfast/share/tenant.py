@@ -18,6 +18,7 @@ from holdfast.daemon.internal_errors import InternalErrors
 from holdfast.daemon.maintenance.schedule import Duty
 from holdfast.daemon.partitions.partitions import LogPlace, Partitions
 from holdfast.daemon.server.admin import AdminCommand
+from holdfast.daemon.server.other_nodes import OtherNodes
 from holdfast.daemon.server.wire.requests import WORK_PER_BYTE, Api
 from holdfast.daemon.settings.models import Settings
 from holdfast.daemon.tenant import Answers, Call, Host, LogParts, Tenant
@@ -60,6 +61,9 @@ CALLS: Final[Mapping[int, Call]] = {
 
 COMMANDS: Final[Mapping[str, Command]] = {
     "share-partitions": Command(LOOKS, ("group", "topic_id", "after", "limit")),
+    # For the page of another node.
+    "page-states": Command(LOOKS, ("after",)),
+    "page-state": Command(LOOKS, ("group", "topic_id", "partition")),
     # Shows all of a state, as a Read does, and changes none.
     "state-preview": Command(
         Need(Operation.READ, ResourceType.GROUP),
@@ -182,8 +186,14 @@ class ServingShare:
         groups = make_group_metrics(settings, partitions, log.cluster, host.context.registry)
         commands = ShareCommands(gate, partitions, deleted_state, settings.limits, log.describe_elsewhere)
         self._sites: list[PageSite] = []
+        others = OtherNodes(host.context.limiter, settings.security.client_properties_file)
         self._make_page = partial(
-            PageSite, log, authorizer, names=_names(settings), internal_errors=host.context.internal_errors
+            PageSite,
+            log,
+            authorizer,
+            others.query,
+            names=_names(settings),
+            internal_errors=host.context.internal_errors,
         )
         self.access = ShareAccess(gate, self._service.partition_of_topic, log.batch.begin_with)
         self.answers = make_answers(gate, commands=commands.table())._replace(make_site=self._make_site)

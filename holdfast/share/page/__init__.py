@@ -1,7 +1,8 @@
 """The page at the HTTP port of a node (`holdfast.page`), made of the state that the node has in memory; nothing runs while nobody looks.
 
 - `purse` bounds the part of the loop's time that readers take.
-- `states` has the share partitions of the node's own log partitions; `paces` counts what is finished while somebody looks.
+- `states` has the share partitions of the node's own log partitions; `others` those of other nodes.
+- `paces` counts what is finished while somebody looks.
 - `moments` makes the moments from which views are cut, in slices of the loop's time; readers share them.
 - `cluster` shows nodes, log partitions, brokers and readers.
 - `rights` decides what a reader sees.

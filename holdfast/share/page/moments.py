@@ -12,6 +12,7 @@ from holdfast.page.ages import Ages, Wanted
 from holdfast.page.moment import End, Moment, Place, make_place
 from holdfast.page.source import PageRefused
 from holdfast.records.share.keys import SharePartitionKey
+from holdfast.share.page.others import Elsewhere, OtherStates
 from holdfast.share.page.paces import Paces
 from holdfast.share.page.purse import PART, Purse
 from holdfast.share.page.states import Held, OwnStates
@@ -32,18 +33,30 @@ class Moments:
     """The share partitions of a node, now or a moment ago."""
 
     def __init__(
-        self, states: OwnStates, cluster: ClusterQueries, purse: Purse, now_ms: Callable[[], int], run_id: str
+        self,
+        states: OwnStates,
+        others: OtherStates,
+        log_topic_id: bytes,
+        cluster: ClusterQueries,
+        purse: Purse,
+        now_ms: Callable[[], int],
+        run_id: str,
     ) -> None:
         """Look at nothing yet.
 
         Args:
             states: of the node.
+            others: those of other nodes.
+            log_topic_id: of the state topic.
             cluster: answers where topics end, and when records were written.
             purse: pays for what is done.
             now_ms: the time, in ms since 1970.
             run_id: marks the cursors of this run.
         """
         self._states = states
+        self._others = others
+        self._log_topic_id = log_topic_id
+        self._addresses: dict[SharePartitionKey, str] = {}
         self._cluster = cluster
         self._purse = purse
         self._now_ms = now_ms
@@ -73,6 +86,10 @@ class Moments:
     def log_end(self, log_partition: int) -> int | None:
         """Return the offset up to which the moment has a log partition; None: it has none of it."""
         return None if self._held is None else self._held.ends.get(log_partition)
+
+    def address_of(self, key: SharePartitionKey) -> str | None:
+        """Return the address of the other node that has a share partition; None: this node has it."""
+        return self._addresses.get(key)
 
     async def changed(self) -> AsyncIterator[None]:
         """Yield when a moment shows something else than the one before, at most once a second."""
@@ -109,6 +126,14 @@ class Moments:
         """Make the next moment: the states, and then the ends, so no state of a sound topic lies beyond them."""
         as_of_ms = self._now_ms()
         held = await self._states.collect()
+        elsewhere = await self._others.collect()
+        held.described.update(elsewhere.described)
+        missing = held.missing | elsewhere.missing
+        held.ends.update(await self._ends_elsewhere(elsewhere))
+        unknown = tuple(
+            f"Log partition {number} is not shown: {why}. Share groups in it may be missing."
+            for number, why in sorted(missing.items())
+        )
         self._paces.take(as_of_ms, {} if self._held is None else self._held.described, held.described)
         ends = await self._look_up_ends(held.described.keys())
         places = await self._join(held, ends)
@@ -117,7 +142,7 @@ class Moments:
         def minutes(group: str, topic_id: bytes, _: Mapping[int, int]) -> tuple[int | None, ...]:
             return self._paces.of_last_minutes(group, topic_id, as_of_ms)
 
-        steps = Moment.in_steps(as_of_ms, places, written, minutes, held.unknown, self._run_id)
+        steps = Moment.in_steps(as_of_ms, places, written, minutes, unknown, self._run_id)
         while True:
             try:
                 next(steps)
@@ -127,7 +152,8 @@ class Moments:
             await asyncio.sleep(0)
         self._held, self._places = held, {place.key: place for place in places}
         self._moment, self._made_s = moment, asyncio.get_running_loop().time()
-        self._shown = held.ends, ends, held.unknown, written
+        self._addresses = elsewhere.addresses
+        self._shown = held.ends, ends, unknown, written
         return moment
 
     async def _look_up_ends(self, keys: Collection[SharePartitionKey]) -> dict[SharePartitionKey, End]:
@@ -148,6 +174,18 @@ class Moments:
             for topic_id, partition in asked:
                 found[topic_id, partition] = End(answer[topic_id].name, answer[topic_id].partitions[partition])
         return {key: found[key.topic_id, key.partition] for key in keys}
+
+    async def _ends_elsewhere(self, elsewhere: Elsewhere) -> dict[int, int]:
+        """Return the ends of the log partitions of other nodes, up to which a timeline reads."""
+        numbers = {described.row["log_partition"] for described in elsewhere.described.values()}
+        if not numbers:
+            return {}
+        try:
+            found = await self._cluster.look_ups.ends.look_up({self._log_topic_id: sorted(numbers)})
+        except TooManyQueries:
+            return {}
+        partitions = found[self._log_topic_id].partitions
+        return {number: ends.end_offset for number, ends in partitions.items() if not ends.problem}
 
     async def _join(self, held: Held, ends: Mapping[SharePartitionKey, End]) -> list[Place]:
         places, work = [], 0

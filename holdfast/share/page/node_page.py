@@ -8,8 +8,10 @@ from typing import Any
 
 from holdfast.daemon.access.authorizer import Authorizer
 from holdfast.daemon.http.queries import Ask, CommandRefused
+from holdfast.daemon.server.other_nodes import NodeSilent
 from holdfast.daemon.tenant import LogParts
-from holdfast.page.moment import Moment
+from holdfast.kafka.topic_ids import parse_topic_id
+from holdfast.page.moment import Moment, ranges_of
 from holdfast.page.moment_page import MomentPage
 from holdfast.page.reading import Looks
 from holdfast.page.source import (
@@ -18,13 +20,16 @@ from holdfast.page.source import (
     HeldRange,
     HoldingsView,
     MemberView,
+    PageRefused,
     RecordView,
     TimelineView,
     WindowView,
 )
+from holdfast.records.share.keys import SharePartitionKey
 from holdfast.share.page.cluster import describe_cluster
 from holdfast.share.page.kept_answers import Version
 from holdfast.share.page.moments import STARTING, Moments
+from holdfast.share.page.others import OtherStates, Query
 from holdfast.share.page.purse import Purse
 from holdfast.share.page.rights import Rights
 from holdfast.share.page.states import OwnStates
@@ -34,13 +39,20 @@ class NodePage(MomentPage):
     """A `PageSource` of a node: what it has in memory, and single looks into the log and the topics of users."""
 
     def __init__(
-        self, log: LogParts, authorizer: Authorizer, ask: Ask, purse: Purse, now_ms: Callable[[], int]
+        self,
+        log: LogParts,
+        authorizer: Authorizer,
+        query: Query,
+        ask: Ask,
+        purse: Purse,
+        now_ms: Callable[[], int],
     ) -> None:
         """Look at nothing yet.
 
         Args:
             log: the parts of the node.
             authorizer: decides what readers may see.
+            query: asks another node.
             ask: runs commands of the node.
             purse: pays for what is done.
             now_ms: the time, in ms since 1970.
@@ -50,8 +62,16 @@ class NodePage(MomentPage):
         self._ask = ask
         self._authorizer = authorizer
         self._rights = Rights(authorizer)
-        states = OwnStates(log.partitions, log.describe_elsewhere)
-        self._moments = Moments(states, log.cluster, purse, now_ms, secrets.token_hex(4))
+        self._others = OtherStates(query, log.describe_elsewhere)
+        self._moments = Moments(
+            OwnStates(log.partitions),
+            self._others,
+            log.place.topic.topic_id,
+            log.cluster,
+            purse,
+            now_ms,
+            secrets.token_hex(4),
+        )
 
     async def moment(self) -> Moment:
         """See `MomentPage`; it has those groups alone that the reader may see."""
@@ -69,6 +89,9 @@ class NodePage(MomentPage):
         """See `PageSource`."""
         self._rights.check_group(group)
         view = await super().window(group, topic, partition)
+        key = SharePartitionKey(group, parse_topic_id(view.topic_id), partition)
+        if (address := self._moments.address_of(key)) is not None:
+            view = await self._of_other(address, key, view)
         place = {"group": group, "topic_id": view.topic_id, "partition": partition}
         return view._replace(holdings=await self._holdings(place))
 
@@ -97,6 +120,18 @@ class NodePage(MomentPage):
         self._rights.check_cluster()
         moment = await self.moment()
         return await describe_cluster(self._log, self._ask, self._now_ms(), moment.unknown)
+
+    async def _of_other(self, address: str, key: SharePartitionKey, view: WindowView) -> WindowView:
+        """Return a window with the ranges that another node has of it now."""
+        try:
+            state = await self._others.window(address, key, view.topic_id)
+        except NodeSilent as silence:
+            raise PageRefused(
+                502, f"The node at {address} has the share partition, and does not answer: {silence}"
+            ) from None
+        if state is None:
+            raise PageRefused(404, f"The node at {address} has no state of the share partition any more.")
+        return view._replace(ranges=ranges_of(state))
 
     async def _holdings(self, place: Mapping[str, Any]) -> HoldingsView | None:
         """Return the members of a group and what they hold; None: the node is no gateway of it."""

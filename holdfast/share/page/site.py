@@ -20,11 +20,12 @@ from holdfast.distribution import how_to_install
 from holdfast.kafka.addresses import find_host
 from holdfast.share.page.kept_answers import Asked, KeptAnswers, Recorder
 from holdfast.share.page.node_page import NodePage
+from holdfast.share.page.others import Query
 from holdfast.share.page.purse import Purse
 from holdfast.share.page.rights import READER
 
 if TYPE_CHECKING:
-    from holdfast.page.web.app import Query
+    from holdfast.page.web import app as web
 
 #: Paths whose answers are cut from a moment.
 _OF_MOMENTS: Final = frozenset({"/", "/group", "/window", "/api/v1/group-topics", "/api/v1/group", "/api/v1/window"})
@@ -41,6 +42,7 @@ class PageSite:
         self,
         log: LogParts,
         authorizer: Authorizer,
+        query: Query,
         ask: Ask,
         names: Collection[str] | None,
         internal_errors: InternalErrors,
@@ -50,12 +52,13 @@ class PageSite:
         Args:
             log: the parts of the node.
             authorizer: decides what readers may see.
+            query: asks another node.
             ask: runs commands of the node.
             names: by which requests may call the port, besides every address; None: any.
             internal_errors: counts what is a mistake of ours.
         """
         self._purse = Purse()
-        self._source = NodePage(log, authorizer, ask, self._purse, now_ms)
+        self._source = NodePage(log, authorizer, query, ask, self._purse, now_ms)
         self._names = names
         self._internal_errors = internal_errors
         self._app: ASGIApp | None = None
@@ -144,7 +147,7 @@ class PageSite:
         return make_app(self._source, self._names, lambda error, path: note(error, path=path), _queries())
 
 
-def _queries() -> Mapping[str, Query]:
+def _queries() -> Mapping[str, web.Query]:
     """Return the queries of the page; the node has groups of its own, as the command line lists them."""
     from holdfast.page.web.app import QUERIES
 

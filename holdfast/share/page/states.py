@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from collections.abc import Mapping
+from typing import Final, NamedTuple
 
 from holdfast.daemon.partitions.partitions import Partitions
 from holdfast.page.book import Described
@@ -23,17 +23,16 @@ class Held(NamedTuple):
 
     described: dict[SharePartitionKey, Described]
     #: By log partition, the offset up to which it was applied.
-    ends: Mapping[int, int]
-    #: Sentences about log partitions that are missing.
-    unknown: tuple[str, ...]
+    ends: dict[int, int]
+    #: By log partition, why it is not shown, as a clause.
+    missing: dict[int, str]
 
 
 class OwnStates:
     """The share partitions of a node, which remembers how it described those that have not changed since."""
 
-    def __init__(self, partitions: Partitions, describe_elsewhere: Callable[[], Sequence[Mapping[str, Any]]]) -> None:
+    def __init__(self, partitions: Partitions) -> None:
         self._partitions = partitions
-        self._describe_elsewhere = describe_elsewhere
         self._described: dict[SharePartitionKey, Described] = {}
 
     def forget(self) -> None:
@@ -70,18 +69,9 @@ class OwnStates:
         self._described = found
         return Held(found, ends, self._missing(ends))
 
-    def _missing(self, ends: Mapping[int, int]) -> tuple[str, ...]:
-        missing = {
+    def _missing(self, ends: Mapping[int, int]) -> dict[int, str]:
+        return {
             each.index: f"it is {each.state.value} here{f' ({each.failure})' if each.failure else ''}"
             for each in self._partitions
             if each.index not in ends
         }
-        for row in self._describe_elsewhere():
-            owner, address = row["owner"], row["owner_address"]
-            missing[row["partition"]] = (
-                "no node has it" if owner is None else f"node {owner} at {address} has it; its own page shows it"
-            )
-        return tuple(
-            f"Log partition {number} is not shown: {why}. Share groups in it may be missing."
-            for number, why in sorted(missing.items())
-        )

@@ -7,7 +7,6 @@ import re
 from holdfast.kafka.protocol.error_codes import NOT_COORDINATED, ErrorCode
 from holdfast.tenants import TABLES
 from tests.pure.docs.pages import ROOT, table
-from tests.world.tenants import NEEDS
 
 PAGE = (ROOT / "docs" / "protocol.md").read_text()
 
@@ -59,4 +58,4 @@ def test_the_error_codes_are_those_of_the_code() -> None:
 
 
 def test_the_admin_commands_are_those_of_the_node() -> None:
-    assert {command.strip("`") for command, *_ in table(PAGE, "admin commands")} == NEEDS.commands.keys()
+    assert {command.strip("`") for command, *_ in table(PAGE, "admin commands")} == TABLES.needs.commands.keys()

@@ -17,7 +17,7 @@ from holdfast.daemon.http.readers import TOKEN_READER
 from holdfast.records.share.batches import ACKNOWLEDGED, ARCHIVED, AVAILABLE, StateBatch
 from tests.interop.gateway.clients import PYTHON, Given, StockConsumer, stock_consumer
 from tests.real.nodes import topic_id_of
-from tests.real.page.stuck import produce
+from tests.real.page.stuck import PARTITIONS, produce
 from tests.real.running_node import RunningNode, make_settings, running
 from tests.real.shared_kafka import NewTopicFactory
 from tests.waiting import PATIENCE_S
@@ -213,3 +213,30 @@ async def test_a_gateway_shows_its_members_and_their_locks(kafka: str, topic: st
             window = await ask(node, "window", group=group, topic=users, partition=given[0].partition)
             assert {row["partition"] for row in window["holdings"]["held"]} == {given[0].partition}
             assert (await ask(node, "group-members", group="nobody"))["members"] == []
+
+
+async def test_each_of_two_nodes_shows_what_the_other_one_has(
+    kafka: str, topic: str, new_topic: NewTopicFactory
+) -> None:
+    users = new_topic(4)
+    produce(kafka, users)
+    topic_id = topic_id_of(kafka, users)
+    first, second = (make_settings(kafka, topic, membership="group", node_id=number) for number in (1, 2))
+    async with running(first) as one, running(second) as other:
+        nodes = (one, other)
+        await one.until(lambda: [node.parts.partitions.held_count() for node in nodes] == [1, 1], "both have work")
+        for partition in range(4):
+            await one.client.initialize(GROUP, topic_id, partition, state_epoch=1, start_offset=0)
+            batches = [StateBatch(0, 0, ARCHIVED, 5), StateBatch(1, 1, AVAILABLE, partition + 1)]
+            await one.client.write(GROUP, topic_id, partition, 1, 0, -1, batches)
+        assert len({(await each.client.admin("status"))["node_id"] for each in nodes}) == 2
+        for node in nodes:
+            (row,) = (await ask(node, "group-topics"))["rows"]
+            assert (row["share_partitions"], row["given_up"], row["delivery_count_max"]) == (4, 4, 4)
+            for partition in range(4):
+                where = {"group": GROUP, "topic": users, "partition": partition}
+                window = await ask(node, "window", **where)
+                assert [each["delivery_count"] for each in window["ranges"]] == [5, partition + 1]
+                if partition < PARTITIONS:  # of which there are records
+                    timeline = await ask(node, "timeline", **where, offset=1)
+                    assert [each["delivery_count"] for each in timeline["changes"]] == [partition + 1]

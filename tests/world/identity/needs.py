@@ -24,6 +24,8 @@ LOOKS: Final[dict[str, tuple[str, ...]]] = {
     "decision-preview": ("decision", "partition", "group", "reason"),
     "members": (),
     "metrics": ("of", "accept"),
+    "page-state": ("group", "topic_id", "partition"),
+    "page-states": ("after",),
     "partitions": (),
     "readers": (),
     "resolve-topic": ("name",),
