@@ -58,7 +58,7 @@ class Ledger:
         self.starts: dict[SharePartitionKey, int] = {}
         #: Offsets that were accepted or rejected, and that was answered without an error.
         self.settled: defaultdict[SharePartitionKey, set[int]] = defaultdict(set)
-        #: The highest delivery count of each offset that a member was told.
+        #: The highest delivery count of each offset that a member acquired.
         self.counts: defaultdict[SharePartitionKey, dict[int, int]] = defaultdict(dict)
         self._locks: dict[LedPartition, Locks] = {}
 
@@ -146,7 +146,7 @@ class Ledger:
         led = node.leader.find(key)
         is_effective = led is not None and led.leader_epoch >= world.states.fence_of(key)
         config = world.config_of(key.group_id)
-        log, settled, counts = world.logs[key.partition], self.settled[key], self.counts[key]
+        log, settled = world.logs[key.partition], self.settled[key]
         locks = None if led is None else self._locks[led]
         if led is None:
             violate(
@@ -174,7 +174,6 @@ class Ledger:
                     if (offset, member_id) not in locks.ever:
                         violate(Invariant.GIVEN_BY_ITS_LEADER, f"{where}, which has ended, or the member has left")
                     self._check_lock(locks, offset, member_id, where)
-                counts[offset] = max(count, counts.get(offset, 0))
 
     def _check_lock(self, locks: Locks, offset: int, member_id: str, where: str) -> None:
         """See that an answer gives nothing that another member has; one that stood still may give what it locked long ago."""
@@ -213,8 +212,11 @@ class Ledger:
             violate(Invariant.MEMBERS_ACQUIRE, f"{ranges} of {led.key} for {member_id} by {locks.node.name}")
         is_effective = led.leader_epoch >= self._world.states.fence_of(led.key)
         log, settled = self._world.logs[led.key.partition], self.settled[led.key] if is_effective else set[int]()
-        for first, last, _ in ranges:
+        counts = self.counts[led.key]
+        for first, last, count in ranges:
             for offset in range(first, last + 1):
+                # It counts as a delivery also where the member is gone before the answer.
+                counts[offset] = max(count, counts.get(offset, 0))
                 where = f"offset {offset} of {led.key} by {locks.node.name}"
                 if offset in settled and offset not in log.tainted:
                     violate(Invariant.SETTLED_IS_NOT_GIVEN, f"{where}: acquired by {member_id}")
