@@ -17,7 +17,6 @@ from holdfast.api.share_consumer import Fault, find_malformed_group_id
 from holdfast.api.share_fetch import ShareFetchRequest, ShareFetchResponse
 from holdfast.api.share_group_heartbeat import HeartbeatResponse
 from holdfast.api.share_state_access import ShareStateAccess
-from holdfast.clock import now_ms
 from holdfast.daemon.access.acl import Operation, ResourceType
 from holdfast.daemon.access.authorizer import Authorizer
 from holdfast.daemon.access.needs import Command, Need
@@ -169,7 +168,7 @@ class ServingGateway:
         self._has_other_nodes = False
         log.leadership.watch(self._leadership_changed)
         self._topics.on_change(self._topics_changed)
-        holdings = Holdings(self._heartbeats, self._leader, now_ms)
+        holdings = Holdings(self._heartbeats, self._leader, lambda: int(time.time() * 1_000))
         self.answers = Answers(
             {
                 **refusals.ANSWERS,

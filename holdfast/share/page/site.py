@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Collection, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -10,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Final
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from holdfast.clock import now_ms
 from holdfast.daemon.access.authorizer import Authorizer
 from holdfast.daemon.http.queries import Ask
 from holdfast.daemon.http.readers import reader_of
@@ -58,7 +58,7 @@ class PageSite:
             internal_errors: counts what is a mistake of ours.
         """
         self._purse = Purse()
-        self._source = NodePage(log, authorizer, query, ask, self._purse, now_ms)
+        self._source = NodePage(log, authorizer, query, ask, self._purse, lambda: time.time_ns() // 1_000_000)
         self._names = names
         self._internal_errors = internal_errors
         self._app: ASGIApp | None = None

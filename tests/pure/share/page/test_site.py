@@ -1,0 +1,71 @@
+"""The page of a node before anybody looks, and where what it needs is not installed."""
+
+from __future__ import annotations
+
+import json
+import sys
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from starlette.types import Message
+
+from holdfast.daemon.internal_errors import InternalErrors
+from holdfast.kafka.connection_options import connection_options
+from holdfast.metrics.instruments import Counter
+from holdfast.share.page.site import PageSite
+from tests.world.identity.access import OPEN
+
+SCOPE = {"type": "http", "method": "GET", "path": "/", "query_string": b"", "headers": [(b"host", b"localhost")]}
+
+
+def make_site(partitions: tuple[object, ...] = ()) -> PageSite:
+    """Return the site of a node with these log partitions, whose other parts nothing asks."""
+    topic = SimpleNamespace(name="states", topic_id=bytes(16))
+    place = SimpleNamespace(connection=connection_options({"bootstrap.servers": "127.0.0.1:1"}), topic=topic)
+    log = cast(
+        "Any",
+        SimpleNamespace(
+            place=place, partitions=partitions, cluster=SimpleNamespace(record_times=None), describe_elsewhere=list
+        ),
+    )
+    none = cast("Any", None)
+    return PageSite(log, OPEN, none, none, ("localhost",), InternalErrors(Counter()))
+
+
+async def get(site: PageSite, **scope: object) -> tuple[int, bytes]:
+    sent: list[Message] = []
+
+    async def receive() -> Message:
+        return {"type": "http.disconnect"}
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    await site(SCOPE | scope, receive, send)
+    await site.close()
+    return sent[0]["status"], b"".join(message.get("body", b"") for message in sent)
+
+
+async def test_without_the_extra_one_sentence_says_which_is_lacking(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in sys.modules if name.startswith("holdfast.page.web")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "jinja2", None)
+    site = make_site()
+    status, body = await get(site)
+    assert status == 501
+    assert "jinja2" in json.loads(body)["error"]
+    assert "[page]" in json.loads(body)["error"]
+    assert site.describe() == {}
+
+
+async def test_a_node_without_log_partitions_says_that_it_starts() -> None:
+    status, body = await get(make_site())
+    assert status == 503
+    assert b"is starting" in body
+
+
+async def test_its_queries_are_described_and_take_no_path_of_the_node() -> None:
+    paths = make_site().describe()
+    assert "/api/v1/group-topics" in paths
+    assert "/api/v1/groups" not in paths
