@@ -157,7 +157,8 @@ def _unknown(read: TimelineRead, log_topic: str, log_partition: int) -> tuple[st
         )
     elif read.fold.start > 0 and read.timeline.began_before:
         found.append(
-            f"The log begins at offset {read.fold.start}: what happened before that was pruned, and is not known here."
+            f"The log begins at offset {read.fold.start}: what happened before that was pruned, and is not known here"
+            f"{'' if read.fold.is_foreign else '; `holdfast history` tells it where a job keeps a history'}."
         )
     if read.timeline.count > CHANGES_MAX:
         found.append(f"It changed {read.timeline.count} times, of which the last {CHANGES_MAX} are shown.")

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Final, NamedTuple
 
 from holdfast.kafka.cluster import Cluster
@@ -60,6 +61,8 @@ class TimelineRead:
         """Take the offset, and the reading of the log that counts; the start of the log is where it begins."""
         self.wanted = wanted
         self.reading = reading
+        #: Lets others have their turn, after some records.
+        self.rest: Callable[[], Awaitable[None]] = partial(asyncio.sleep, 0)
         #: Leader epoch of the last record that was read; -1: not known.
         self.last_epoch = -1
         #: Why it was not read to its end; empty: it was.
@@ -251,7 +254,7 @@ async def _take_batch(batch: Batch, end: int, found: TimelineRead) -> None:
         if folded is not None:
             found.timeline.take(folded)
         if count % _RECORDS_PER_TURN == 0:
-            await asyncio.sleep(0)
+            await found.rest()
 
 
 async def _first_record(reader: PartitionReader, offset: int) -> TopicRecord | None:

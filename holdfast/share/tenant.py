@@ -193,6 +193,7 @@ class ServingShare:
             authorizer,
             others.query,
             names=_names(settings),
+            connections_max=settings.http.connections_max,
             internal_errors=host.context.internal_errors,
         )
         self.access = ShareAccess(gate, self._service.partition_of_topic, log.batch.begin_with)

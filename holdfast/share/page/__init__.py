@@ -1,6 +1,6 @@
 """The page at the HTTP port of a node (`holdfast.page`), made of the state that the node has in memory; nothing runs while nobody looks.
 
-- `purse` bounds the part of the loop's time that readers take.
+- `purse` bounds the part of the loop's time that readers take; `paced_looks` look into topics by it.
 - `states` has the share partitions of the node's own log partitions; `others` those of other nodes.
 - `paces` counts what is finished while somebody looks.
 - `moments` makes the moments from which views are cut, in slices of the loop's time; readers share them.

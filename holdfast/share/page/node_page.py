@@ -13,7 +13,6 @@ from holdfast.daemon.tenant import LogParts
 from holdfast.kafka.topic_ids import parse_topic_id
 from holdfast.page.moment import Moment, ranges_of
 from holdfast.page.moment_page import MomentPage
-from holdfast.page.reading import Looks
 from holdfast.page.source import (
     ClusterView,
     GroupView,
@@ -30,6 +29,7 @@ from holdfast.share.page.cluster import describe_cluster
 from holdfast.share.page.kept_answers import Version
 from holdfast.share.page.moments import STARTING, Moments
 from holdfast.share.page.others import OtherStates, Query
+from holdfast.share.page.paced_looks import PacedLooks
 from holdfast.share.page.purse import Purse
 from holdfast.share.page.rights import Rights
 from holdfast.share.page.states import OwnStates
@@ -57,7 +57,7 @@ class NodePage(MomentPage):
             purse: pays for what is done.
             now_ms: the time, in ms since 1970.
         """
-        super().__init__(Looks(log.place.connection), now_ms)
+        super().__init__(PacedLooks(log.place.connection, purse), now_ms)
         self._log = log
         self._ask = ask
         self._authorizer = authorizer

@@ -15,6 +15,9 @@ PART: Final = 0.01
 #: Seconds of the loop that can be saved: one reader who goes through some pages.
 _SAVED_MAX_S: Final = 0.5
 
+#: Pause between two slices of a look that is in debt already.
+_REST_S: Final = 0.05
+
 _Result = TypeVar("_Result")
 
 
@@ -48,6 +51,10 @@ class Purse:
         """Wait until there is some left."""
         while (left_s := self._count()) < 0:  # noqa: ASYNC110 - no event tells of time that goes by
             await asyncio.sleep(-left_s / PART)
+
+    async def rest(self) -> None:
+        """Let others have their turn, and for longer where nothing is left."""
+        await asyncio.sleep(_REST_S if self.is_empty else 0)
 
     def timed(self, work: Coroutine[Any, Any, _Result]) -> Timed[_Result]:
         """Return what does the same work and pays for its turns of the loop."""

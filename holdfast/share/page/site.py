@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 _OF_MOMENTS: Final = frozenset({"/", "/group", "/window", "/api/v1/group-topics", "/api/v1/group", "/api/v1/window"})
 #: Time of the loop that a request takes beside its answer, in seconds.
 _REQUEST_S: Final = 0.001
+#: A connection that is kept would take the place of another reader's.
+_TOO_MANY: Final = {"Retry-After": "30", "Connection": "close"}
 #: After the last look everything is kept for so long.
 _KEPT_S: Final = 60.0
 
@@ -45,6 +47,7 @@ class PageSite:
         query: Query,
         ask: Ask,
         names: Collection[str] | None,
+        connections_max: int,
         internal_errors: InternalErrors,
     ) -> None:
         """Import and look at nothing yet.
@@ -55,6 +58,7 @@ class PageSite:
             query: asks another node.
             ask: runs commands of the node.
             names: by which requests may call the port, besides every address; None: any.
+            connections_max: of the port, of which events get a part.
             internal_errors: counts what is a mistake of ours.
         """
         self._purse = Purse()
@@ -65,6 +69,9 @@ class PageSite:
         self._making: asyncio.Future[ASGIApp] | None = None
         self._kept = KeptAnswers()
         self._turn = asyncio.Lock()
+        #: Probes and Prometheus need connections, too.
+        self._streams_max = max(1, connections_max // 2)
+        self._streams = 0
         #: Requests that are being answered, events included.
         self._looks = 0
         self._forgetting: asyncio.TimerHandle | None = None
@@ -78,13 +85,25 @@ class PageSite:
                 # It takes some tenths of a second.
                 self._making = self._making or asyncio.ensure_future(asyncio.to_thread(self._make_app))
                 self._app = await asyncio.shield(self._making)
-            if scope["path"] == "/events":  # it goes on, and its task is none of this request
-                await self._app(scope, receive, send)
+            if scope["path"] == "/events":
+                await self._stream(self._app, scope, receive, send)
             else:
                 await self._look(self._app, scope, receive, send)
         finally:
             self._looks -= 1
             self._forget_later()
+
+    async def _stream(self, app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer with events, which go on; the task that makes them is none of this request."""
+        if self._streams >= self._streams_max:
+            text = f"{self._streams_max} pages have live numbers already; reload to see newer ones."
+            await JSONResponse({"error": text}, 503, _TOO_MANY)(scope, receive, send)
+            return
+        self._streams += 1
+        try:
+            await app(scope, receive, send)
+        finally:
+            self._streams -= 1
 
     async def _look(self, app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
         async with self._turn:  # one after the other, so that all that is paid is seen by the next one

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sys
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from starlette.types import Message
+from starlette.types import Message, Receive, Scope, Send
 
 from holdfast.daemon.internal_errors import InternalErrors
 from holdfast.kafka.connection_options import connection_options
@@ -30,7 +31,7 @@ def make_site(partitions: tuple[object, ...] = ()) -> PageSite:
         ),
     )
     none = cast("Any", None)
-    return PageSite(log, OPEN, none, none, ("localhost",), InternalErrors(Counter()))
+    return PageSite(log, OPEN, none, none, ("localhost",), 4, InternalErrors(Counter()))
 
 
 async def get(site: PageSite, **scope: object) -> tuple[int, bytes]:
@@ -69,3 +70,21 @@ async def test_its_queries_are_described_and_take_no_path_of_the_node() -> None:
     paths = make_site().describe()
     assert "/api/v1/group-topics" in paths
     assert "/api/v1/groups" not in paths
+
+
+async def test_events_leave_connections_to_probes() -> None:
+    site, refused = make_site(), list[tuple[int, bytes]]()
+    site._app = endless
+    streams = [asyncio.ensure_future(get(site, path="/events")) for _ in range(2)]
+    await asyncio.sleep(0)
+    refused.append(await get(site, path="/events"))
+    assert refused[0][0] == 503
+    assert b"2 pages have live numbers" in refused[0][1]
+    for stream in streams:
+        stream.cancel()
+    await asyncio.gather(*streams, return_exceptions=True)
+    assert site._streams == 0
+
+
+async def endless(scope: Scope, receive: Receive, send: Send) -> None:
+    await asyncio.sleep(60)
