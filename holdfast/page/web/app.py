@@ -17,6 +17,7 @@ from holdfast.page.source import PageRefused, PageSource, WindowView, to_json
 from holdfast.page.web import openapi
 from holdfast.page.web.content import present
 from holdfast.page.web.events import Changes, EventStream
+from holdfast.page.web.formats import link
 from holdfast.page.web.guard import PageGuard
 from holdfast.page.web.render import STATIC_TYPES, Renderer
 from holdfast.page.web.shared import SharedAnswers
@@ -148,11 +149,11 @@ class _Pages:
 
     async def groups(self, request: Request) -> Response:
         """Show all groups and topics."""
-        return self._show(request, "groups.html", await _groups(self._source, request))
+        return await self._show(request, "groups.html", await _groups(self._source, request))
 
     async def group(self, request: Request) -> Response:
         """Show a group."""
-        return self._show(request, "group.html", await _group(self._source, request))
+        return await self._show(request, "group.html", await _group(self._source, request))
 
     async def window(self, request: Request) -> Response:
         """Show a share partition."""
@@ -169,11 +170,11 @@ class _Pages:
                 "worst": sorted(tried, key=urgency, reverse=True)[:_WORST_MAX],
             }
 
-        return self._show(request, "window.html", await _window(self._source, request), cut)
+        return await self._show(request, "window.html", await _window(self._source, request), cut)
 
     async def offset(self, request: Request) -> Response:
         """Show what became of an offset."""
-        return self._show(request, "offset.html", await _timeline(self._source, request))
+        return await self._show(request, "offset.html", await _timeline(self._source, request))
 
     async def record(self, request: Request) -> Response:
         """Show a record."""
@@ -182,7 +183,7 @@ class _Pages:
 
     async def cluster(self, request: Request) -> Response:
         """Show the cluster."""
-        return self._show(request, "cluster.html", await self._source.cluster())
+        return await self._show(request, "cluster.html", await self._source.cluster())
 
     async def help(self, request: Request) -> Response:
         """Tell what each number means."""
@@ -206,9 +207,11 @@ class _Pages:
 
         async def answer(request: Request) -> Response:
             view = await query.ask(self._source, request)
-            made = self._shared.get(
-                _address(request), view, lambda: bytes(JSONResponse(query.shape(view, request)).body)
-            )
+
+            async def make() -> bytes:
+                return bytes(JSONResponse(query.shape(view, request)).body)
+
+            made = await self._shared.get(_address(request), view, make)
             return Response(made, media_type=JSONResponse.media_type)
 
         return answer
@@ -237,19 +240,21 @@ class _Pages:
             return JSONResponse({"error": text, "nearest": nearest}, status)
         given = dict(request.query_params)
         meant = _meant(given, nearest)
-        links = [(name, {**given, meant: name}) for name in nearest]
         path = request.url.path.rpartition("/")[2]
+        # A parameter may have any name, so that they go through no call of a template.
+        links = [(name, link(path, **{**given, meant: name})) for name in nearest]
         return await self._html("refused.html", status, text=text, status=status, links=links, path=path)
 
-    def _show(
+    async def _show(
         self, request: Request, template: str, view: _View, cut: Callable[[_View], Mapping[str, object]] | None = None
     ) -> Response:
         """Return the page of a view, which is made once for all who look at it; `cut` returns what else is in it."""
 
-        def make() -> bytes:
-            return self._renderer.render(template, view=view, **({} if cut is None else cut(view))).encode()
+        async def make() -> bytes:
+            values = {} if cut is None else cut(view)
+            return (await self._renderer.render_in_turns(template, view=view, **values)).encode()
 
-        return HTMLResponse(self._shared.get(_address(request), view, make))
+        return HTMLResponse(await self._shared.get(_address(request), view, make))
 
     async def _html(self, template: str, code: int = 200, **values: Any) -> Response:  # noqa: ANN401
         return HTMLResponse(await self._renderer.render_in_turns(template, **values), code)

@@ -12,6 +12,9 @@ from holdfast.page.source import Part
 _BYTES_PER_LINE: Final = 16
 #: Bytes shown in hexadecimal, which takes five times the room.
 _HEX_MAX: Final = 16 << 10
+#: Characters of JSON in lines, for each of its own and besides: an indentation may be as long as the rest of a value.
+_JSON_GROWTH_MAX: Final = 16
+_JSON_MORE_MAX: Final = 4_096
 _PRINTED: Final = frozenset("\t\n\r")
 
 
@@ -63,9 +66,26 @@ def _as_json(text: str) -> str | None:
         value = json.loads(
             text, parse_float=_same_float, parse_constant=_refuse_constant, object_pairs_hook=_without_repetition
         )
-        return json.dumps(value, indent=2, ensure_ascii=False)
+        return _in_lines(value, _JSON_GROWTH_MAX * len(text) + _JSON_MORE_MAX)
     except (ValueError, RecursionError):
         return None
+
+
+def _in_lines(value: object, room: int) -> str:
+    """Return JSON with a line for each value.
+
+    Raises:
+        ValueError: it has more characters than there is room for.
+    """
+    pieces = []
+    for piece in json.JSONEncoder(indent=2, ensure_ascii=False).iterencode(value):
+        pieces.append(piece)
+        room -= len(piece)
+        if room < 0:
+            raise ValueError("it is nested too deeply")
+    lines = "".join(pieces)
+    lines.encode()  # half a character, which JSON can name, is none of a page
+    return lines
 
 
 def _same_float(text: str) -> float:

@@ -63,7 +63,7 @@ def offsets(first: int, last: int) -> str:
     return f"{first}" if first == last else f"{first} – {last}"
 
 
-def link(path: str, **parameters: str | int | None) -> str:
+def link(path: str, /, **parameters: str | int | None) -> str:
     """Return the address of a page, relative to any other, so that a proxy may have them below a path of its own."""
     given = {name: value for name, value in parameters.items() if value is not None}
     return f"{path}?{urlencode(given, errors='replace')}" if given else path

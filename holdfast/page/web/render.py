@@ -64,10 +64,6 @@ class Renderer:
         for name in environment.list_templates():
             environment.get_template(name)
 
-    def render(self, template: str, **values: Any) -> str:  # noqa: ANN401
-        """Return a page; `values` are what its template names."""
-        return self._environment.get_template(template).render(**values)
-
     async def render_in_turns(self, template: str, **values: Any) -> str:  # noqa: ANN401
         """Return a page, made in turns with what else the loop has to do."""
         pieces: list[str] = []

@@ -136,6 +136,13 @@ async def test_a_misspelled_name_leads_to_those_that_are_alike() -> None:
     assert (answer.status, answer.json()["nearest"]) == (404, ["orders"])
 
 
+async def test_a_parameter_of_any_name_is_no_bug() -> None:
+    answer = await ask(stuck(), "/group?group=ordrs&path=x&_Context__obj=y&_Context__self=z")
+    assert answer.status == 404
+    links = [attributes["href"] for _, attributes in Markup(answer.body).elements if "href" in attributes]
+    assert "group?group=orders&path=x&_Context__obj=y&_Context__self=z" in links
+
+
 @pytest.mark.parametrize("status", [403, 404, 410, 502, 503])
 async def test_a_refusal_of_the_source_keeps_its_status_and_text(status: int) -> None:
     source = quiet()

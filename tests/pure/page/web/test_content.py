@@ -47,6 +47,17 @@ def test_bytes_that_are_no_text_are_hexadecimal(data: bytes) -> None:
     assert shown.text.startswith(f"000000  {data.hex(' ')}")
 
 
+def test_deeply_nested_json_is_shown_as_it_is_and_does_not_grow() -> None:
+    text = "[" * 300 + ",".join("1" * 5_000) + "]" * 300
+    shown = present(whole(text.encode()))
+    assert (shown.form, shown.text) == ("text", text)
+
+
+def test_json_that_names_half_a_character_is_shown_as_it_is() -> None:
+    shown = present(whole(b'["\\ud800"]'))
+    assert (shown.form, shown.text) == ("text", '["\\ud800"]')
+
+
 def test_a_cut_within_a_character_is_still_text() -> None:
     data = "grün".encode()
     shown = present(Part(data[:3], 900))
