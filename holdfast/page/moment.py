@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import islice
 from typing import Any, Final, NamedTuple
@@ -130,10 +130,14 @@ class Moment:
                 yield
         self._rows.sort(key=_attention)
 
-    def only(self, may_see: Callable[[str], bool], unknown: str) -> Moment:
-        """Return the same moment with those groups alone that may be seen, and a sentence that says so."""
+    def group_names(self) -> Collection[str]:
+        """Return the names of all groups."""
+        return self._groups.keys()
+
+    def only(self, shown: Collection[str], unknown: str) -> Moment:
+        """Return the same moment with some groups alone, and a sentence that says why."""
         seen = Moment(self.as_of_ms, (), {}, _no_minutes, (*self.unknown, unknown), self._run_id, self._truths)
-        seen._groups = {group: found for group, found in self._groups.items() if may_see(group)}
+        seen._groups = {group: found for group, found in self._groups.items() if group in shown}
         seen._rows = [row for row in self._rows if row.group in seen._groups]
         return seen
 

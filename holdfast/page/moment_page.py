@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Final
 
 from holdfast.kafka.topic_ids import format_topic_id
@@ -63,6 +63,10 @@ class MomentPage(ABC):
         """Return what is another object as soon as a log partition may have other records than it had."""
         return None
 
+    def check_records(self, topic: str, places: Sequence[Place]) -> None:
+        """Refuse records of what a text means, by name or by id, to a reader who may not have them."""
+        return
+
     @abstractmethod
     async def cluster(self) -> ClusterView:
         """See `PageSource`."""
@@ -121,6 +125,7 @@ class MomentPage(ABC):
         """See `PageSource`."""
         moment = await self.moment()
         places = moment.of_topic(topic)
+        self.check_records(topic, places)
         if not places:
             text = f"No group has state of a topic {topic!r}; records are shown of topics of which one has."
             raise moment.none_known(text, nearest(topic, moment.topics()))

@@ -10,7 +10,6 @@ from holdfast.daemon.topics.cluster_queries import ClusterQueries
 from holdfast.kafka.topics.topic_ends import PARTITIONS_PER_QUERY_MAX, Ends, TooManyQueries
 from holdfast.page.ages import Ages, Wanted
 from holdfast.page.moment import End, Moment, Place, make_place
-from holdfast.page.source import PageRefused
 from holdfast.records.share.keys import SharePartitionKey
 from holdfast.share.page.others import Elsewhere, OtherStates
 from holdfast.share.page.paces import Paces
@@ -25,8 +24,6 @@ _PART_OF_MOMENTS: Final = PART / 2
 _PLACES_PER_SLICE: Final = 100
 #: Cost of the question for the end of one partition of a topic, in seconds of the loop.
 _END_S: Final = 20e-6
-
-STARTING: Final = PageRefused(503, "The node is starting and has no log partition yet; look again in some seconds.")
 
 
 class Moments:

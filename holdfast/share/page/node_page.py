@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import AsyncIterator, Callable, Mapping
-from typing import Any
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from typing import Any, Final
 
 from holdfast.daemon.access.authorizer import Authorizer
 from holdfast.daemon.http.queries import Ask, CommandRefused
 from holdfast.daemon.server.other_nodes import NodeSilent
 from holdfast.daemon.tenant import LogParts
 from holdfast.kafka.topic_ids import parse_topic_id
-from holdfast.page.moment import Moment, ranges_of
+from holdfast.page.moment import Moment, Place, ranges_of
 from holdfast.page.moment_page import MomentPage
 from holdfast.page.source import (
     ClusterView,
@@ -20,19 +20,20 @@ from holdfast.page.source import (
     HoldingsView,
     MemberView,
     PageRefused,
-    RecordView,
     TimelineView,
     WindowView,
 )
 from holdfast.records.share.keys import SharePartitionKey
 from holdfast.share.page.cluster import describe_cluster
 from holdfast.share.page.kept_answers import Version
-from holdfast.share.page.moments import STARTING, Moments
+from holdfast.share.page.moments import Moments
 from holdfast.share.page.others import OtherStates, Query
 from holdfast.share.page.paced_looks import PacedLooks
 from holdfast.share.page.purse import Purse
 from holdfast.share.page.rights import Rights
 from holdfast.share.page.states import OwnStates
+
+_STARTING: Final = "The node is starting and has no log partition yet; look again in some seconds."
 
 
 class NodePage(MomentPage):
@@ -76,8 +77,8 @@ class NodePage(MomentPage):
     async def moment(self) -> Moment:
         """See `MomentPage`; it has those groups alone that the reader may see."""
         if not len(self._log.partitions):
-            raise STARTING
-        return self._rights.see(await self._moments.moment())
+            raise PageRefused(503, _STARTING)
+        return await self._rights.see(await self._moments.moment())
 
     async def group(self, group: str, after: str | None = None) -> GroupView:
         """See `PageSource`."""
@@ -100,11 +101,16 @@ class NodePage(MomentPage):
         self._rights.check_group(group)
         return await super().timeline(group, topic, partition, offset)
 
-    async def record(self, topic: str, partition: int, offset: int) -> RecordView:
-        """See `PageSource`."""
-        named = (place.end.topic for place in (await self.moment()).of_topic(topic))
-        self._rights.check_records(next(filter(None, named), topic))
-        return await super().record(topic, partition, offset)
+    def check_records(self, topic: str, places: Sequence[Place]) -> None:
+        """See `MomentPage`; the id of a topic may be the name of another, so that the reader needs the right to both."""
+        if self._authorizer.is_open:
+            return
+        names = {place.end.topic for place in places}
+        for name in sorted(filter(None, names)) or ([] if names else [topic]):
+            self._rights.check_records(name)
+        if None in names:
+            text = f"The name of the topic {topic!r} is not known now, or it was deleted; so it is not known who may READ it."
+            raise PageRefused(503, text)
 
     @property
     def log_topic(self) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import shlex
 from contextvars import ContextVar
 from typing import Final
@@ -19,6 +20,8 @@ READER: Final[ContextVar[Reader]] = ContextVar("READER")
 _CALL: Final = "page"
 #: Moments of readers that are kept.
 _SEEN_MAX: Final = 16
+#: Groups that are looked at before others have their turn: a millisecond or so.
+_GROUPS_PER_SLICE: Final = 200
 
 
 class Rights:
@@ -35,23 +38,37 @@ class Rights:
         self._seen_of = None
         self._seen.clear()
 
-    def see(self, moment: Moment) -> Moment:
-        """Return as much of a moment as the reader may see."""
+    async def see(self, moment: Moment) -> Moment:
+        """Return as much of a moment as the reader may see; it is looked through in slices of the loop's time."""
         authorizer, reader = self._authorizer, READER.get()
         if authorizer.is_open:
             return moment
-        if self._seen_of is None or self._seen_of[0] is not moment or self._seen_of[1] is not authorizer.rules:
-            self._seen_of = moment, authorizer.rules
-            self._seen.clear()
         place = reader.principal, reader.client_address.rpartition(":")[0]
-        seen = self._seen.get(place)
-        if seen is None:
-            text = f"{reader.principal} sees those share groups alone that it may DESCRIBE."
-            seen = moment.only(lambda group: self._may(reader, Operation.DESCRIBE, ResourceType.GROUP, group), text)
+        while True:
+            rules = authorizer.rules
+            if self._seen_of is None or self._seen_of[0] is not moment or self._seen_of[1] is not rules:
+                self._seen_of = moment, rules
+                self._seen.clear()
+            if (seen := self._seen.get(place)) is not None:
+                return seen
+            seen = await self._only(reader, moment)
+            # Other rules may hold by now, or another reader see a newer moment.
+            if authorizer.rules is rules:
+                break
+        if self._seen_of == (moment, rules):
             if len(self._seen) >= _SEEN_MAX:
                 self._seen.clear()
             self._seen[place] = seen
         return seen
+
+    async def _only(self, reader: Reader, moment: Moment) -> Moment:
+        shown = set[str]()
+        for count, group in enumerate(moment.group_names(), start=1):
+            if self._may(reader, Operation.DESCRIBE, ResourceType.GROUP, group):
+                shown.add(group)
+            if count % _GROUPS_PER_SLICE == 0:
+                await asyncio.sleep(0)
+        return moment.only(shown, f"{reader.principal} sees those share groups alone that it may DESCRIBE.")
 
     def check_group(self, group: str) -> None:
         """Refuse a group that the reader may not DESCRIBE, whether there is one of this name or not."""

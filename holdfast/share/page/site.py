@@ -33,6 +33,11 @@ _OF_MOMENTS: Final = frozenset({"/", "/group", "/window", "/api/v1/group-topics"
 _REQUEST_S: Final = 0.001
 #: A connection that is kept would take the place of another reader's.
 _TOO_MANY: Final = {"Retry-After": "30", "Connection": "close"}
+#: How long a request waits for time of the loop: less than the port and the script of the page have patience.
+_PATIENCE_S: Final = 15.0
+_NO_TIME: Final = "The page has used up its part of the node's time; look again in a minute, or use the command line."
+#: Sites by which a browser calls a request of the page itself, or of a person who typed its address.
+_OWN_SITES: Final = (b"same-origin", b"none")
 #: After the last look everything is kept for so long.
 _KEPT_S: Final = 60.0
 
@@ -106,13 +111,13 @@ class PageSite:
             self._streams -= 1
 
     async def _look(self, app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
-        async with self._turn:  # one after the other, so that all that is paid is seen by the next one
-            await self._purse.wait()
+        is_busy = self._turn.locked() or self._purse.is_empty
+        # A page without its style could not be read, and files cost next to nothing.
+        if is_busy and not scope["path"].startswith("/static/") and not await self._wait(scope, receive, send):
+            return
         self._purse.pay(_REQUEST_S)
-        # The guard of the page looks at an origin, which comes with requests of other sites.
-        is_shared = (
-            scope["method"] == "GET" and scope["path"] in _OF_MOMENTS and b"origin" not in dict(scope["headers"])
-        )
+        # The guard of the page looks at requests that another site may have made.
+        is_shared = scope["method"] == "GET" and scope["path"] in _OF_MOMENTS and _is_of_no_site(scope)
         version = await self._source.version() if is_shared else None
         if version is None:
             await self._purse.timed(_run(app, scope, receive, send))
@@ -127,6 +132,23 @@ class PageSite:
         await self._purse.timed(_run(app, scope, receive, recorder))
         if version.is_same(await self._source.version()):
             self._kept.keep(version, asked, tuple(recorder.sent))
+
+    async def _wait(self, scope: Scope, receive: Receive, send: Send) -> bool:
+        """Wait for the turn of a request, tell whether it came, and refuse it where it did not; one whose client has gone is forgotten."""
+        turn, gone = asyncio.ensure_future(self._take_turn()), asyncio.ensure_future(_gone(receive))
+        try:
+            done, _ = await asyncio.wait((turn, gone), timeout=_PATIENCE_S, return_when=asyncio.FIRST_COMPLETED)
+            if not done:
+                await JSONResponse({"error": _NO_TIME}, 503, {"Retry-After": "60"})(scope, receive, send)
+            return turn in done and gone not in done
+        finally:
+            turn.cancel()
+            gone.cancel()
+            await asyncio.gather(turn, gone, return_exceptions=True)
+
+    async def _take_turn(self) -> None:
+        async with self._turn:  # one after the other, so that all that is paid is seen by the next one
+            await self._purse.wait()
 
     def _forget_later(self) -> None:
         """Keep nothing from some time after the last look on."""
@@ -175,3 +197,13 @@ def _queries() -> Mapping[str, web.Query]:
 
 async def _run(app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
     await app(scope, receive, send)
+
+
+def _is_of_no_site(scope: Scope) -> bool:
+    headers = dict(scope["headers"])
+    return b"origin" not in headers and headers.get(b"sec-fetch-site", b"none") in _OWN_SITES
+
+
+async def _gone(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass

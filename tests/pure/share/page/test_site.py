@@ -11,13 +11,24 @@ from typing import Any, cast
 import pytest
 from starlette.types import Message, Receive, Scope, Send
 
+from holdfast.daemon.access.rules import Rules
 from holdfast.daemon.internal_errors import InternalErrors
 from holdfast.kafka.connection_options import connection_options
 from holdfast.metrics.instruments import Counter
+from holdfast.page.source import PageRefused
+from holdfast.page.web.guard import PageGuard
+from holdfast.share.page.kept_answers import Version
 from holdfast.share.page.site import PageSite
+from tests.waiting import PATIENCE_S
 from tests.world.identity.access import OPEN
 
-SCOPE = {"type": "http", "method": "GET", "path": "/", "query_string": b"", "headers": [(b"host", b"localhost")]}
+SCOPE: dict[str, Any] = {
+    "type": "http",
+    "method": "GET",
+    "path": "/",
+    "query_string": b"",
+    "headers": [(b"host", b"localhost")],
+}
 
 
 def make_site(partitions: tuple[object, ...] = ()) -> PageSite:
@@ -66,6 +77,16 @@ async def test_a_node_without_log_partitions_says_that_it_starts() -> None:
     assert b"is starting" in body
 
 
+async def test_a_refusal_keeps_nothing_of_those_before() -> None:
+    source, refused = make_site()._source, list[PageRefused]()
+    for _ in range(2):
+        with pytest.raises(PageRefused) as caught:
+            await source.moment()
+        refused.append(caught.value)
+    # Each time that an error is raised, it keeps the frames once more.
+    assert refused[0] is not refused[1]
+
+
 async def test_its_queries_are_described_and_take_no_path_of_the_node() -> None:
     paths = make_site().describe()
     assert "/api/v1/group-topics" in paths
@@ -88,3 +109,90 @@ async def test_events_leave_connections_to_probes() -> None:
 
 async def endless(scope: Scope, receive: Receive, send: Send) -> None:
     await asyncio.sleep(60)
+
+
+async def test_a_request_whose_client_has_gone_does_not_wait_for_time() -> None:
+    site, answered = make_site(), list[str]()
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        answered.append(scope["path"])
+
+    async def leave() -> Message:
+        return {"type": "http.disconnect"}
+
+    async def send(message: Message) -> None:
+        raise AssertionError(message)
+
+    site._app = app
+    site._purse.pay(3_600)
+    async with asyncio.timeout(PATIENCE_S):
+        await asyncio.gather(*(site(SCOPE, leave, send) for _ in range(100)))
+    assert (answered, site._looks) == ([], 0)
+
+    async def stay() -> Message:
+        await asyncio.sleep(3_600)
+        raise AssertionError
+
+    waiting = asyncio.ensure_future(site(SCOPE, stay, send))
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    waiting.cancel()
+    await asyncio.gather(waiting, return_exceptions=True)
+    site._purse.pay(-3_600)
+    await site(SCOPE, stay, send)
+    assert answered == ["/"]
+    await site.close()
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "status"),
+    [
+        (b"origin", b"http://evil.example", 403),
+        (b"sec-fetch-site", b"cross-site", 403),
+        (b"sec-fetch-site", b"same-site", 403),
+        (b"sec-fetch-site", b"same-origin", 200),
+    ],
+)
+async def test_an_answer_that_is_kept_is_given_to_no_other_site(
+    monkeypatch: pytest.MonkeyPatch, name: bytes, value: bytes, status: int
+) -> None:
+    site = make_site()
+    version = Version(cast("Any", object()), Rules())
+
+    async def now() -> Version:
+        return version
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"shown"})
+
+    monkeypatch.setattr(site._source, "version", now)
+    site._app = PageGuard(app, ("localhost",))
+    assert await get(site) == (200, b"shown")
+    assert (await get(site, headers=[*SCOPE["headers"], (name, value)]))[0] == status
+
+
+async def test_without_time_a_request_is_refused_and_files_are_given(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("holdfast.share.page.site._PATIENCE_S", 0.01)
+    site, sent = make_site(), list[Message]()
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+
+    async def stay() -> Message:
+        await asyncio.sleep(3_600)
+        raise AssertionError
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    site._app = app
+    site._purse.pay(3_600)
+    await site(SCOPE, stay, send)
+    assert sent[0]["status"] == 503
+    assert b"look again in a minute" in sent[1]["body"]
+    await site(SCOPE | {"path": "/static/style.css"}, stay, send)
+    assert sent[2]["status"] == 200
+    await site.close()
