@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -21,7 +22,7 @@ from holdfast.page.web.formats import link
 from holdfast.page.web.guard import PageGuard
 from holdfast.page.web.render import STATIC_TYPES, Renderer
 from holdfast.page.web.shared import SharedAnswers
-from holdfast.page.web.strip import RETRIED, draw_strip, urgency
+from holdfast.page.web.strip import RETRIED, Strip, draw_in_steps, urgency
 
 PREFIX: Final = "/api/v1/"
 #: Rows of the table of ranges on one page.
@@ -159,11 +160,11 @@ class _Pages:
         """Show a share partition."""
         begin = _optional_number(request, "from") or 0
 
-        def cut(view: WindowView) -> dict[str, object]:
+        async def cut(view: WindowView) -> dict[str, object]:
             left = [each for each in view.ranges if each.last_offset >= begin]
             tried = [each for each in view.ranges if each.state == "available" and each.delivery_count >= RETRIED]
             return {
-                "strip": draw_strip(view),
+                "strip": await _draw(view),
                 "ranges": left[:RANGES_PER_PAGE],
                 "next_from": left[RANGES_PER_PAGE].first_offset if len(left) > RANGES_PER_PAGE else None,
                 "begin": begin,
@@ -246,18 +247,34 @@ class _Pages:
         return await self._html("refused.html", status, text=text, status=status, links=links, path=path)
 
     async def _show(
-        self, request: Request, template: str, view: _View, cut: Callable[[_View], Mapping[str, object]] | None = None
+        self,
+        request: Request,
+        template: str,
+        view: _View,
+        cut: Callable[[_View], Awaitable[Mapping[str, object]]] | None = None,
     ) -> Response:
         """Return the page of a view, which is made once for all who look at it; `cut` returns what else is in it."""
 
         async def make() -> bytes:
-            values = {} if cut is None else cut(view)
+            values = {} if cut is None else await cut(view)
             return (await self._renderer.render_in_turns(template, view=view, **values)).encode()
 
         return HTMLResponse(await self._shared.get(_address(request), view, make))
 
     async def _html(self, template: str, code: int = 200, **values: Any) -> Response:  # noqa: ANN401
         return HTMLResponse(await self._renderer.render_in_turns(template, **values), code)
+
+
+async def _draw(view: WindowView) -> Strip | None:
+    """Return the strip of a window, made in turns with what else the loop has to do."""
+    steps = draw_in_steps(view)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            strip: Strip | None = end.value
+            return strip
+        await asyncio.sleep(0)
 
 
 def _address(request: Request) -> str:

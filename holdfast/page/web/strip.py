@@ -9,7 +9,7 @@ Height and colour say the same, for eyes that tell no colours apart.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from holdfast.page.source import StateRange, WindowView
@@ -22,6 +22,8 @@ HEIGHT: Final = 64
 MARKS_MAX: Final = 241
 #: Each is four units wide, a point and a half of a telephone.
 _COLUMNS: Final = MARKS_MAX - 1
+#: Ranges and gaps that are looked at in a step.
+_RANGES_PER_STEP: Final = 1_000
 #: Units at the right end for the records that come after, where there are any.
 _AFTER_WIDTH: Final = 60
 #: Delivery counts from here on look alike.
@@ -41,6 +43,8 @@ STATE_WORDS: Final = {
     "archived": "given up",
     UNTOLD: "untold: never given out, or in flight for the first time",
 }
+#: How much attention finished and untold records need.
+_RANKS: Final = {"acknowledged": 0, UNTOLD: 1}
 #: Parts of the height, in hundredths; those of records to be given out grow with the delivery count.
 _HEIGHTS: Final = {"acknowledged": 26, UNTOLD: 10, "archiving": 100, "archived": 100, AFTER: 10}
 #: A state that a newer Kafka has, and this page does not know.
@@ -93,6 +97,17 @@ class _Column(NamedTuple):
 
 def draw_strip(view: WindowView) -> Strip | None:
     """Return the strip of a share partition; None where it has no offsets to show."""
+    steps = draw_in_steps(view)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            strip: Strip | None = end.value
+            return strip
+
+
+def draw_in_steps(view: WindowView) -> Generator[None, None, Strip | None]:
+    """Return the strip as `draw_strip` does, in steps of a few milliseconds."""
     start = view.start_offset if view.start_offset is not None else _first_of(view.ranges)
     if start is None:
         return None
@@ -100,7 +115,7 @@ def draw_strip(view: WindowView) -> Strip | None:
     after = 0 if view.log_end is None else max(0, view.log_end - end)
     if end == start and not after:
         return Strip((), f"No record waits from offset {start} on.", start, end)
-    columns = list(_columns(list(with_gaps(view.ranges, start, end)), start, end))
+    columns = yield from _columns(with_gaps(view.ranges, start, end), start, end)
     width = 0 if end == start else WIDTH - (_AFTER_WIDTH if after else 0)
     highest = max((each.shown.delivery_count for each in columns if each.shown.state == "available"), default=0)
     marks, pins = [], 0
@@ -140,7 +155,7 @@ def with_gaps(ranges: Sequence[StateRange], start: int, end: int) -> Iterator[St
             continue
         if each.first_offset > due:
             yield StateRange(due, each.first_offset - 1, UNTOLD, 0)
-        yield each._replace(first_offset=max(due, each.first_offset))
+        yield each if each.first_offset >= due else each._replace(first_offset=due)
         due = each.last_offset + 1
     if due < end:
         yield StateRange(due, end - 1, UNTOLD, 0)
@@ -156,38 +171,39 @@ def urgency(each: StateRange) -> tuple[int, int]:
     """Return a key by which ranges that need attention more are larger."""
     if each.state == "available":
         return (4 if each.delivery_count >= RETRIED else 2, each.delivery_count)
-    ranks = {"acknowledged": 0, UNTOLD: 1}
-    return ranks.get(each.state, 3), each.delivery_count
+    return _RANKS.get(each.state, 3), each.delivery_count
 
 
-def _columns(ranges: Sequence[StateRange], start: int, end: int) -> Iterator[_Column]:
-    """Yield the columns from left to right; neighbours that would look alike and show one range are one."""
+def _columns(ranges: Iterable[StateRange], start: int, end: int) -> Generator[None, None, list[_Column]]:
+    """Return the columns from left to right; neighbours that would look alike and show one range are one."""
     if end - start <= _COLUMNS:
-        yield from (_Column(each, each.first_offset, each.last_offset, 1) for each in ranges)
-        return
+        return [_Column(each, each.first_offset, each.last_offset, 1) for each in ranges]
     firsts = [start + (end - start) * place // _COLUMNS for place in range(_COLUMNS)]
-    shown: list[StateRange | None] = [None] * _COLUMNS
+    shown: list[tuple[tuple[int, int], StateRange] | None] = [None] * _COLUMNS
     touching = [0] * _COLUMNS
-    for each in ranges:
-        low, high = bisect_right(firsts, each.first_offset) - 1, bisect_right(firsts, each.last_offset) - 1
+    for count, each in enumerate(ranges, start=1):
+        if count % _RANGES_PER_STEP == 0:
+            yield
+        low, high, needed = _place(firsts, each.first_offset), _place(firsts, each.last_offset), urgency(each)
         for place in range(low, high + 1):
             touching[place] += 1
             before = shown[place]
-            if before is None or urgency(each) > urgency(before):
-                shown[place] = each
-    waiting: _Column | None = None
+            if before is None or needed > before[0]:
+                shown[place] = needed, each
+    found: list[_Column] = []
     for place, winner in enumerate(shown):
         assert winner is not None
         last = (firsts[place + 1] if place + 1 < _COLUMNS else end) - 1
-        column = _Column(winner, firsts[place], last, touching[place])
-        if waiting is not None and waiting.shown is winner and waiting.ranges == column.ranges == 1:
-            waiting = waiting._replace(last_offset=last)
-            continue
-        if waiting is not None:
-            yield waiting
-        waiting = column
-    if waiting is not None:
-        yield waiting
+        column = _Column(winner[1], firsts[place], last, touching[place])
+        if found and found[-1].shown is column.shown and found[-1].ranges == column.ranges == 1:
+            found[-1] = found[-1]._replace(last_offset=last)
+        else:
+            found.append(column)
+    return found
+
+
+def _place(firsts: Sequence[int], offset: int) -> int:
+    return bisect_right(firsts, offset) - 1
 
 
 def _first_of(ranges: Sequence[StateRange]) -> int | None:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.page.source import StateRange, WindowView
-from holdfast.page.web.strip import AFTER, HEIGHT, MARKS_MAX, UNTOLD, WIDTH, Strip, draw_strip, with_gaps
+from holdfast.page.web.strip import AFTER, HEIGHT, MARKS_MAX, UNTOLD, WIDTH, Strip, draw_in_steps, draw_strip, with_gaps
 
 
 def window(ranges: list[StateRange], start: int | None = 0, log_end: int | None = None) -> WindowView:
@@ -111,3 +111,9 @@ def test_a_state_that_a_newer_kafka_has_is_shown_as_one_that_is_not_known() -> N
     mark = strip.marks[1]
     assert (mark.state, mark.height) == ("7", HEIGHT)
     assert mark.text == "offset 4: in state 7, which this page does not know, 1 delivery"
+
+
+def test_a_large_window_is_drawn_in_steps() -> None:
+    ranges = [tried(2 * place, 1) for place in range(50_000)]
+    # With a gap after each but the last.
+    assert sum(1 for _ in draw_in_steps(window(ranges))) == 99
