@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -39,7 +40,8 @@ _LOOKS_MAX: Final = 4
 _TURN_S: Final = 5.0
 #: Timelines that are kept, so that an open page reads only what is new: each has the changes, and the state of one share partition.
 _TIMELINES_MAX: Final = 16
-_RECORDS_PER_TURN: Final = 200
+#: How long records are taken before others have their turn: one of a state with many ranges takes milliseconds.
+_SLICE_S: Final = 0.005
 #: Headers of a record that are given, and characters of the name of each.
 _HEADERS_MAX: Final = 100
 _HEADER_NAME_MAX: Final = 1_000
@@ -63,6 +65,8 @@ class TimelineRead:
         self.reading = reading
         #: Lets others have their turn, after some records.
         self.rest: Callable[[], Awaitable[None]] = partial(asyncio.sleep, 0)
+        #: When others had their turn, by the clock of the slices: most batches of a node have few records.
+        self.rested_s = 0.0
         #: Leader epoch of the last record that was read; -1: not known.
         self.last_epoch = -1
         #: Why it was not read to its end; empty: it was.
@@ -247,14 +251,15 @@ async def _read_timeline(reader: PartitionReader, end: int, found: TimelineRead)
 
 
 async def _take_batch(batch: Batch, end: int, found: TimelineRead) -> None:
-    for count, record in enumerate(decode_batch(batch, found.fold.next_offset), start=1):
+    for record in decode_batch(batch, found.fold.next_offset):
         if record.offset >= end:
             return
         folded = found.fold.take(record)
         if folded is not None:
             found.timeline.take(folded)
-        if count % _RECORDS_PER_TURN == 0:
+        if time.perf_counter() - found.rested_s > _SLICE_S:
             await found.rest()
+            found.rested_s = time.perf_counter()
 
 
 async def _first_record(reader: PartitionReader, offset: int) -> TopicRecord | None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
+
 from holdfast.kafka.records.batches import iter_batches
 from holdfast.kafka.records.partition_reader import PartitionReader
-from holdfast.page.reading import _first_record
-from tests.pure.page.samples import KEY, Log, batch_of, snapshot
+from holdfast.page import reading
+from holdfast.page.reading import TimelineRead, Wanted, _first_record, _read_timeline
+from tests.pure.page.samples import KEY, Log, available, batch_of, snapshot
 from tests.waiting import in_patience
 
 
@@ -26,3 +29,21 @@ async def test_an_answer_that_ends_below_the_record_does_not_say_that_it_is_gone
     for record in log.records:
         reader.put(tuple(iter_batches(memoryview(batch_of(record)), 0)), ())
     assert await in_patience(_first_record(reader, 1)) == log.records[1]
+
+
+async def test_others_have_their_turn_between_batches_of_one_record(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading, "_SLICE_S", -1)
+    log, reader, rests = Log(), PartitionReader(Owner(), "states", 0, 0), 0
+
+    async def rest() -> None:
+        nonlocal rests
+        rests += 1
+
+    for count in range(1, 11):
+        log.put(KEY, snapshot(0, available(0, count)))
+    read = TimelineRead(Wanted("states", 0, KEY, 0), None)
+    read.rest = rest
+    for record in log.records:
+        reader.put(tuple(iter_batches(memoryview(batch_of(record)), 0)), ())
+    await in_patience(_read_timeline(reader, 10, read))
+    assert (rests, len(read.timeline.changes)) == (10, 10)
