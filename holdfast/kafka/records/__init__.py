@@ -9,9 +9,10 @@ How it works, from the bytes up:
 5. `lanes` makes the requests: each broker has two connections. One waits at the ends of logs, so a broker holds its request for long;
    the other catches up. A broker answers the requests of a connection in order, so one connection alone would let a log at
    which nothing is written hold up all others.
+   A `request` at the ends of logs that brought nothing is made again as it is.
 6. `partition_reader` is one partition for its caller: position, what was read ahead, and why it is read no more.
 7. `room` bounds the answers that are alive, over all readers that share it: a request is made when there is room for its answer.
-8. `reader` gives each partition to the lanes of its leader, as the cluster's view has it.
+8. `reader` gives each partition to the lanes of its leader, as the cluster's view has it. `config` has its bounds.
 
 A view keeps the whole answer alive. So the bound is counted in answers that are alive, not in batches.
 
