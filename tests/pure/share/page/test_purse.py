@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from holdfast.share.page.purse import PART, Purse
+from holdfast.share.page.purse import PART, SAVED_MAX_S, Purse
 
 
 class Clock:
@@ -25,7 +25,7 @@ def test_a_debt_is_paid_by_a_small_part_of_the_time() -> None:
     clock = Clock()
     purse = clock.purse()
     assert not purse.is_empty
-    purse.pay(1.5)
+    purse.pay(SAVED_MAX_S + 1)
     assert purse.is_empty
     clock.now_s = 0.9 / PART
     assert purse.is_empty
@@ -37,7 +37,7 @@ def test_no_more_is_saved_than_a_bound_however_long_nobody_looks() -> None:
     clock = Clock()
     purse = clock.purse()
     clock.now_s = 1e6
-    purse.pay(0.6)
+    purse.pay(SAVED_MAX_S + 0.1)
     assert purse.is_empty
 
 
@@ -59,7 +59,7 @@ async def test_each_turn_of_a_work_is_paid_and_waits_cost_nothing() -> None:
     assert found == "done"
     assert timed.paid_s == pytest.approx(0.3)
     assert not purse.is_empty
-    purse.pay(0.3)
+    purse.pay(SAVED_MAX_S - 0.2)
     assert purse.is_empty
 
 
