@@ -151,7 +151,7 @@ async def stop(host: Host) -> None:
     lines = host.supervisor.events()
     assert len(lines) == len(host.supervisor.lines()), "no line is cut or mixed with another"
     assert {line.get("node_id") for line in lines if line["event"] == "node_stopped"} == {1, 2}
-    own = ("workers_", "http_")  # the supervisor says of itself where it listens for HTTP
+    own = ("workers_", "http_", "access_")  # the supervisor says where it listens for HTTP, and by which rules it shows
     assert all("node_id" in line for line in lines if not line["event"].startswith(own))
 
 
