@@ -87,7 +87,12 @@ class Findings:
 
 
 def read_journal(path: Path, ended_s: float) -> list[Delivery]:
-    """Return the deliveries of a consumer, in order; `ended_s` is when its process was gone at the latest."""
+    """Return the deliveries of a consumer, in order; `ended_s` is when its process was gone at the latest.
+
+    A consumer that was ended before it began has no journal.
+    """
+    if not path.exists():
+        return []
     found: list[Delivery] = []
     open_now: dict[Place, Delivery] = {}
     not_before_s = 0.0
