@@ -82,7 +82,7 @@ class NodeView(Protocol):
 
     @property
     def make_site(self) -> MakeSite | None:
-        """What makes the site of a tenant, by now; None: none has any, or the node starts."""
+        """The maker of the site of a tenant, by now; None: none has any, or the node starts."""
 
     def why_not_ready(self) -> str:
         """Return what keeps the node from serving; empty if it is ready."""

@@ -98,7 +98,7 @@ class PartitionReader:
         self.partition = partition
         #: Of the next record to fetch. What was read ahead lies below.
         self.position = offset
-        #: Of the record below the position; -1: not known.
+        #: The leader epoch of the record below the position; -1: not known.
         self.last_epoch = last_epoch
         #: The record batch that ends below the position was read, so that none which comes may begin there.
         self.is_at_batch_end = False
@@ -126,7 +126,7 @@ class PartitionReader:
         self.place: dict[PartitionReader, None] | None = None
         #: Of chunks that were not taken.
         self.ahead_bytes = 0
-        #: Of the record batch that came last.
+        #: The size of the record batch that came last.
         self._batch_bytes = 0
         #: It was as large as the one before, and no request was made since.
         self._is_even = False

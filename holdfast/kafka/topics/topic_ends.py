@@ -96,7 +96,7 @@ class Answer(NamedTuple):
 
 
 class Leaders(NamedTuple):
-    """Who may be asked about some partitions."""
+    """The brokers that may be asked about some partitions."""
 
     by_address: dict[Address, dict[Place, Led]]
     #: About those that have no leader.

@@ -95,19 +95,8 @@ class _Column(NamedTuple):
     ranges: int
 
 
-def draw_strip(view: WindowView) -> Strip | None:
-    """Return the strip of a share partition; None where it has no offsets to show."""
-    steps = draw_in_steps(view)
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            strip: Strip | None = end.value
-            return strip
-
-
 def draw_in_steps(view: WindowView) -> Generator[None, None, Strip | None]:
-    """Return the strip as `draw_strip` does, in steps of a few milliseconds."""
+    """Return the strip of a share partition, in steps of a few milliseconds; None where it has no offsets to show."""
     start = view.start_offset if view.start_offset is not None else _first_of(view.ranges)
     if start is None:
         return None

@@ -7,12 +7,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.page.source import StateRange, WindowView
-from holdfast.page.web.strip import AFTER, HEIGHT, MARKS_MAX, UNTOLD, WIDTH, Strip, draw_in_steps, draw_strip, with_gaps
+from holdfast.page.web.strip import AFTER, HEIGHT, MARKS_MAX, UNTOLD, WIDTH, Strip, draw_in_steps, with_gaps
 
 
 def window(ranges: list[StateRange], start: int | None = 0, log_end: int | None = None) -> WindowView:
     end = ranges[-1].last_offset + 1 if ranges else start
     return WindowView(0, "g", "t", "id", 0, {}, start, end, tuple(ranges), 0, log_end, "")
+
+
+def draw_strip(view: WindowView) -> Strip | None:
+    steps = draw_in_steps(view)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            strip: Strip | None = end.value
+            return strip
 
 
 def drawn(ranges: list[StateRange], start: int | None = 0, log_end: int | None = None) -> Strip:
