@@ -6,14 +6,17 @@ lost. Fetches and acknowledgements share the epoch.
 A session belongs to the connection that its member used last. When that ends, the session ends, and the member's records are released.
 The end of an older connection ends nothing: it may be noticed long after the member has come again.
 
+A fetch asks only those partitions of its session that *may have changed* since they were asked in vain. All events that may give a
+share partition records for somebody come to `ShareSessions.changed`, which notes the partition in the sessions that have it.
+
 Source: KIP-932; Apache Kafka 4.3.1 `ShareSessionCache`, `SharePartitionManager.newContext`, `ShareSessionContext`.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Hashable, Iterable, Sequence
-from typing import Final, NamedTuple, TypeAlias
+from collections.abc import Collection, Hashable, Iterable
+from typing import Final, NamedTuple, Protocol, TypeAlias
 
 from holdfast.kafka.protocol.error_codes import ErrorCode
 
@@ -24,7 +27,7 @@ _EPOCH_MAX: Final = (1 << 31) - 1
 
 #: Partitions of one session: a node leads no more share partitions, so a request that names more is for other nodes.
 PLACES_PER_SESSION_MAX: Final = 20_000
-#: Partitions of all sessions, some 100 MB. Assignments give each member one partition, or each partition to one member.
+#: Partitions of all sessions, some 200 MB. Assignments give each member one partition, or each partition to one member.
 PLACES_MAX: Final = 500_000
 
 
@@ -41,6 +44,17 @@ class Refusal(NamedTuple):
     text: str
 
 
+class Waiter(Protocol):
+    """A fetch that waits for records."""
+
+    @property
+    def since_s(self) -> float:
+        """Return when it began, by any clock that all have."""
+
+    def wake(self) -> None:
+        """Ask again soon what may have changed."""
+
+
 class Stay:
     """The sessions of a member that followed each other, each begun before the one before it had ended."""
 
@@ -54,7 +68,7 @@ class Stay:
 class Session:
     """The partitions that one member fetches from this node."""
 
-    __slots__ = ("connection", "epoch", "key", "places", "stay", "touched", "unanswered")
+    __slots__ = ("changed", "connection", "epoch", "key", "places", "rights", "stay", "touched", "unanswered", "waiter")
 
     def __init__(self, key: MemberKey, connection: Hashable) -> None:
         self.key: Final = key
@@ -63,12 +77,25 @@ class Session:
         self.epoch = 1
         #: Partitions that it fetches, in the order in which they were added.
         self.places: dict[Place, None] = {}
+        #: Those that may have something for its member, in the order in which they get their turn. The others were asked in vain, and
+        #: nothing has happened to them since.
+        self.changed: dict[Place, None] = {}
+        #: The fetch that waits; None: none does.
+        self.waiter: Waiter | None = None
+        #: The rights of its client when a fetch came last.
+        self.rights: Hashable = None
         #: All that the member ever had, in the sessions before this one as well: to forget a partition, or to begin again, does not
         #: release what it holds of it.
         self.touched: set[Place] = set()
         #: Those that no answer has named yet, or only with an error.
         self.unanswered: set[Place] = set()
         self.stay = Stay()
+
+    def renew_rights(self, rights: Hashable) -> None:
+        """Have all partitions asked again if the client's rights may be others than they were."""
+        if rights != self.rights:
+            self.rights = rights
+            self.changed.update(self.places)
 
     def choose_answers(
         self, with_records: Iterable[Place], with_errors: Collection[Place], acknowledged: Iterable[Place]
@@ -97,8 +124,6 @@ class Turn(NamedTuple):
     """One request of a session."""
 
     session: Session
-    #: Partitions to fetch, in the order in which they get their turn.
-    places: Sequence[Place]
     #: An answer names all that the request fetches.
     is_first: bool = False
     #: The session is over; the member's records are released after the answer.
@@ -130,6 +155,8 @@ class ShareSessions:
         self._closing: dict[MemberKey, Session] = {}
         self._by_connection: defaultdict[Hashable, dict[Session, None]] = defaultdict(dict)
         self._by_group: defaultdict[str, dict[Session, None]] = defaultdict(dict)
+        #: The sessions that have a partition, by group; tuples, for most have one, and a dict takes four times the memory.
+        self._by_place: defaultdict[str, dict[Place, tuple[Session, ...]]] = defaultdict(dict)
 
     def __len__(self) -> int:
         """Return the number of sessions."""
@@ -145,7 +172,30 @@ class ShareSessions:
 
     def is_fetched(self, group_id: str, place: Place) -> bool:
         """Tell whether a member of the group fetches a partition."""
-        return any(place in session.places for session in self._by_group.get(group_id, ()))
+        return place in self._by_place.get(group_id, ())
+
+    def changed(self, group_id: str, place: Place) -> None:
+        """Have the sessions that have a partition ask it again, for it may have records for somebody; wake those that wait.
+
+        The one that has waited longest comes first, so members of one partition share its records.
+        """
+        waiters = list[Waiter]()
+        for session in self._having(group_id, place):
+            session.changed[place] = None
+            if session.waiter is not None:
+                waiters.append(session.waiter)
+        if len(waiters) > 1:
+            waiters.sort(key=lambda waiter: waiter.since_s)
+        for waiter in waiters:
+            waiter.wake()
+
+    def is_awaited(self, group_id: str, place: Place) -> bool:
+        """Tell whether a fetch of a session that has a partition waits."""
+        return any(session.waiter is not None for session in self._having(group_id, place))
+
+    def _having(self, group_id: str, place: Place) -> tuple[Session, ...]:
+        of_group = self._by_place.get(group_id)
+        return () if of_group is None else of_group.get(place, ())
 
     def fetch(
         self,
@@ -185,22 +235,19 @@ class ShareSessions:
             return session
         if epoch == FINAL_EPOCH:
             self._begin_end(session)
-            return Turn(session, (), is_last=True)
+            return Turn(session, is_last=True)
         new = {place: None for place in added if place not in session.places}
         if new:
             refusal = self._find_too_many(len(session.places) + len(new), session.touched.union(new), session.touched)
             if refusal is not None:
                 return refusal
-            session.places.update(new)
-            session.unanswered.update(new)
+            self._add(session, new)
             touched_count = len(session.touched)
             session.touched.update(new)
             self.place_count += len(session.touched) - touched_count
-        for place in forgotten:
-            session.places.pop(place, None)
-            session.unanswered.discard(place)
+        self._remove(session, forgotten)
         self._go_on(session, connection)
-        return Turn(session, rotate(tuple(session.places), epoch))
+        return Turn(session)
 
     def acknowledge(self, key: MemberKey, epoch: int, connection: Hashable) -> Turn | Refusal:
         """Take a ShareAcknowledge: go on with a session, or end it."""
@@ -214,15 +261,16 @@ class ShareSessions:
             return session
         if epoch == FINAL_EPOCH:
             self._begin_end(session)
-            return Turn(session, (), is_last=True)
+            return Turn(session, is_last=True)
         self._go_on(session, connection)
-        return Turn(session, ())
+        return Turn(session)
 
     def end(self, key: MemberKey) -> Session | None:
         """End the session of a member, and return it."""
         session = self._sessions.pop(key, None)
         if session is not None:
             self._leave(session)
+            self._let_go(session, session.places)
             self.place_count -= len(session.touched)
             of_group = self._by_group[key[0]]
             del of_group[session]
@@ -267,14 +315,42 @@ class ShareSessions:
         session = Session(key, connection)
         if kept is not None and not kept.stay.is_over:
             session.stay = kept.stay
-        session.places = places
-        session.unanswered = set(places)
+        self._add(session, places)
         session.touched = set(touched)
         self.place_count += len(touched)
         self._sessions[key] = session
         self._by_connection[connection][session] = None
         self._by_group[key[0]][session] = None
-        return Turn(session, tuple(places), is_first=True)
+        return Turn(session, is_first=True)
+
+    def _add(self, session: Session, places: dict[Place, None]) -> None:
+        """Let a session have more partitions."""
+        session.places.update(places)
+        session.changed.update(places)
+        session.unanswered.update(places)
+        by_place = self._by_place[session.key[0]]
+        for place in places:
+            by_place[place] = (*by_place.get(place, ()), session)
+
+    def _remove(self, session: Session, places: Iterable[Place]) -> None:
+        """Take partitions away from a session."""
+        had = {place: None for place in places if place in session.places}
+        for place in had:
+            del session.places[place]
+            session.changed.pop(place, None)
+            session.unanswered.discard(place)
+        self._let_go(session, had)
+
+    def _let_go(self, session: Session, places: Iterable[Place]) -> None:
+        """Tell a session no more of partitions that it has."""
+        group_id = session.key[0]
+        by_place = self._by_place[group_id]
+        for place in places:
+            by_place[place] = tuple([each for each in by_place[place] if each is not session])
+            if not by_place[place]:
+                del by_place[place]
+        if not by_place:
+            del self._by_place[group_id]
 
     def _find_too_many(
         self, place_count: int, touched: Collection[Place], touched_before: Collection[Place]
@@ -326,10 +402,3 @@ class ShareSessions:
             of_connection.pop(session, None)
             if not of_connection:
                 del self._by_connection[session.connection]
-
-
-def rotate(places: Sequence[Place], epoch: int) -> Sequence[Place]:
-    """Return partitions in the order of a request: each request begins with another one."""
-    count = len(places)
-    start = epoch % count if count else 0
-    return (*places[start:], *places[:start]) if start else places

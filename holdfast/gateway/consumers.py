@@ -50,6 +50,9 @@ class Topics(Protocol):
     def refuse_read(self, caller: Client, topic_id: bytes, partition: int) -> Ended | None:
         """Return why a client gets nothing of a topic partition; None: it may have it."""
 
+    def rights(self, caller: Client) -> Hashable:
+        """Return what `refuse_read` rests on besides the topics; while it is equal, so is what a client may have."""
+
     def leader(self, topic_id: bytes, partition: int) -> LeaderPlace:
         """Return the leader of a topic partition."""
 
@@ -114,12 +117,13 @@ class ConsumerCalls:
                 respond(refusal)
             return
         self._end_before(key)
-        if left := turn.session.touched.difference(turn.places) if turn.is_first else forgotten:
+        session = turn.session
+        if left := session.touched.difference(session.places) if turn.is_first else forgotten:
             self._leave(group_id, left)
-        places = () if turn.is_last or request.is_renew else turn.places
+        session.renew_rights(self._topics.rights(caller))
         pending = _PendingFetch(self, caller, key, turn, named, respond)
         self._waiting[key] = pending
-        pending.begin(request, self._allowed(caller, places, pending.ended))
+        pending.begin(request)
 
     def _answer_late(self, caller: Caller, wait_ms: int, answer: Callable[[], None]) -> None:
         """Answer when a client has waited as for records: it asks again at once."""
@@ -131,16 +135,6 @@ class ConsumerCalls:
 
         if self._is_stopping or not caller.wait(answer_now):
             answer_now()
-
-    def _allowed(self, caller: Caller, places: Iterable[Place], ended: dict[Place, Ended]) -> list[Place]:
-        allowed = []
-        for place in places:
-            refusal = self._topics.refuse_read(caller, *place)
-            if refusal is None:
-                allowed.append(place)
-            else:
-                ended[place] = refusal
-        return allowed
 
     # ---- ShareAcknowledge --------------------------------------------------------------------------------------------------
 
@@ -267,17 +261,23 @@ class ConsumerCalls:
         if before is not None:
             before.fetch.finish()
 
-    def make_fetch(self, pending: _PendingFetch, request: ShareFetchRequest, places: list[Place]) -> Fetch:
+    def make_fetch(self, pending: _PendingFetch, request: ShareFetchRequest) -> Fetch:
         """Return the fetch of a request."""
+        session = pending.session
         wanted = Wanted(
             pending.key[1],
             AcquireMode(request.acquire_mode),
             max(1, request.batch_size),
         )
-        is_waiting = bool(places or pending.ended) and not self._is_stopping
-        wait_ms = min(request.max_wait_ms, _WAIT_MS_MAX) if is_waiting else 0
-        bounds = FetchBounds(request.max_records, min(request.max_bytes, _FETCH_BYTES_MAX), wait_ms)
-        return Fetch(self._leader, pending.key[0], places, wanted, bounds, pending.end_part)
+        wait_ms = min(request.max_wait_ms, _WAIT_MS_MAX) if session.places and not self._is_stopping else 0
+        records_max = request.max_records if pending.fetches else 0
+        bounds = FetchBounds(records_max, min(request.max_bytes, _FETCH_BYTES_MAX), wait_ms)
+        refused = self._find_refused(pending.caller, session.changed) if pending.fetches else {}
+        return Fetch(self._leader, session, refused, wanted, bounds, pending.end_part)
+
+    def _find_refused(self, caller: Caller, places: Iterable[Place]) -> dict[Place, Ended]:
+        refuse = self._topics.refuse_read
+        return {place: refused for place in places if (refused := refuse(caller, *place)) is not None}
 
     def lock_ms(self, group_id: str) -> int:
         """Return how long locks of a group last."""
@@ -302,9 +302,10 @@ class _PendingFetch:
         respond: Answer,
     ) -> None:
         self.key: Final = key
-        #: Partitions that the client gets nothing of.
-        self.ended: dict[Place, Ended] = {}
+        self.session: Final = turn.session
         self.fetch: Fetch
+        #: It fetches until `begin` says otherwise.
+        self.fetches = True
         self._calls = calls
         self.caller = caller
         self._turn = turn
@@ -312,12 +313,11 @@ class _PendingFetch:
         self._respond = respond
         self._acknowledgements = Acknowledgements(self.end_part)
         self._parts_left = 2
-        self._fetches = True
 
-    def begin(self, request: ShareFetchRequest, places: list[Place]) -> None:
+    def begin(self, request: ShareFetchRequest) -> None:
         """Begin both parts; acknowledgements come first, for they make room for more records."""
-        self._fetches = not (self._turn.is_last or request.is_renew)
-        self.fetch = self._calls.make_fetch(self, request, places)
+        self.fetches = not (self._turn.is_last or request.is_renew)
+        self.fetch = self._calls.make_fetch(self, request)
         self._calls.begin_acknowledgements(
             self.caller, self._acknowledgements, self.key, self._named, is_renew=request.is_renew
         )
@@ -333,11 +333,11 @@ class _PendingFetch:
         self._calls.forget(self)
         answer = self._make_answer()
         if self._turn.is_last:
-            self._calls.end_session(self._turn.session)
+            self._calls.end_session(self.session)
         self._respond(share_fetch.encode_response(answer))
 
     def _make_answer(self) -> ShareFetchResponse:
-        session, outcomes, ended = self._turn.session, self._acknowledgements.outcomes, self.ended | self.fetch.ended
+        session, outcomes, ended = self.session, self._acknowledgements.outcomes, self.fetch.ended
         # This and its fetch refer to each other: records that it kept would be there until the collector comes.
         given = self.fetch.take_given()
         if session.stay.is_over:
@@ -345,7 +345,7 @@ class _PendingFetch:
             given = {}
         acknowledged = [place for place, batches in self._named.items() if batches]
         # Nothing was fetched at the end of a session, or with renewals: then nothing is told of partitions that the request does not name.
-        named = session.choose_answers(given, ended, acknowledged) if self._fetches else list(self._named)
+        named = session.choose_answers(given, ended, acknowledged) if self.fetches else list(self._named)
         answered: defaultdict[bytes, list[FetchedPartition]] = defaultdict(list)
         endpoints: dict[int, NodeEndpoint] = {}
         for place in named:

@@ -1,16 +1,17 @@
-"""One ShareFetch that waits: for its acknowledgements to be in the log, and for records, an error, or the end of its time.
+"""One ShareFetch that waits for records, an error, or the end of its time.
 
-It tries its share partitions when it begins and whenever one of them wakes it. All wakes of one turn of the loop make one try.
+It asks the share partitions of its session that may have changed, when it begins and whenever one of them wakes it. All wakes of one
+turn of the loop make one try.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Final, NamedTuple, final
 
 from holdfast.api.share_errors import OTHER_LEADER
-from holdfast.delivery.sessions import Place
+from holdfast.delivery.sessions import Place, Session
 from holdfast.gateway.leading.leader import Leader
 from holdfast.gateway.leading.led_partition import Ended, Given, LedPartition, Wanted
 from holdfast.records.share.keys import SharePartitionKey
@@ -30,8 +31,8 @@ class Fetch:
 
     Args:
         leader: leads share partitions.
-        group_id: whose share partitions.
-        places: of the session, in the order in which they get their turn.
+        session: whose share partitions.
+        refused: partitions that the client gets nothing of, and why.
         wanted: by whom, and how.
         bounds: how much, and how long.
         finished: called once, when there is nothing more to wait for.
@@ -42,46 +43,43 @@ class Fetch:
         "_bytes_left",
         "_finished",
         "_given",
-        "_group_id",
         "_is_awake",
         "_is_done",
         "_leader",
         "_loop",
-        "_places",
         "_records_left",
+        "_session",
         "_timer",
-        "_waits_at",
         "_wanted",
         "ended",
+        "since_s",
     )
 
     def __init__(
         self,
         leader: Leader,
-        group_id: str,
-        places: Sequence[Place],
+        session: Session,
+        refused: dict[Place, Ended],
         wanted: Wanted,
         bounds: FetchBounds,
         finished: Callable[[], None],
     ) -> None:
         self._leader: Final = leader
-        self._group_id: Final = group_id
-        self._places: Final = places
+        self._session: Final = session
         self._wanted: Final = wanted
         self._bounds: Final = bounds
         self._finished: Final = finished
         self._loop: Final = asyncio.get_running_loop()
+        self.since_s: Final = self._loop.time()
         self._records_left = bounds.records_max
         self._bytes_left = bounds.bytes_max
         #: Records that it got, by place, and of which share partition.
         self._given: dict[Place, tuple[LedPartition, Given]] = {}
         #: Why it gets nothing, by place.
-        self.ended: dict[Place, Ended] = {}
+        self.ended: Final = refused
         self._is_awake = False
         self._is_done = False
         self._timer: asyncio.TimerHandle | None = None
-        #: Share partitions that wake it.
-        self._waits_at: list[LedPartition] = []
 
     @property
     def is_done(self) -> bool:
@@ -98,6 +96,7 @@ class Fetch:
         if self._records_left <= 0:
             self.finish()
             return
+        self._session.waiter = self
         self._try()
         if not self._is_done:
             if self._bounds.wait_ms <= 0:
@@ -116,7 +115,8 @@ class Fetch:
         if self._is_done:
             return
         self._is_done = True
-        self._stop_waiting()
+        if self._session.waiter is self:
+            self._session.waiter = None
         if self._timer is not None:
             self._timer.cancel()
         self._finished()
@@ -127,35 +127,40 @@ class Fetch:
             self._try()
 
     def _try(self) -> None:
-        """Take what is at hand from each share partition in turn, and wait at all of them if none has anything."""
-        self._stop_waiting()
+        """Take what is at hand from the share partitions that may have changed, in turn, and wait if none has anything."""
         self._leader.look_at_clock()
-        is_over = False
-        for place in self._places:
+        changed, is_over = self._session.changed, False
+        for place in list(changed):
             if place in self.ended:
                 continue
-            led = self._leader.lead(SharePartitionKey(self._group_id, *place))
-            if isinstance(led, Ended):
-                self.ended[place] = led
-                is_over |= led.error_code in OTHER_LEADER
+            # Before it is asked, for the question itself may have it asked again: records that nobody gets were passed over.
+            del changed[place]
+            found = self._ask(place)
+            if found is None:
                 continue
-            # It waits before it asks, for it may be woken by its own question: records that nobody gets were passed over.
-            led.waiters[self] = None
-            self._waits_at.append(led)
-            given = led.give(self._wanted, self._records_left, self._bytes_left)
-            if given is not None:
-                self._given[place] = (led, given)
-                self._records_left -= given.record_count
-                self._bytes_left -= given.size_bytes
-                if self._records_left <= 0 or self._bytes_left <= 0:
-                    break
-            elif led.ended is not None:
-                self.ended[place] = led.ended
-                is_over |= led.ended.error_code in OTHER_LEADER
+            # It may have more, and the others have their turn before it.
+            changed[place] = None
+            if isinstance(found, Ended):
+                self.ended[place] = found
+                is_over |= found.error_code in OTHER_LEADER
+                continue
+            self._given[place] = found
+            _, given = found
+            self._records_left -= given.record_count
+            self._bytes_left -= given.size_bytes
+            if self._records_left <= 0 or self._bytes_left <= 0:
+                break
         if self._given or is_over:
             self.finish()
 
-    def _stop_waiting(self) -> None:
-        for led in self._waits_at:
-            led.waiters.pop(self, None)
-        self._waits_at.clear()
+    def _ask(self, place: Place) -> tuple[LedPartition, Given] | Ended | None:
+        """Return what a share partition gives, or why it gives nothing; None: it has nothing now."""
+        try:
+            led = self._leader.lead(SharePartitionKey(self._session.key[0], *place))
+            if isinstance(led, Ended):
+                return led
+            given = led.give(self._wanted, self._records_left, self._bytes_left)
+        except Exception:  # a bug, which would be silent: nothing else has the share partition asked again
+            self._session.changed[place] = None
+            raise
+        return led.ended if given is None else (led, given)

@@ -84,14 +84,8 @@ class Heartbeats:
         if fault is not None:
             return _refuse(request, *fault)
         names = request.topic_names
-        if names is not None and (
-            len(names) > _TOPIC_NAMES_MAX or any(len(n) > _TOPIC_NAME_CHARACTERS_MAX for n in names)
-        ):
-            text = (
-                f"SubscribedTopicNames has {len(names)} names; a member may have {_TOPIC_NAMES_MAX} of "
-                f"{_TOPIC_NAME_CHARACTERS_MAX} characters at most, subscribe to fewer."
-            )
-            return _refuse(request, ErrorCode.INVALID_REQUEST, text)
+        if wrong := _find_wrong_names(names or ()):
+            return _refuse(request, ErrorCode.INVALID_REQUEST, wrong)
         refusal = self._coordination.refuse_group(request.group_id)
         if refusal:
             self._groups.pop(request.group_id, None)
@@ -141,6 +135,19 @@ class Heartbeats:
                 del self._groups[group_id]
         if self._groups:
             self._set_timer()
+
+
+def _find_wrong_names(names: Collection[str]) -> str:
+    """Return why a member may not subscribe to topics of these names; empty: it may."""
+    if len(names) > _TOPIC_NAMES_MAX:
+        return f"SubscribedTopicNames has {len(names)} names; a member may have {_TOPIC_NAMES_MAX}, subscribe to fewer."
+    longest = max(map(len, names), default=0)
+    if longest > _TOPIC_NAME_CHARACTERS_MAX:
+        return (
+            f"SubscribedTopicNames has a name of {longest} characters; no topic's has more than "
+            f"{_TOPIC_NAME_CHARACTERS_MAX}, correct it."
+        )
+    return ""
 
 
 def _refuse(request: HeartbeatRequest, error_code: int, text: str) -> HeartbeatResponse:

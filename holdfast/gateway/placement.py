@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Hashable, Sequence
 from typing import Final
 
 from holdfast.api.share_consumer import NodeEndpoint
@@ -20,8 +20,12 @@ from holdfast.kafka.metadata import NO_TOPIC
 from holdfast.kafka.protocol.error_codes import ErrorCode
 from holdfast.runtime.errors import NotAvailable
 
-_NO_TOPIC: Final = Ended(ErrorCode.UNKNOWN_TOPIC_ID, "the gateway offers no topic of this id")
-_NO_PARTITION: Final = Ended(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "the topic has no such partition")
+_NO_TOPIC: Final = Ended(
+    ErrorCode.UNKNOWN_TOPIC_ID, "TopicId is of no topic that gateway.topics offers; look the topic up again"
+)
+_NO_PARTITION: Final = Ended(
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "PartitionIndex is none of the topic's partitions; look the topic up again"
+)
 _DENIED: Final = Ended(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "the principal may not READ the topic")
 _ELSEWHERE: Final = Ended(ErrorCode.NOT_LEADER_OR_FOLLOWER, "another node leads the topic partition")
 _LOADING: Final = Ended(ErrorCode.KAFKA_STORAGE_ERROR, "this node is about to lead the topic partition")
@@ -76,6 +80,10 @@ class NodePlacement:
         if not self._authorizer.may(caller, "ShareFetch", Operation.READ, ResourceType.TOPIC, topic.name):
             return _DENIED
         return None
+
+    def rights(self, caller: Client) -> Hashable:
+        """Return what `refuse_read` rests on besides the topics; while it is equal, so is what a client may have."""
+        return self._authorizer.rules, caller.principal, caller.client_address
 
     def refuse_group(self, group_id: str) -> int:
         """Return Kafka's error code where another node coordinates a group, or none yet; 0: this one does."""

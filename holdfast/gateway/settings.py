@@ -11,7 +11,7 @@ from holdfast.daemon.settings.models import Settings
 from holdfast.delivery.group_config import CONFIGS, DEFAULT, ConfigRefused, GroupConfig, with_configs
 from holdfast.gateway.topics.patterns import match_topics
 
-#: Stands for all groups that have no configs of their own.
+#: Stands for every group, as far as it has no configs of its own.
 DEFAULT_GROUP: Final = "default"
 #: All topics but internal ones and those of the node itself.
 ALL_TOPICS: Final = "*"
@@ -82,7 +82,7 @@ class GatewaySettings(Component):
 
 
 class GroupSettings(Properties):
-    """The configs of share groups by Kafka's names, each after the name of its group; those of `default` hold for all other groups."""
+    """The configs of share groups by Kafka's names, each after its group; those of `default` hold where a group has no other."""
 
     name_prefix: ClassVar[str] = "gateway.groups."
 
@@ -128,8 +128,8 @@ def split_config(name: str) -> tuple[str, str]:
         if name.endswith(f".{config}"):
             return name.removesuffix(f".{config}"), config
     raise ValueError(
-        f"gateway.groups.{name} names no config of a group; it is gateway.groups.GROUP.CONFIG, with GROUP {DEFAULT_GROUP} for all groups "
-        f"that have none of their own, and CONFIG one of {', '.join(CONFIGS)}"
+        f"gateway.groups.{name} names no config of a group; it is gateway.groups.GROUP.CONFIG, with GROUP {DEFAULT_GROUP} for every group "
+        f"where it has no other, and CONFIG one of {', '.join(CONFIGS)}"
     )
 
 

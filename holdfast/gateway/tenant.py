@@ -155,8 +155,10 @@ class ServingGateway:
             return reader
 
         starts = Starts(log.cluster.look_ups.ends, lambda: int(time.time() * 1_000))
-        self._leader = Leader(access, placement, reader_of, starts, config_of, gateway.share_partitions_max, metrics)
         sessions = ShareSessions(gateway.share_sessions_max)
+        self._leader = Leader(
+            access, placement, reader_of, starts, config_of, gateway.share_partitions_max, metrics, sessions
+        )
         self._calls = ConsumerCalls(self._leader, sessions, placement, config_of)
         self._heartbeats = Heartbeats(placement, placement, config_of, gateway.members_max, _minutes)
         metrics.watch(

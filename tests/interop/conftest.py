@@ -17,7 +17,7 @@ from tests.children import children_without_hypothesis
 from tests.interop.driver import PersisterDriver
 from tests.interop.newest_kafka import newest_kafka
 from tests.real.nodes import node_processes, topic_id_of
-from tests.real.shared_kafka import NewTopicFactory, kafka, new_topic, topic
+from tests.real.shared_kafka import PATIENT_BROKER, NewTopicFactory, kafka, new_topic, topic
 from tests.waiting import PATIENCE_S
 
 __all__ = ["children_without_hypothesis", "kafka", "new_topic", "topic"]
@@ -50,7 +50,7 @@ def apache_kafka(kafka: str) -> Coordinator:
 @pytest.fixture(scope="session")
 def newest_apache_kafka() -> Iterator[Coordinator]:
     """Give the share coordinator of the newest Apache Kafka, on a cluster of its own."""
-    with EmbeddedKafka(unpacked_kafka=newest_kafka(), jvm_options=FAST_START) as broker:
+    with EmbeddedKafka(unpacked_kafka=newest_kafka(), jvm_options=FAST_START, properties=PATIENT_BROKER) as broker:
         yield Coordinator(broker.bootstrap_servers, KAFKAS_STATE_TOPIC, broker.bootstrap_servers)
 
 

@@ -50,6 +50,11 @@ def test_the_mutant_is_caught(name: str) -> None:
     )
 
 
+def test_a_test_that_passes_catches_nothing() -> None:
+    assert not run_test("answer at append", "tests/pure/test_hidden_texts.py")
+    assert not run_test("answer at append", "tests/pure/no_such_test.py")
+
+
 @pytest.mark.parametrize(("kind", "seed"), sorted(catching_lives() - lived()))
 def test_the_real_core_is_not_caught(kind: str, seed: int) -> None:
     """In the lives that caught a mutant, but for those that `test_simulation.py` lives anyway."""

@@ -41,7 +41,7 @@ from holdfast.delivery.share_partition.values import (
     callers_error,
 )
 from holdfast.delivery.share_partition.window import Window
-from holdfast.records.share.batches import AVAILABLE, StateBatch
+from holdfast.records.share.batches import ARCHIVED, AVAILABLE, StateBatch
 
 
 class SharePartition:
@@ -199,24 +199,26 @@ class SharePartition:
         return close_write(self.window, write) if write.batches else None
 
     def settle(self) -> StateWrite | None:
-        """Return a write of the start offset alone, if what was written last does not tell how far all is done.
+        """Return a write of the start offset alone, if what was written last does not tell how far all is done, or what was given up.
 
         A caller asks for it when nothing was written for a while: what ended without a write is told only by a later one.
         """
         window = self.window
         window.pass_settled()
-        if self.condition is not Condition.ACTIVE or self._written == progress_after(window, ()):
+        if self.condition is not Condition.ACTIVE or (self.is_told and self._written == progress_after(window, ())):
             return None
         return close_write(window, self._make_write(""))
 
     def join_writes(self, writes: Sequence[StateWrite]) -> WriteValues:
         """Return what one call must write for several writes, in the order in which they were made.
 
-        None of them may be under way: the start offset is the one that holds when all of them have succeeded. Each is handed to
-        `write_done` with the answer.
+        None of them may be under way: the start offset is the one that holds when all of them have succeeded. Records that were given
+        up go with them. Each is handed to `write_done` with the answer.
         """
-        start_offset, complete_count = progress_after(self.window, writes)
-        batches = [batch for write in writes for batch in write.batches]
+        window = self.window
+        start_offset, complete_count = progress_after(window, writes)
+        window.given_up = [batch for batch in window.given_up if batch.last_offset >= start_offset]
+        batches = [*window.given_up, *(batch for write in writes for batch in write.batches)]
         return WriteValues(self._state_epoch, self._leader_epoch, start_offset, complete_count, tuple(batches))
 
     def write_done(self, write: StateWrite, error_code: int) -> Settled:
@@ -226,8 +228,11 @@ class SharePartition:
         if not error:
             self._written = write.start_offset, write.delivery_complete_count
             window.written_start = max(window.written_start, write.start_offset)
+            window.given_up.clear()
         is_moved = is_available = False
         if write.is_of_locks:
+            if error:
+                window.given_up += [batch for batch in write.batches if batch.delivery_state == ARCHIVED]
             is_moved = window.move_start()
         elif error:
             is_available = roll_back(window, write)
@@ -245,6 +250,11 @@ class SharePartition:
         return StateWrite(self._state_epoch, self._leader_epoch, member_id, limit, is_of_locks=is_of_locks)
 
     # Its offsets
+
+    @property
+    def is_told(self) -> bool:
+        """Tell whether the log knows all that was given up."""
+        return not self.window.given_up
 
     @property
     def start_offset(self) -> int:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from holdfast.delivery.share_partition.batches import DeliveryRun
 from holdfast.delivery.share_partition.values import ACQUIRED, StateWrite
 from holdfast.delivery.share_partition.window import Window
-from holdfast.records.share.batches import AVAILABLE
+from holdfast.records.share.batches import ARCHIVED, AVAILABLE, StateBatch
 
 
 def begin(window: Window, run: DeliveryRun, state: int, write: StateWrite) -> None:
@@ -97,6 +97,8 @@ def roll_back(window: Window, write: StateWrite) -> bool:
                         run.unlock()
                         window.make_available(run, write.delivery_count_limit)
                         is_available = is_available or run.state == AVAILABLE
+                        if run.state == ARCHIVED:
+                            window.given_up.append(StateBatch(run.first, run.last, ARCHIVED, run.count))
                     else:
                         run.state = ACQUIRED
                         run.member_id = write.member_id

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 from holdfast.delivery.share_partition.batches import DeliveryBatch, DeliveryRun
 from holdfast.delivery.share_partition.values import StateWrite
-from holdfast.records.share.batches import ARCHIVED, AVAILABLE
+from holdfast.records.share.batches import ARCHIVED, AVAILABLE, StateBatch
 
 
 class Window:
@@ -28,6 +28,7 @@ class Window:
         "complete_count",
         "end_offset",
         "firsts",
+        "given_up",
         "has_available",
         "start_offset",
         "written_start",
@@ -39,6 +40,8 @@ class Window:
         #: Their first offsets.
         self.firsts: list[int] = []
         self.start_offset = 0
+        #: Archived by a failure, when nobody held them any more at the limit of deliveries: the log is not told yet.
+        self.given_up: list[StateBatch] = []
         #: The highest start offset that a write brought into the log.
         self.written_start = 0
         #: Inclusive; where nothing is known it is the next offset to fetch.

@@ -13,6 +13,7 @@ from typing import Final, Protocol
 
 from holdfast.api.share_state_access import ShareStateAccess
 from holdfast.delivery.group_config import GroupConfig, OffsetReset
+from holdfast.delivery.sessions import ShareSessions
 from holdfast.gateway.leading.deadlines import Deadlines
 from holdfast.gateway.leading.failures import Failures
 from holdfast.gateway.leading.led_partition import Ended, LedPartition
@@ -61,6 +62,7 @@ class Leader:
         config_of: returns the config of a group.
         share_partitions_max: more are refused.
         metrics: instruments, and lines.
+        sessions: of the members that fetch them.
     """
 
     def __init__(
@@ -72,8 +74,10 @@ class Leader:
         config_of: Callable[[str], GroupConfig],
         share_partitions_max: int,
         metrics: GatewayMetrics,
+        sessions: ShareSessions,
     ) -> None:
         self.metrics: Final = metrics
+        self.sessions: Final = sessions
         #: Those whose log ended below what was acquired when they were led last.
         self._held: set[SharePartitionKey] = set()
         self.access: Final = access
@@ -170,6 +174,9 @@ class Leader:
         elif now_ms - self._beat_ms > _LATE_MS:
             self.suspicions += 1
             self._beat_ms = now_ms
+            for of_group in self._by_group.values():
+                for led in of_group.values():
+                    led.wake()
 
     def _on_beat(self) -> None:
         self.look_at_clock()

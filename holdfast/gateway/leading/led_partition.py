@@ -1,4 +1,4 @@
-"""One share partition that this node leads: its state machine, its records, its Writes, and who waits for it.
+"""One share partition that this node leads: its state machine, its records and its Writes.
 
 It loads by "read, or initialize where there is nothing to read": the start offset of a new group is in the log before the first record
 leaves. A share partition whose load failed, or that another leader fenced, has ended: the leader forgets it, and the next fetch loads it.
@@ -13,6 +13,7 @@ from holdfast.api.results import ReadOrInitializeResult, WritePartition, WriteRe
 from holdfast.api.share_consumer import AcknowledgedRange
 from holdfast.api.share_state_access import ShareStateAccess
 from holdfast.delivery.group_config import GroupConfig, OffsetReset
+from holdfast.delivery.sessions import ShareSessions
 from holdfast.delivery.share_partition.partition import SharePartition
 from holdfast.delivery.share_partition.values import AcquiredRange, AcquireMode, Refused, StateWrite, WriteValues
 from holdfast.gateway.leading.starts import NoStart
@@ -31,13 +32,6 @@ from holdfast.kafka.records.partition_reader import (
 from holdfast.records.share.keys import SharePartitionKey
 
 
-class Waiter(Protocol):
-    """A fetch that waits for records."""
-
-    def wake(self) -> None:
-        """Try again soon."""
-
-
 class Ended(NamedTuple):
     """Why a share partition serves no more."""
 
@@ -48,6 +42,15 @@ class Ended(NamedTuple):
 
 #: So long after the last Write of an idle share partition the log is told what ended without a Write.
 _SETTLE_AFTER_MS: Final = 1_000
+#: The longest pause before it is told again what was given up: each Write that fails doubles the pause.
+_SETTLE_AFTER_MAX_MS: Final = 60_000
+#: The log does not answer now; it is asked again after a pause.
+_NO_ANSWER: Final = frozenset(
+    (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.REQUEST_TIMED_OUT)
+)
+_ASK_AGAIN_AFTER_MS: Final = 500
+#: A number of suspicions that no leader has.
+_IN_DOUBT: Final = -1
 #: Another node leads, or the topic is gone: neither is a fault.
 _QUIET: Final = frozenset((ErrorCode.NONE, ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.UNKNOWN_TOPIC_ID))
 _UNUSED: Final = Ended(ErrorCode.NONE, "nobody used the share partition")
@@ -95,6 +98,10 @@ class LeaderParts(Protocol):
         """Return the instruments, and lines."""
 
     @property
+    def sessions(self) -> ShareSessions:
+        """Return the sessions of members, which learn what may have changed."""
+
+    @property
     def suspicions(self) -> int:
         """Return how often another node may have begun to lead without this one's knowledge."""
 
@@ -140,8 +147,6 @@ class LedPartition:
     def __init__(self, key: SharePartitionKey, leader_epoch: int, config: GroupConfig, leader: LeaderParts) -> None:
         self.key: Final = key
         self.core: Final = SharePartition(leader_epoch, config)
-        #: Fetches that wait for it, the longest first.
-        self.waiters: dict[Waiter, None] = {}
         #: None while it loads or serves.
         self.ended: Ended | None = None
         self.is_loading = True
@@ -149,17 +154,20 @@ class LedPartition:
         self._leader: Final = leader
         self._reset: Final = config.auto_offset_reset
         self._writes: Final = Writes(self.core.join_writes, self._send)
-        self._window: Final = RecordWindow(leader.open_reader(key), self.wake, lambda: bool(self.waiters))
+        self._window: Final = RecordWindow(leader.open_reader(key), self.wake, self._is_awaited)
         #: No session fetches it.
         self._is_unused = False
         #: It gave records.
         self._has_given = False
         #: The last offset from which records were at hand and none could be acquired.
         self._empty_at = -1
-        #: Those of the leader when this one was last confirmed.
+        #: Those of the leader when this one was last confirmed; another number: it gives nothing before the log has answered.
         self._suspicions = leader.suspicions
+        #: When the log is asked again who leads; None: there is no pause.
+        self._ask_ms: float | None = None
         #: When the log is told how far all is done; None: it knows.
         self._settle_ms: float | None = None
+        self._settle_after_ms = _SETTLE_AFTER_MS
 
     @property
     def next_deadline_ms(self) -> float | None:
@@ -167,9 +175,9 @@ class LedPartition:
         if self.ended is not None:
             return None
         lock_ms = self.core.next_deadline_ms()
-        if self._settle_ms is None:
+        if self._settle_ms is None and self._ask_ms is None:
             return lock_ms
-        return self._settle_ms if lock_ms is None else min(lock_ms, self._settle_ms)
+        return min(each for each in (lock_ms, self._settle_ms, self._ask_ms) if each is not None)
 
     @property
     def is_written(self) -> bool:
@@ -213,11 +221,18 @@ class LedPartition:
             self._leader.access.read_or_initialize(self.key, self.leader_epoch, start, self._on_state)
 
     def _confirm(self) -> None:
-        """Ask the log whether this node leads still, and give nothing before its answer: another one may have records acknowledged."""
+        """Ask the log whether this node leads still, and give nothing before its answer: another one may have records acknowledged.
+
+        While the log does not answer, what is given could not be acknowledged either, and each delivery would count.
+        """
         self.is_loading, suspicions = True, self._leader.suspicions
 
         def take(found: ReadOrInitializeResult) -> None:
             if self.ended is not None:
+                return
+            if found.error_code in _NO_ANSWER:
+                self._ask_ms = self._leader.now_ms() + _ASK_AGAIN_AFTER_MS
+                self._leader.deadline_changed(self)
                 return
             if found.error_code or not found.has_state:
                 code = found.error_code or ErrorCode.FENCED_STATE_EPOCH
@@ -231,7 +246,7 @@ class LedPartition:
     # ---- records -----------------------------------------------------------------------------------------------------------
 
     def give(self, wanted: Wanted, records_max: int, bytes_max: int) -> Given | None:
-        """Acquire records that are at hand for a member; None: there are none now, and a waiter is woken when there may be."""
+        """Acquire records that are at hand for a member; None: there are none for anybody now, and `wake` is called when there may be."""
         core, self._is_unused = self.core, False
         if self._suspicions != self._leader.suspicions and not self.is_loading and self.ended is None:
             self._confirm()
@@ -265,6 +280,7 @@ class LedPartition:
             if core.can_acquire() and (is_first or core.next_fetch_offset() != offset):
                 self.wake()
             return None
+        self._empty_at = -1
         if not self._has_given:
             self._has_given = True
             self._leader.give_again(self.key)
@@ -348,6 +364,9 @@ class LedPartition:
 
         After its end neither is of interest, for another leader may have given the records away.
         """
+        if self.ended is None and self._ask_ms is not None and self._ask_ms <= now_ms:
+            self._ask_ms = None
+            self._confirm()
         if self.ended is not None:
             return
         write = self.core.tick(now_ms)
@@ -369,14 +388,19 @@ class LedPartition:
                 # Its state was deleted, and there is no epoch that fences this one.
                 error_code = ErrorCode.FENCED_STATE_EPOCH
             settled = self.core.write_done(write, error_code)
-            if not error_code and write.batches:
-                self._settle_ms = self._leader.now_ms() + _SETTLE_AFTER_MS
+            if error_code:
+                self._suspicions = _IN_DOUBT
+            if (write.batches and not error_code) or not self.core.is_told:
+                self._settle_ms = self._leader.now_ms() + self._settle_after_ms
+            self._settle_after_ms = (
+                min(2 * self._settle_after_ms, _SETTLE_AFTER_MAX_MS) if error_code else _SETTLE_AFTER_MS
+            )
             self._leader.deadline_changed(self)
             done(error_code)
             if self.ended is not None:
                 if self.is_written:
                     self._leader.written(self)
-            elif self._is_unused and not self.waiters and self._writes.are_done:
+            elif self._is_unused and self._writes.are_done and self.core.is_told:
                 self.end(_UNUSED)
             elif settled.is_fenced:
                 self.end(Ended(error_code, "another node leads the share partition, or its state was changed"))
@@ -398,12 +422,17 @@ class LedPartition:
     # ---- its end -----------------------------------------------------------------------------------------------------------
 
     def wake(self) -> None:
-        """Have those who wait try again."""
-        for waiter in list(self.waiters):
-            waiter.wake()
+        """Have it asked again; each event that may give it records for somebody calls this, and nothing else tells those who wait."""
+        group_id, topic_id, partition = self.key
+        self._leader.sessions.changed(group_id, (topic_id, partition))
+
+    def _is_awaited(self) -> bool:
+        """Tell whether a fetch waits for its records."""
+        group_id, topic_id, partition = self.key
+        return self._leader.sessions.is_awaited(group_id, (topic_id, partition))
 
     def unload(self) -> None:
-        """End it when its Writes are answered, and the log knows how far all is done, unless somebody waits for it then."""
+        """End it when its Writes are answered, and the log knows how far all is done, unless somebody has asked it by then."""
         self._is_unused = True
         if self._writes.are_done:
             trailing = self.core.settle()

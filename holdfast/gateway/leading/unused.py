@@ -15,7 +15,7 @@ from holdfast.records.share.keys import SharePartitionKey
 
 #: Two heartbeats: so long a partition may be on its way from one member to another.
 _PAUSE_S: Final = 10.0
-#: Share partitions that are looked at in one turn of the loop; each may ask all sessions of its group.
+#: Share partitions that are looked at in one turn of the loop; each may make a Write.
 _PER_TURN: Final = 100
 
 

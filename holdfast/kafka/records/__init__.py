@@ -12,6 +12,7 @@ How it works, from the bytes up:
    A `request` at the ends of logs that brought nothing is made again as it is.
 6. `partition_reader` is one partition for its caller: position, what was read ahead, and why it is read no more.
 7. `room` bounds the answers that are alive, over all readers that share it: a request is made when there is room for its answer.
+   `heap` gives the holes between them back to the system.
 8. `reader` gives each partition to the lanes of its leader, as the cluster's view has it. `config` has its bounds.
 
 A view keeps the whole answer alive. So the bound is counted in answers that are alive, not in batches.

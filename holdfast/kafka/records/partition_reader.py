@@ -12,6 +12,8 @@ from holdfast.kafka.records.transactions import AbortedTransaction
 
 #: Batches of as many records differ by so much at most: offsets and times take more bytes or fewer.
 _EVEN_PART: Final = 128
+#: A problem that lasts is told again so much later: its first line may have been left out.
+_TELL_AGAIN_S: Final = 60.0
 
 
 class ReadFailed(Exception):
@@ -108,8 +110,9 @@ class PartitionReader:
         self.end_offset = -1
         #: When the last of these answers came, by the loop's clock; -inf: none did yet.
         self._answered_s = -inf
-        #: Why nothing comes now, which may pass; empty: nothing is wrong.
-        self.problem = ""
+        self._problem = ""
+        #: When the caller was told of the problem, by the loop's clock.
+        self._told_s = -inf
         #: Why nothing comes any more; None: it does.
         self.failure: ReadFailed | None = None
         #: Of the topic when it was first seen; zeros: not known, or the cluster has no ids.
@@ -165,6 +168,21 @@ class PartitionReader:
         self._answered_s = answered_s
 
     @property
+    def problem(self) -> str:
+        """Return why nothing comes now, which may pass; empty: nothing is wrong."""
+        return self._problem
+
+    @problem.setter
+    def problem(self, problem: str) -> None:
+        is_new, self._problem = problem != self._problem, problem
+        if not problem or self._on_more is None:
+            return
+        now_s = asyncio.get_running_loop().time()
+        if is_new or now_s - self._told_s >= _TELL_AGAIN_S:
+            self._told_s = now_s
+            self.let_ask()
+
+    @property
     def is_at_end(self) -> bool:
         """Tell whether everything below the end was fetched, as far as is known."""
         return 0 <= self.end_offset <= self.position
@@ -208,7 +226,10 @@ class PartitionReader:
         return chunk
 
     def call_when_more(self, callback: Callable[[], None], is_wanted: Callable[[], bool] = _always) -> None:
-        """Have a callback called once, as soon as `take_nowait` has something or raises; a later call replaces the callback.
+        """Have a callback called once, as soon as the caller must look again; a later call replaces the callback.
+
+        That is when `take_nowait` has something or raises, when there is another `problem` or it has lasted for another minute, and when
+        the partition is fetched no more before somebody waits for it.
 
         Args:
             callback: see above.
@@ -272,15 +293,19 @@ class PartitionReader:
 
     def fail(self, failure: ReadFailed) -> None:
         """End the reading until the position is set again."""
-        self.failure, self.problem = failure, str(failure)
+        self.failure, self._problem = failure, str(failure)
         self.in_flight = None
         self._wake()
+
+    def let_ask(self) -> None:
+        """Have the caller look again."""
+        on_more, self._on_more = self._on_more, None
+        if on_more is not None:
+            on_more()
 
     def _wake(self) -> None:
         takers: Iterable[asyncio.Future[None]] = self._takers
         for taker in takers:
             if not taker.done():
                 taker.set_result(None)
-        on_more, self._on_more = self._on_more, None
-        if on_more is not None:
-            on_more()
+        self.let_ask()

@@ -158,6 +158,7 @@ class TopicReader:
         if self._is_closed or reader not in self._readers or reader.failure is not None or reader.is_stale:
             return
         if reader.is_resting and not reader.is_awaited:
+            reader.let_ask()
             return
         if reader.ahead_bytes >= min(self.config.ahead_bytes_max, 2 * self.partition_bytes()):
             return
@@ -169,6 +170,7 @@ class TopicReader:
         elif self.room.is_full and not has_room and not reader.is_awaited:
             self._held_back[reader] = None
             reader.place, reader.waits_for_room = self._held_back, True
+            reader.let_ask()
         else:
             self._lanes_of(leader.broker_id).add(reader)
 

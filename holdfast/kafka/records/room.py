@@ -11,6 +11,8 @@ from contextlib import suppress
 from threading import get_ident
 from typing import Final, Protocol
 
+from holdfast.kafka.records.heap import Heap
+
 #: Memory that a record batch takes beside its bytes: its numbers, its view and its place.
 BATCH_BYTES: Final = 400
 #: An answer has this part of the room at most, so that one which is kept alive by a few of its batches is no great part of it.
@@ -45,12 +47,12 @@ class Buffer(bytearray):
         super().__init__(size)
         self._room = room
         self._counted_bytes = size
-        room.held_bytes += size
+        room.hold(size)
 
     def count_more(self, size: int) -> None:
         """Count what was made of it."""
         self._counted_bytes += size
-        self._room.held_bytes += size
+        self._room.hold(size)
 
     @property
     def weight(self) -> float:
@@ -75,6 +77,7 @@ class RecordRoom:
         #: Readers that share the room.
         self.reader_count = 0
         self._bytes_max = bytes_max
+        self._heap = Heap(bytes_max)
         self._promised_bytes = 0
         #: Readers that were fed, the one that was fed longest ago first.
         self._filled: dict[Filled, None] = {}
@@ -151,9 +154,15 @@ class RecordRoom:
         """Call a listener no more."""
         self._listeners.pop(on_room, None)
 
+    def hold(self, size: int) -> None:
+        """Count bytes."""
+        self.held_bytes += size
+        self._heap.grow(self.held_bytes)
+
     def free(self, size: int) -> None:
         """Count bytes no more; any thread may let go of the last view."""
         self.held_bytes -= size
+        self._heap.shrink(self.held_bytes)
         self._tell_soon()
 
     def _has_room(self, size: int) -> bool:

@@ -48,6 +48,7 @@ class Ownership:
         "cut_offset",
         "epoch",
         "epoch_seen",
+        "former",
         "generation_max",
         "position",
         "sequence",
@@ -71,6 +72,8 @@ class Ownership:
         self.attempt_id: bytes | None = None
         #: Highest epoch of the records before the first checkpoint of a log that was cut; their own checkpoint is gone.
         self.epoch_seen = 0
+        #: The winning checkpoint when we claimed: of the owner before us. None: there was none.
+        self.former: Checkpoint | None = None
         #: The owner epoch of our attempt.
         self.epoch = -1
         #: The sequence of our next record.
@@ -81,7 +84,7 @@ class Ownership:
 
         An owner whose checkpoint was cut off may still serve, and only an epoch above its own supersedes it.
         """
-        self.attempt_id = attempt_id
+        self.attempt_id, self.former = attempt_id, self.winner
         self.epoch = self.highest_epoch() + 1
         self.sequence = 1
         return self.epoch

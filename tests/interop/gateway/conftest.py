@@ -12,6 +12,7 @@ import pytest
 import pytest_asyncio
 
 from tests.interop.gateway.pairs import KINDS, Groups, Pair, make_topic
+from tests.real.gateway.raw_member import until_offered
 from tests.real.nodes import node_processes, topic_id_of
 
 #: Random lives; SHARE_LIVES=2000 lives more.
@@ -29,6 +30,7 @@ async def both_servers(kafka: str, tmp_path_factory: pytest.TempPathFactory) -> 
     with node_processes(kafka, f"states-{uuid.uuid4()}", tmp_path_factory.mktemp("node")) as make_node:
         node = make_node(**{"gateway.topics": topic, **groups.settings()})
         await node.start()
+        await until_offered(node.address, topic)
         yield Pair(kafka, node.address, topic, ids, groups, [])
 
 

@@ -38,8 +38,13 @@ CUT_AT: Final = 37
 
 #: How long a fetch waits that may find nothing.
 SHORT_WAIT_MS: Final = 100
+#: How long one waits for records that came at the other side.
+_LATE_WAIT_MS: Final = 30_000
 #: Records that were given back are free when this has passed; a life with a difference is tried again with more.
 PAUSE_S: Final = 0.05
+
+#: How long locks last in the groups in which a test waits for their ends.
+SHORT_LOCK_S: Final = 15
 
 _COMMON: Final = {"share.auto.offset.reset": "earliest"}
 #: Configs by kind of group.
@@ -49,7 +54,7 @@ KINDS: Final[Mapping[str, Mapping[str, str]]] = {
     "twice": {"share.delivery.count.limit": "2"},
     "fixed": {"share.renew.acknowledge.enable": "false", "share.delivery.count.limit": "3"},
     "committed": {"share.isolation.level": "read_committed"},
-    "short": {"share.record.lock.duration.ms": "15000"},
+    "short": {"share.record.lock.duration.ms": str(1_000 * SHORT_LOCK_S)},
     "latest": {"share.auto.offset.reset": "latest"},
 }
 _LOCK: Final = {"share.record.lock.duration.ms": "60000"}
@@ -153,9 +158,9 @@ class Both:
         if step.kind == "fetch" and step.epoch != -1 and not step.is_renew:
             # A busy machine decides whether records come within a short wait, so they are waited for where the other side had some.
             if theirs.has_records and not own.has_records and not own.error_code:
-                own = own.joined(await self.gateway.do(_again(step), 5_000))
+                own = own.joined(await self.gateway.do(_again(step), _LATE_WAIT_MS))
             elif own.has_records and not theirs.has_records and not theirs.error_code:
-                theirs = theirs.joined(await self.kafka.do(_again(step), 5_000))
+                theirs = theirs.joined(await self.kafka.do(_again(step), _LATE_WAIT_MS))
         if step.kind == "hang up" or step.epoch in (0, -1):
             await asyncio.sleep(self._pause_s)
         return theirs, own

@@ -6,6 +6,7 @@ A step that is answered otherwise by either raises `Difference`; the assertions 
 from __future__ import annotations
 
 import asyncio
+import time
 import uuid
 from collections.abc import Callable, Iterable
 from typing import Final
@@ -15,8 +16,20 @@ import pytest
 from holdfast.api.share_consumer import ACCEPT, GAP, REJECT, RELEASE, RENEW, AcknowledgedRange
 from holdfast.api.share_fetch import RECORD_LIMIT
 from holdfast.client import connect
-from tests.interop.gateway.pairs import CUT, CUT_AT, EMPTY, EVEN, TEN, TRANSACTIONS, Both, Pair
-from tests.interop.gateway.sides import Outcome, Place, Step
+from tests.interop.gateway.pairs import (
+    CUT,
+    CUT_AT,
+    EMPTY,
+    EVEN,
+    SHORT_LOCK_S,
+    SHORT_WAIT_MS,
+    TEN,
+    TRANSACTIONS,
+    Both,
+    Pair,
+)
+from tests.interop.gateway.sides import Outcome, Place, Side, Step
+from tests.waiting import PATIENCE_S
 
 pytestmark = [pytest.mark.real, pytest.mark.interop]
 
@@ -42,6 +55,14 @@ async def begin(both: Both, member: str = "a", *places: Place, records_max: int 
     named = places or (EVEN_PLACE,)
     step = Step("fetch", member, epoch=0, named=named, records_max=records_max, batch_size=records_max, mode=mode)
     return await both.do(step, LONG_WAIT_MS)
+
+
+async def load(both: Both, place: Place) -> None:
+    """Have another member fetch a partition without records at each until its answer names it: then it is loaded there."""
+    step, ends_s = Step("fetch", "c", epoch=0, named=(place,)), time.monotonic() + PATIENCE_S
+    for side in (both.kafka, both.gateway):
+        while place not in (found := await side.do(step, SHORT_WAIT_MS)).parts:
+            assert time.monotonic() < ends_s, f"{place} is not loaded at {side.name}: {found}"
 
 
 def ranges(outcome: Outcome, place: Place = EVEN_PLACE) -> list[tuple[int, int, int]]:
@@ -88,6 +109,7 @@ async def test_a_member_begins_again_and_keeps_its_locks(pair: Pair) -> None:
 async def test_partitions_that_an_answer_names(pair: Pair) -> None:
     both = await pair.group("plain")
     empty, odd = ("records", EMPTY), ("records", 99)
+    await load(both, empty)
     outcome = await both.do(Step("fetch", "a", epoch=0, named=(empty, odd)), 1_000)
     assert {place: part.error_code for place, part in outcome.parts.items()} == {
         empty: NONE,
@@ -289,11 +311,12 @@ async def test_a_partition_that_has_no_lock_left_is_named_in_a_first_answer_here
 
 async def test_a_member_that_leaves_gives_back_what_it_got_before_here(pair: Pair) -> None:
     both = await pair.group("plain")
+    await load(both, ("records", EMPTY))
     await begin(both, "a", TEN_PLACE)
     await both.do(Step("fetch", "a", epoch=0, named=(("records", EMPTY),)))
     await both.do(Step("fetch", "a", epoch=-1))
     wanted = Step("fetch", "b", epoch=0, named=(TEN_PLACE,))
-    theirs, own = await asyncio.gather(both.kafka.do(wanted, 1_000), both.gateway.do(wanted, 10_000))
+    theirs, own = await asyncio.gather(both.kafka.do(wanted, 1_000), both.gateway.do(wanted, LONG_WAIT_MS))
     assert ranges(theirs, TEN_PLACE) == []
     assert ranges(own, TEN_PLACE) == [(0, 9, 2)]
 
@@ -328,8 +351,7 @@ async def test_a_session_that_ends_gives_its_records_back(pair: Pair, end: Step)
     await begin(both, records_max=20)
     await both.do(Step("acknowledge", "a", said=said((3, 3, ACCEPT), (5, 6, REJECT))))
     await both.do(end)
-    step = Step("fetch", "b", epoch=0, named=(EVEN_PLACE,))
-    assert ranges(await both.do(step, LONG_WAIT_MS))[:3] == [(0, 2, 2), (4, 4, 2), (7, 19, 2)]
+    await _wait_for(both, dict.fromkeys((0, 1, 2, 4, *range(7, 20)), 2), "b", EVEN_PLACE)
 
 
 async def test_renewed_locks_and_refused_ones(pair: Pair) -> None:
@@ -364,21 +386,39 @@ async def _ends_divided(both: Both) -> None:
 async def _ends_later_when_renewed(both: Both) -> None:
     await begin(both, "a", TEN_PLACE)
     await asyncio.sleep(4)
+    renewed_s = time.monotonic()
     await both.do(Step("acknowledge", "a", said=said((5, 9, RENEW), place=TEN_PLACE), is_renew=True))
-    await _wait_for(both, dict.fromkeys(range(5), 2))
-    await _wait_for(both, dict.fromkeys(range(5, 10), 2), epoch=None)
+    for given_s in await _wait_for(both, dict.fromkeys(range(10), 2)):
+        # A busy machine may give all of them at once, but none of the renewed ones before its time.
+        assert min(given_s[offset] for offset in range(5, 10)) > renewed_s + SHORT_LOCK_S - 0.1
 
 
-async def _wait_for(both: Both, wanted: dict[int, int], epoch: int | None = 0) -> None:
-    """Have another member fetch at each until it has these, with their counts; how many answers that takes is a matter of time."""
-    for side in (both.kafka, both.gateway):
+async def _wait_for(
+    both: Both, wanted: dict[int, int], member: str = "c", place: Place = TEN_PLACE
+) -> tuple[dict[int, float], dict[int, float]]:
+    """Have another member fetch at each server until it has these, with their counts, and none between them.
+
+    How many answers that takes, and which offsets above these come with them, is a matter of time.
+
+    Returns:
+        when each offset came, of Kafka and of ours.
+    """
+
+    async def fetch(side: Side) -> dict[int, float]:
         given: dict[int, int] = {}
-        step = Step("fetch", "c", epoch=epoch, named=(TEN_PLACE,))
-        while given.keys() != wanted.keys():
-            for first, last, count in ranges(await side.do(step, LONG_WAIT_MS), TEN_PLACE):
-                given.update(dict.fromkeys(range(first, last + 1), count))
-            step = Step("fetch", "c")
-        assert given == wanted, side.name
+        given_s: dict[int, float] = {}
+        step, ends_s = Step("fetch", member, epoch=0, named=(place,)), time.monotonic() + PATIENCE_S
+        while not wanted.keys() <= given.keys():
+            assert time.monotonic() < ends_s, f"{side.name} gave {given} of {wanted}"
+            for first, last, count in ranges(await side.do(step, LONG_WAIT_MS), place):
+                for offset in range(first, last + 1):
+                    given.setdefault(offset, count)
+                    given_s.setdefault(offset, time.monotonic())
+            step = Step("fetch", member)
+        assert {offset: count for offset, count in given.items() if offset <= max(wanted)} == wanted, side.name
+        return given_s
+
+    return await asyncio.gather(fetch(both.kafka), fetch(both.gateway))
 
 
 async def test_locks_end_after_their_time_and_later_where_renewed(pair: Pair) -> None:

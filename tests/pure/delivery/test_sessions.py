@@ -15,7 +15,6 @@ from holdfast.delivery.sessions import (
     Session,
     ShareSessions,
     Turn,
-    rotate,
 )
 from holdfast.kafka.protocol.error_codes import ErrorCode
 
@@ -68,9 +67,9 @@ class Node:
 def test_epoch_0_begins_and_the_next_is_1() -> None:
     node = Node()
     turn = turn_of(node.fetch(0, [A, B, A]))
-    assert (turn.places, turn.session.epoch, turn.is_first, turn.is_last) == ((A, B), 1, True, False)
+    assert (list(turn.session.places), turn.session.epoch, turn.is_first, turn.is_last) == ([A, B], 1, True, False)
     turn = turn_of(node.fetch(1))
-    assert (turn.places, turn.session.epoch, turn.is_first, turn.is_last) == ((B, A), 2, False, False)
+    assert (list(turn.session.places), turn.session.epoch, turn.is_first, turn.is_last) == ([A, B], 2, False, False)
 
 
 def test_epoch_0_replaces_what_the_member_had() -> None:
@@ -138,9 +137,9 @@ def test_acknowledge_with_epoch_0_is_a_wrong_epoch() -> None:
 def test_fetches_and_acknowledgements_share_the_epoch() -> None:
     node = Node()
     node.begin(A)
-    assert turn_of(node.acknowledge(1)).places == ()
+    assert turn_of(node.acknowledge(1)).session.epoch == 2
     assert code_of(node.fetch(1)) == ErrorCode.INVALID_SHARE_SESSION_EPOCH
-    assert turn_of(node.fetch(2)).places == (A,)
+    assert turn_of(node.fetch(2)).session.epoch == 3
 
 
 def test_epoch_wraps_to_1() -> None:
@@ -155,7 +154,7 @@ def test_final_epoch_ends_the_session_whatever_its_epoch(call: str) -> None:
     node = Node()
     session = node.begin(A)
     turn = turn_of(node.fetch(FINAL_EPOCH, [B]) if call == "fetch" else node.acknowledge(FINAL_EPOCH))
-    assert (turn.session, turn.places, turn.is_last, turn.session.touched) == (session, (), True, {A})
+    assert (turn.session, turn.is_last, turn.session.touched) == (session, True, {A})
     assert not node.sessions.has_sessions("g")
     assert (len(node.sessions), node.sessions.place_count, node.close("c1")) == (0, 0, [])
 
@@ -171,7 +170,7 @@ def test_partitions_are_added_and_forgotten() -> None:
 def test_partition_named_and_forgotten_is_forgotten() -> None:
     node = Node()
     session = node.begin(A)
-    assert turn_of(node.fetch(1, [B], [B])).places == (A,)
+    assert list(turn_of(node.fetch(1, [B], [B])).session.places) == [A]
     assert session.choose_answers([], [], [B]) == [A, B]
 
 
@@ -179,15 +178,101 @@ def test_partition_acknowledged_and_not_known_is_fetched() -> None:
     node = Node()
     node.begin(A)
     turn = turn_of(node.sessions.fetch(KEY, 1, "c1", [B], [], has_acknowledgements=True))
-    assert turn.places == (B, A)
+    assert list(turn.session.places) == [A, B]
 
 
-def test_partitions_rotate_by_the_epoch_of_the_request() -> None:
+# ---- what may have changed ---------------------------------------------------------------------------------------------
+
+
+class Waiting:
+    """A fetch that waits (`sessions.Waiter`)."""
+
+    def __init__(self, since_s: float = 0.0, order: list[float] | None = None) -> None:
+        self.since_s = since_s
+        self.wakes = 0
+        self._order = [] if order is None else order
+
+    def wake(self) -> None:
+        self.wakes += 1
+        self._order.append(self.since_s)
+
+
+def test_all_that_was_added_may_have_something() -> None:
     node = Node()
-    node.begin(A, B, C)
-    orders = [turn_of(node.fetch(epoch)).places for epoch in (1, 2, 3, 4)]
-    assert orders == [(B, C, A), (C, A, B), (A, B, C), (B, C, A)]
-    assert (rotate((), 5), rotate((A, B), 0), rotate((A, B), EPOCH_MAX)) == ((), (A, B), (B, A))
+    session = node.begin(B, A)
+    assert list(session.changed) == [B, A]
+    session.changed.clear()
+    turn_of(node.fetch(1, [A, C], [B]))
+    assert list(session.changed) == [C]
+    turn_of(node.fetch(2, [D], [C]))
+    assert list(session.changed) == [D]
+    assert list(node.begin(A).changed) == [A]
+
+
+def test_change_is_told_to_sessions_of_its_group_with_the_partition() -> None:
+    node, waiting = Node(), [Waiting() for _ in range(4)]
+    sessions = [node.begin(A, B, key=("g", "m1")), node.begin(A, key=("g", "m2")), node.begin(B, key=("g", "m3"))]
+    sessions.append(node.begin(A, key=("h", "m1")))
+    for session, waiter in zip(sessions, waiting, strict=True):
+        session.changed.clear()
+        session.waiter = waiter
+    node.sessions.changed("g", A)
+    node.sessions.changed("g", A)
+    node.sessions.changed("g", D)
+    assert [list(session.changed) for session in sessions] == [[A], [A], [], []]
+    assert [waiter.wakes for waiter in waiting] == [2, 2, 0, 0]
+
+
+def test_who_has_waited_longest_is_woken_first() -> None:
+    node, order = Node(), list[float]()
+    for since_s in (3.0, 1.0, 2.0):
+        node.begin(A, key=("g", f"m{since_s}")).waiter = Waiting(since_s, order)
+    node.sessions.changed("g", A)
+    assert order == [1.0, 2.0, 3.0]
+
+
+def test_change_waits_for_a_fetch_and_keeps_its_turn() -> None:
+    node = Node()
+    session = node.begin(A, B, C)
+    session.changed.clear()
+    for place in (C, A, C):
+        node.sessions.changed("g", place)
+    assert list(session.changed) == [C, A]
+
+
+def test_session_hears_nothing_of_partitions_that_it_lost() -> None:
+    node = Node()
+    first = node.begin(A, B)
+    turn_of(node.fetch(1, [], [B]))
+    second = node.begin(C)
+    for session in (first, second):
+        session.changed.clear()
+    for place in (A, B):
+        node.sessions.changed("g", place)
+        assert not node.sessions.is_fetched("g", place)
+    assert (list(first.changed), list(second.changed)) == ([], [])
+    node.sessions.end(KEY)
+    assert not node.sessions._by_place
+
+
+def test_somebody_waits_for_a_partition_while_a_session_that_has_it_does() -> None:
+    node = Node()
+    session, other = node.begin(A), node.begin(B, key=("g", "m2"))
+    other.waiter = Waiting()
+    assert (node.sessions.is_awaited("g", A), node.sessions.is_awaited("g", B)) == (False, True)
+    assert not node.sessions.is_awaited("h", B)
+    session.waiter = Waiting()
+    assert node.sessions.is_awaited("g", A)
+
+
+def test_other_rights_have_all_partitions_asked_again() -> None:
+    session = Node().begin(A, B)
+    session.renew_rights("some")
+    del session.changed[A]
+    session.renew_rights("some")
+    assert list(session.changed) == [B]
+    session.renew_rights("others")
+    assert list(session.changed) == [B, A]
 
 
 def test_answer_names_all_at_first_then_only_where_something_is() -> None:
@@ -306,7 +391,7 @@ class SessionMachine(RuleBasedStateMachine):
             assert code_of(turn) == ErrorCode.SHARE_SESSION_LIMIT_REACHED
             return
         self.known[key] = 1, list(dict.fromkeys(added)), connection
-        assert list(turn_of(turn).places) == self.known[key][1]
+        assert list(turn_of(turn).session.places) == self.known[key][1]
 
     @rule(key=keys, connection=connections, added=places, forgotten=places, late=st.integers(-1, 1))
     def go_on(self, key: MemberKey, connection: int, added: list[Place], forgotten: list[Place], late: int) -> None:
@@ -321,15 +406,14 @@ class SessionMachine(RuleBasedStateMachine):
         else:
             places = [place for place in dict.fromkeys(places + added) if place not in forgotten]
             self.known[key] = epoch + 1, places, connection
-            first = epoch % len(places) if places else 0
-            assert list(turn_of(turn).places) == places[first:] + places[:first]
+            assert list(turn_of(turn).session.places) == places
 
     @rule(key=keys, connection=connections)
     def acknowledge(self, key: MemberKey, connection: int) -> None:
         epoch, places, _ = self.known.get(key, (5, [], 0))
         turn = self.sessions.acknowledge(key, epoch, connection)
         if key in self.known:
-            assert turn_of(turn).places == ()
+            assert list(turn_of(turn).session.places) == places
             self.known[key] = epoch + 1, places, connection
 
     @rule(key=keys)
@@ -355,6 +439,10 @@ class SessionMachine(RuleBasedStateMachine):
             touched += len(session.touched)
         assert self.sessions.place_count == touched
         for group in "gh":
+            for place in (A, B, C, D):
+                having = [places for (of, _), (_, places, _) in self.known.items() if of == group and place in places]
+                assert self.sessions.is_fetched(group, place) == bool(having)
+                assert len(self.sessions._having(group, place)) == len(having)
             assert self.sessions.has_sessions(group) == any(key[0] == group for key in self.known)
 
 

@@ -15,8 +15,9 @@ from holdfast.api.share_acknowledge import ShareAcknowledgeRequest
 from holdfast.api.share_consumer import ACCEPT, AcknowledgedRange, NamedPartition
 from holdfast.api.share_errors import acknowledge_code
 from holdfast.api.share_fetch import FetchedPartition, Piece, ShareFetchRequest, decode_response
+from holdfast.daemon.access.audit import Client
 from holdfast.delivery.group_config import GroupConfig
-from holdfast.delivery.sessions import ShareSessions
+from holdfast.delivery.sessions import ShareSessions, Turn
 from holdfast.delivery.share_partition.values import AcquireMode
 from holdfast.gateway.consumers import ConsumerCalls, LeaderPlace
 from holdfast.gateway.fetch import Fetch, FetchBounds
@@ -120,18 +121,25 @@ class World:
         metrics = GatewayMetrics(Registry(), LineLimiter())
         starts = Starts(NoEnds(), lambda: 0)
         self.config = config
-        self.leader = Leader(self.state, self.leadership, lambda _: self.readers, starts, lambda _: config, 10, metrics)
+        self.sessions = ShareSessions(10)
+        self.leader = Leader(
+            self.state, self.leadership, lambda _: self.readers, starts, lambda _: config, 10, metrics, self.sessions
+        )
 
     def lead(self) -> LedPartition:
         led = self.leader.lead(KEY)
         assert isinstance(led, LedPartition)
         return led
 
-    def fetch(self, wait_ms: int = 60_000) -> tuple[Fetch, asyncio.Event]:
+    def fetch(self, wait_ms: int = 60_000, records_max: int = 500) -> tuple[Fetch, asyncio.Event]:
         """Begin a fetch; the event tells of its end."""
         done = asyncio.Event()
-        bounds = FetchBounds(500, 1 << 20, wait_ms)
-        fetch = Fetch(self.leader, KEY.group_id, [(KEY.topic_id, KEY.partition)], WANTED, bounds, done.set)
+        turn = self.sessions.fetch(
+            (KEY.group_id, WANTED.member_id), 0, "connection", [(KEY.topic_id, KEY.partition)], ()
+        )
+        assert isinstance(turn, Turn)
+        bounds = FetchBounds(records_max, 1 << 20, wait_ms)
+        fetch = Fetch(self.leader, turn.session, {}, WANTED, bounds, done.set)
         fetch.begin()
         return fetch, done
 
@@ -301,6 +309,9 @@ class Topics:
     def refuse_read(self, caller: object, topic_id: bytes, partition: int) -> Ended | None:
         return None
 
+    def rights(self, caller: Client) -> str:
+        return caller.principal
+
     def leader(self, topic_id: bytes, partition: int) -> LeaderPlace:
         return LeaderPlace(1, 3, None)
 
@@ -325,7 +336,8 @@ def make_fetch(epoch: int, member: str = "member", wait_ms: int = 60_000) -> Sha
 
 
 def make_calls(world: World, sessions_max: int = 10) -> ConsumerCalls:
-    return ConsumerCalls(world.leader, ShareSessions(sessions_max), Topics(), lambda _: world.config)
+    world.sessions._sessions_max = sessions_max
+    return ConsumerCalls(world.leader, world.sessions, Topics(), lambda _: world.config)
 
 
 async def test_a_session_that_an_acknowledgement_ends_fetches_no_more() -> None:
@@ -464,11 +476,7 @@ async def test_hole_of_the_state_that_has_no_records_costs_no_wait() -> None:
     )
     led = world.lead()
     world.readers.opened[0].put((make_batch(10, 19), make_batch(20, 39), make_batch(40, 49)), ())
-    done = asyncio.Event()
-    fetch = Fetch(
-        world.leader, "group", [(KEY.topic_id, KEY.partition)], WANTED, FetchBounds(10, 1 << 20, 60_000), done.set
-    )
-    fetch.begin()
+    fetch, done = world.fetch(records_max=10)
     await asyncio.wait_for(done.wait(), 1.0)
     [given] = fetch.take_given().values()
     assert [(each.first_offset, each.last_offset) for each in given.ranges] == [(40, 49)]
@@ -501,3 +509,34 @@ async def test_leader_that_was_frozen_asks_the_log_before_it_gives_again(monkeyp
     answers.pop()(ReadOrInitializeResult(ErrorCode.FENCED_LEADER_EPOCH, "another leader has read"))
     assert led.ended is not None
     assert led.ended.error_code == ErrorCode.FENCED_LEADER_EPOCH
+
+
+async def test_nothing_is_given_while_the_log_takes_no_write(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a consumer would work off all that is at hand for nothing, and each delivery would count."""
+    world = World()
+    led = world.lead()
+    world.readers.opened[0].put((make_batch(0, 9), make_batch(10, 19), make_batch(20, 29)), ())
+    codes: list[int] = []
+    for first in (0, 10):
+        assert led.give(WANTED, 10, 1 << 20) is not None
+        led.acknowledge(
+            WANTED.member_id,
+            [AcknowledgedRange(first, first + 9, bytes([ACCEPT]))],
+            lambda told: codes.append(told.error_code),
+        )
+    unavailable = ErrorCode.COORDINATOR_NOT_AVAILABLE
+    answers: list[Callable[[ReadOrInitializeResult], None]] = []
+    monkeypatch.setattr(world.state, "read_or_initialize", lambda *call: answers.append(call[-1]))
+    world.state.answer(unavailable)
+    fetch, done = world.fetch()
+    answers.pop()(ReadOrInitializeResult(unavailable, "the log does not answer"))
+    assert led.give(WANTED, 10, 1 << 20) is None
+    assert not answers, "the log has a pause"
+    await wait_until(lambda: answers, "the log is asked again, though nothing else happens")
+    assert not done.is_set()
+    world.state.answer()
+    answers.pop()(ReadOrInitializeResult(0, None, 1, 0, (), has_state=True))
+    await asyncio.wait_for(done.wait(), 5)
+    assert codes == [unavailable, 0]
+    [given] = fetch.take_given().values()
+    assert given.ranges[0].first_offset == 20

@@ -10,6 +10,7 @@ import pytest
 from holdfast.api.share_acknowledge import ShareAcknowledgeRequest
 from holdfast.api.share_consumer import NamedPartition
 from holdfast.api.share_fetch import Piece, ShareFetchRequest, decode_response
+from holdfast.delivery.group_config import GroupConfig
 from holdfast.gateway.leading.led_partition import LedPartition
 from holdfast.kafka.protocol.error_codes import ErrorCode
 from holdfast.kafka.records.transactions import AbortedTransaction
@@ -128,6 +129,43 @@ async def test_log_knows_how_far_all_is_done_before_a_partition_is_unloaded() ->
     assert [each.start_offset for each in node.world.state.writes] == [10]
     node.world.state.answer()
     assert node.led() == {0}
+
+
+@pytest.mark.virtual_time
+async def test_log_is_told_again_of_what_was_given_up_until_it_knows() -> None:
+    """The member of records that were given as often as they may be is gone, and the log takes no Write for a while."""
+    world = World(GroupConfig(delivery_count_limit=1, record_lock_duration_ms=1_000_000))
+    led, state = world.lead(), world.state
+    for first, member in ((0, "one"), (10, "gone")):
+        world.readers.opened[-1].put((make_batch(first, first + 9),), ())
+        assert led.give(WANTED._replace(member_id=member), 10, 1 << 20) is not None
+    led.release("gone")
+    for pause_s in (1, 2, 4, 8, 16, 32, 60, 60):
+        state.answer(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        count = len(state.writes)
+        await asyncio.sleep(0.9 * pause_s)
+        assert len(state.writes) == count
+        await asyncio.sleep(0.2 * pause_s)
+        assert len(state.writes) == count + 1
+    state.answer()
+    await asyncio.sleep(100)
+    assert [each.state_batches for each in state.writes] == [((10, 19, 4, 1),)] * 9
+
+
+@pytest.mark.virtual_time
+async def test_log_knows_what_was_given_up_before_a_partition_is_unloaded() -> None:
+    world = World(GroupConfig(delivery_count_limit=1))
+    led, state = world.lead(), world.state
+    world.readers.opened[-1].put((make_batch(0, 9),), ())
+    assert led.give(WANTED, 500, 1 << 20) is not None
+    led.release(WANTED.member_id)
+    led.unload()
+    state.answer(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    assert world.lead() is led
+    await asyncio.sleep(5)
+    assert [each.start_offset for each in state.writes] == [10, 10]
+    state.answer()
+    assert len(world.leader) == 0
 
 
 @pytest.mark.virtual_time

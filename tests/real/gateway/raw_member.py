@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import uuid
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
+
+from confluent_kafka.admin import AdminClient
 
 from holdfast.api import share_acknowledge, share_fetch
 from holdfast.api.share_acknowledge import ShareAcknowledgeRequest, ShareAcknowledgeResponse
@@ -14,6 +18,7 @@ from holdfast.client.client import parse_address
 from holdfast.client.connection import NodeConnection, open_connection
 from holdfast.kafka.protocol import api_keys
 from tests.real.nodes import PATIENT_CLIENT
+from tests.waiting import PATIENCE_S, look_until
 
 _VERSION = 2
 _BYTES_MAX = 50 << 20
@@ -74,6 +79,16 @@ class RawMember:
         frame = await self.connection.request(api_keys.SHARE_ACKNOWLEDGE, _VERSION, body)
         self._epoch += 1
         return share_acknowledge.decode_response(_VERSION, *frame)
+
+
+async def until_offered(address: str, topic: str) -> None:
+    """Wait until a node knows a topic: it is ready before it has looked topics up, and refuses those that it does not know yet."""
+    admin = AdminClient({"bootstrap.servers": address, "log_level": 0})
+    await look_until(
+        partial(asyncio.to_thread, admin.list_topics, topic, timeout=PATIENCE_S),
+        lambda found: found.topics[topic].error is None,
+        f"the offer of {topic}",
+    )
 
 
 @asynccontextmanager

@@ -22,7 +22,7 @@ from holdfast.records.share.replay import ShareState, replay
 from holdfast.records.share.values import Snapshot, Update
 from holdfast.runtime.log_protocol import LogRecord
 from tests.real.running_node import read_log
-from tests.waiting import PATIENCE_S
+from tests.waiting import PATIENCE_S, block_until
 
 #: Higher than any offset of a state.
 _AFTER_ALL: Final = 1 << 62
@@ -53,13 +53,8 @@ class LogTape:
         self._thread.start()
 
     def _run(self) -> None:
-        is_last = False
-        while not is_last:
-            # Nobody writes any more once it is set, so a look that finds nothing after that has seen all.
-            is_stopping = self._is_stopping.is_set()
-            messages = self._consumer.consume(1_000, timeout=1)
-            is_last = is_stopping and not messages
-            for message in messages:
+        while not self._is_stopping.is_set():
+            for message in self._consumer.consume(1_000, timeout=1):
                 partition, offset, error = message.partition(), message.offset(), message.error()
                 if error is not None:
                     if error.code() == KafkaError._AUTO_OFFSET_RESET:
@@ -72,14 +67,18 @@ class LogTape:
                 self.records[partition].append(record)
 
     def stop(self) -> None:
-        """Note the rest of a topic that nobody writes any more, and check that it is all."""
-        self._is_stopping.set()
-        self._thread.join(PATIENCE_S)
-        self._consumer.close()
+        """Note the rest of a topic that nobody writes any more, to its end, which a look that finds nothing does not show."""
+        ends = [read_log(self._bootstrap_servers, self._topic, each)[-1:] for each in range(len(self.records))]
+        try:
+            block_until(
+                lambda: self._failure or all(noted[-1:] == end for noted, end in zip(self.records, ends, strict=True)),
+                "the end of the topic",
+            )
+        finally:
+            self._is_stopping.set()
+            self._thread.join(PATIENCE_S)
+            self._consumer.close()
         assert self._failure is None, f"records were deleted before they were noted: {self._failure}"
-        for partition, noted in enumerate(self.records):
-            left = read_log(self._bootstrap_servers, self._topic, partition)
-            assert [each.offset for each in left[-1:]] == [each.offset for each in noted[-1:]]
 
 
 class Fate(NamedTuple):

@@ -26,7 +26,7 @@ from holdfast.client.connection import NodeConnection, open_connection
 from holdfast.kafka.metadata import NO_TOPIC
 from holdfast.kafka.protocol import api_keys
 from holdfast.kafka.protocol.error_codes import ErrorCode
-from tests.real.gateway.raw_member import raw_member
+from tests.real.gateway.raw_member import raw_member, until_offered
 from tests.real.gateway.test_stock_consumers import EARLIEST
 from tests.real.nodes import PATIENT_CLIENT, NodeProcess, node_processes, topic_id_of
 from tests.real.running_node import make_settings, running
@@ -69,6 +69,7 @@ async def gateway(kafka: str, tmp_path_factory: pytest.TempPathFactory) -> Async
     with node_processes(kafka, f"states-{topic}", tmp_path_factory.mktemp("node")) as make_node:
         node = make_node(**settings)
         await node.start()
+        await until_offered(node.address, topic)
         yield Gateway(node, kafka, topic, topic_id_of(kafka, topic))
 
 
@@ -145,6 +146,11 @@ async def calls(gateway: Gateway) -> AsyncIterator[Calls]:
             INVALID,
             "SubscribedTopicNames has 1001 names; a member may have 1000",
         ),
+        (
+            BEAT._replace(topic_names=["t" * 250]),
+            INVALID,
+            "SubscribedTopicNames has a name of 250 characters; no topic's has more than 249, correct it.",
+        ),
         (BEAT._replace(member_epoch=7), ErrorCode.UNKNOWN_MEMBER_ID, "has no members here; join with epoch 0"),
         (BEAT._replace(member_epoch=-1), ErrorCode.UNKNOWN_MEMBER_ID, "has no members here; join with epoch 0"),
     ],
@@ -174,7 +180,7 @@ async def test_a_session_outlives_requests_with_wrong_epochs(gateway: Gateway) -
         assert refused.error_code == INVALID
         assert "ShareSessionEpoch is 0, and there are AcknowledgementBatches" in (refused.error_message or "")
         held = await until_acquired(client, request)
-        for epoch in (held.next_epoch + 1, held.next_epoch + 7, (1 << 31) - 1):
+        for epoch in (held.next_epoch + 1, held.next_epoch + 7, (1 << 31) - 1, -7):
             future = await client.fetch(request._replace(session_epoch=epoch))
             assert future.error_code == ErrorCode.INVALID_SHARE_SESSION_EPOCH
             assert f"and {held.next_epoch} is next; begin a session with epoch 0" in (future.error_message or "")
@@ -195,6 +201,40 @@ async def test_a_session_outlives_requests_with_wrong_epochs(gateway: Gateway) -
         assert errors_of(done) == {0: 0}, "what it held is its own still"
 
 
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"max_wait_ms": -(1 << 31)},
+        {"min_bytes": -1},
+        {"max_bytes": -1},
+        {"max_bytes": 0},
+        {"max_records": -1},
+        {"max_records": 0},
+        {"batch_size": -1},
+        {"max_records": (1 << 31) - 1, "max_bytes": (1 << 31) - 1},
+        {"forgotten": [(NO_TOPIC, [0, -1, 99])]},
+    ],
+    ids=str,
+)
+async def test_numbers_at_their_ends_hang_nothing_and_lose_nothing(gateway: Gateway, changed: dict[str, Any]) -> None:
+    group, epoch = f"group-{uuid.uuid4()}", 1
+    request = FETCH._replace(group_id=group, topics=[(gateway.topic_id, [NamedPartition(0)])])
+    given: set[int] = set()
+    async with asyncio.timeout(PATIENCE_S), calls(gateway) as client:
+        assert (await client.fetch(request._replace(max_wait_ms=0, max_records=0))).error_code == 0
+        while given != set(range(RECORDS)):
+            is_odd = epoch == 1
+            answer = await client.fetch(
+                request._replace(session_epoch=epoch, topics=[], **(changed if is_odd else {"max_wait_ms": 100}))
+            )
+            assert answer.error_code == 0
+            for _, partitions in answer.topics:
+                for each in partitions:
+                    assert each.error_code == 0
+                    given |= {offset for first, last, _ in each.acquired for offset in range(first, last + 1)}
+            epoch += 1
+
+
 class Held(NamedTuple):
     """Records that a member holds, and the epoch of its next request."""
 
@@ -205,7 +245,7 @@ class Held(NamedTuple):
 async def until_acquired(client: Calls, request: ShareFetchRequest) -> Held:
     """Fetch until records come."""
     epoch = request.session_epoch
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE_S):
         while True:
             answer = await client.fetch(request._replace(session_epoch=epoch))
             assert answer.error_code == 0, answer
@@ -251,8 +291,14 @@ async def test_partitions_that_there_are_not_are_named_and_others_served(gateway
                 for each in partitions:
                     codes[topic_id, each.partition] = each.error_code, each.error_message
                     is_given |= bool(each.acquired)
-    no_partition = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "the topic has no such partition"
-    no_topic = ErrorCode.UNKNOWN_TOPIC_ID, "the gateway offers no topic of this id"
+    no_partition = (
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        "PartitionIndex is none of the topic's partitions; look the topic up again",
+    )
+    no_topic = (
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        "TopicId is of no topic that gateway.topics offers; look the topic up again",
+    )
     assert codes == {
         (gateway.topic_id, 0): (0, None),
         (gateway.topic_id, 99): no_partition,
@@ -326,6 +372,31 @@ async def test_acknowledgements_that_cannot_be_meant_change_nothing(
         assert (await say(held.next_epoch + 1, own)).error_code == 0, "it holds all that it held"
 
 
+async def test_acknowledgements_of_a_fetch_are_refused_beside_its_records(gateway: Gateway) -> None:
+    group, named = f"group-{uuid.uuid4()}", [(gateway.topic_id, [NamedPartition(0)])]
+    said = [
+        NamedPartition(0, ranges_of((4, 2, b"\x01"))),
+        NamedPartition(1, ranges_of((0, 0, b"\x01"))),
+        NamedPartition(99, ranges_of((0, 0, b"\x01"))),
+    ]
+    async with calls(gateway) as client:
+        held = await until_acquired(client, FETCH._replace(group_id=group, topics=named))
+        answer = await client.fetch(
+            FETCH._replace(group_id=group, session_epoch=held.next_epoch, topics=[(gateway.topic_id, said)])
+        )
+        codes = {each.partition: each.acknowledge_error_code for _, them in answer.topics for each in them}
+        texts = [each.acknowledge_error_message for _, them in answer.topics for each in them]
+        unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert (answer.error_code, codes, all(texts)) == (0, {0: INVALID, 1: unknown, 99: unknown}, True)
+        own = tuple(AcknowledgedRange(low, high, b"\x01") for low, high, _ in held.partition.acquired)
+        done = await client.acknowledge(
+            ACKNOWLEDGE._replace(
+                group_id=group, session_epoch=held.next_epoch + 1, topics=[(gateway.topic_id, [NamedPartition(0, own)])]
+            )
+        )
+        assert errors_of(done) == {0: 0}
+
+
 async def test_records_that_a_member_does_not_hold_are_not_acknowledged(gateway: Gateway) -> None:
     group, other, unknown = f"group-{uuid.uuid4()}", str(uuid.uuid4()), uuid.uuid4().bytes
     first = NamedPartition(0, (AcknowledgedRange(0, 0, b"\x01"),))
@@ -380,7 +451,7 @@ async def test_millions_of_types_end_their_connection_and_disturb_nobody(
             await client.acknowledge(ACKNOWLEDGE._replace(group_id=group, topics=topics))
         while not (found := await member.fetch()).get(0) or not found[0].acquired:
             pass
-    await wait_until(lambda: any(text in line for line in gateway.node.lines()), "a line", 30)
+    await wait_until(lambda: any(text in line for line in gateway.node.lines()), "a line")
 
 
 # ---- settings ----------------------------------------------------------------------------------------------------------

@@ -9,15 +9,16 @@ from typing import Any
 
 import pytest
 
+from holdfast.api.share_fetch import FetchedPartition
 from holdfast.client import ClientError
 from holdfast.kafka.addresses import parse_address
 from holdfast.kafka.protocol.error_codes import ErrorCode
 from tests.real.gateway.cutting_proxy import CuttingProxy
 from tests.real.gateway.raw_member import RawMember, raw_member
-from tests.real.gateway.test_attacks import ALONE, GROUP, LOCK_S, gateway
+from tests.real.gateway.test_attacks import ALONE, GROUP, LOCK_S, gateway, metric, until_waiting
 from tests.real.gateway.test_stock_consumers import produce
 from tests.real.nodes import topic_id_of
-from tests.real.running_node import make_settings, running
+from tests.real.running_node import RunningNode, make_settings, running
 from tests.real.shared_kafka import NewTopicFactory
 from tests.waiting import PATIENCE_S
 
@@ -43,6 +44,24 @@ async def take(member: RawMember, count: int) -> dict[int, int]:
     return counts
 
 
+async def fill(node: RunningNode, deaf: RawMember) -> list[asyncio.Task[dict[int, FetchedPartition]]]:
+    """Let a member that reads nothing fetch until its answers stay in the node, and return its fetches."""
+    asks: list[asyncio.Task[dict[int, FetchedPartition]]] = []
+    looks_full, began_s, given = 0, time.monotonic(), -1.0
+    # The last that was sent is on its way for a moment.
+    while looks_full < 2:
+        assert time.monotonic() < began_s + PATIENCE_S, "all answers were taken"
+        numbers = await node.client.admin("metrics")
+        is_full = numbers["holdfast_answers_unsent_bytes"] > 1 << 16
+        looks_full = looks_full + 1 if is_full else 0
+        # Each takes what is at hand, which may be nothing for a while.
+        if not is_full and numbers["holdfast_gateway_bytes_given_total"] > given:
+            given = numbers["holdfast_gateway_bytes_given_total"]
+            asks.append(asyncio.create_task(deaf.fetch(wait_ms=60_000, records_max=LARGE_RECORDS)))
+        await asyncio.sleep(0.05)
+    return [*asks, asyncio.create_task(deaf.fetch(records_max=LARGE_RECORDS))]
+
+
 async def test_records_held_at_a_stop_come_from_the_next_node_at_once(
     kafka: str, topic: str, new_topic: NewTopicFactory
 ) -> None:
@@ -63,9 +82,9 @@ async def test_records_held_at_a_stop_come_from_the_next_node_at_once(
         ready_s = time.monotonic()
         again = await take(member, RECORDS - accepted)
         took_s = time.monotonic() - ready_s
+        assert not await metric(node, "locks_ended_total"), "no lock had to end"
     print(f"\nstopped in {stopped_s - began_s:.2f} s; the next node gave {len(again)} records after {took_s:.2f} s")
     assert again == dict.fromkeys(range(accepted, RECORDS), 1)
-    assert took_s < SOON_S
 
 
 async def test_a_stop_takes_as_long_with_fetches_that_wait_as_without(
@@ -84,15 +103,13 @@ async def test_a_stop_takes_as_long_with_fetches_that_wait_as_without(
         for each in members[1:]:
             await each.fetch(wait_ms=1)
         asks = [asyncio.ensure_future(each.fetch(wait_ms=int(LOCK_S * 1_000))) for each in members]
-        await asyncio.sleep(0.5)
-        assert not any(each.done() for each in asks)
+        await until_waiting(node, len(asks))
         began_s = time.monotonic()
         await node.stop()
         took_s = time.monotonic() - began_s
         assert await asyncio.gather(*asks) == [{}] * len(members), "no partition has an error"
     print(f"\na stop takes {alone_s:.2f} s alone; {took_s:.2f} s with {len(asks)} waiting and {len(held)} records held")
-    assert took_s < SOON_S, "no fetch was waited for"
-    assert took_s < 3 * alone_s + 2
+    assert took_s < alone_s + SOON_S, "no fetch was waited for"
 
 
 async def test_a_client_that_does_not_read_loses_its_connection_and_records(
@@ -101,7 +118,8 @@ async def test_a_client_that_does_not_read_loses_its_connection_and_records(
     orders = new_topic(1)
     topic_id = topic_id_of(kafka, orders)
     produce(kafka, orders, [bytes(LARGE_BYTES)] * LARGE_RECORDS, **ALONE)
-    idle_s = 2.0
+    # Longer than a stall of the machine, in which the others say nothing either.
+    idle_s = 10.0
     async with (
         gateway(kafka, topic, orders, **{"connections.max.idle.ms": int(idle_s * 1_000)}) as node,
         raw_member(node.address, GROUP, topic_id) as deaf,
@@ -109,21 +127,21 @@ async def test_a_client_that_does_not_read_loses_its_connection_and_records(
         await deaf.fetch(wait_ms=1, records_max=1)
         transport: Any = deaf.connection._transport  # no client of ours is deaf
         transport.pause_reading()
-        asks = []
-        for _ in range(20):
-            asks.append(asyncio.ensure_future(deaf.fetch(records_max=LARGE_RECORDS)))
-            await asyncio.sleep(0.05)
         began_s = time.monotonic()
+        asks = await fill(node, deaf)
         async with raw_member(node.address, GROUP, topic_id) as other:
             taken = await take(other, LARGE_RECORDS)
         took_s = time.monotonic() - began_s
         transport.resume_reading()
         outcomes = await asyncio.gather(*asks, return_exceptions=True)
         assert isinstance(outcomes[-1], ClientError), "its connection has ended"
+        assert not await metric(node, "locks_ended_total"), "no lock had to end"
     again = sum(count == 2 for count in taken.values())
-    print(f"\na client that read nothing held {again} records, which others had {took_s:.2f} s later")
+    print(
+        f"\na client that read nothing held {again} records of {len(asks)} fetches, which others had {took_s:.2f} s later"
+    )
     assert again * LARGE_BYTES > 1 << 20
-    assert idle_s / 2 < took_s < SOON_S
+    assert idle_s / 2 < took_s
 
 
 async def test_a_connection_cut_in_an_answer_gives_its_records_back_at_once(
@@ -150,6 +168,6 @@ async def test_a_connection_cut_in_an_answer_gives_its_records_back_at_once(
             answer = await other.acknowledge({0: [(0, RECORDS - 1)]}, kind=RELEASE)
             assert answer.topics[0][1][0].error_code == ErrorCode.NONE
         assert proxy.cuts == len(took_s)
+        assert not await metric(node, "locks_ended_total"), "no lock had to end"
     times = " and ".join(f"{each:.3f} s" for each in took_s)
     print(f"\ncut: another client had all {RECORDS} records after {times}")
-    assert max(took_s) < SOON_S

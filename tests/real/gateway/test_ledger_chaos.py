@@ -63,6 +63,9 @@ PAUSE_S: Final = 0.002
 CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 #: Polls with records after a disturbance before the next one.
 PROGRESS: Final = 20
+_TICK_S: Final = 0.05
+#: A turn that is so late is a stall: time-outs of the node and of consumers are some seconds.
+_STALL_S: Final = 1.0
 #: Disturbances of the short form.
 SHORT: Final = ("node killed", "answers cut", "node frozen", "consumer killed", "broker killed")
 
@@ -180,6 +183,35 @@ class Consumers:
         return [each for journal, ended_s in self._ended for each in read_journal(journal, ended_s)]
 
 
+class StallWatch:
+    """A thread that notes when the machine stands still, which disturbs a run as much as what is done to it."""
+
+    def __init__(self) -> None:
+        self.stalled_s: list[float] = []
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        before_s = time.monotonic()
+        while not self._stop.wait(_TICK_S):
+            now_s = time.monotonic()
+            if now_s - before_s > _STALL_S:
+                self.stalled_s += between(before_s, now_s)
+            before_s = now_s
+
+    def stop(self) -> list[float]:
+        """Watch no more, and return times within all stalls."""
+        self._stop.set()
+        self._thread.join()
+        return self.stalled_s
+
+
+def between(from_s: float, to_s: float) -> list[float]:
+    """Return times from one to another, so many that no answer falls between two of them."""
+    return [*(from_s + at * _TICK_S for at in range(int((to_s - from_s) / _TICK_S) + 1)), to_s]
+
+
 class Run:
     """The parts of a run, and what befalls them."""
 
@@ -214,7 +246,7 @@ class Run:
         await self.steps[name]()
         # An answer to an earlier request may come a while later.
         over_s = time.monotonic()
-        self.disturbed_s += [began_s + at / 20 for at in range(int((over_s - began_s) * 20) + 1)] + [over_s]
+        self.disturbed_s += between(began_s, over_s)
         before = self._consumers.count_polls()
 
         def has_more() -> bool:
@@ -222,7 +254,7 @@ class Run:
             assert self._node.exit_code() is None, f"the node ended: {self._node.last_words()}"
             return self._consumers.count_polls() >= before + PROGRESS
 
-        await wait_until(has_more, f"more records after: {name}", 90)
+        await wait_until(has_more, f"more records after: {name}")
         again_s = time.monotonic()
         self.disturbed_s.append(again_s)
         self.done.append(name)
@@ -336,10 +368,11 @@ async def test_no_record_is_lost_or_skipped_and_each_duplicate_is_explained(topi
             await node.start()
             tape = LogTape(servers, topic, LOG_PARTITIONS)
             numbers, consumers = Numbers(servers), Consumers(proxy.address, tmp_path)
+            watch = StallWatch()
             try:
                 run = Run(kafka, node, proxy, consumers, chance)
                 consumers.keep(CONSUMERS)
-                await wait_until(lambda: consumers.count_polls() > PROGRESS, "the first records", 60)
+                await wait_until(lambda: consumers.count_polls() > PROGRESS, "the first records")
                 ends_s = time.monotonic() + LEDGER_S
                 for name in run.steps if LEDGER_S else SHORT:
                     await run.play(name)
@@ -349,7 +382,7 @@ async def test_no_record_is_lost_or_skipped_and_each_duplicate_is_explained(topi
                 ends: dict[int, int] = {}
                 for partition, offset in numbers.places:
                     ends[partition] = max(ends.get(partition, 0), offset + 1)
-                deadline = time.monotonic() + 3 * LOCK_S
+                deadline = time.monotonic() + PATIENCE_S
                 while not await all_done(node, ends):
                     consumers.keep(CONSUMERS)
                     assert time.monotonic() < deadline, "not all records were finished"
@@ -357,13 +390,16 @@ async def test_no_record_is_lost_or_skipped_and_each_duplicate_is_explained(topi
                 await asyncio.to_thread(consumers.stop)
             finally:
                 consumers.clean_up()
+                stalled_s = watch.stop()
             node.signal(signal.SIGTERM)
             assert await node.wait_exit() == 0
             tape.stop()
         fates, faults = read_fates(tape, topic_id_of(servers, TOPIC))
         # The topic has no holes, so a record whose producer gave it up is there if it has an offset.
         places = [(partition, offset) for partition, end in ends.items() for offset in range(end)]
-        findings = Ledger(places, consumers.deliveries(), fates, run.disturbed_s, LOCK_S, DELIVERIES_MAX).judge()
+        findings = Ledger(
+            places, consumers.deliveries(), fates, [*run.disturbed_s, *stalled_s], LOCK_S, DELIVERIES_MAX
+        ).judge()
         findings.faults += faults
         print(
             f"{len(numbers.places)} records produced, {numbers.given_up} given up by their producer; "

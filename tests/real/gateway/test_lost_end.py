@@ -20,7 +20,7 @@ from tests.real.gateway.test_attacks import ALONE, GROUP, gateway
 from tests.real.gateway.test_stock_consumers import produce
 from tests.real.nodes import topic_id_of
 from tests.real.quick_java import QUICK_KAFKA
-from tests.waiting import PATIENCE_S
+from tests.waiting import PATIENCE_S, wait_until
 
 pytestmark = pytest.mark.real
 
@@ -59,6 +59,10 @@ async def test_log_that_lost_its_end_and_grew_again_is_an_alarm(
     made = admin.create_topics([NewTopic(orders, 1, replica_assignment=[[2, 3]], config=unclean)])[orders]
     await asyncio.to_thread(made.result, PATIENCE_S)
     await asyncio.to_thread(produce, servers, orders, [b"on both"] * 50, **ALONE)
+    # A broker that stalled was left out for a while, and may lack some of them.
+    await wait_until(
+        lambda: {2, 3} == {*admin.list_topics(orders, PATIENCE_S).topics[orders].partitions[0].isrs}, "both have them"
+    )
     await asyncio.to_thread(brokers.stop, 3)
     await asyncio.to_thread(produce, servers, orders, [b"on one"] * 50, **ALONE)
     with capture_logs() as lines:

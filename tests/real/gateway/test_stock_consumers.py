@@ -33,6 +33,16 @@ def produce(bootstrap_servers: str, topic: str, values: list[bytes], **settings:
     assert producer.flush(PATIENCE_S) == 0
 
 
+def produce_to(bootstrap_servers: str, topic: str, partition: int, count: int) -> None:
+    """Write some records to a partition, each a batch of its own."""
+    producer = Producer(
+        {"bootstrap.servers": bootstrap_servers, "acks": "all", "log_level": 0, "batch.num.messages": 1}
+    )
+    for number in range(count):
+        producer.produce(topic, b"%d" % number, partition=partition)
+    assert producer.flush(PATIENCE_S) == 0
+
+
 class Worker:
     """A stock share consumer on a thread of its own, as an application has one."""
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
+from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 from aiokafka.record.default_records import DefaultRecordBatchBuilder  # type: ignore[import-untyped]
@@ -110,14 +112,11 @@ class Partition(MemoryPartition):
 
     def end_of_epoch(self, epoch: int, end_offset: int) -> tuple[int, int]:
         """Return the highest leader epoch up to `epoch` that has records, and the offset behind it."""
-        found = -1
-        for batch in self.batches:
-            if batch.base_offset >= end_offset:
-                break
-            if batch.leader_epoch > epoch:
-                return found, batch.base_offset
-            found = batch.leader_epoch
-        return found, end_offset
+        # Both only rise, and who fetches asks each time.
+        stop = bisect_left(self.batches, end_offset, key=attrgetter("base_offset"))
+        behind = bisect_right(self.batches, epoch, hi=stop, key=attrgetter("leader_epoch"))
+        found = self.batches[behind - 1].leader_epoch if behind else -1
+        return found, self.batches[behind].base_offset if behind < stop else end_offset
 
     def read(self, offset: int, end_offset: int, bytes_max: int) -> bytes:
         """Return whole batches from the one that holds `offset` on, as far as they end below `end_offset`."""

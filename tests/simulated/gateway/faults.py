@@ -71,6 +71,11 @@ def _fail_reading(world: GatewayWorld, node: GatewayNode) -> bool:
     return bool(readers) and world.random.choice(readers).fail_one(world.random)
 
 
+def _need_room(world: GatewayWorld, node: GatewayNode) -> bool:
+    have_rested = [reader.need_room() for reader in node.readers.values()]
+    return any(have_rested)
+
+
 def _produce_much(world: GatewayWorld, node: GatewayNode) -> bool:
     for _ in range(20):
         world.random.choice(world.logs).produce()
@@ -94,6 +99,7 @@ FAULTS: Final[dict[str, Callable[[GatewayWorld, GatewayNode], bool]]] = {
     "log compacted": _compact,
     "end of the log lost": _lose_end,
     "reading fails": _fail_reading,
+    "room needed by others": _need_room,
     "burst of records": _produce_much,
     "trouble with states": _trouble,
 }

@@ -200,7 +200,10 @@ class SimulatedReader:
     def settle(self, reader: PartitionReader) -> None:
         """See `ReadingOwner.settle`."""
         is_full = (reader.is_resting or reader.ahead_bytes >= AHEAD_BYTES) and not reader.is_awaited
-        if reader not in self.open_readers or reader.in_flight is not None or reader.failure is not None or is_full:
+        if reader not in self.open_readers or reader.in_flight is not None or reader.failure is not None:
+            return
+        if is_full:
+            reader.let_ask()
             return
         reader.is_resting = False
         reader.in_flight = token = object()
@@ -212,6 +215,17 @@ class SimulatedReader:
     def drop(self, reader: PartitionReader) -> None:
         """See `ReadingOwner.drop`."""
         self.open_readers.pop(reader, None)
+
+    def need_room(self) -> bool:
+        """Have all that nobody waits for forget what they have; tell whether there was any."""
+        resting = [reader for reader in self.open_readers if reader.failure is None and not reader.is_awaited]
+        for reader in resting:
+            self._node.run(partial(self._rest, reader))
+        return bool(resting)
+
+    def _rest(self, reader: PartitionReader) -> None:
+        if reader in self.open_readers and not reader.is_awaited:
+            reader.rest()
 
     def fail_one(self, random: Random) -> bool:
         """Let the reading of a partition fail."""

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import pytest
+
+from holdfast.delivery.group_config import DEFAULT
 from holdfast.delivery.share_partition.partition import SharePartition
 from holdfast.delivery.share_partition.values import AcquireMode, Condition
 from tests.pure.delivery.share_partition.world import acknowledge, acquire, begin_acknowledge, loaded, states
+
+ONCE = replace(DEFAULT, delivery_count_limit=1)
 
 
 def holding() -> SharePartition:
@@ -79,6 +86,39 @@ def test_a_write_that_failed_is_told_again() -> None:
     again = partition.settle()
     assert again is not None
     assert again.start_offset == 3
+
+
+@pytest.mark.parametrize("is_of_locks", [False, True])
+def test_records_given_up_by_a_failure_go_with_the_writes_after_it(is_of_locks: bool) -> None:
+    """Its member is gone, or its lock over: nobody else would tell the log, and another leader would give it again."""
+    partition = loaded(config=ONCE)
+    acquire(partition, (0, 4), member="m2", now=20_000)
+    acquire(partition, (5, 9))
+    given_back = partition.tick(30_000) if is_of_locks else partition.release("m1", is_gone=True)
+    assert given_back is not None
+    assert partition.is_told
+    partition.write_done(given_back, 15)
+    assert states(partition)[-1] == (5, 9, 4, 1, "")
+    assert not partition.is_told
+    for error in (15, 0):
+        again = partition.settle()
+        assert again is not None
+        assert partition.join_writes([again]) == (3, 7, 0, 5, ((5, 9, 4, 1),))
+        partition.write_done(again, error)
+    assert (partition.is_told, partition.settle()) == (True, None)
+
+
+def test_a_start_offset_above_what_was_given_up_tells_it() -> None:
+    partition = loaded(config=ONCE)
+    acquire(partition, (0, 4))
+    acquire(partition, (5, 9), member="m2")
+    released = partition.release("m1", is_gone=True)
+    assert released is not None
+    partition.write_done(released, 15)
+    write = begin_acknowledge(partition, (5, 6, [1]), member="m2")
+    assert partition.join_writes([write]) == (3, 7, 7, 0, ((5, 6, 2, 1),))
+    partition.write_done(write, 0)
+    assert partition.is_told
 
 
 def test_a_write_that_told_all_needs_no_other() -> None:

@@ -11,6 +11,7 @@ import structlog
 
 from holdfast.api.results import ReadOrInitializeResult
 from holdfast.delivery.group_config import GroupConfig
+from holdfast.delivery.sessions import ShareSessions
 from holdfast.gateway.leading.failures import PAUSE_MS, Failures
 from holdfast.gateway.leading.leader import Leader
 from holdfast.gateway.leading.led_partition import Ended, LedPartition
@@ -110,7 +111,8 @@ async def test_a_refused_load_is_not_repeated_with_each_fetch() -> None:
     state = RefusingState()
     metrics = GatewayMetrics(Registry(), LineLimiter())
     starts = Starts(NoEnds(), lambda: 0)
-    leader = Leader(state, Alone(), lambda _: NoReader(), starts, lambda _: GroupConfig(), 10, metrics)
+    sessions = ShareSessions(1)
+    leader = Leader(state, Alone(), lambda _: NoReader(), starts, lambda _: GroupConfig(), 10, metrics, sessions)
     led = leader.lead(KEY)
     assert isinstance(led, LedPartition)
     assert led.ended == Ended(ErrorCode.FENCED_LEADER_EPOCH, "fenced")
