@@ -361,6 +361,10 @@ class MemberLifecycle:
         elif reaction in (Reaction.WAIT, Reaction.LOOK_UP):
             wait_ms = self.session.on_failed(now_ms)
             self._note("debug", "group_heartbeat_refused", again_in_ms=wait_ms, **_reason(answer))
+        elif JoinGroup in self._in_flight:
+            # It may have come after JoinGroup, which ended its generation; a member that is none hears it in that answer, too.
+            self._note("debug", "group_answer_outdated", sent_under=str(self.generation))
+            return
         self._react(reaction, answer)
 
     def _react(self, reaction: Reaction, refused: Refused) -> None:

@@ -148,6 +148,11 @@ class BrokerSilence:
         """Return how long the broker that leads a log partition has been silent, as of the last look; 0: it has no leader."""
         return self.quiet_s(self._leaders.get(partition, -1))
 
+    def leader_unheard_since_s(self, partition: int) -> float | None:
+        """Return the time of day since which no broker that leads a log partition has answered; None: one had no time for an answer yet."""
+        quiet = self._quiet(partition)
+        return quiet.since_s if quiet is not None and quiet.quiet_s > self._doubt_s else None
+
     def leave_out(self, partition: int | None) -> bool:
         """Return whether a line about the effects of a silent broker is left out, and count it if so; see `LineLimiter.leave_out`."""
         is_effect = self._is_doubted(partition)
@@ -158,9 +163,12 @@ class BrokerSilence:
         if partition is None:
             quiets = [*self._brokers.values(), *self._leaderless.values()]
         else:
-            quiet = self._leaderless.get(partition) or self._brokers.get(self._leaders.get(partition, -1))
+            quiet = self._quiet(partition)
             quiets = [] if quiet is None else [quiet]
         return any(quiet.quiet_s > self._doubt_s for quiet in quiets)
+
+    def _quiet(self, partition: int) -> _Quiet | None:
+        return self._leaderless.get(partition) or self._brokers.get(self._leaders.get(partition, -1))
 
     def _count_left_out(self) -> dict[str, int]:
         left_out, self._left_out = self._left_out, 0

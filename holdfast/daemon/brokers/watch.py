@@ -101,9 +101,11 @@ class BrokerWatch:
         """Stop watching."""
         for task in self._tasks:
             task.cancel()
-        if self._tasks:
-            await asyncio.wait(self._tasks)
-        self._brokers.close()
+        try:
+            if self._tasks:
+                await asyncio.wait(self._tasks)
+        finally:
+            self._brokers.close()
 
     async def _look_for_ever(self) -> None:
         while True:

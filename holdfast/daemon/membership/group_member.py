@@ -251,6 +251,8 @@ class GroupMember:
 
     def begin_tasks(self, tasks: Collection[int], generation: int) -> None:
         """See `Workplace.begin_tasks`."""
+        if self.view.why_divided:
+            self._partitions.hand_overs.divided(generation, self.view.why_divided)
         self._partitions.load(tasks, generation)
 
     def release_tasks(self, tasks: Collection[int]) -> None:

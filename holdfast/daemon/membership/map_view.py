@@ -3,7 +3,7 @@
 from collections.abc import Callable, Collection
 from typing import Final, NamedTuple
 
-from holdfast.daemon.membership.division.ownership_map import FormerOwner, OwnershipMap
+from holdfast.daemon.membership.division.ownership_map import FormerOwner, OwnershipMap, explain_change
 from holdfast.daemon.membership.handover.former_owners import FormerOwners
 from holdfast.daemon.partitions.partitions import LogPlace
 from holdfast.daemon.server.cluster_view import Node, StateTopicView
@@ -55,6 +55,8 @@ class MapView:
         self.cluster_id = place.cluster_id
         self.state_topic: StateTopicView | None = place.topic
         self.map: OwnershipMap | None = None
+        #: The change of the nodes that came with the map, as a clause.
+        self.why_divided = ""
         self.this_node = place.node
         self._own = own
         self._former = former
@@ -69,6 +71,7 @@ class MapView:
 
     def adopt(self, new: OwnershipMap) -> None:
         """Answer from a new map."""
+        self.why_divided = explain_change(self.map, new, self.this_node)
         self.map = new
         self._former.adopt(new)
 

@@ -73,6 +73,7 @@ async def _connect_any(places: Sequence[Place], timeout_s: float) -> tuple[socke
     """Return a socket that is connected to one of some places, and the places that have not failed so far."""
     waiting, errors = deque(places), list[OSError]()
     trying: dict[asyncio.Task[socket.socket], Place] = {}
+    connected: socket.socket | None = None
     try:
         async with asyncio.timeout(timeout_s):
             while waiting or trying:
@@ -86,16 +87,27 @@ async def _connect_any(places: Sequence[Place], timeout_s: float) -> tuple[socke
                 for task in [task for task in trying if task.done()]:
                     place = trying.pop(task)
                     try:
-                        return task.result(), [*trying.values(), *waiting]
+                        connected = task.result()
+                        return connected, [*trying.values(), *waiting]
                     except OSError as error:
                         errors.append(error)
     finally:
         for task in trying:
+            task.add_done_callback(_close_connected)
             task.cancel()
-        for connected in await asyncio.gather(*trying, return_exceptions=True):
-            if isinstance(connected, socket.socket):
+        try:
+            await asyncio.gather(*trying, return_exceptions=True)
+        except asyncio.CancelledError:  # nobody is given what was connected
+            if connected is not None:
                 connected.close()
+            raise
     raise _joined(errors)
+
+
+def _close_connected(done: asyncio.Task[socket.socket]) -> None:
+    """Close the socket of an attempt that nobody waits for; who ends here may be cancelled again, so it is not left to that."""
+    if not done.cancelled() and done.exception() is None:
+        done.result().close()
 
 
 def _joined(errors: Sequence[OSError]) -> OSError:

@@ -198,7 +198,10 @@ class MetadataClient:
             # Shielded, because others may wait for it too.
             return await asyncio.shield(connecting)
         except asyncio.CancelledError:
-            if connecting.cancelled() and self._connecting is not connecting:
+            # A caller that is cancelled itself ends so, also where the opening was cancelled with it.
+            caller = asyncio.current_task()
+            is_closed = connecting.cancelled() and self._connecting is not connecting
+            if is_closed and not (caller and caller.cancelling()):
                 raise ConnectionFailed("the connection was closed while it was opened") from None
             raise
 

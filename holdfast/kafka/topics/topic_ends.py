@@ -20,6 +20,7 @@ from holdfast.kafka.cluster import Cluster
 from holdfast.kafka.connection_options import Address
 from holdfast.kafka.errors import ConnectionFailed
 from holdfast.kafka.exchange import exchange
+from holdfast.kafka.protocol.denials import acl_remedy
 from holdfast.kafka.protocol.error_codes import STALE_LEADER, ErrorCode, error_name
 from holdfast.kafka.protocol.requests import EARLIEST, LATEST
 
@@ -174,7 +175,7 @@ class TopicEndSource:
             with closing(await self._cluster.connect(address)) as connection:
                 for start in range(0, len(places), _PARTITIONS_PER_REQUEST):
                     part = {place: led[place] for place in places[start : start + _PARTITIONS_PER_REQUEST]}
-                    answers |= await _query_part(connection, part, first)
+                    answers |= await _query_part(connection, part, first, self._cluster.who())
         except ConnectionFailed as failure:
             silence = Answer(Ends(-1, -1, f"its leader cannot be reached: {failure}"), is_passing=True)
             answers |= dict.fromkeys(led.keys() - answers.keys(), silence)
@@ -212,7 +213,8 @@ class TopicEndSource:
             if view is None or view.is_missing:
                 problem = NO_SUCH_ID
             elif view.error_code:
-                problem = f"Kafka returns nothing about the topic: {error_name(view.error_code)}"
+                remedy = acl_remedy(view.error_code, "Describe", "the topic of this id", self._cluster.who())
+                problem = f"Kafka returns nothing about the topic: {error_name(view.error_code)}{remedy}"
             elif partition in view.leader_epochs:
                 is_passing, problem = True, "the partition has no leader"
             others[place] = Answer(Ends(-1, -1, problem), is_passing)
@@ -220,7 +222,7 @@ class TopicEndSource:
 
 
 async def _query_part(
-    connection: BrokerConnection, led: Mapping[Place, Led], first_timestamp: int
+    connection: BrokerConnection, led: Mapping[Place, Led], first_timestamp: int, who: str
 ) -> dict[Place, Answer]:
     """Return what a broker answers about some partitions.
 
@@ -241,7 +243,8 @@ async def _query_part(
             ends_of_it = Ends(end_offset if first_offset < 0 else first_offset, end_offset)
             answers[place] = Answer(ends_of_it, is_passing=False)
         else:
-            problem = f"its leader does not return its offsets: {error_name(error)}"
+            remedy = acl_remedy(error, "Describe", f"topic {topic}", who)
+            problem = f"its leader does not return its offsets: {error_name(error)}{remedy}"
             answers[place] = Answer(Ends(-1, -1, problem), error in STALE_LEADER)
     return answers
 

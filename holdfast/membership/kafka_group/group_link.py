@@ -35,10 +35,13 @@ class _Channel:
     def __init__(self, answer_timeout_ms: int) -> None:
         self.answer_timeout_ms = answer_timeout_ms
         self.connection: BrokerConnection | None = None
+        #: How often it was closed.
+        self.closings = 0
         self.turn = asyncio.Lock()
 
     def close(self) -> None:
-        """Close it; a later request opens another."""
+        """Close it, also where it is being opened; a later request opens another."""
+        self.closings += 1
         if self.connection is not None:
             self.connection.close()
         self.connection = None
@@ -109,7 +112,7 @@ class GroupLink:
 
     def close(self) -> None:
         """Close every connection, for good."""
-        self.disconnect()
+        self.forget()
         self._links.close()
 
     async def _connect(self, channel: _Channel) -> BrokerConnection | Refused:
@@ -118,14 +121,19 @@ class GroupLink:
         Raises:
             ConnectionFailed: it did not come about, or no broker answered.
         """
+        closings = channel.closings
         await asyncio.sleep(self._throttle.wait_s(channel))
         if channel.connection is not None and channel.connection.is_open:
             return channel.connection
         [found] = await self._coordinators.find_all([self._key])
         if found.error_code:
             return Refused(found.error_code, found.error_message or "")
-        channel.connection = await self._open(found.address, channel.answer_timeout_ms)
-        return channel.connection
+        connection = await self._open(found.address, channel.answer_timeout_ms)
+        if channel.closings != closings:
+            connection.close()
+            raise ConnectionFailed("the connection was closed while it was opened")
+        channel.connection = connection
+        return connection
 
     async def _open(self, address: Address, answer_timeout_ms: int) -> BrokerConnection:
         """Return a new connection.

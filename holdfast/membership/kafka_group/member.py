@@ -199,13 +199,15 @@ class Member:
                 self._timer.cancel()
             for task in self._tasks:
                 task.cancel()
-            if self._tasks:
-                _, left = await asyncio.wait(self._tasks, timeout=timeout_ms / 1_000)
-                if left:
-                    self._note("error", "group_callback_not_cancelled", {"callback": self._callback_name})
-            self._has_ended = True
-            self._link.close()
-            self._wake()
+            try:
+                if self._tasks:
+                    _, left = await asyncio.wait(self._tasks, timeout=timeout_ms / 1_000)
+                    if left:
+                        self._note("error", "group_callback_not_cancelled", {"callback": self._callback_name})
+            finally:
+                self._has_ended = True
+                self._link.close()
+                self._wake()
 
     # ---- inside ------------------------------------------------------------------------------------------------------
 

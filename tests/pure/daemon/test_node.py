@@ -131,6 +131,9 @@ class Silence:
     def leader_quiet_s(self, partition: int) -> float:
         return 0.0
 
+    def leader_unheard_since_s(self, partition: int) -> float | None:
+        return None
+
 
 class Watch:
     """Stands for `BrokerWatch`: all brokers answer."""

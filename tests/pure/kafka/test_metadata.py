@@ -143,6 +143,26 @@ async def test_closing_ends_a_connection_that_is_being_opened() -> None:
         await wait_until(lambda: not silent.open)
 
 
+async def test_who_is_cancelled_while_the_client_closes_ends_so() -> None:
+    """A task that was told of a failed connection would go on for ever, for it is cancelled once."""
+    silent = Broker(answer=None)
+    silent._answer = lambda api_key, frame: None  # type: ignore[method-assign]  # a broker that never says anything
+    async with listening(silent) as port:
+        for turns in range(8):
+            client = client_of(port)
+            asking = asyncio.create_task(client.query_ids([]))
+            await wait_until(lambda turns=turns: silent.accepted == turns + 1)  # type: ignore[misc]
+            client.close()
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            if asking.cancel():
+                await asyncio.wait([asking], timeout=PATIENCE_S)
+                assert asking.cancelled(), f"cancelled {turns} turns after the close"
+            else:
+                with pytest.raises(ConnectionFailed):
+                    asking.result()
+
+
 async def test_reserved_ids_are_unknown_and_spoil_no_query() -> None:
     other = bytes([7] * 16)
     async with listening(AskedBroker()) as port:

@@ -23,6 +23,7 @@ CAUGHT_BY = {
         "lost",
         "the group was forgotten and counts from 1 again",
     ),
+    "a heartbeat that JoinGroup overtook is a verdict": ("lost", "a heartbeat that JoinGroup overtook costs no place"),
     "an answer that was given up counts": ("leave", "while JoinGroup is in flight: its answer does not count"),
     "the assignment is not delivered again": ("assignment", "on_join_complete raises twice"),
     "the wish that nobody heard is cleared": ("rejoin", "while JoinGroup is in flight"),

@@ -81,3 +81,20 @@ class OwnershipMap:
     def place_of(self, node_id: int) -> Node | None:
         """Return where the members are to reach a node; None where it is no member."""
         return next((node for node in self.nodes if node.node_id == node_id), None)
+
+
+def explain_change(before: OwnershipMap | None, after: OwnershipMap, this_node: Node) -> str:
+    """Return which nodes came or went between two maps, as a clause; empty where none did, as when the group divides again.
+
+    A member that has left and one whose session has ended look the same to the others.
+    """
+    if before is None:
+        return f"node {this_node.node_id} came"
+    had, has = ({each.node_id for each in divided.nodes} for divided in (before, after))
+    awaited, awaits = ({each.node_id for each in divided.absent} for divided in (before, after))
+    clauses = [
+        *(f"node {each} {'came back' if each in awaited else 'came'}" for each in sorted(has - had)),
+        *(f"node {each} left or was lost{', and is waited for' * (each in awaits)}" for each in sorted(had - has)),
+        *(f"node {each} did not come back in time" for each in sorted(awaited - awaits - has)),
+    ]
+    return "; ".join(clauses)

@@ -79,6 +79,20 @@ def test_log_partitions_are_cut_off_while_no_broker_that_answers_leads_them() ->
     assert world.silence.cut_off == frozenset()
 
 
+def test_the_last_answer_is_told_as_soon_as_another_one_is_due(world: World) -> None:
+    world.wait(10)
+    last_s = NOON_S + world.now_s
+    world.silent = {1}
+    world.wait(DOUBT_S)
+    assert [world.silence.leader_unheard_since_s(number) for number in range(5)] == [None] * 5
+    world.wait(1)
+    assert [world.silence.leader_unheard_since_s(number) for number in range(5)] == [last_s, None, None, last_s, None]
+    assert world.silence.cut_off == frozenset()
+    world.silent = set()
+    world.look(LOOK_S)
+    assert world.silence.leader_unheard_since_s(0) is None
+
+
 def test_every_log_partition_is_cut_off_when_no_broker_answers() -> None:
     world = World({0: 1, 1: 1})
     world.look(LOOK_S)

@@ -36,6 +36,7 @@ class World:
         #: What each answer names; None: the brokers that lead.
         self.broker_ids: tuple[int, ...] | None = None
         self.asked: list[str] = []
+        self.connections: list[Connection] = []
         self.error = ErrorCode.none
         self.cluster = b"cluster"
         self.recoveries = 0
@@ -64,7 +65,8 @@ class World:
     async def _open(self, address: tuple[str, int], options: ConnectionOptions, timeout_ms: int) -> Connection:
         if address[0] in self.gone:
             raise ConnectionFailed(f"{address[0]} cannot be reached")
-        return Connection(self, address[0])
+        self.connections.append(Connection(self, address[0]))
+        return self.connections[-1]
 
 
 class Connection:
@@ -99,6 +101,18 @@ async def watched(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[World]:
     finally:
         await world.watch.stop()
     await wait_until(lambda: not [task for task in asyncio.all_tasks() if task.get_name().startswith("holdfast-")])
+
+
+async def test_a_stop_that_is_given_up_leaves_no_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where the machine stalls for the time of a step of the node's stop."""
+    async with watched(monkeypatch) as world:
+        await wait_until(lambda: {"host-1", "host-2"} <= {*world.asked})
+        stopping = asyncio.create_task(world.watch.stop())
+        await asyncio.sleep(0)
+        stopping.cancel()
+        await asyncio.wait([stopping])
+        assert stopping.cancelled()
+        await wait_until(lambda: not [each for each in world.connections if each.is_open])
 
 
 def quiet_ms(world: World, broker: int) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Generator, Mapping
 from contextlib import asynccontextmanager
+from html import escape
 from typing import Any, Final
 
 import pytest
@@ -21,13 +22,14 @@ from holdfast.daemon.http.queries import PREFIX, Ask, MakeSite
 from holdfast.daemon.http.server import HttpServer
 from holdfast.daemon.server.admin import Admin, AdminCommand, AdminError, NodeStarting
 from holdfast.daemon.settings.components.http import HttpSettings
+from holdfast.http_refusals import PAGE_HEADERS
 from holdfast.metrics.exposition import Exposition, expose
 from holdfast.metrics.instruments import Counter
 from holdfast.metrics.registry import Registry
 from holdfast.tenants import TABLES
 from tests.waiting import wait_until
 from tests.world.context import make_context
-from tests.world.http import Answer, get
+from tests.world.http import BROWSER, Answer, get
 from tests.world.tenants import NEEDS, PAGES
 
 ROWS = [{"partition": 0, "state": "loading", "records_read": 7, "next_offset": 9, "why": None}]
@@ -48,6 +50,7 @@ class TokenOnly:
 QUERIES: Final[dict[str, tuple[str, dict[str, bool]]]] = {
     "status": ("object", {}),
     "partitions": ("array", {}),
+    "hand-overs": ("array", {}),
     "members": ("array", {}),
     "readers": ("array", {}),
     "metrics": ("object", {}),
@@ -319,7 +322,7 @@ class SiteOfTenant:
         await JSONResponse({"path": scope["path"], "asked": status})(scope, receive, send)
 
     def describe(self) -> Mapping[str, Any]:
-        return {f"{PREFIX}window": {}}
+        return {"paths": {f"{PREFIX}window": {}}, "components": {"schemas": {"Window": {"type": "object"}}}}
 
 
 async def test_a_site_of_a_tenant_answers_what_no_other_path_does() -> None:
@@ -330,10 +333,48 @@ async def test_a_site_of_a_tenant_answers_what_no_other_path_does() -> None:
         assert (await ask(f"{PREFIX}window?group=a")).json()["path"] == f"{PREFIX}window"
         assert (await ask("/live")).json() == {"is_alive": True}
         assert (await ask(f"{PREFIX}status", method="POST")).status == 405
-        assert f"{PREFIX}window" in (await ask("/openapi.json")).json()["paths"]
+        described = (await ask("/openapi.json")).json()
+        assert f"{PREFIX}window" in described["paths"]
+        assert described["components"]["schemas"].keys() == {"Refusal", "Window"}
         node.make_site = None
         assert (await ask("/")).status == 404
         assert f"{PREFIX}window" not in (await ask("/openapi.json")).json()["paths"]
+
+
+async def test_a_node_that_starts_has_no_page_yet_and_says_so() -> None:
+    node = Node()
+    node.why = "the node waits for brokers: 10.0.0.7:9092 is silent"
+    async with serving(node) as ask:
+        answer = await ask("/")
+        assert (answer.status, answer.headers["retry-after"]) == (503, "5")
+        assert answer.json()["error"].startswith(
+            "The node is starting, and has no page yet; look again in some seconds."
+        )
+        node.make_site = SiteOfTenant
+        assert (await ask("/")).status == 200
+    async with serving(node, TokenOnly()) as ask:
+        node.make_site = None
+        assert (await ask("/")).status == 401
+
+
+@pytest.mark.parametrize(("guard", "status"), [(TokenOnly(), 401), (OpenGuard(), 503)])
+async def test_a_browser_is_refused_by_a_page_and_a_program_by_json(guard: HttpGuard, status: int) -> None:
+    node = Node()
+    node.why = "the node waits for brokers"
+    async with serving(node, guard) as ask:
+        page, api, program = [
+            await ask(path, Accept=accept)
+            for path, accept in (("/", BROWSER), ("/api/v1/group", BROWSER), ("/", "*/*"))
+        ]
+    assert [page.status, api.status, program.status] == [status] * 3
+    assert page.headers["content-type"] == "text/html; charset=utf-8"
+    assert page.headers["content-security-policy"] == PAGE_HEADERS["Content-Security-Policy"]
+    assert api.json() == program.json()
+    assert escape(api.json()["error"]).encode() in page.body
+    kept = {"www-authenticate", "retry-after"} & api.headers.keys()
+    assert kept
+    assert {name: page.headers[name] for name in kept} == {name: api.headers[name] for name in kept}
+    assert page.headers.get("refresh") == api.headers.get("retry-after")
 
 
 async def test_a_site_is_shown_to_those_alone_whom_the_guard_admits() -> None:

@@ -31,7 +31,7 @@ from holdfast.metrics.instruments import Counter
 from holdfast.metrics.registry import Registry
 from tests.waiting import PATIENCE_MS, wait_until
 from tests.world.context import make_context
-from tests.world.http import get, parse
+from tests.world.http import BROWSER, get, parse
 from tests.world.identity.certificates import Authority, Pair
 
 REQUEST = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"
@@ -324,6 +324,13 @@ async def test_who_calls_the_node_by_a_name_that_is_not_its_own_is_refused(host:
         assert answer.status == status
         assert (answer.body == b"ok") == (status == 200)
         writer.close()
+
+
+async def test_a_browser_that_uses_another_name_is_shown_a_page() -> None:
+    async with serving(HostCheck(answer_ok, ("localhost",))) as server:
+        answer = await get(server.port, "/", host="evil.example", Accept=BROWSER)
+    assert (answer.status, answer.headers["content-type"]) == (421, "text/html; charset=utf-8")
+    assert b"http.allowed.hosts" in answer.body
 
 
 async def test_who_names_no_host_is_no_browser_and_is_answered() -> None:

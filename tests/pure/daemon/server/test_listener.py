@@ -22,7 +22,7 @@ from holdfast.daemon.settings.components.listener import LimitSettings
 from holdfast.kafka.protocol import frames
 from holdfast.metrics.instruments import Counter
 from holdfast.metrics.registry import Registry
-from tests.waiting import wait_until
+from tests.waiting import in_patience, wait_until
 from tests.world.serving import (
     SUCCESS,
     CountingTransport,
@@ -314,6 +314,20 @@ async def test_a_stop_does_not_wait_for_clients_that_do_not_read() -> None:
         await wait_until(lambda: any(client._is_writing_paused for client in clients_of(served.server.connections)))
         assert await served.server.drain(deadline_ms=3_600_000) == 0
         assert len(served.server.connections) == 0
+
+
+@pytest.mark.pure_build("it stands in for a method of the connections")
+async def test_a_stop_does_not_wait_for_a_connection_that_does_not_tell_of_its_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with serve(bounds=WireBounds(unread_timeout_ms=20)) as served, connected(served) as (_, writer):
+        served.service.is_holding = True
+        writer.write(write_frame(1))
+        await wait_until(lambda: len(served.service.held) == 1)
+        with monkeypatch.context() as patched:
+            patched.setattr(served.server.connections, "abort", lambda: None)
+            assert await in_patience(served.server.drain(deadline_ms=5)) == 1
+        served.server.connections.abort()
 
 
 async def test_an_answer_that_cannot_be_handed_back_ends_its_connection() -> None:

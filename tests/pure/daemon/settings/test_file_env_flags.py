@@ -158,6 +158,11 @@ def test_an_unknown_variable_is_a_warning_with_the_nearest_one() -> None:
         ("parked_write_max", "parked_write_max (as a flag) is no setting; did you mean parked_writes_max?"),
         ("log.codecs", "log.codecs (as a flag) is no setting; did you mean codec?"),
         ("listener.listne", "did you mean listen?"),
+        ("snapshots.topics", "did you mean snapshots.topic?"),
+        (
+            "kafak.bootstrap.servers",
+            "kafak.bootstrap.servers (as a flag) is no setting; did you mean a name that begins with 'kafka.'?",
+        ),
         ("write_timeout_ms", "did you mean share.coordinator.write.timeout.ms?"),
         ("kafka.share.coordinator.treads", "did you mean share.coordinator.threads?"),
         (

@@ -107,6 +107,7 @@ def test_settings_of_share_state_are_of_its_tenant_alone() -> None:
         ("deleted_topics_grace_ms", "deleted_topic_grace_ms"),
         ("share.coordinator.write.timeout", "share.coordinator.write.timeout.ms"),
         ("gateway.share.partition.max", "gateway.share.partitions.max"),
+        ("gateway.topic", "gateway.topics"),
     ],
 )
 def test_misspelt_setting_is_compared_with_those_of_all_tenants(misspelt: str, meant: str) -> None:

@@ -6,12 +6,13 @@ import asyncio
 import gc
 import socket
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import pytest
 
 from holdfast.kafka.discovery.dialing import Place, dial, in_turns
+from tests.waiting import PATIENCE_S, in_patience
 
 #: Far more than any of it takes.
 LONG_S = 60.0
@@ -50,6 +51,23 @@ def addresses(monkeypatch: pytest.MonkeyPatch) -> Iterator[Addresses]:
     with ExitStack() as stack:
         made = Addresses(stack)
         monkeypatch.setattr(socket, "getaddrinfo", made.getaddrinfo)
+        yield made
+
+
+@contextmanager
+def kept_sockets(is_made: asyncio.Event | None = None) -> Iterator[list[socket.socket]]:
+    """Give the sockets that are made from now on; the event tells of each."""
+    made: list[socket.socket] = []
+
+    class Kept(socket.socket):
+        def __init__(self, *arguments: Any, **named: Any) -> None:
+            super().__init__(*arguments, **named)
+            made.append(self)
+            if is_made is not None:
+                is_made.set()
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(socket, "socket", Kept)
         yield made
 
 
@@ -120,23 +138,51 @@ async def test_a_refused_login_is_not_tried_at_the_next_address(addresses: Addre
 
 
 async def test_where_all_are_silent_the_time_ends_and_no_socket_is_left(addresses: Addresses) -> None:
-    made: list[socket.socket] = []
-
-    class Kept(socket.socket):
-        def __init__(self, *arguments: Any, **named: Any) -> None:
-            super().__init__(*arguments, **named)
-            made.append(self)
-
     addresses.add("127.0.0.1", "drops")
     addresses.add("127.0.0.2", "drops")
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(socket, "socket", Kept)
-        with pytest.raises(TimeoutError):
-            await dial(HOST, addresses.port, 0.6, peer)
+    with kept_sockets() as made, pytest.raises(TimeoutError):
+        await dial(HOST, addresses.port, 0.6, peer)
     assert len(made) == 2
     assert [each.fileno() for each in made] == [-1, -1]
     assert not [task for task in asyncio.all_tasks() if task.get_name().startswith("dial-")]
     gc.collect()
+
+
+async def sockets_left(addresses: Addresses, sockets: int, turns: int, cancels: int) -> list[int]:
+    """Dial, and cancel that some turns of the loop after so many sockets were made; return their numbers, -1 of a closed one."""
+
+    async def connected_at_last(connected: socket.socket, part_s: float) -> None:
+        with connected:
+            await asyncio.Event().wait()
+
+    is_made = asyncio.Event()
+    with kept_sockets(is_made) as made:
+        dialing = asyncio.create_task(dial(HOST, addresses.port, LONG_S, connected_at_last))
+        for _ in range(sockets):
+            await in_patience(is_made.wait())
+            is_made.clear()
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        for _ in range(cancels):
+            dialing.cancel()
+            await asyncio.sleep(0)
+        await asyncio.wait([dialing], timeout=PATIENCE_S)
+        await asyncio.sleep(0)
+    return [each.fileno() for each in made]
+
+
+async def test_no_socket_is_left_by_who_is_cancelled_again_while_it_ends(addresses: Addresses) -> None:
+    """As an opening is that its client cancels, and then the runner of the loop."""
+    addresses.add("127.0.0.1", "connects")
+    left = [await sockets_left(addresses, 1, turns, 2) for turns in range(12)]
+    assert left == [[-1]] * 12
+
+
+async def test_who_is_cancelled_leaves_no_socket_beside_a_silent_address(addresses: Addresses) -> None:
+    addresses.add("127.0.0.1", "drops")
+    addresses.add("127.0.0.2", "connects")
+    left = [await sockets_left(addresses, 2, turns, 1) for turns in range(8)]
+    assert left == [[-1, -1]] * 8
 
 
 async def test_where_all_refuse_the_error_is_theirs(addresses: Addresses) -> None:

@@ -196,7 +196,7 @@ async def test_a_refusal_is_final(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = Cluster(monkeypatch)
     cluster.errors["payments", 0] = [ErrorCode.topic_authorization_failed] * 9
     found = await cluster.source().look_up({PAYMENTS: [0]})
-    problem = "its leader does not return its offsets: TOPIC_AUTHORIZATION_FAILED"
+    problem = "its leader does not return its offsets: TOPIC_AUTHORIZATION_FAILED; allow Describe on topic payments to User:ANONYMOUS"
     assert found[PAYMENTS].partitions == {0: Ends(-1, -1, problem)}
     assert cluster.asked["a 3"] == 1
 

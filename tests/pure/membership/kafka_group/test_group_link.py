@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from datetime import timedelta
 from io import BytesIO
 from typing import Any
@@ -49,6 +50,10 @@ class Cluster:
         #: The first of two addresses of its name connects and says nothing: that takes half of the time to connect.
         self.has_silent_address = False
         self.gate = asyncio.Event()
+        #: Connections that are being opened wait for this; None: for nothing.
+        self.opening_gate: asyncio.Event | None = None
+        #: Those that were opened, but for those of look-ups.
+        self.connections: list[Connection] = []
         #: Host and bound of answers of each connection, but for those of look-ups.
         self.opened: list[tuple[str, int]] = []
         #: Host, API key and time of each request, but for look-ups.
@@ -64,7 +69,10 @@ class Cluster:
             await asyncio.sleep(timeout_ms / 2_000)
         if self.is_silent:
             await asyncio.Event().wait()
-        return Connection(self, address[0])
+        if self.opening_gate is not None:
+            await self.opening_gate.wait()
+        self.connections.append(Connection(self, address[0]))
+        return self.connections[-1]
 
     def named_by(self) -> list[tuple[str, int]]:
         """Return which broker was queried for the coordinator each time, and in which version."""
@@ -259,7 +267,24 @@ async def test_after_close_no_connection_is_left(cluster: Cluster) -> None:
     await link.exchange(BEAT)
     link.close()
     assert not any(connection.is_open for _, connection in cluster.brokers.opened)
-    link.forget()
     refused = await link.exchange(BEAT)
     assert isinstance(refused, Refused)
     assert refused.error_code == ErrorCode.NETWORK_EXCEPTION
+    assert not any(connection.is_open for connection in cluster.connections)
+
+
+@pytest.mark.parametrize("end", [GroupLink.disconnect, GroupLink.close], ids=["disconnect", "close"])
+async def test_a_connection_that_was_being_opened_ends_with_the_others(
+    cluster: Cluster, end: Callable[[GroupLink], None]
+) -> None:
+    """A JoinGroup that was given up would join again who has left, and would be answered before any other."""
+    link, cluster.opening_gate = make_link(), asyncio.Event()
+    cluster.gate.set()
+    joining = asyncio.create_task(link.exchange(JOIN))
+    await wait_until(lambda: cluster.opened)
+    end(link)
+    cluster.opening_gate.set()
+    refused = await in_patience(joining)
+    assert refused == Refused(ErrorCode.NETWORK_EXCEPTION, "the connection was closed while it was opened")
+    assert [connection.is_open for connection in cluster.connections] == [False]
+    assert cluster.count(JOIN_GROUP) == 0

@@ -293,13 +293,19 @@ async def test_close_has_a_deadline_and_cancels_what_does_not_end() -> None:
     assert not world.member._tasks
 
 
-async def test_a_callback_that_swallows_its_cancellation_does_not_hold_close() -> None:
+async def held_by_a_callback() -> Made:
+    """Return a member that is in a callback which swallows its cancellation."""
     world = Made()
     assert await world.member.ensure_active(PATIENCE_MS)
     world.program.hangs, world.program.is_stubborn = "prepare", True
     world.member.request_rejoin("news")
     while world.program.happened[-1] != "prepare":
         await world.member.ensure_active(0)
+    return world
+
+
+async def test_a_callback_that_swallows_its_cancellation_does_not_hold_close() -> None:
+    world = await held_by_a_callback()
     await in_patience(world.member.close(1))
     assert world.lines[-1] == "group_callback_not_cancelled"
     [left] = world.member._tasks
@@ -307,6 +313,21 @@ async def test_a_callback_that_swallows_its_cancellation_does_not_hold_close() -
     world.program.gate.set()
     await in_patience(left)
     assert (len(world.link.requests), world.program.happened[-1], world.link.is_closed) == (sent, "prepare", True)
+
+
+async def test_a_close_that_is_cancelled_again_leaves_no_connection() -> None:
+    world = await held_by_a_callback()
+    closing = asyncio.create_task(world.member.close(PATIENCE_MS))
+    for _ in range(2):
+        await asyncio.sleep(0)
+        closing.cancel()
+    await in_patience(asyncio.wait([closing]))
+    assert (closing.cancelled(), world.link.is_closed) == (True, True)
+    [left] = world.member._tasks
+    sent = len(world.link.requests)
+    world.program.gate.set()
+    await in_patience(left)
+    assert len(world.link.requests) == sent
 
 
 async def test_who_waits_learns_that_the_member_is_closed() -> None:
