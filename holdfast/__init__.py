@@ -12,10 +12,12 @@ The rooms, top down; imports point downwards only, and `lint-imports` checks it:
 - `page`: share groups of any Kafka to be looked at in a browser.
 - `membership`: membership of a group through Kafka's group coordinator, a library of its own.
 - `api`: the calls, as values and as bytes.
+- `history`: the history of a log as files, as its job writes and others read it.
 - `records`: what is in the log, and the rule which records count.
 - `kafka`: Apache Kafka from a client's side. `jars`: Java and its jars.
 - `metrics`, `distribution`: instruments; name and version. `clock`, `backoff`: the clock of waits, and pauses between tries.
-- `hidden_texts`: secrets, which stand in no line that others read.
+- `http_refusals`: refusals as JSON or as a small page.
+- `hidden_texts`: secrets, which stand in no line that others read. `http_connections`: those of uvicorn, without its server.
 - `children`: child processes. `service`: what a service manager is notified of.
 
 docs/architecture.md draws them as a tree, docs/glossary.md has the words.

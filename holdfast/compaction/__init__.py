@@ -1,4 +1,4 @@
-"""The Spark job that folds the log into the snapshot store and the history; it imports `records` and `kafka`, and what is below.
+"""The Spark job that folds the log into the snapshot store and the history; it imports `history`, `records` and `kafka`, and what is below.
 
 Only `job` and the modules it imports need PySpark; `config`, `machine`, `report`, `progress`, `topics` and most of `history` do not.
 
@@ -12,5 +12,5 @@ Only `job` and the modules it imports need PySpark; `config`, `machine`, `report
 - `machine`: what Spark needs of the machine, looked at before it starts;
 - `child_lines`: log lines of the job's processes, for the process that starts it;
 - `spark/`: the session, the stream, the fold on its workers, files, failures;
-- `history/`: the Parquet files of every change, and what they cover.
+- `history/`: writes the Parquet files of every change, and what they cover.
 """

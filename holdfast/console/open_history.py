@@ -101,13 +101,16 @@ def open_history(options: HistoryOptions) -> Iterator[OpenHistory]:
         Failure: the history cannot be read, or Kafka cannot be reached, or a topic is not known.
     """
     try:
-        from holdfast.console.sources.history_files import HistoryDirectory, HistoryFiles
+        from holdfast.console.sources.history_files import HistoryFiles
         from holdfast.console.sources.history_log import HistoryLog
+        from holdfast.history.place import HistoryPlace, HistoryProblem, Missing, Unusable
     except ImportError:
         raise Failure(f"The history is read with pyarrow, not installed here; {how_to_install('history')}.") from None
-    directory = HistoryDirectory(
-        options.history_dir
-    )  # before Kafka is reached, which does not know what is wrong with it
+    try:  # before Kafka is reached, which does not know what is wrong with it
+        place = HistoryPlace(options.history_dir)
+    except HistoryProblem as problem:
+        exits = {Missing: Exit.NOT_FOUND, Unusable: Exit.WRONG_USAGE}
+        raise Failure(str(problem), exits.get(type(problem), Exit.FAILED)) from None
     with ExitStack() as stack:
         log, is_stopped = None, Event()
         if options.no_log:
@@ -125,7 +128,7 @@ def open_history(options: HistoryOptions) -> Iterator[OpenHistory]:
                 f"{options.topic!r} is no topic id, and only Kafka knows names: leave --no-log out.", Exit.WRONG_USAGE
             )
         wanted = KeyFilter(options.group, topic_id, options.partition)
-        changes = HistoryLog(HistoryFiles(directory, state_topic_id), log, options.job_group, wanted)
+        changes = HistoryLog(HistoryFiles(place, state_topic_id), log, options.job_group, wanted)
         names = TopicNameCache(None if log is None else log.kafka)
         yield OpenHistory(changes, wanted, changes.begin_ms(), log is not None, names, is_stopped)
 

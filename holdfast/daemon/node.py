@@ -296,12 +296,6 @@ class Node:
             offsets = GroupOffsets(options, settings.log.request_timeout_ms, brokers, throttle_time_ms)
             stack.callback(offsets.close)
             maintenance = make_maintenance(access, partitions, offsets, self.context, log_renewed=view.log_renewed)
-            batch, leadership = server.connections.batch, LogLeadership(view, partitions)
-            parts = LogParts(log, partitions, metadata, cluster, batch, allotment.describe_elsewhere, leadership)
-            shard_tenant = self._shard_tenant.serve(parts, authorizer)
-            others = [each.serve(parts, authorizer, shard_tenant.access) for each in self._other_tenants]
-            tenants += [shard_tenant, *others]
-            decisions = merge_rows("decision", *(each.decisions for each in tenants))
             watch = BrokerWatch(
                 options,
                 topic,
@@ -311,6 +305,13 @@ class Node:
                 timeout_ms=settings.log.request_timeout_ms,
                 answered_again=partitions.load_again_soon,
             )
+            batch, leadership = server.connections.batch, LogLeadership(view, partitions)
+            others_have, unheard_since_s = allotment.describe_elsewhere, watch.silence.leader_unheard_since_s
+            parts = LogParts(log, partitions, metadata, cluster, batch, others_have, leadership, unheard_since_s)
+            shard_tenant = self._shard_tenant.serve(parts, authorizer)
+            others = [each.serve(parts, authorizer, shard_tenant.access) for each in self._other_tenants]
+            tenants += [shard_tenant, *others]
+            decisions = merge_rows("decision", *(each.decisions for each in tenants))
             commands = {
                 **NodeCommands(self, *cluster.look_ups).table(),
                 **LogCommands(self, partitions, maintenance, allotment, watch, decisions).table(),

@@ -104,6 +104,8 @@ class LogParts(NamedTuple):
     #: Return the log partitions that other members have, as `partitions.description` describes them.
     describe_elsewhere: Callable[[], Sequence[Mapping[str, Any]]]
     leadership: Leadership
+    #: Returns since when, by the time of day in seconds, no broker that leads a log partition has answered; None: one answers.
+    leader_unheard_since_s: Callable[[int], float | None]
 
 
 class ServingTenant(Protocol):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from math import inf
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from holdfast.page.decoding import TopicRecord
 from holdfast.page.log_fold import LogFold
@@ -27,6 +27,22 @@ class Described(NamedTuple):
     owner: str | None
     row: Row
     given_up: int
+
+
+class Counted(Protocol):
+    """The numbers of a state that tell how much is finished; those of a whole state, or these alone."""
+
+    @property
+    def state_epoch(self) -> int:
+        """See `ShareState`."""
+
+    @property
+    def start_offset(self) -> int:
+        """See `ShareState`."""
+
+    @property
+    def delivery_complete_count(self) -> int:
+        """See `ShareState`."""
 
 
 class Pace:
@@ -196,7 +212,7 @@ def _last_minutes(now_ms: int) -> range:
     return range(last - SPARK_MINUTES + 1, last + 1)
 
 
-def finished_between(before: ShareState | None, after: ShareState | None) -> int:
+def finished_between(before: Counted | None, after: Counted | None) -> int:
     """Return how many records were finished by a change; 0 where the share partition began, or was set to another place."""
     if before is None or after is None or before.state_epoch != after.state_epoch:
         return 0
@@ -205,5 +221,5 @@ def finished_between(before: ShareState | None, after: ShareState | None) -> int
     return _done(after) - _done(before)
 
 
-def _done(state: ShareState) -> int:
+def _done(state: Counted) -> int:
     return state.start_offset + max(0, state.delivery_complete_count)

@@ -22,12 +22,13 @@ from holdfast.kafka.protocol.error_codes import name_and_number
 from holdfast.kafka.records.config import ReaderConfig
 from holdfast.kafka.records.reader import TopicReader
 from holdfast.kafka.topics.record_times import RecordTimes
-from holdfast.kafka.topics.topic_ends import NO_SUCH_ID, TopicEndSource
+from holdfast.kafka.topics.topic_ends import TopicEndSource
 from holdfast.page.ages import Ages, Wanted
 from holdfast.page.book import Book, Described
 from holdfast.page.followed_log import FollowedLog
-from holdfast.page.moment import End, Moment, Place, Truth, make_place
-from holdfast.page.source import LogPartitionView, PageRefused, utc
+from holdfast.page.moment import End, Moment, Place, Truth, make_place, tell_of_old, true_at_ms
+from holdfast.page.source import LogPartitionView, PageRefused, some_of
+from holdfast.page.topic_names import TopicNames
 from holdfast.records.share.keys import SharePartitionKey
 
 #: How long brokers may take for one look-up.
@@ -40,8 +41,6 @@ _SHOWN_S: Final = 5.0
 _LOOK_EVERY_S: Final = 2.0
 #: How often it is looked whether the state topic has more partitions, which only its operator gives it.
 _PARTITIONS_EVERY_S: Final = 10.0
-#: Log partitions that one sentence names.
-_NAMED_MAX: Final = 3
 _MINUTE_MS: Final = 60_000
 #: ShareGroupHeartbeat, which brokers speak that have share groups.
 _SHARE_GROUP_HEARTBEAT: Final = 76
@@ -80,8 +79,7 @@ class Follower:
         self._queries = Cluster(options, TIMEOUT_MS, may_lack_ids=False, believes_one=True)
         self._ends = TopicEndSource(self._queries, timeout_ms=TIMEOUT_MS)
         self._ages = Ages(RecordTimes(self._queries, timeout_ms=TIMEOUT_MS))
-        #: Names of topics by their ids, as they were last known.
-        self._names: dict[bytes, str] = {}
+        self._names = TopicNames()
         #: Those of the moment.
         self._places: dict[SharePartitionKey, Place] = {}
         self._moment: Moment | None = None
@@ -178,13 +176,12 @@ class Follower:
 
     def problems(self) -> tuple[str, ...]:
         """Return what keeps the state from being whole, in sentences."""
-        found = _tell_of_old(self.topic, self.truths())
-        for number, fold in sorted(self.book.logs.items()):
-            found += [
-                f"In log partition {number} of {self.topic} {gap}; what they are about may be missing or wrong here."
-                for gap in fold.gaps()
-            ]
-        return tuple(found)
+        gaps = [
+            f"In log partition {number} of {self.topic} {gap}; what they are about may be missing or wrong here."
+            for number, fold in sorted(self.book.logs.items())
+            for gap in fold.gaps()
+        ]
+        return (*tell_of_old(self.topic, self.truths()), *some_of(gaps))
 
     def truths(self) -> dict[int, Truth]:
         """Return of when the states of each log partition are."""
@@ -218,6 +215,9 @@ class Follower:
             return PageRefused(
                 404, "This Kafka is too old for share groups: brokers of Apache Kafka 4.1 and newer have them."
             )
+        if len(self._topics) == 1:
+            text = f"There is no topic {self._topics[0]}; name a state topic of this cluster by --topic, or leave that out."
+            return PageRefused(404, text)
         return PageRefused(
             404,
             f"This cluster has no share groups yet: there is no topic {self._topics[0]}, which brokers make when a share group is "
@@ -262,14 +262,14 @@ class Follower:
         """Make the next moment: the states, and then the ends, so no state of a sound topic lies beyond them."""
         truths, version = self.truths(), self.book.version
         described, unknown = self.book.describe(self._leaders()), self.problems()
-        # All that is not old is true at the earliest moment of these.
-        as_of_ms = min((at for at, why in truths.values() if not why and at is not None), default=self.now_ms())
+        as_of_ms = true_at_ms(truths.values(), self.now_ms())
         ends = await self._look_up_ends(described.keys())
         # Ten thousand groups take a second of a processor; the loop goes on meanwhile.
         places = await asyncio.to_thread(_make_places, described, ends, self._places)
         self._places = {place.key: place for place in places}
-        oldest = [each for place in places if (each := _oldest(place)) is not None]
-        await self._ages.look_up(oldest)
+        oldest = {each: place for place in places if (each := _oldest(place)) is not None}
+        await self._ages.look_up([each for each, place in oldest.items() if not place.end.ends.problem])
+        # A time that was found is that of the record also while its partition cannot be asked.
         written = {each: at_ms for each in oldest if (at_ms := self._ages.written.get(each)) is not None}
         moment = await asyncio.to_thread(
             Moment,
@@ -291,34 +291,8 @@ class Follower:
         for key in keys:
             wanted.setdefault(key.topic_id, []).append(key.partition)
         found = await self._ends.look_up({topic_id: set(numbers) for topic_id, numbers in wanted.items()})
-        for topic_id, (name, partitions) in found.items():
-            # An id has one name for ever, which brokers that are silent do not change.
-            if name is not None:
-                self._names[topic_id] = name
-            elif any(each.problem == NO_SUCH_ID for each in partitions.values()):
-                self._names.pop(topic_id, None)
-        return {key: End(self._names.get(key.topic_id), found[key.topic_id].partitions[key.partition]) for key in keys}
-
-
-def _tell_of_old(topic: str, truths: Mapping[int, Truth]) -> list[str]:
-    """Return a sentence for each reason for which log partitions are old."""
-    by_why: dict[str, list[int]] = {}
-    for number, (_, why_old) in truths.items():
-        if why_old:
-            by_why.setdefault(why_old, []).append(number)
-    found = []
-    for why, numbers in by_why.items():
-        named, more = ", ".join(map(str, numbers[:_NAMED_MAX])), len(numbers) - _NAMED_MAX
-        subject = (
-            f"Log partition {named} of {topic} is" if len(numbers) == 1 else f"Log partitions {named} of {topic} are"
-        )
-        if more > 0:
-            subject = f"Log partitions {named} and {more} more of {topic} are"
-        known = [at_ms for number in numbers if (at_ms := truths[number].as_of_ms) is not None]
-        it = "it" if len(numbers) == 1 else "them"
-        shown = f" or are as they were at {utc(min(known))}" if known else ""
-        found.append(f"{subject} {why}. Share groups in {it} may be missing{shown}.")
-    return found
+        self._names.take(found)
+        return {key: End(self._names.find(key.topic_id), found[key.topic_id].partitions[key.partition]) for key in keys}
 
 
 def _make_places(
@@ -337,6 +311,6 @@ def _make_places(
 
 
 def _oldest(place: Place) -> Wanted | None:
-    """Return the oldest record that is not finished; None: there is none, or its partition cannot be asked."""
+    """Return the oldest record that is not finished; None: there is none."""
     offset = place.row["oldest_unfinished_offset"]
-    return None if offset is None or place.end.ends.problem else (place.key.topic_id, place.key.partition, offset)
+    return None if offset is None else (place.key.topic_id, place.key.partition, offset)

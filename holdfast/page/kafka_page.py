@@ -9,6 +9,7 @@ from holdfast.kafka.connection_options import ConnectionOptions
 from holdfast.page.follower import Follower
 from holdfast.page.moment import Moment, Truth
 from holdfast.page.moment_page import MomentPage
+from holdfast.page.past import History
 from holdfast.page.reading import Looks
 from holdfast.page.source import BrokerView, ClusterView, PageRefused
 
@@ -24,6 +25,7 @@ class KafkaPage(MomentPage):
         bootstrap: str,
         now_ms: Callable[[], int],
         run_id: str,
+        history: History | None = None,
     ) -> None:
         """Connect to nothing yet.
 
@@ -33,8 +35,9 @@ class KafkaPage(MomentPage):
             bootstrap: the brokers as the user named them.
             now_ms: the time, in ms since 1970.
             run_id: marks the cursors of this run.
+            history: of the state topic; None: none is named.
         """
-        super().__init__(Looks(options), now_ms)
+        super().__init__(Looks(options, history=history), now_ms, run_id)
         self._follower = Follower(options, topics, now_ms, run_id)
         self._bootstrap = bootstrap
 
@@ -50,6 +53,12 @@ class KafkaPage(MomentPage):
     def log_topic(self) -> str:
         """See `MomentPage`."""
         return self._follower.topic
+
+    @property
+    def log_topic_id(self) -> bytes:
+        """See `MomentPage`."""
+        view = self._follower.cluster.topics.get(self._follower.topic)
+        return b"" if view is None else view.topic_id
 
     def log_end(self, log_partition: int) -> int | None:
         """See `MomentPage`."""
@@ -67,8 +76,8 @@ class KafkaPage(MomentPage):
             return truth
         return truth._replace(as_of_ms=min(truth.as_of_ms, fold.last_ms))
 
-    async def cluster(self) -> ClusterView:
-        """See `PageSource`."""
+    async def whole_cluster(self) -> ClusterView:
+        """See `MomentPage`."""
         follower = self._follower
         problems = follower.problems()
         try:
@@ -82,7 +91,7 @@ class KafkaPage(MomentPage):
             state_topic=follower.topic,
             brokers=tuple(
                 BrokerView(broker_id, format_address(*address))
-                for broker_id, address in sorted(follower.cluster.addresses.items())
+                for broker_id, address in follower.cluster.addresses.items()
             ),
             log_partitions=tuple(follower.log_partitions()),
             problems=problems,

@@ -92,6 +92,11 @@ class LogFold:
         self._beginning = Beginning(start)
 
     @property
+    def counts_from(self) -> int:
+        """Return the offset from which its records count; what was before is known only where somebody has kept it."""
+        return max(self.start, self._begins_at or 0)
+
+    @property
     def is_looking(self) -> bool:
         """Tell whether it is looked for the offset from which the log is whole; nothing is folded meanwhile."""
         return self._begins_at is None and self.is_foreign is not True
@@ -183,12 +188,12 @@ class LogFold:
                 return None
             key, value, _ = decode_record(record.key, record.value)
         except RecordError:
-            self.undecodable = _one_more(self.undecodable, record.offset)
+            self.undecodable = one_more(self.undecodable, record.offset)
             return None
         assert not isinstance(value, Noop)
         before = self.states.get(key)
         if isinstance(value, Update) and before is None and judged.owner_epoch is not None:
-            self.without_base = _one_more(self.without_base, record.offset)
+            self.without_base = one_more(self.without_base, record.offset)
             return None
         after = fold(before, value)
         if after is None:
@@ -205,7 +210,8 @@ def fold(before: ShareState | None, value: Value) -> ShareState | None:
     return replay(before, value, _UPDATES_PER_SNAPSHOT)
 
 
-def _one_more(gap: Gap | None, offset: int) -> Gap:
+def one_more(gap: Gap | None, offset: int) -> Gap:
+    """Return a gap with a record more."""
     return Gap(1, offset) if gap is None else gap._replace(records=gap.records + 1)
 
 

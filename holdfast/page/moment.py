@@ -5,19 +5,19 @@ All views of a moment agree with each other, and with what the command line says
 
 from __future__ import annotations
 
-import json
-from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
+from bisect import insort
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from itertools import islice
+from itertools import chain
+from operator import itemgetter
 from typing import Any, Final, NamedTuple
 
 from holdfast.kafka.topic_ids import format_topic_id
-from holdfast.kafka.topics.topic_ends import Ends
+from holdfast.kafka.topics.topic_ends import NO_SUCH_ID, Ends
 from holdfast.page.book import Described
+from holdfast.page.cursors import Listed, cut
 from holdfast.page.likeness import nearest
 from holdfast.page.source import (
-    ROWS_PER_PAGE,
     GroupRow,
     GroupsPage,
     GroupView,
@@ -25,6 +25,7 @@ from holdfast.page.source import (
     PageRefused,
     StateRange,
     WindowView,
+    some_of,
     utc,
 )
 from holdfast.records.share.batches import STATE_NAMES
@@ -32,7 +33,7 @@ from holdfast.records.share.group_lag import LagTotals, Row, TopicEnd, with_lag
 from holdfast.records.share.keys import SharePartitionKey
 from holdfast.records.share.replay import ShareState
 
-#: Partitions that a refusal names.
+#: Partitions that a sentence names.
 _NAMED_MAX: Final = 3
 #: Share partitions whose ranges are kept, some megabytes each at most: those that somebody looks at.
 _RANGES_KEPT_MAX: Final = 8
@@ -112,23 +113,30 @@ class Moment:
         minutes: Minutes,
         unknown: tuple[str, ...],
         run_id: str,
+        truths: Mapping[int, Truth],
     ) -> Generator[None, None, Moment]:
         """Return a moment, made in steps of a millisecond or two; see `__init__`."""
-        moment = cls(as_of_ms, (), written, minutes, unknown, run_id, {})
+        moment = cls(as_of_ms, (), written, minutes, unknown, run_id, truths)
         yield from moment._sum_up(places, written, minutes)
         return moment
 
     def _sum_up(self, places: Sequence[Place], written: WrittenTimes, minutes: Minutes) -> Iterator[None]:
-        for place in sorted(places, key=lambda place: place.key):
+        for count, place in enumerate(places, start=1):
             self._groups.setdefault(place.key.group_id, []).append(place)
+            if count % _PLACES_PER_STEP == 0:
+                yield
+        # To sort all of them at once takes too long for one step.
+        ranked: list[tuple[tuple[Any, ...], GroupRow]] = []
         work = 0
         for group, found in self._groups.items():
-            self._rows += self._topic_rows(group, found, written, minutes)
+            found.sort(key=lambda place: place.key)
+            for row in self._topic_rows(group, found, written, minutes):
+                insort(ranked, (_attention(row), row), key=itemgetter(0))
             work += len(found)
             if work >= _PLACES_PER_STEP:
                 work = 0
                 yield
-        self._rows.sort(key=_attention)
+        self._rows = [row for _, row in ranked]
 
     def group_names(self) -> Collection[str]:
         """Return the names of all groups."""
@@ -140,6 +148,10 @@ class Moment:
         seen._groups = {group: found for group, found in self._groups.items() if group in shown}
         seen._rows = [row for row in self._rows if row.group in seen._groups]
         return seen
+
+    def shows_same(self, other: Moment) -> bool:
+        """Tell whether the other one shows the same; a share partition that has not changed is the same object in both."""
+        return (self._groups, self._rows, self.unknown) == (other._groups, other._rows, other.unknown)
 
     def topics(self) -> dict[str, None]:
         """Return the names of topics of which a group has state."""
@@ -156,15 +168,14 @@ class Moment:
             if topic in (place.end.topic, format_topic_id(place.key.topic_id))
         ]
 
-    def groups(self, after: str | None) -> GroupsPage:
-        """Return a page of groups; raises PageRefused."""
+    def groups(self, after: str | None, name: str | None = None) -> GroupsPage:
+        """Return a page of groups, see `PageSource`; raises PageRefused."""
         rows = self._rows
-        if after is not None:
-            last = self._read_cursor(after, (int, int, int, str, str))
-            rows = [row for row in rows if [*_attention(row)] > last]
-        shown = rows[:ROWS_PER_PAGE]
-        more = self._cursor(_attention(shown[-1])) if len(rows) > len(shown) else None
-        return GroupsPage(self.as_of_ms, tuple(shown), more, len(self._rows), self.unknown)
+        if name is not None:
+            part = name.lower()
+            rows = [row for row in rows if part in row.group.lower() or (row.topic and part in row.topic.lower())]
+        [shown], more = cut(self._run_id, after, Listed(rows, _attention, (int, int, int, str, str)))
+        return GroupsPage(self.as_of_ms, tuple(shown), more, len(rows), self.unknown)
 
     def group(self, group: str, after: str | None) -> GroupView:
         """Return a group; raises PageRefused."""
@@ -172,17 +183,23 @@ class Moment:
         totals = LagTotals()
         for place in found:
             totals.add(place.row)
-        left = found
-        if after is not None:
-            last = self._read_cursor(after, (str, int))
-            left = [place for place in found if [*_in_group(place)] > last]
-        topics = tuple(islice((row for row in self._rows if row.group == group), ROWS_PER_PAGE))
-        shown = left[:ROWS_PER_PAGE]
-        more = None
-        if len(left) > len(shown):
-            more = self._cursor(_in_group(shown[-1]))
+        rows = [row for row in self._rows if row.group == group]
+        (topics, shown), more = cut(
+            self._run_id,
+            after,
+            Listed(rows, _attention_in_group, (int, int, int, str)),
+            Listed(found, _in_group, (str, int)),
+        )
         states = tuple(place.row for place in shown)
-        return GroupView(self.as_of_ms, group, totals.data(), topics, states, more, self.unknown)
+        old = tuple(sorted({number for row in states if self.truth(number := row["log_partition"]).why_old}))
+        is_old = any(row.is_old for row in rows)
+        return GroupView(
+            self.as_of_ms, group, totals.data(), tuple(topics), states, more, self.unknown, old=old, is_old=is_old
+        )
+
+    def topic_names(self, group: str) -> dict[str, str | None]:
+        """Return the names of the topics of a group by their ids; None: not known."""
+        return {place.row["topic_id"]: place.end.topic for place in self._groups.get(group, ())}
 
     def window(self, group: str, topic: str, partition: int) -> WindowView:
         """Return a share partition; raises PageRefused."""
@@ -219,6 +236,7 @@ class Moment:
         of_topic = [each for each in found if topic in (each.end.topic, format_topic_id(each.key.topic_id))]
         if not of_topic:
             names = dict.fromkeys(each.end.topic or format_topic_id(each.key.topic_id) for each in found)
+            self.check_names(found, topic)
             text = f"The group {group!r} has no state of a topic {topic!r}; its page lists those that it has."
             raise self.none_known(text, nearest(topic, names))
         of_partition = [each for each in of_topic if each.key.partition == partition]
@@ -229,6 +247,19 @@ class Moment:
                 f"{' and others' if len(of_topic) > _NAMED_MAX else ''}."
             )
         return of_partition[0]
+
+    def check_names(self, places: Iterable[Place], topic: str) -> None:
+        """Refuse to say that nothing is of a topic while the name of one of these is not known; one that was deleted has none."""
+        problem = next(
+            (end.ends.problem for *_, end in places if end.topic is None and end.ends.problem != NO_SUCH_ID), ""
+        )
+        if problem:
+            text = f"It is not known now which topic {topic!r} is, for the names of topics cannot be asked for ({problem.rstrip('.')})"
+            raise PageRefused(503, f"{text}; look again in a minute, or name it by its id, which the group's page has.")
+
+    def places(self) -> Iterator[Place]:
+        """Return all share partitions."""
+        return chain.from_iterable(self._groups.values())
 
     def none_known(self, text: str, alike: tuple[str, ...] = ()) -> PageRefused:
         """Return the refusal of what there is no state of; as long as a log partition is old, it is not known whether there is."""
@@ -245,7 +276,8 @@ class Moment:
         for topic_id, found in by_topic.items():
             numbers = {int(place.row["log_partition"]) for place in found}
             read_to = {number: self.truth(number).as_of_ms or 0 for number in numbers}
-            yield _sum_up(group, topic_id, found, written, minutes(group, topic_id, read_to))
+            row = _sum_up(group, topic_id, found, written, minutes(group, topic_id, read_to))
+            yield row._replace(is_old=any(self.truth(number).why_old for number in numbers))
 
     def _of_group(self, group: str) -> list[Place]:
         found = self._groups.get(group)
@@ -253,21 +285,6 @@ class Moment:
             text = f"There is no state of the group {group!r}; the first page lists all groups that have some."
             raise self.none_known(text, nearest(group, self._groups))
         return found
-
-    def _cursor(self, last: tuple[object, ...]) -> str:
-        return urlsafe_b64encode(json.dumps([self._run_id, *last]).encode()).decode()
-
-    def _read_cursor(self, text: str, kinds: tuple[type, ...]) -> list[Any]:
-        try:
-            last: list[Any]
-            run_id, *last = json.loads(urlsafe_b64decode(text.encode()))
-        except (ValueError, TypeError, RecursionError):
-            raise PageRefused(400, "The cursor is none of ours; begin with the first page.") from None
-        if run_id != self._run_id:
-            raise PageRefused(400, "The cursor is one of another run of this page; begin with the first page.")
-        if tuple(map(type, last)) != kinds:
-            raise PageRefused(400, "The cursor is one of another list; begin with the first page.")
-        return last
 
 
 def _no_minutes(group: str, topic_id: bytes, reached: Mapping[int, int]) -> tuple[int | None, ...]:
@@ -294,6 +311,38 @@ def when_true(log_partition: int, truth: Truth) -> tuple[int, tuple[str, ...]]:
     return as_of_ms, (
         f"Log partition {log_partition}, which has its state, is {truth.why_old}. This is how it was at {utc(as_of_ms)}.",
     )
+
+
+def true_at_ms(truths: Collection[Truth], now_ms: int) -> int:
+    """Return the earliest moment of all that is not old, or of all that is where everything is."""
+    known = [truth for truth in truths if truth.as_of_ms is not None]
+    new = [truth for truth in known if not truth.why_old]
+    return min((truth.as_of_ms or 0 for truth in new or known), default=now_ms)
+
+
+def tell_of_old(topic: str, truths: Mapping[int, Truth]) -> tuple[str, ...]:
+    """Return a sentence for each reason for which log partitions are old."""
+    by_why: dict[str, list[int]] = {}
+    for number, (_, why_old) in truths.items():
+        if why_old:
+            by_why.setdefault(why_old, []).append(number)
+    found = []
+    for why, numbers in by_why.items():
+        known = [at_ms for number in numbers if (at_ms := truths[number].as_of_ms) is not None]
+        if len(numbers) == len(truths) > 1 and known:
+            # Nothing is new.
+            text = f"All {len(numbers)} log partitions of {topic} are {why}. Everything is shown as it was at {utc(min(known))}."
+            return (text,)
+        named, more = ", ".join(map(str, numbers[:_NAMED_MAX])), len(numbers) - _NAMED_MAX
+        subject = (
+            f"Log partition {named} of {topic} is" if len(numbers) == 1 else f"Log partitions {named} of {topic} are"
+        )
+        if more > 0:
+            subject = f"Log partitions {named} and {more} more of {topic} are"
+        it = "it" if len(numbers) == 1 else "them"
+        shown = f" or are as they were at {utc(min(known))}" if known else ""
+        found.append(f"{subject} {why}. Share groups in {it} may be missing{shown}.")
+    return some_of(found)
 
 
 def _sum_up(
@@ -347,6 +396,12 @@ def _attention(row: GroupRow) -> tuple[Any, ...]:
     if row.oldest is not None:
         written_ms = -(1 << 62) if row.oldest.unknown or row.oldest.written_ms is None else row.oldest.written_ms
     return -max(1, row.delivery_count_max), written_ms, -row.lag_known, row.group, row.topic_id
+
+
+def _attention_in_group(row: GroupRow) -> tuple[Any, ...]:
+    """Return what the topics of one group are sorted by: as all are, without the group's name, which may be longer than a cursor."""
+    *needs, _, topic_id = _attention(row)
+    return *needs, topic_id
 
 
 class _Same(NamedTuple):

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Final
 
 from holdfast.kafka.topic_ids import format_topic_id
+from holdfast.page.cursors import cut_cluster
 from holdfast.page.likeness import nearest
 from holdfast.page.moment import Moment, Place, Truth, when_true
 from holdfast.page.reading import Looks, TimelineRead, Wanted, outside
@@ -20,9 +21,11 @@ from holdfast.page.source import (
     TimelineView,
     WindowView,
 )
-from holdfast.page.timeline import UNTOLD
+from holdfast.page.timeline import UNTOLD, OffsetTimeline, Told
 from holdfast.records.share.batches import AVAILABLE, STATE_NAMES
 
+#: Partitions that a refusal names.
+_NAMED_MAX: Final = 3
 #: The largest offset of a partition.
 _OFFSET_MAX: Final = (1 << 63) - 1
 #: States in which a consumer may hold the record.
@@ -32,15 +35,20 @@ _MAY_BE_HELD: Final = (UNTOLD, STATE_NAMES[AVAILABLE])
 class MomentPage(ABC):
     """A `PageSource` whose views are cut from moments."""
 
-    def __init__(self, looks: Looks, now_ms: Callable[[], int]) -> None:
+    #: The option or the setting that names a history.
+    history_option = "--history-dir"
+
+    def __init__(self, looks: Looks, now_ms: Callable[[], int], run_id: str) -> None:
         """Connect to nothing yet.
 
         Args:
             looks: into the topics of the cluster.
             now_ms: the time, in ms since 1970.
+            run_id: marks the cursors of this run.
         """
         self._looks = looks
         self._now_ms = now_ms
+        self._run_id = run_id
 
     @abstractmethod
     async def moment(self) -> Moment:
@@ -50,6 +58,11 @@ class MomentPage(ABC):
     @abstractmethod
     def log_topic(self) -> str:
         """Return the name of the state topic."""
+
+    @property
+    @abstractmethod
+    def log_topic_id(self) -> bytes:
+        """Return the id of the state topic."""
 
     @abstractmethod
     def log_end(self, log_partition: int) -> int | None:
@@ -68,16 +81,24 @@ class MomentPage(ABC):
         return
 
     @abstractmethod
-    async def cluster(self) -> ClusterView:
+    async def whole_cluster(self) -> ClusterView:
+        """Return the cluster with all rows of its lists, in any order; raises PageRefused."""
+
+    def audience(self) -> str:
         """See `PageSource`."""
+        return ""
 
     @abstractmethod
     def changed(self) -> AsyncIterator[None]:
         """See `PageSource`."""
 
-    async def groups(self, after: str | None = None) -> GroupsPage:
+    async def cluster(self, after: str | None = None) -> ClusterView:
         """See `PageSource`."""
-        return (await self.moment()).groups(after)
+        return cut_cluster(await self.whole_cluster(), self._run_id, after)
+
+    async def groups(self, after: str | None = None, name: str | None = None) -> GroupsPage:
+        """See `PageSource`."""
+        return (await self.moment()).groups(after, name)
 
     async def group(self, group: str, after: str | None = None) -> GroupView:
         """See `PageSource`."""
@@ -97,13 +118,14 @@ class MomentPage(ABC):
         if log_end is None:
             raise PageRefused(503, "The state topic was made again and is read now; look again in some seconds.")
         as_of_ms, old = when_true(log_partition, self.truth(log_partition, moment))
-        wanted = Wanted(log_topic, log_partition, place.key, offset)
+        wanted = Wanted(log_topic, self.log_topic_id, log_partition, place.key, offset)
         read = await self._looks.timeline(wanted, log_end, self.log_reading(log_partition))
         if read.problem and read.fold.last_ms is not None:
             as_of_ms = min(as_of_ms, read.fold.last_ms)
-        changes = tuple(read.timeline.changes)
-        ends = place.end.ends
-        if not changes and not read.problem and not ends.problem and offset < ends.first_offset:
+        told, ends = read.told(), place.end.ends
+        changes, history = told.changes, None if read.past is None else read.past.view
+        is_read = not read.problem and (history is None or not history.problem)
+        if not changes and is_read and not ends.problem and offset < ends.first_offset:
             raise outside(_where(place), offset, ends.first_offset, ends.end_offset)
         return TimelineView(
             as_of_ms=as_of_ms,
@@ -118,7 +140,9 @@ class MomentPage(ABC):
             log_partition=log_partition,
             reaches_to_offset=read.fold.start,
             reaches_to_ms=read.fold.first_ms,
-            unknown=(*old, *_unknown(read, log_topic, log_partition)),
+            unknown=(*old, *_unknown(read, told, self.history_option)),
+            history=history,
+            is_old=bool(old),
         )
 
     async def record(self, topic: str, partition: int, offset: int) -> RecordView:
@@ -127,11 +151,15 @@ class MomentPage(ABC):
         places = moment.of_topic(topic)
         self.check_records(topic, places)
         if not places:
+            moment.check_names(moment.places(), topic)
             text = f"No group has state of a topic {topic!r}; records are shown of topics of which one has."
             raise moment.none_known(text, nearest(topic, moment.topics()))
         place = next((each for each in places if each.key.partition == partition), None)
         if place is None:
-            raise moment.none_known(f"No group has state of partition {partition} of {topic!r}.")
+            numbers = ", ".join(map(str, sorted({each.key.partition for each in places})[:_NAMED_MAX]))
+            raise moment.none_known(
+                f"No group has state of partition {partition} of {topic!r}; records are shown of partitions of which one has, as {numbers}."
+            )
         _check_within(offset, place, may_be_old=False)
         name = place.end.topic or format_topic_id(place.key.topic_id)
         return await self._looks.record(name, place.key.topic_id, partition, offset, self._now_ms())
@@ -152,23 +180,32 @@ def _where(place: Place) -> str:
     return f"partition {place.key.partition} of {place.end.topic or format_topic_id(place.key.topic_id)}"
 
 
-def _unknown(read: TimelineRead, log_topic: str, log_partition: int) -> tuple[str, ...]:
+def _lacks_begin(timeline: OffsetTimeline) -> bool:
+    """Tell whether something was there before: a share partition that is known has a record, unless all were pruned meanwhile."""
+    return timeline.began_before or timeline.first is None
+
+
+def _unknown(read: TimelineRead, told: Told, history_option: str) -> tuple[str, ...]:
     """Return what a timeline does not know, in sentences."""
-    found = []
+    found = list[str]()
+    log_topic, _, log_partition, *_ = read.wanted
+    past = read.past
     if read.problem:
         found.append(
             f"Log partition {log_partition} of {log_topic} was read up to offset {read.fold.next_offset} only: "
             f"{read.problem.rstrip('.')}."
         )
-    elif read.fold.start > 0 and read.timeline.began_before:
+    elif read.fold.start > 0 and _lacks_begin(read.timeline) and (past is None or past.view.from_ms is None):
+        named = f"; where a job keeps a history, name it by {history_option}"
         found.append(
             f"The log begins at offset {read.fold.start}: what happened before that was pruned, and is not known here"
-            f"{'' if read.fold.is_foreign else '; `holdfast history` tells it where a job keeps a history'}."
+            f"{'' if past is not None or read.fold.is_foreign else named}."
         )
-    if read.timeline.count > CHANGES_MAX:
-        found.append(f"It changed {read.timeline.count} times, of which the last {CHANGES_MAX} are shown.")
-    changes = read.timeline.changes
-    if not changes or changes[-1].state in _MAY_BE_HELD:
+    if past is not None:
+        found += past.unknown
+    if told.total > CHANGES_MAX:
+        found.append(f"It changed {told.total} times, of which the last {CHANGES_MAX} are shown.")
+    if not told.changes or told.changes[-1].state in _MAY_BE_HELD:
         found.append("No coordinator writes down who holds a record now: a delivery shows here when it ends.")
     found += [f"In log partition {log_partition} {gap}." for gap in read.fold.gaps()]
     return tuple(found)

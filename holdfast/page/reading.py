@@ -7,7 +7,6 @@ import time
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from functools import partial
 from typing import Final, NamedTuple
 
 from holdfast.kafka.cluster import Cluster
@@ -26,8 +25,9 @@ from holdfast.kafka.records.partition_reader import (
 from holdfast.kafka.records.reader import TopicReader
 from holdfast.page.decoding import TopicRecord, UnreadableBatch, decode_batch
 from holdfast.page.log_fold import LogFold
+from holdfast.page.past import Asked, History, PastTimeline
 from holdfast.page.source import RECORD_BYTES_MAX, PageRefused, Part, RecordView
-from holdfast.page.timeline import OffsetTimeline
+from holdfast.page.timeline import OffsetTimeline, Told, tell
 from holdfast.records.share.keys import SharePartitionKey
 
 _TIMEOUT_MS: Final = 5_000
@@ -40,6 +40,8 @@ _LOOKS_MAX: Final = 4
 _TURN_S: Final = 5.0
 #: Timelines that are kept, so that an open page reads only what is new: each has the changes, and the state of one share partition.
 _TIMELINES_MAX: Final = 16
+#: A history that could not be read is left alone for so long.
+_PAUSE_S: Final = 10.0
 #: How long records are taken before others have their turn: one of a state with many ranges takes milliseconds.
 _SLICE_S: Final = 0.005
 #: Headers of a record that are given, and characters of the name of each.
@@ -47,10 +49,18 @@ _HEADERS_MAX: Final = 100
 _HEADER_NAME_MAX: Final = 1_000
 
 
+Rest = Callable[[], Awaitable[None]]
+
+
+async def _turn_once() -> None:
+    await asyncio.sleep(0)
+
+
 class Wanted(NamedTuple):
     """An offset whose changes are told."""
 
     topic: str  #: of the log
+    topic_id: bytes
     log_partition: int
     key: SharePartitionKey
     offset: int  #: of the user's topic
@@ -63,22 +73,39 @@ class TimelineRead:
         """Take the offset, and the reading of the log that counts; the start of the log is where it begins."""
         self.wanted = wanted
         self.reading = reading
-        #: Lets others have their turn, after some records.
-        self.rest: Callable[[], Awaitable[None]] = partial(asyncio.sleep, 0)
         #: When others had their turn, by the clock of the slices: most batches of a node have few records.
         self.rested_s = 0.0
         #: Leader epoch of the last record that was read; -1: not known.
         self.last_epoch = -1
         #: Why it was not read to its end; empty: it was.
         self.problem = ""
+        #: The history's answer about the time before the log, and when it was asked, by the loop's clock; None: it was not asked.
+        self.past: PastTimeline | None = None
+        self.past_asked_s = 0.0
         self.begin(0)
 
     def begin(self, start: int) -> None:
         """Forget what was found: the log is read from another start."""
-        _, log_partition, key, offset = self.wanted
+        _, _, log_partition, key, offset = self.wanted
         self.timeline = OffsetTimeline(key, offset, log_partition)
         self.fold = LogFold(start, key)
         self.last_epoch = -1
+
+    def told(self) -> Told:
+        """Return the changes that both tell."""
+        past = self.past
+        if past is None or past.view.to_offset != self.fold.counts_from:
+            return tell(self.timeline)
+        return tell(past.timeline, self.timeline)
+
+    def lacks_past(self, now_s: float) -> bool:
+        """Tell whether the history can tell what the log does not; one with a problem is asked again after a pause."""
+        fold, past = self.fold, self.past
+        if self.problem or fold.start == 0 or fold.is_foreign is None:
+            return False
+        if past is None or past.view.to_offset != fold.counts_from:
+            return True
+        return bool(past.view.problem) and now_s - self.past_asked_s > _PAUSE_S
 
 
 class _Reading(NamedTuple):
@@ -92,9 +119,17 @@ class _Reading(NamedTuple):
 class Looks:
     """Single looks into the topics of a cluster."""
 
-    def __init__(self, options: ConnectionOptions) -> None:
-        """Connect to nothing yet."""
+    def __init__(self, options: ConnectionOptions, rest: Rest = _turn_once, history: History | None = None) -> None:
+        """Connect to nothing yet.
+
+        Args:
+            options: how to connect.
+            rest: lets others have their turn, after some records.
+            history: of the log; None: none is named.
+        """
         self._options = options
+        self._history = history
+        self._rest = rest
         self._turns = asyncio.Semaphore(_LOOKS_MAX)
         #: The last timelines, which all readers of an offset share.
         self._timelines: OrderedDict[Wanted, _Reading] = OrderedDict()
@@ -114,7 +149,7 @@ class Looks:
             known = self._timelines.get(wanted)
             if known is None or known.read.reading is not reading:
                 known = self._begin(TimelineRead(wanted, reading), end)
-            elif known.task.done() and (known.end < end or known.read.problem):
+            elif known.task.done() and (known.end < end or known.read.problem or self._lacks_past(known.read)):
                 # It goes on where it ended, so that a log which takes longer than one look comes to its end.
                 known = self._begin(known.read, end)
             self._timelines.move_to_end(wanted)
@@ -146,15 +181,30 @@ class Looks:
                 del self._timelines[done]
         return known
 
+    def _lacks_past(self, read: TimelineRead) -> bool:
+        return self._history is not None and read.lacks_past(asyncio.get_running_loop().time())
+
     async def _read_on(self, read: TimelineRead, end: int) -> None:
-        topic, log_partition, _, _ = read.wanted
         read.problem = ""
-        if read.fold.next_offset >= end:
-            return
+        if read.fold.next_offset < end:
+            await self._read_log(read, end)
+        if self._history is not None and self._lacks_past(read):
+            _, topic_id, log_partition, key, offset = read.wanted
+            # Read after the log: what was pruned by then is in the history, or never was.
+            asked = Asked(topic_id, key, offset, log_partition, read.fold.counts_from)
+            read.past = await self._history.timeline(asked, self._rest)
+            read.past_asked_s = asyncio.get_running_loop().time()
+            self._pay(read.past.worked_s)
+
+    def _pay(self, worked_s: float) -> None:
+        """Pay for the time that a thread has worked, where anybody wants it."""
+
+    async def _read_log(self, read: TimelineRead, end: int) -> None:
+        topic, _, log_partition, _, _ = read.wanted
         async with self._turn(), self._opened(topic, log_partition, read.fold.next_offset, read.last_epoch) as reader:
             try:
                 async with asyncio.timeout(_LOOK_S):
-                    await _read_timeline(reader, end, read)
+                    await _read_timeline(reader, end, read, self._rest)
             except TimeoutError:
                 read.problem = reader.problem or f"reading it takes longer than {_LOOK_S:.0f} s"
             except (ReadFailed, UnreadableBatch) as failure:
@@ -170,7 +220,7 @@ class Looks:
         async with self._turn(), self._opened(topic_id, partition, offset) as reader:
             try:
                 async with asyncio.timeout(_RECORD_S):
-                    record = await _first_record(reader, offset)
+                    record = await _first_record(reader, offset, self._rest)
             except TimeoutError:
                 why = reader.problem or f"no broker gave the record within {_RECORD_S:.0f} s"
                 raise PageRefused(502, f"Offset {offset} of {where} cannot be read now: {why.rstrip('.')}.") from None
@@ -230,13 +280,13 @@ def outside(where: str, offset: int, first_offset: int, end_offset: int) -> Page
     return PageRefused(410, text)
 
 
-async def _read_timeline(reader: PartitionReader, end: int, found: TimelineRead) -> None:
+async def _read_timeline(reader: PartitionReader, end: int, found: TimelineRead, rest: Rest) -> None:
     while True:
         fold = found.fold
         try:
             while fold.next_offset < end:
                 for batch in (await reader.take()).batches:
-                    await _take_batch(batch, end, found)
+                    await _take_batch(batch, end, found, rest)
                     fold.next_offset, found.last_epoch = batch.last_offset + 1, batch.leader_epoch
                 if fold.read_again(is_at_end=fold.next_offset >= end):
                     reader.seek(fold.start)
@@ -250,7 +300,7 @@ async def _read_timeline(reader: PartitionReader, end: int, found: TimelineRead)
             reader.seek(found.fold.start)
 
 
-async def _take_batch(batch: Batch, end: int, found: TimelineRead) -> None:
+async def _take_batch(batch: Batch, end: int, found: TimelineRead, rest: Rest) -> None:
     for record in decode_batch(batch, found.fold.next_offset):
         if record.offset >= end:
             return
@@ -258,17 +308,25 @@ async def _take_batch(batch: Batch, end: int, found: TimelineRead) -> None:
         if folded is not None:
             found.timeline.take(folded)
         if time.perf_counter() - found.rested_s > _SLICE_S:
-            await found.rest()
+            await rest()
             found.rested_s = time.perf_counter()
 
 
-async def _first_record(reader: PartitionReader, offset: int) -> TopicRecord | None:
+async def _first_record(reader: PartitionReader, offset: int, rest: Rest) -> TopicRecord | None:
     """Return the first record from an offset on that its batch has; None: the batch has none there."""
+    rested_s = time.perf_counter()
     while True:
         # A chunk may lie below it as a whole, so that more than one is needed.
         for batch in (await reader.take()).batches:
-            if batch.last_offset >= offset:
-                return next(decode_batch(batch, offset), None)
+            if batch.last_offset < offset:
+                continue
+            for record in decode_batch(batch):
+                if record.offset >= offset:
+                    return record
+                if time.perf_counter() - rested_s > _SLICE_S:
+                    await rest()
+                    rested_s = time.perf_counter()
+            return None
 
 
 def _view(record: TopicRecord, topic: str, partition: int, now_ms: int) -> RecordView:

@@ -8,14 +8,16 @@ Names are those that users chose: up to 249 characters for a topic, more for a g
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple, Protocol
 
 from holdfast.records.share.group_lag import Row
 
-#: Rows of one page of groups, and share partitions of one page of a group.
+#: Rows of one page of groups, topics and share partitions of one of a group, and rows of each list of one of the cluster.
 ROWS_PER_PAGE: Final = 200
+#: Sentences of one sort about what is not known, such as one for each log partition.
+SENTENCES_MAX: Final = 50
 #: Minutes of a sparkline, one number each.
 SPARK_MINUTES: Final = 60
 #: Bytes of a key, of a value, and of all headers together that are given.
@@ -56,6 +58,7 @@ class GroupRow(NamedTuple):
     )  #: records finished for each second of the last whole minute; None: nobody read or counted all of it
     #: The last `SPARK_MINUTES`, oldest first, with the minute that goes on at the end. None: as above.
     finished_by_minute: tuple[int | None, ...]
+    is_old: bool = False  #: a part of it is as it was some time ago, for a reason that the view tells
 
 
 class OldestUnfinished(NamedTuple):
@@ -73,7 +76,7 @@ class GroupsPage(NamedTuple):
     as_of_ms: int
     rows: tuple[GroupRow, ...]
     next: str | None  #: the cursor of the next page; None: this is the last one
-    rows_in_all: int
+    rows_in_all: int  #: that have the part of a name that was asked for
     unknown: tuple[str, ...]  #: what keeps the list or its numbers from being whole, in sentences
 
 
@@ -88,6 +91,7 @@ class HeldRange(NamedTuple):
     delivery_count: int
     until_ms: int  #: when the lock ends, in ms since 1970
     is_answered: bool  #: an acknowledgement is on its way into the log
+    topic: str | None = None  #: None: its name is not known
 
 
 class MemberView(NamedTuple):
@@ -119,11 +123,14 @@ class GroupView(NamedTuple):
     as_of_ms: int
     group: str
     totals: Mapping[str, Any]  #: `LagTotals.data`
-    topics: tuple[GroupRow, ...]
+    topics: tuple[GroupRow, ...]  #: those first that need attention
     states: tuple[Row, ...]
-    next: str | None
+    next: str | None  #: the cursor of the next topics and share partitions; None: these are the last ones
     unknown: tuple[str, ...]
     holdings: HoldingsView | None = None  #: None: no gateway serves the group here
+    #: Log partitions of these `states` that are as they were some time ago, for a reason that `unknown` tells.
+    old: tuple[int, ...] = ()
+    is_old: bool = False  #: a part of the group is
 
 
 class StateRange(NamedTuple):
@@ -158,6 +165,11 @@ class WindowView(NamedTuple):
     holdings: HoldingsView | None = None  #: of this share partition; None: no gateway serves the group here
 
 
+#: The sources of changes: the log, and the history of it that the compaction job keeps.
+LOG: Final = "log"
+HISTORY: Final = "history"
+
+
 class Change(NamedTuple):
     """A change of an offset, by one record of the log."""
 
@@ -169,6 +181,19 @@ class Change(NamedTuple):
     state_epoch: int
     log_partition: int
     log_offset: int
+    source: str = LOG  #: or `HISTORY`
+
+
+class HistoryView(NamedTuple):
+    """The part of a timeline that was read in a history, because the log does not reach back so far."""
+
+    place: str  #: directory or URI
+    from_ms: (
+        int | None
+    )  #: when the first record was written that it has of the share partition; None: it has none, or was not read
+    from_offset: int | None  #: of the same, in the log partition
+    to_offset: int  #: of the log partition, exclusive: from there on the log was read
+    problem: str  #: why it was not read, a sentence; empty: it was
 
 
 class TimelineView(NamedTuple):
@@ -187,6 +212,8 @@ class TimelineView(NamedTuple):
     reaches_to_offset: int  #: of the log: nothing below it was read
     reaches_to_ms: int | None  #: of the first record that is there; None: there is none
     unknown: tuple[str, ...]
+    history: HistoryView | None = None  #: None: none is named, or none was needed
+    is_old: bool = False  #: `as_of_ms` is some time ago, for the reason that is the first one of `unknown`
 
 
 class Part(NamedTuple):
@@ -244,8 +271,9 @@ class NodeView(NamedTuple):
     node_id: str
     address: str | None  #: None: it is absent
     condition: str  #: member, absent, rejoining, static, …
-    log_partitions: tuple[int, ...]  #: those that the division gives it
+    log_partitions: tuple[int, ...]  #: some of those that the division gives it
     duties: tuple[str, ...]
+    log_partitions_in_all: int
 
 
 class ReaderView(NamedTuple):
@@ -257,8 +285,21 @@ class ReaderView(NamedTuple):
     still_ms: int | None  #: for how long it has not moved
 
 
+class HandOverView(NamedTuple):
+    """A log partition that got another owner."""
+
+    at_ms: int
+    log_partition: int
+    from_node: str | None  #: None: the log had no owner
+    to_node: str
+    owner_epoch: int
+    generation: int  #: under which it was taken
+    load_ms: int | None  #: from the start of the load to serving; None: the new owner did not say
+    why: str | None  #: None: not known
+
+
 class ClusterView(NamedTuple):
-    """The cluster that is read."""
+    """The cluster that is read; its lists are given in parts, all by one cursor."""
 
     as_of_ms: int
     bootstrap: str
@@ -269,16 +310,28 @@ class ClusterView(NamedTuple):
     problems: tuple[str, ...]
     nodes: tuple[NodeView, ...] = ()  #: none, where no node of ours serves it
     readers: tuple[ReaderView, ...] = ()
+    hand_overs: tuple[HandOverView, ...] = ()  #: those that nodes remember, newest first
+    brokers_in_all: int = 0  #: of all parts, as below
+    log_partitions_in_all: int = 0
+    nodes_in_all: int = 0
+    readers_in_all: int = 0
+    hand_overs_in_all: int = 0
+    next: str | None = None  #: the cursor of the next part of each list; None: this is the last one
 
 
 class PageSource(Protocol):
     """A source of all that the page shows; each method raises PageRefused where there is no answer."""
 
-    async def groups(self, after: str | None = None) -> GroupsPage:
-        """Return groups, at most `ROWS_PER_PAGE`; `after` is the cursor of the page before."""
+    async def groups(self, after: str | None = None, name: str | None = None) -> GroupsPage:
+        """Return groups, at most `ROWS_PER_PAGE`.
+
+        Args:
+            after: the cursor of the page before.
+            name: a part of the group's or the topic's name, in large or small letters.
+        """
 
     async def group(self, group: str, after: str | None = None) -> GroupView:
-        """Return a group, at most `ROWS_PER_PAGE` of its share partitions."""
+        """Return a group, at most `ROWS_PER_PAGE` of its topics and of its share partitions."""
 
     async def window(self, group: str, topic: str, partition: int) -> WindowView:
         """Return a share partition; the topic by its name or its id."""
@@ -289,11 +342,20 @@ class PageSource(Protocol):
     async def record(self, topic: str, partition: int, offset: int) -> RecordView:
         """Return a record of a user's topic."""
 
-    async def cluster(self) -> ClusterView:
-        """Return the cluster."""
+    async def cluster(self, after: str | None = None) -> ClusterView:
+        """Return the cluster, at most `ROWS_PER_PAGE` of each list."""
+
+    def audience(self) -> str:
+        """Return a text that is the same for readers who are shown the same."""
 
     def changed(self) -> AsyncIterator[None]:
-        """Yield when views may have changed, at most once a second."""
+        """Yield when what the audience is shown may have changed, at most once a second."""
+
+
+def some_of(sentences: Sequence[str]) -> tuple[str, ...]:
+    """Return sentences of one sort, at most `SENTENCES_MAX`, and how many others there are."""
+    more = len(sentences) - SENTENCES_MAX
+    return (*sentences[:SENTENCES_MAX], *([f"{more} more of these are not named here."] if more > 0 else ()))
 
 
 def utc(time_ms: int) -> str:

@@ -16,7 +16,7 @@ from holdfast.kafka.topic_ids import format_topic_id
 from holdfast.share.calls import ShareCalls
 from holdfast.share.deleted_state import DeletedState
 from holdfast.share.previews import preview
-from holdfast.share.state_listing import StateListing, describe_one
+from holdfast.share.state_listing import StateListing, describe_one, with_time
 
 _log = structlog.get_logger(__name__)
 
@@ -53,7 +53,7 @@ class ShareCommands:
         """Return the commands by name."""
         return {
             "share-partitions": lambda arguments: self._listing().page(arguments),
-            "page-states": lambda arguments: self._listing(counts_given_up=True).page(arguments),
+            "page-states": lambda arguments: with_time(self._listing(counts_given_up=True).page(arguments)),
             "page-state": lambda arguments: describe_one(self._partitions, arguments),
             "state-preview": partial(preview, self._calls),
         }

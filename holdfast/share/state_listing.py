@@ -6,7 +6,8 @@ So one that is there all the time is listed once, and nothing is kept between tw
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
+import time
+from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from holdfast.daemon.partitions.partitions import Partitions
@@ -28,6 +29,9 @@ _BATCHES_PER_STATE: Final = 40
 #: Bytes of a share partition in an answer without its group id, and of each character of the group id at most.
 _ROW_BYTES: Final = 900
 _CHARACTER_BYTES: Final = 6
+
+#: Time that it takes to encode a share partition as JSON, in seconds.
+_ENCODED_ROW_S: Final = 2.5e-6
 
 #: A share partition, and the log partition that holds it.
 _Place = tuple[SharePartitionKey, int]
@@ -158,6 +162,27 @@ class StateListing:
             None if after is None else _from_cursor(after),
             min(limit, self._rows_max),
         )
+
+
+def with_time(
+    steps: Generator[None, None, dict[str, Any]], used_s: Callable[[], float] = time.thread_time
+) -> Generator[None, None, dict[str, Any]]:
+    """Make the same page, with the time of the loop that it took, `spent_s`: the purse of the node that asks pays for it.
+
+    Args:
+        steps: make the page.
+        used_s: the time that the thread of the loop has worked.
+    """
+    spent_s = 0.0
+    while True:
+        began_s = used_s()
+        try:
+            next(steps)
+        except StopIteration as end:
+            spent_s += used_s() - began_s + _ENCODED_ROW_S * len(end.value["share_partitions"])
+            return {**end.value, "spent_s": spent_s}
+        spent_s += used_s() - began_s
+        yield
 
 
 def describe_one(partitions: Partitions, arguments: Mapping[str, Any]) -> dict[str, Any]:

@@ -34,7 +34,8 @@ from holdfast.share.deleted_state import DeletedState
 from holdfast.share.group_metrics.group_metrics import make_group_metrics
 from holdfast.share.group_pages import PAGES
 from holdfast.share.metrics import ShareMetrics
-from holdfast.share.page.site import PageSite
+from holdfast.share.page.samples import Samples
+from holdfast.share.page.site import PageSite, wall_now_ms
 from holdfast.share.service import ShareService
 from holdfast.share.settings import COMPONENTS, DeletedTopicSettings, ShareSettings
 from holdfast.share.shard_kind import ShareShards
@@ -186,6 +187,7 @@ class ServingShare:
         groups = make_group_metrics(settings, partitions, log.cluster, host.context.registry)
         commands = ShareCommands(gate, partitions, deleted_state, settings.limits, log.describe_elsewhere)
         self._sites: list[PageSite] = []
+        samples = Samples(partitions, wall_now_ms)
         others = OtherNodes(host.context.limiter, settings.security.client_properties_file)
         self._make_page = partial(
             PageSite,
@@ -195,11 +197,18 @@ class ServingShare:
             names=_names(settings),
             connections_max=settings.http.connections_max,
             internal_errors=host.context.internal_errors,
+            samples=samples,
+            history_dir=settings.compaction.history_dir,
         )
         self.access = ShareAccess(gate, self._service.partition_of_topic, log.batch.begin_with)
         self.answers = make_answers(gate, commands=commands.table())._replace(make_site=self._make_site)
         self.decisions = commands.decisions()
-        self.duties = (Duty(groups.interval_ms, groups.refresh),) if groups.is_wanted else ()
+        self.duties = [
+            *([Duty(groups.interval_ms, groups.refresh)] if groups.is_wanted else []),
+            *(
+                [Duty(0, samples.follow)] if settings.http.listen_address is not None else []
+            ),  # it waits for each minute
+        ]
         self.shut_down: Callable[[], None] = self._service.shut_down
 
     def start_up(self, log: LogIdentity) -> None:

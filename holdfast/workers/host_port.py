@@ -8,10 +8,14 @@ command line tool shows of one node is of the first worker that answers.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any, Final, TypeAlias
+
+from starlette.datastructures import URL
+from starlette.responses import RedirectResponse, Response
+from starlette.types import Receive, Scope, Send
 
 from holdfast.clock import now_ms
 from holdfast.daemon.access.acl_file import AclFileError
@@ -24,10 +28,12 @@ from holdfast.daemon.http.guard import GuardRefused
 from holdfast.daemon.http.port import open_http_port
 from holdfast.daemon.http.queries import MakeSite
 from holdfast.daemon.internal_errors import InternalErrors
-from holdfast.daemon.server.admin import Admin, NodeStarting
+from holdfast.daemon.partitions.hand_overs import merge
+from holdfast.daemon.server.admin import Admin, AdminCommand, NodeStarting
 from holdfast.daemon.server.other_nodes import NodeSilent, workers_of
 from holdfast.daemon.settings.models import Settings
 from holdfast.daemon.tenant import Tables
+from holdfast.http_refusals import refusal
 from holdfast.metrics.exposition import Exposition, expose
 from holdfast.metrics.line_limit import LineLimiter
 from holdfast.metrics.merging import merge_texts
@@ -40,9 +46,39 @@ _LOOK_INTERVAL_S: Final = 1.0
 
 #: The query whose answer is of the workers together, because each has share partitions of its own.
 _STATES: Final = "share-partitions"
+#: So are the hand-overs that each remembers.
+_HAND_OVERS: Final = "hand-overs"
 
 #: Returns what the worker at an address answers to a command with arguments. It raises NodeSilent.
 Query: TypeAlias = Callable[..., Awaitable[Any]]
+
+
+class WorkerPages:
+    """Leads a reader to the page of a worker, which shows the share groups of all of them.
+
+    It is answered there and not fetched from there: by access rules a reader is who has its certificate and its address.
+
+    Args:
+        find_port: returns the HTTP port of a worker that is ready; None: none is.
+    """
+
+    def __init__(self, find_port: Callable[[], int | None]) -> None:
+        self._find_port = find_port
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+        port = self._find_port()
+        answer: Response
+        if port is None:
+            text = "No worker is ready to show the page; /ready says why."
+            answer = refusal(scope, 503, text, {"Retry-After": "2"})
+        else:
+            answer = RedirectResponse(str(URL(scope=scope).replace(port=port)), 307, {"Cache-Control": "no-store"})
+        await answer(scope, receive, send)
+
+    def describe(self) -> Mapping[str, Any]:
+        """Return none: the description at the port of a worker has them."""
+        return {}
 
 
 class HostView:
@@ -61,13 +97,15 @@ class HostView:
             "workers_silent", "Workers whose metrics are missing, because they did not answer in time; 0 is healthy."
         )
         self._workers = workers
-        self.make_site: MakeSite | None = None
+        self.make_site: MakeSite | None = lambda _: WorkerPages(lambda: self._page_port)
+        self._page_port: int | None = None
         self.authorizer: Authorizer | None = None
         self._timeout_ms = ANSWER_TIMEOUT_MS
         self._query = query or workers_of(settings, self.context.limiter).query
         #: By node id, why a worker is not ready; empty: it is.
         self._problems = {worker.node_id: "the worker starts" for worker in workers}
-        commands = {name: partial(self._forward, name) for name in tables.queries} | {_STATES: self._list_states}
+        commands: dict[str, AdminCommand] = {name: partial(self._forward, name) for name in tables.queries}
+        commands[_STATES], commands[_HAND_OVERS] = self._list_states, self._list_hand_overs
         self.admin = Admin(commands, tables.needs, settings.log.request_timeout_ms, bugs)
 
     @property
@@ -120,8 +158,13 @@ class HostView:
                 self._problems[worker.node_id] = f"it does not say at {worker.address} how it is"
             else:
                 self._problems[worker.node_id] = "" if status.get("is_ready") else str(status.get("why_not_ready"))
+                if status.get("is_ready") and isinstance(port := status.get("http_port"), int):
+                    ports[worker.node_id] = port
 
+        ports: dict[int, int] = {}
         await asyncio.gather(*map(look_at, self._workers))
+        # The first one, so that a reader is led to the same one again.
+        self._page_port = ports[min(ports)] if ports else None
 
     async def look_for_ever(self) -> None:
         """Look again and again; a bug does not end it."""
@@ -153,6 +196,14 @@ class HostView:
         if not pages:
             raise NodeStarting
         return join_pages(pages, arguments.get("limit"))
+
+    async def _list_hand_overs(self, arguments: dict[str, Any]) -> object:
+        """Return the hand-overs that the workers remember which answer."""
+        answers = await asyncio.gather(*(self._ask(worker, _HAND_OVERS) for worker in self._workers))
+        found = [answer for answer in answers if isinstance(answer, list)]
+        if not found:
+            raise NodeStarting
+        return merge(found)
 
 
 @asynccontextmanager

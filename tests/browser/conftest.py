@@ -8,7 +8,16 @@ from shutil import which
 from typing import Any, Final
 
 import pytest_asyncio
-from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Page, Request, async_playwright
+from playwright.async_api import (
+    Browser,
+    BrowserContext,
+    ConsoleMessage,
+    Page,
+    Playwright,
+    Request,
+    async_playwright,
+    expect,
+)
 
 from holdfast.page.source import PageSource
 from holdfast.page.web.app import make_app
@@ -17,6 +26,8 @@ from tests.world.page_server import PageServer
 
 CHROMIUM: Final = which("chromium") or which("chromium-browser")
 SCREENSHOTS: Final = Path(__file__).parents[2] / "build" / "screenshots"
+# For all who import this: by default it waits for 5 seconds.
+expect.set_options(timeout=PATIENCE_MS)
 #: Roles of what a person operates, or is led to by a screen reader.
 _NAMED: Final = frozenset(
     (
@@ -41,10 +52,16 @@ _NAMED: Final = frozenset(
 )
 
 
+async def launch(playwright: Playwright) -> Browser:
+    """Start the browser, which may take its time."""
+    options = ["--no-sandbox", "--disable-gpu"]
+    return await playwright.chromium.launch(executable_path=CHROMIUM, args=options, timeout=PATIENCE_MS)
+
+
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def browser() -> AsyncIterator[Browser]:
     async with async_playwright() as playwright:
-        browser = await playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
+        browser = await launch(playwright)
         yield browser
         await browser.close()
 

@@ -76,6 +76,7 @@ async def test_three_clicks_lead_from_the_first_page_to_a_stuck_record(desk: Des
     await page.get_by_role("link", name="Timeline of offset 40118").click()
     await expect(page.locator("h1")).to_have_text("Offset 40118")
     await expect(page.locator("table.timeline tbody tr")).to_have_count(4)
+    await expect(page.get_by_text("by the history", exact=True)).to_have_count(2)
     await expect(page.locator(".now")).to_contain_text("available, 4 deliveries")
     await page.get_by_role("link", name="Show the record").click()
     await expect(page.locator("pre").nth(1)).to_contain_text('"customer": "Ada <b>Lovelace</b>"')
@@ -110,13 +111,101 @@ async def test_the_strip_is_one_stop_of_the_tab_key_and_arrows_go_on(desk: Desk)
     await expect(page.locator("h1")).to_have_text("Offset 40118")
 
 
+async def tab_to(page: Page, selector: str) -> None:
+    """Press the Tab key until what has the focus is wanted; each stop until then can be seen."""
+    for _ in range(100):
+        await page.keyboard.press("Tab")
+        is_wanted, is_seen = await page.evaluate(
+            "selector => { const at = document.activeElement, style = getComputedStyle(at);"
+            " return [at.matches(selector), at.matches('.mark') || style.outlineStyle !== 'none']; }",
+            selector,
+        )
+        assert is_seen, await page.evaluate("document.activeElement.outerHTML")
+        if is_wanted:
+            return
+    raise AssertionError(f"no stop is {selector}")
+
+
+async def test_the_stuck_record_is_found_by_keys_alone(desk: Desk) -> None:
+    await desk.serve(stuck())
+    page = await desk.window()
+    await page.goto(f"{desk.address}/")
+    for selector in ("tr.stuck th a", "tr.stuck th a", "[aria-label='Timeline of offset 40118']"):
+        await tab_to(page, selector)
+        async with page.expect_navigation():
+            await page.keyboard.press("Enter")
+    await expect(page.locator("h1")).to_have_text("Offset 40118")
+
+
+@pytest.mark.parametrize("width", [1280, 320])
+async def test_ten_thousand_groups_are_pages_of_bounded_size(desk: Desk, width: int) -> None:
+    source = quiet()
+    row = (await source.groups()).rows[0]
+    source._rows = lambda: [row._replace(group=f"group-{place:05}") for place in range(10_000)]  # type: ignore[method-assign]
+    await desk.serve(source)
+    page = await desk.window(width)
+    await page.goto(f"{desk.address}/")
+    await expect(page.get_by_role("table")).to_contain_text("10,000 groups and topics, of which this page has 200")
+    assert await page.evaluate("document.querySelectorAll('*').length") < 20_000
+    await picture(page, f"groups-10000-{width}", is_whole=False)
+    assert await overhang(page) <= 0
+    await page.get_by_role("link", name="Next groups").click()
+    await expect(page.get_by_role("link", name="group-00200", exact=True)).to_be_visible()
+
+
+@pytest.mark.parametrize("has_script", [True, False])
+async def test_a_group_of_many_is_found_by_keys_and_a_part_of_its_name(desk: Desk, has_script: bool) -> None:
+    source = quiet()
+    row = (await source.groups()).rows[0]
+    source._rows = lambda: [row._replace(group=f"group-{place:05}") for place in range(10_000)]  # type: ignore[method-assign]
+    await desk.serve(source)
+    page = await desk.window(320, java_script_enabled=has_script)
+    await page.goto(f"{desk.address}/")
+    await page.get_by_label("Name has").focus()
+    await page.keyboard.type("-0412")
+    await page.keyboard.press("Enter")
+    await expect(page.get_by_role("table")).to_contain_text("10 groups and topics")
+    await expect(page.get_by_label("Name has")).to_have_value("-0412")
+    await expect(page.get_by_role("rowheader")).to_have_text([f"group-0412{digit}" for digit in range(10)])
+    await picture(page, f"groups-found-{has_script}")
+    assert await nameless(page) == []
+    assert await overhang(page) <= 0
+    await page.get_by_label("Name has").fill("none of these")
+    await page.keyboard.press("Enter")
+    await expect(page.get_by_text("No group and no topic here has")).to_be_visible()
+    await page.get_by_role("link", name="All groups").click()
+    await expect(page.get_by_role("table")).to_contain_text("10,000 groups and topics, of which this page has 200")
+
+
+@pytest.mark.parametrize("has_script", [True, False])
+async def test_each_log_partition_of_a_large_cluster_is_reached_by_keys(desk: Desk, has_script: bool) -> None:
+    source = quiet()
+    source.log_partitions = 401
+    await desk.serve(source)
+    page = await desk.window(320, java_script_enabled=has_script)
+    await page.goto(f"{desk.address}/cluster")
+    shown = page.get_by_role("region", name="Partitions of the state topic").get_by_role("rowheader")
+    for first, count in ((0, 200), (200, 200), (400, 1)):
+        await expect(shown).to_have_count(count)
+        await expect(shown.first).to_have_text(str(first))
+        await picture(page, f"cluster-401-{first}-{has_script}", is_whole=False)
+        assert await nameless(page) == []
+        assert await overhang(page) <= 0
+        more = page.get_by_role("link", name="Next rows of the cluster")
+        if count == 200:
+            await more.focus()
+            async with page.expect_navigation():
+                await page.keyboard.press("Enter")
+    await expect(more).to_have_count(0)
+
+
 async def test_the_first_stop_of_the_tab_key_leads_past_the_links_of_each_page(desk: Desk) -> None:
     await desk.serve(quiet())
     page = await desk.window()
     await page.goto(f"{desk.address}/")
     await page.keyboard.press("Tab")
     await page.keyboard.press("Enter")
-    assert await page.evaluate("document.activeElement.id") == "content"
+    await expect(page.locator("#content")).to_be_focused()
 
 
 async def test_numbers_change_while_the_page_is_open_and_the_focus_stays(desk: Desk) -> None:
@@ -161,6 +250,20 @@ async def test_a_page_that_loses_its_source_says_so_and_keeps_its_numbers(desk: 
     source.turn()
     await expect(page.locator("#live-state")).to_have_text("No newer numbers (502)")
     await expect(page.locator("tr.stuck")).not_to_have_count(0)
+
+
+async def test_a_request_by_another_name_is_refused_by_a_page(desk: Desk) -> None:
+    await desk.serve(quiet())
+    desk.address = desk.address.replace("127.0.0.1", "other.localhost")
+    page = await desk.window(320)
+    answer = await page.goto(f"{desk.address}/")
+    assert answer is not None
+    assert answer.status == 421
+    await expect(page.locator("h1")).to_have_text("421 There is no answer")
+    await expect(page.get_by_role("alert")).to_contain_text("open it by the address that the command printed")
+    await picture(page, "refused-by-name")
+    assert await nameless(page) == []
+    assert await overhang(page) <= 0
 
 
 @pytest.mark.parametrize("status", [404, 502, 503])

@@ -48,7 +48,7 @@ def first_page(address: str) -> str:
                 return str(answer.read().decode())
         except HTTPError as refused:
             refused.close()
-            if refused.code != 503:
+            if refused.code not in (502, 503):  # 502: a broker did not answer in time, and is tried on
                 raise
     raise AssertionError("the state topic was not read")
 

@@ -8,6 +8,9 @@ import ssl
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+#: What a browser prefers that goes to an address.
+BROWSER = "text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,image/webp,*/*;q=0.8"
+
 
 class Answer(NamedTuple):
     """What a server answered."""

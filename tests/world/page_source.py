@@ -9,7 +9,10 @@ from hashlib import md5
 from typing import Final, NamedTuple
 
 from holdfast.kafka.topic_ids import format_topic_id
+from holdfast.page.cursors import cut_cluster
 from holdfast.page.source import (
+    HISTORY,
+    LOG,
     ROWS_PER_PAGE,
     BrokerView,
     Change,
@@ -17,6 +20,7 @@ from holdfast.page.source import (
     GroupRow,
     GroupsPage,
     GroupView,
+    HistoryView,
     LogPartitionView,
     OldestUnfinished,
     PageRefused,
@@ -33,6 +37,9 @@ from holdfast.records.share.keys import SharePartitionKey
 from holdfast.records.share.replay import ShareState
 
 NOW_MS: Final = 1_790_000_000_000
+#: Deliveries from this one on are told by the log, and earlier ones by the history.
+HISTORY_DELIVERIES: Final = 3
+HISTORY_PLACE: Final = "s3a://a-bucket-with-a-long-name/holdfast/production/history?region=eu-central-1"
 _NAMES: Final = {0: "available", 2: "acknowledged", 3: "archiving", 4: "archived"}
 
 
@@ -68,6 +75,7 @@ class MemorySource:
         self.refused: PageRefused | None = None
         self.records: dict[tuple[str, int, int], RecordView] = {}
         self.as_of_ms = NOW_MS
+        self.log_partitions = 3
         self._turned = asyncio.Event()
 
     def turn(self) -> None:
@@ -75,9 +83,10 @@ class MemorySource:
         turned, self._turned = self._turned, asyncio.Event()
         turned.set()
 
-    async def groups(self, after: str | None = None) -> GroupsPage:
+    async def groups(self, after: str | None = None, name: str | None = None) -> GroupsPage:
         self._check()
-        rows = sorted(self._rows(), key=lambda row: (-row.delivery_count_max, -row.in_flight, row.group))
+        found = [row for row in self._rows() if name is None or name in f"{row.group}/{row.topic}"]
+        rows = sorted(found, key=lambda row: (-row.delivery_count_max, -row.in_flight, row.group))
         try:
             begin = int(after or 0)
         except ValueError:
@@ -130,6 +139,7 @@ class MemorySource:
                     1,
                     0,
                     100 + n,
+                    HISTORY if n < HISTORY_DELIVERIES else LOG,
                 )
                 for _, _, state, count in found
                 for n in range(1, count + (state == 0))
@@ -148,9 +158,10 @@ class MemorySource:
             changes=tuple(changes),
             log_topic="__share_group_state",
             log_partition=0,
-            reaches_to_offset=12,
+            reaches_to_offset=100 + HISTORY_DELIVERIES,
             reaches_to_ms=NOW_MS - 86_400_000,
             unknown=self.unknown,
+            history=HistoryView(HISTORY_PLACE, NOW_MS - 86_400_000 * 30, 3, 100 + HISTORY_DELIVERIES, ""),
         )
 
     async def record(self, topic: str, partition: int, offset: int) -> RecordView:
@@ -160,19 +171,23 @@ class MemorySource:
             raise PageRefused(410, f"Offset {offset} is below the start of the log: the record was deleted.")
         return found
 
-    async def cluster(self) -> ClusterView:
+    async def cluster(self, after: str | None = None) -> ClusterView:
         if self.refused is not None and self.refused.status != 502:
             raise self.refused
         problem = "" if self.refused is None else self.refused.text
         partitions = tuple(
             LogPartitionView(each, None if problem else 1, 0, None if problem else 200, 200, 3, problem)
-            for each in range(3)
+            for each in range(self.log_partitions)
         )
         problems = (problem,) if problem else ()
         brokers = (BrokerView(1, "127.0.0.1:9092"), BrokerView(2, "127.0.0.1:9093"))
-        return ClusterView(
+        view = ClusterView(
             self.as_of_ms, "127.0.0.1:9092", "Zk3f9", "__share_group_state", brokers, partitions, problems
         )
+        return cut_cluster(view, "run", after)
+
+    def audience(self) -> str:
+        return ""
 
     async def changed(self) -> AsyncIterator[None]:
         while True:

@@ -7,24 +7,9 @@ change is in the history, from its first row on and but for its gaps; of several
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
-from typing import Final, NamedTuple
-
-from holdfast.compaction.errors import DamagedFile
-
-#: Directory of the files, beside those of the days; readers of the Parquet files pass over it.
-DIRECTORY: Final = "_covered"
-#: Ending of the names of the files; a file with another, or whose name begins with an underscore or a dot, is none of them.
-ENDING: Final = ".json"
-#: How often a reader lists the files again because one of the list is gone. A job removes a file only when it has written the next
-#: one, some seconds after the last, so the second list is nearly always whole.
-LISTS_MAX: Final = 10
-#: What to do about a damaged file.
-CURE: Final = (
-    "remove it, and the job finds out by the rows what is covered, and reads the log again where it is not sure"
-)
+from typing import NamedTuple
 
 
 class Stretch(NamedTuple):
@@ -136,31 +121,3 @@ def find_stretches(offsets: Sequence[int], timestamps_ms: Sequence[int]) -> list
         Stretch(offsets[start], offsets[end - 1] + 1, timestamps_ms[start])
         for start, end in zip(starts, ends, strict=True)
     ]
-
-
-def encode_covered(covered: Mapping[int, int]) -> str:
-    """Return the text of a file about what is covered."""
-    return json.dumps({str(log_partition): offset for log_partition, offset in sorted(covered.items())})
-
-
-def is_covered_file(name: str) -> bool:
-    """Tell by its name whether a file is about what is covered; others are being written, or a file system's own."""
-    return name.endswith(ENDING) and not name.startswith(("_", "."))
-
-
-def merge_covered(texts: Mapping[str, str]) -> dict[int, int]:
-    """Return what several files cover together.
-
-    Args:
-        texts: of the files, by their paths.
-
-    Raises:
-        DamagedFile: one of them was not written by `encode_covered`, or not to its end.
-    """
-    merged = Coverage({})
-    for path, text in texts.items():
-        try:
-            merged.raise_to({int(log_partition): int(offset) for log_partition, offset in json.loads(text).items()})
-        except (ValueError, TypeError, AttributeError) as error:
-            raise DamagedFile(path, error, CURE) from None
-    return merged.covered

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from holdfast.compaction.errors import DamagedFile
-from holdfast.compaction.history import coverage
+from holdfast.history import covered as form
 
 
 class SmallFiles(Protocol):
@@ -57,20 +57,23 @@ class CoveredFiles:
             DamagedFile: one cannot be parsed.
             OSError: they cannot be read.
         """
-        for _ in range(coverage.LISTS_MAX):
-            names = [name for name in self._root.files(coverage.DIRECTORY) if coverage.is_covered_file(name)]
+        for _ in range(form.LISTS_MAX):
+            names = [name for name in self._root.files(form.DIRECTORY) if form.is_covered_file(name)]
             found = {f"{self._root.path}/{_path(name)}": self._read_one(name) for name in names}
             texts = {path: text for path, text in found.items() if text is not None}
             if len(texts) == len(names):
                 self._read = names
-                return coverage.merge_covered(texts) if texts else None
-        raise OSError(f"{self._root.path}/{coverage.DIRECTORY} cannot be read: what is listed there is not there.")
+                try:
+                    return form.merge_covered(texts) if texts else None
+                except form.DamagedCovered as damage:
+                    raise DamagedFile(damage.path, damage.reason, form.CURE) from None
+        raise OSError(f"{self._root.path}/{form.DIRECTORY} cannot be read: what is listed there is not there.")
 
     def _read_one(self, name: str) -> str | None:
         try:
             return self._root.read_text(_path(name))
         except ValueError as error:
-            raise DamagedFile(f"{self._root.path}/{_path(name)}", error, coverage.CURE) from None
+            raise DamagedFile(f"{self._root.path}/{_path(name)}", error, form.CURE) from None
 
     def write(self, name: str, covered: Mapping[int, int]) -> None:
         """Write what is covered, and remove the files that were read.
@@ -82,11 +85,11 @@ class CoveredFiles:
         Raises:
             OSError: the file system refuses.
         """
-        self._root.write_text(_path(f"{name}{coverage.ENDING}"), coverage.encode_covered(covered))
+        self._root.write_text(_path(f"{name}{form.ENDING}"), form.encode_covered(covered))
         for former in self._read:
             self._root.remove(_path(former))
-        self._read = [f"{name}{coverage.ENDING}"]
+        self._read = [f"{name}{form.ENDING}"]
 
 
 def _path(name: str) -> str:
-    return f"{coverage.DIRECTORY}/{name}"
+    return f"{form.DIRECTORY}/{name}"

@@ -24,7 +24,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple, Protocol
 
-from holdfast.compaction.history import coverage, schema
+from holdfast.history import covered, schema
 
 #: Files that are joined at once, at most; an open day is joined as soon as it has so many small ones. Reading them is work for
 #: some seconds, after which the job looks again whether it is to stop.
@@ -274,5 +274,5 @@ def unfinished_batches(directories: Iterable[str]) -> set[str]:
     return {
         name.removeprefix("_")
         for name in directories
-        if name.startswith("_") and name != coverage.DIRECTORY and not name.startswith(schema.JOINING)
+        if name.startswith("_") and name != covered.DIRECTORY and not name.startswith(schema.JOINING)
     }

@@ -18,8 +18,8 @@ import pyarrow as pa  # type: ignore[import-untyped]
 from pyarrow import ipc
 from pyarrow import parquet as pq
 
-from holdfast.compaction.history import schema
 from holdfast.compaction.history.coverage import Interval
+from holdfast.history import schema
 
 _TYPES: Final = {"int": pa.int32(), "bigint": pa.int64(), "string": pa.string(), "binary": pa.binary()}
 ARROW: Final = pa.schema([(name, _TYPES[kind]) for name, kind in schema.COLUMNS.items()])

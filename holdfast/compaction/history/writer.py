@@ -13,12 +13,13 @@ from pyspark.sql import SparkSession, Window
 from pyspark.sql import functions as f
 
 from holdfast.compaction.errors import OTHER_JOB, CompactionError, DamagedFile, cure_of_own
-from holdfast.compaction.history import rows, schema
+from holdfast.compaction.history import rows
 from holdfast.compaction.history.coverage import Coverage, CoverageGap, Interval, Stretch
 from holdfast.compaction.history.covered_files import CoveredFiles
 from holdfast.compaction.history.joining import JoinedDay, Joiner, JoinFailed, unfinished_batches
 from holdfast.compaction.spark.failures import SPARK_ERRORS, reason
 from holdfast.compaction.spark.files import Directory
+from holdfast.history import schema
 from holdfast.kafka.topic_ids import format_topic_id
 
 _JOB_FILE: Final = "history.json"

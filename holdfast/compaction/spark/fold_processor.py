@@ -21,9 +21,9 @@ from pyspark.sql.streaming.stateful_processor import (
 )
 from pyspark.sql.types import BinaryType, IntegerType, StringType, StructField, StructType
 
-from holdfast.compaction.history import schema
 from holdfast.compaction.history.coverage import Stretch, find_stretches
 from holdfast.compaction.spark.buckets import BucketStore
+from holdfast.history import schema
 from holdfast.kafka.topic_ids import format_topic_id
 from holdfast.records.log.fencing import Position
 from holdfast.records.share.codecs.codec import Kind, decode_key, peek_kind

@@ -30,6 +30,7 @@ from holdfast.console.show.output import counted, print_facts, print_json, print
 from holdfast.console.show.tables import Column
 from holdfast.console.sources.log_states import LogSource
 from holdfast.console.sources.node_states import NodeSource
+from holdfast.page.likeness import nearest
 from holdfast.records.share.group_lag import LagTotals, Row
 
 _GROUP_COLUMNS: Final = (
@@ -150,7 +151,7 @@ def describe(group: str, only_topic: str | None, is_watched: bool, as_json: bool
         with suppress(KeyboardInterrupt):
             found = look()
             if not found.rows:
-                _end(found)
+                _end(found, source)
             if (last := watch(found, look)).rows:
                 _print_description(last)
         return
@@ -159,7 +160,7 @@ def describe(group: str, only_topic: str | None, is_watched: bool, as_json: bool
         print_json({"group": group} | found.totals.data() | {"states": found.rows})
     elif found.rows:
         _print_description(found)
-    _end(found)
+    _end(found, source)
 
 
 def _look(source: Source, wanted: GroupFilter) -> Look:
@@ -180,13 +181,13 @@ def _print_description(look: Look) -> None:
     print_table(SHARE_PARTITION_COLUMNS, map(share_partition_cells, look.rows))
 
 
-def _end(look: Look) -> None:
+def _end(look: Look, source: Source) -> None:
     """Print what is unknown of a group, and end with a failure where something is missing, or the group."""
     _say_rest([look.totals], look.gaps)
     if not look.rows:
-        raise Failure(
-            f"There is no state of the group {look.group!r}; `holdfast groups list` shows all.", Exit.NOT_FOUND
-        )
+        like = nearest(look.group, {row["group"] for row in chain.from_iterable(source.pages(GroupFilter()))})
+        meant = f"did you mean {' or '.join(map(repr, like))}?" if like else "`holdfast groups list` shows all."
+        raise Failure(f"There is no state of the group {look.group!r}; {meant}", Exit.NOT_FOUND)
 
 
 @click.command("list")

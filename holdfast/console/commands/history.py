@@ -31,11 +31,11 @@ from holdfast.console.sources.history_states import (
     OffsetHistory,
     StatesAt,
     Status,
-    Step,
     after,
 )
 from holdfast.console.sources.kafka_reader import Stopped
 from holdfast.kafka.topic_ids import format_topic_id
+from holdfast.page.source import Change, to_json
 from holdfast.records.share.keys import SharePartitionKey, format_key
 
 _STATE_COLUMNS: Final = (
@@ -53,8 +53,10 @@ _STEP_COLUMNS: Final = (
     Column("time", width=24),
     Column("log partition", is_number=True, dropped_as=2),
     Column("log offset", is_number=True, dropped_as=1),
-    Column("what became of it", width=21),
+    Column("it became", width=12),
     Column("deliveries", is_number=True),
+    Column("told by", width=7, dropped_as=3),
+    Column("in words", is_detail=True),
 )
 _DIFF_COLUMNS: Final = (
     Column("share partition"),
@@ -220,9 +222,9 @@ def _print_state(share_partition: str, data: dict[str, Any]) -> None:
 
 
 def _show_offset(opened: OpenHistory, history: OffsetHistory, at_ms: int | None, follow: bool, as_json: bool) -> None:
-    steps: list[Step] = []
+    steps: list[Change] = []
     #: Later than the instant, until a change follows that is not: as with states, what was before that one counts.
-    later: list[Step] = []
+    later: list[Change] = []
     for change in opened.log.changes(at_ms):
         later += history.take(change)
         if at_ms is None or (isinstance(change, LogChange) and change.timestamp_ms <= at_ms):
@@ -233,28 +235,22 @@ def _show_offset(opened: OpenHistory, history: OffsetHistory, at_ms: int | None,
     )
     if as_json and follow:
         for step in shown:
-            print_json(_step_data(step), is_line=True)
+            print_json(to_json(step), is_line=True)
     elif as_json:
-        print_json(list(map(_step_data, steps)))
+        print_json(to_json(tuple(steps)))
     elif steps or follow:
         print_table(_STEP_COLUMNS, map(_step_row, shown), rows_measured=len(steps))
     if not (steps or follow):
-        raise _nothing_known()
+        if not history.is_known:
+            raise _nothing_known()
+        say(
+            f"Nothing is said of offset {history.offset}: it was never given out, or it is in flight for the first time."
+        )
 
 
-def _step_data(step: Step) -> dict[str, Any]:
-    return {
-        "timestamp_ms": step.change.timestamp_ms,
-        "log_partition": step.change.log_partition,
-        "log_offset": step.change.offset,
-        "became": step.text,
-        "delivery_count": step.delivery_count,
-    }
-
-
-def _step_row(step: Step) -> tuple[object, ...]:
-    change = step.change
-    return time_text(change.timestamp_ms), change.log_partition, change.offset, step.text, step.delivery_count
+def _step_row(step: Change) -> tuple[object, ...]:
+    place = step.log_partition, step.log_offset
+    return time_text(step.at_ms), *place, step.state, step.delivery_count, step.source, step.text
 
 
 # ---- what both need --------------------------------------------------------------------------------------------------

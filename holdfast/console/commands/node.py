@@ -14,7 +14,13 @@ from holdfast.console.confirmation import Manner, change_options, confirm, say_l
 from holdfast.console.lazy_commands import LazyCommands
 from holdfast.console.options import INT32_MAX, PARTITION, address_option, admin, json_option
 from holdfast.console.outcomes import Exit, Failure
-from holdfast.console.show.division import how_many_are_ready, how_many_serve, print_members, print_partitions
+from holdfast.console.show.division import (
+    how_many_are_ready,
+    how_many_serve,
+    print_hand_overs,
+    print_members,
+    print_partitions,
+)
 from holdfast.console.show.output import print_facts, print_json, print_rows, print_table, say
 from holdfast.console.show.tables import Column, rounded
 from holdfast.console.sources.group_nodes import merge_partitions, other_nodes, query_all
@@ -203,6 +209,31 @@ def _print_why_not_pruned(answer: Sequence[Facts], as_json: bool) -> None:
         print_json([{name: row[name] for name in names} for row in answer])
     else:
         print_rows(_PRUNING_COLUMNS, answer)
+
+
+@partitions.command("hand-overs")
+@json_option
+@address_option
+def hand_overs(as_json: bool, address: str) -> None:
+    """Show the last times that a log partition got another owner, the newest first: from whom, to whom, how long the load took, and why.
+
+    Each node remembers 64 of them from its start on; of all members of the group each is shown once.
+
+    Example: holdfast partitions hand-overs
+    """
+    answers, problems = query_all(address, "hand-overs")
+    # No other command needs a part of the daemon.
+    from holdfast.daemon.partitions.hand_overs import merge
+
+    found = merge(answers)
+    for problem in problems:
+        say(problem)
+    if as_json:
+        print_json(found)
+    elif found:
+        print_hand_overs(found)
+    else:
+        say("No node remembers a hand-over.")
 
 
 @partitions.command()

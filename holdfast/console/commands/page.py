@@ -57,11 +57,20 @@ _BACKLOG: Final = 1_024
     metavar="NAME",
     help="A name besides localhost by which a proxy calls the page, as a node's http.allowed.hosts; may be given again.",
 )
+@click.option(
+    "--history-dir",
+    envvar="HOLDFAST_COMPACTION_HISTORY_DIR",
+    show_envvar=True,
+    metavar="PATH_OR_URI",
+    help="Place of the history that a compaction job keeps of the topic, its `compaction.history.dir`: timelines go on in it where "
+    "the log begins. Needs the extra `history`.",
+)
 @kafka_options
 def page(
     listen: str,
     read_topic: str | None,
     allowed_hosts: Sequence[str],
+    history_dir: str | None,
     bootstrap_server: str,
     properties: Sequence[str],
 ) -> None:
@@ -84,6 +93,7 @@ def page(
     topics = (KAFKA_STATE_TOPIC, STATE_TOPIC_DEFAULT) if read_topic is None else (read_topic,)
     make_app = _import_web()
     from holdfast.page.kafka_page import KafkaPage
+    from holdfast.page.past import History
 
     source = KafkaPage(
         options,
@@ -91,6 +101,7 @@ def page(
         bootstrap=bootstrap_server,
         now_ms=lambda: time.time_ns() // 1_000_000,
         run_id=secrets.token_hex(4),
+        history=History(history_dir, "--history-dir") if history_dir else None,
     )
     app = make_app(source, ("localhost", *allowed_hosts), _Bugs().tell)
     with _listening(address) as listener:

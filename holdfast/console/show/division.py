@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from holdfast.console.show.output import counted, print_rows, say
+from holdfast.console.show.output import counted, print_rows, say, time_text
 from holdfast.console.show.tables import Column
 
 _PARTITION_COLUMNS: Final = {
@@ -34,6 +34,16 @@ _MEMBER_COLUMNS: Final = {
     "duties": Column("duties"),
     "member_id": Column("member id", dropped_as=2),
     "group_instance_id": Column("instance id", dropped_as=1),
+}
+_HAND_OVER_COLUMNS: Final = {
+    "at_ms": Column("when"),
+    "log_partition": Column("partition", is_number=True),
+    "from_node": Column("from node"),
+    "to_node": Column("to node"),
+    "owner_epoch": Column("owner epoch", is_number=True),
+    "generation": Column("generation", is_number=True, dropped_as=1),
+    "load_ms": Column("load ms", is_number=True),
+    "why": Column("why", is_detail=True),
 }
 #: Those of most use, which are shown without --wide.
 _MEMBER_COLUMNS_NEEDED: Final = ("node_id", "address", "state", "is_ready", "version", "log_partitions", "duties")
@@ -87,6 +97,11 @@ def print_partitions(partitions: Iterable[Row], *, is_wide: bool) -> None:
     for (state, failure), numbers in same.items():
         which = f"Partition {numbers[0]} is" if len(numbers) == 1 else f"Partitions {', '.join(map(str, numbers))} are"
         say(f"{which} {state}: {failure}.")
+
+
+def print_hand_overs(hand_overs: Iterable[Row]) -> None:
+    """Print hand-overs of log partitions as a table."""
+    print_rows(_HAND_OVER_COLUMNS, ({**row, "at_ms": time_text(row["at_ms"])} for row in hand_overs))
 
 
 def how_many_are_ready(members: Sequence[Row]) -> str:

@@ -6,6 +6,6 @@
 - `state_topics`: which state topic a cluster has;
 - `brokers_or_nodes`: whether brokers are there at all;
 - `snapshot_reader`: the snapshot store, compared with the log;
-- `history_days`, `history_files`: the history; `history_log`: the log after it; `history_states`: what both say of an instant or an offset;
+- `history_files`: the history; `history_log`: the log after it; `history_states`: what both say of an instant or an offset;
 - `topic_names`: names for the ids in the log.
 """

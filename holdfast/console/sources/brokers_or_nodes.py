@@ -1,7 +1,8 @@
 """Why a client of brokers gets nowhere: a node listens in their place, which has none of the topics of users, or no broker lets us in."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from contextlib import suppress
 from typing import Any, Final
 
 from holdfast.api.admin import ADMIN
@@ -10,6 +11,7 @@ from holdfast.kafka.addresses import Address, format_address
 from holdfast.kafka.brokers.broker_connection import BrokerConnection
 from holdfast.kafka.connection_options import ConnectionOptions, connection_options
 from holdfast.kafka.errors import ConnectionFailed, LoginDenied, PropertyRefused
+from holdfast.kafka.protocol.api_keys import SHARE_GROUP_HEARTBEAT
 
 #: How long all addresses together may take; it is only looked at once one of them has answered.
 _LOOK_TIMEOUT_MS: Final = 2_000
@@ -59,6 +61,30 @@ def find_denied_login(properties: Mapping[str, Any]) -> LoginDenied | None:
         return asyncio.run(_find_denied_login(connection_options(properties)))
     except PropertyRefused:  # librdkafka alone may understand it
         return None
+
+
+def has_share_groups(properties: Mapping[str, Any]) -> bool:
+    """Tell whether the brokers have the calls of share groups; they are believed to where none can be asked.
+
+    Args:
+        properties: librdkafka's; `bootstrap.servers` at least.
+    """
+    try:
+        versions = asyncio.run(_find_versions(connection_options(properties)))
+    except PropertyRefused:  # librdkafka alone may understand it
+        return True
+    return not versions or SHARE_GROUP_HEARTBEAT in versions
+
+
+async def _find_versions(options: ConnectionOptions) -> Collection[int]:
+    """Return the API keys of the first broker that tells them."""
+    for address in options.bootstrap:
+        with suppress(TimeoutError, ConnectionFailed):
+            async with asyncio.timeout(_LOOK_TIMEOUT_MS / 1_000):
+                connection = await BrokerConnection.open(address, options, _LOOK_TIMEOUT_MS)
+            connection.close()
+            return connection.versions
+    return ()
 
 
 async def _find_denied_login(options: ConnectionOptions) -> LoginDenied | None:

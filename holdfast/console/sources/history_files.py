@@ -1,8 +1,7 @@
 """The history that the Spark job writes, read back: changes in the order of the log, each of them once, and gaps."""
 
-import re
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any, Final
@@ -10,15 +9,14 @@ from typing import Any, Final
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 from pyarrow import dataset as ds
-from pyarrow import fs
 
-from holdfast.compaction.errors import DamagedFile
-from holdfast.compaction.history import coverage
-from holdfast.compaction.history.schema import GAP, TOMBSTONE
 from holdfast.console.outcomes import Exit, Failure
-from holdfast.console.sources.history_days import HistoryDays
 from holdfast.console.sources.history_states import DAY_MS, HistoryGap, KeyFilter, LogChange
+from holdfast.history.covered import DamagedCovered
+from holdfast.history.place import HistoryPlace, Missing
+from holdfast.history.schema import GAP, TOMBSTONE
 from holdfast.kafka.topic_ids import format_topic_id, parse_topic_id
+from holdfast.page.source import HISTORY
 from holdfast.records.errors import RecordError
 from holdfast.records.share.codecs.codec import decode_value
 from holdfast.records.share.keys import SharePartitionKey
@@ -33,23 +31,10 @@ _COLUMNS: Final = (
     "partition",
     "key",
     "value",
+    "owner_epoch",
 )
 _ROWS_PER_BATCH: Final = 8_192
-_ID_NAME: Final = "state_topic_id="
 _LAST_DAY: Final = "9"
-
-#: Hadoop's scheme of a store to the one of pyarrow; schemes that both share are here too.
-SCHEMES: Final = {
-    "file": "file",
-    "s3a": "s3",
-    "s3n": "s3",
-    "s3": "s3",
-    "abfs": "abfs",
-    "abfss": "abfss",
-    "gs": "gs",
-    "hdfs": "hdfs",
-}
-_SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):(?=/)")
 
 #: Indexes of `_COLUMNS`.
 _Row = tuple[Any, ...]
@@ -57,64 +42,32 @@ _Row = tuple[Any, ...]
 _parse_topic_id = lru_cache(maxsize=10_000)(parse_topic_id)
 
 
-class HistoryDirectory:
-    """The place to which the job writes histories: a directory, or a URI of one of `SCHEMES`."""
-
-    def __init__(self, uri: str) -> None:
-        """List the histories.
-
-        Raises:
-            Failure: there is no history, or it cannot be read.
-        """
-        self.uri = uri
-        try:
-            self.files, path = _file_system(uri)
-            found = self.files.get_file_info(fs.FileSelector(path))
-        except FileNotFoundError:
-            raise _no_history(uri, "nothing is there") from None
-        except NotADirectoryError:
-            raise _no_history(uri, "it is a file") from None
-        except (OSError, pa.ArrowException) as error:
-            raise Failure(
-                f"The history at --history-dir {uri} cannot be read: {error}; make it readable, or name another place."
-            ) from None
-        #: directory of each state topic, by its id as text
-        self.topics: dict[str, str] = {
-            info.base_name.removeprefix(_ID_NAME): info.path for info in found if info.base_name.startswith(_ID_NAME)
-        }
-        if not self.topics:
-            raise _no_history(uri, f"it holds no directory {_ID_NAME}…")
-
-
 class HistoryFiles:
     """The history of one state topic."""
 
-    def __init__(self, directory: HistoryDirectory, state_topic_id: bytes | None) -> None:
+    def __init__(self, place: HistoryPlace, state_topic_id: bytes | None) -> None:
         """Find the history.
 
         Args:
-            directory: where it lies.
+            place: where it lies.
             state_topic_id: 16 bytes; None: the only one that there is.
 
         Raises:
             Failure: it is not there, or there are several.
         """
-        self._uri = uri = directory.uri
-        self._files, topics = directory.files, directory.topics
-        name = format_topic_id(state_topic_id) if state_topic_id is not None else next(iter(topics))
-        if name not in topics:
-            raise Failure(
-                f"The history at {uri} has nothing about this state topic, whose id is {name}, but about "
-                f"{', '.join(sorted(topics))}; name the history of this one with --history-dir, or another topic with --state-topic.",
-                Exit.NOT_FOUND,
-            )
+        self._uri, topics = place.uri, sorted(place.topics)
         if state_topic_id is None and len(topics) > 1:
             raise Failure(
-                f"The history at {uri} is of {len(topics)} state topics; say by --state-topic which: {', '.join(sorted(topics))}.",
+                f"The history at {place.uri} is of {len(topics)} state topics; say by --state-topic which: {', '.join(topics)}.",
                 Exit.WRONG_USAGE,
             )
-        self._path = topics[name]
-        self._days = HistoryDays(self._files, self._path)
+        try:
+            self._days = place.days(parse_topic_id(topics[0]) if state_topic_id is None else state_topic_id)
+        except Missing as missing:
+            raise Failure(
+                f"{missing}; name the history of this one with --history-dir, or another topic with --state-topic.",
+                Exit.NOT_FOUND,
+            ) from None
 
     def begin_ms(self) -> int | None:
         """Return the time of the first change; None: there is none."""
@@ -153,19 +106,8 @@ class HistoryFiles:
         Raises:
             Failure: something cannot be read.
         """
-        selector = fs.FileSelector(f"{self._path}/{coverage.DIRECTORY}", allow_not_found=True)
         with self._reading():
-            for _ in range(coverage.LISTS_MAX):
-                listed = self._files.get_file_info(selector)
-                found = [info.path for info in listed if coverage.is_covered_file(info.base_name)]
-                # If the job has replaced a file, the next list has the newer one.
-                with suppress(FileNotFoundError):
-                    return coverage.merge_covered({path: self._read_text(path) for path in found})
-            raise FileNotFoundError(f"what is listed in {coverage.DIRECTORY} is not there")
-
-    def _read_text(self, path: str) -> str:
-        with self._files.open_input_stream(path) as stream:
-            return bytes(stream.read()).decode(errors="replace")
+            return self._days.covered()
 
     def newest(self, log_partition: int, end: int, last_day: str = _LAST_DAY) -> tuple[int, int] | None:
         """Return offset and time of the newest change of a log partition below an offset; None: there is none.
@@ -197,7 +139,7 @@ class HistoryFiles:
     def _reading(self) -> Iterator[None]:
         try:
             yield
-        except DamagedFile as error:
+        except DamagedCovered as error:
             raise Failure(str(error)) from None
         except (OSError, ValueError, pa.ArrowException, RecordError) as error:
             raise Failure(f"The history at {self._uri} cannot be read: {error}") from None
@@ -215,7 +157,7 @@ class HistoryFiles:
         return _in_order(self._days.read(day, _COLUMNS, condition))
 
     def _change(self, row: _Row) -> LogChange | HistoryGap:
-        log_partition, offset, timestamp_ms, kind, group_id, topic_id, partition, key, value = row
+        log_partition, offset, timestamp_ms, kind, group_id, topic_id, partition, key, value, owner_epoch = row
         if kind == GAP:
             return self._gap(log_partition, offset, timestamp_ms)
         return LogChange(
@@ -224,6 +166,8 @@ class HistoryFiles:
             timestamp_ms,
             SharePartitionKey(group_id, _parse_topic_id(topic_id), partition),
             None if kind == TOMBSTONE else decode_value(key, value)[0],
+            owner_epoch,
+            HISTORY,
         )
 
     def _gap(self, log_partition: int, end: int, end_ms: int) -> HistoryGap:
@@ -251,33 +195,6 @@ class HistoryFiles:
                     left.remove(gap["log_partition"])
                     yield self._gap(gap["log_partition"], gap["offset"], gap["timestamp_ms"])
             left -= begins.keys()
-
-
-def _file_system(uri: str) -> tuple[Any, str]:
-    """Return the file system that has a path, or a URI as Hadoop takes it, and the path in it.
-
-    Raises:
-        Failure: it is no URI that can be read, because of its scheme or its form.
-    """
-    found = _SCHEME.match(uri)
-    if found is None:
-        return fs.LocalFileSystem(), uri
-    scheme = found[1].lower()
-    try:
-        file_system, path = fs.FileSystem.from_uri(f"{SCHEMES.get(scheme, scheme)}{uri[found.end(1) :]}")
-    except pa.ArrowInvalid as error:
-        raise Failure(
-            f"--history-dir {uri} cannot be used ({error}); give a path, or a URI of one of the schemes {', '.join(SCHEMES)}.",
-            Exit.WRONG_USAGE,
-        ) from None
-    return file_system, path
-
-
-def _no_history(uri: str, why: str) -> Failure:
-    return Failure(
-        f"There is no history at --history-dir {uri}, for {why}; it must be the job's `compaction.history.dir` itself.",
-        Exit.NOT_FOUND,
-    )
 
 
 def _each_once(days: Iterator[pa.Table]) -> Iterator[_Row]:

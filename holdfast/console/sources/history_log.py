@@ -7,6 +7,7 @@ from holdfast.console.sources import log_reader
 from holdfast.console.sources.history_files import HistoryFiles
 from holdfast.console.sources.history_states import HistoryGap, KeyFilter, LogChange
 from holdfast.console.sources.log_reader import LogReader
+from holdfast.history.lost import cut_before, ends_before_log
 from holdfast.records.share.keys import SharePartitionKey, log_partition
 from holdfast.records.share.values import Snapshot, Update
 
@@ -65,7 +66,7 @@ class HistoryLog:
             if isinstance(change, HistoryGap):
                 if self._concerns(change, gap_ends):
                     gap_ends[partition] = change.end
-                    _warn(change, until_ms, f"the log was cut before the job had read what lay below {change.end}")
+                    _warn(change, until_ms, cut_before(partition, change.end))
                     yield change
             elif partition not in self._starts or change.offset < self._starts[partition]:
                 gap_ends.setdefault(partition, 0)
@@ -80,7 +81,7 @@ class HistoryLog:
             end = max(gap_end, self._covered.get(partition, offset + 1))
             if end < start:
                 gap = HistoryGap(partition, start, since_ms)
-                _warn(gap, until_ms, f"the history ends before offset {end}, and the log starts at {start}")
+                _warn(gap, until_ms, ends_before_log(partition, end, start))
                 yield gap
         yield from self.new_changes()
 
@@ -98,7 +99,7 @@ class HistoryLog:
                 say(f"Log partition {entry.partition}, offset {entry.offset}: {entry.problem}")
             if entry.kind in _KINDS and entry.key is not None and self._wanted.includes(entry.key):
                 value = entry.value if isinstance(entry.value, Snapshot | Update) else None
-                yield LogChange(entry.partition, entry.offset, entry.timestamp_ms, entry.key, value)
+                yield LogChange(entry.partition, entry.offset, entry.timestamp_ms, entry.key, value, entry.owner_epoch)
 
     def _partitions(self, log: LogReader) -> list[int]:
         """Return the log partitions that can hold what is wanted."""
@@ -118,7 +119,4 @@ class HistoryLog:
 
 def _warn(gap: HistoryGap, until_ms: int | None, text: str) -> None:
     if until_ms is None or gap.since_ms <= until_ms:
-        say(
-            f"Log partition {gap.log_partition}: {text}; "
-            "what was between is lost, and a share partition is certain again only from its next change on."
-        )
+        say(text)

@@ -7,11 +7,13 @@ that a command asks for.
 """
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Sequence
 from enum import Enum
 from typing import Final, NamedTuple
 
-from holdfast.records.share.batches import STATE_NAMES
+from holdfast.page.log_fold import Folded
+from holdfast.page.source import LOG, Change
+from holdfast.page.timeline import OffsetTimeline, tell
 from holdfast.records.share.keys import SharePartitionKey
 from holdfast.records.share.replay import ShareState, replay
 from holdfast.records.share.values import Snapshot, Value
@@ -43,6 +45,8 @@ class LogChange(NamedTuple):
     timestamp_ms: int
     key: SharePartitionKey
     value: Value  #: None: a tombstone
+    owner_epoch: int | None = None
+    source: str = LOG  #: or `HISTORY`
 
 
 class HistoryGap(NamedTuple):
@@ -154,45 +158,39 @@ def after(before: KnownState | None, change: LogChange) -> KnownState:
     return KnownState(before.status, replay(before.state, change.value, _UPDATES_MAX), *place)
 
 
-class Step(NamedTuple):
-    """The effect of a change on one offset of the user's topic partition."""
-
-    change: LogChange
-    text: str  #: acknowledged, archived, available, or a few words where no delivery state applies
-    delivery_count: int | None  #: None: not delivered yet, or not known
-
-
 class OffsetHistory:
-    """The steps of one offset of a share partition."""
+    """The changes of one offset of a share partition, as the page tells them."""
 
     def __init__(self, offset: int) -> None:
-        self._offset = offset
+        self.offset = offset
         self._known: KnownState | None = None
-        self._described: tuple[str, int | None] | None = None
+        #: By source; the history comes first.
+        self._parts: dict[str, OffsetTimeline] = {}
+        self._told = 0
 
-    def take(self, change: LogChange | HistoryGap) -> Iterator[Step]:
-        """Take the next change of the share partition; yields a step if it did something to the offset."""
+    @property
+    def is_known(self) -> bool:
+        """Tell whether anything is known of the share partition."""
+        return bool(self._parts)
+
+    def take(self, change: LogChange | HistoryGap) -> Sequence[Change]:
+        """Take the next change of the share partition; returns what it did to the offset, if anything."""
+        before = self._known
         if isinstance(change, HistoryGap):
-            if self._known is not None:
-                self._known = self._known._replace(status=Status.UNCERTAIN)
-            return
-        self._known = after(self._known, change)
-        described = self._describe(self._known)
-        if described != self._described:
-            self._described = described
-            yield Step(change, *described)
-
-    def _describe(self, known: KnownState) -> tuple[str, int | None]:
-        state = known.state
-        if state is None:
-            return ("share partition deleted" if known.status is Status.DELETED else "unknown"), None
-        if self._offset < state.start_offset:
-            # Only the steps before know its last state.
-            before = self._described or ("", None)
-            if before[0].startswith("below the start offset"):
-                return before
-            return f"below the start offset{f', {before[0]} before' if before[1] is not None else ''}", before[1]
-        for batch in state.state_batches:
-            if batch.first_offset <= self._offset <= batch.last_offset:
-                return str(STATE_NAMES.get(batch.delivery_state, batch.delivery_state)), batch.delivery_count
-        return "not delivered", None
+            if before is not None:
+                self._known = before._replace(status=Status.UNCERTAIN)
+            return ()
+        self._known = known = after(before, change)
+        if known.status is Status.UNKNOWN:
+            return ()
+        if change.source not in self._parts:
+            self._parts[change.source] = OffsetTimeline(change.key, self.offset, change.log_partition, change.source)
+        part = self._parts[change.source]
+        told_before = part.first, part.later_count
+        former = None if before is None else before.state
+        part.take(Folded(change.offset, change.timestamp_ms, change.owner_epoch, change.key, former, known.state))
+        if told_before == (part.first, part.later_count):
+            return ()
+        told = tell(*self._parts.values())
+        added, self._told = told.total - self._told, told.total
+        return told.changes[len(told.changes) - added :]

@@ -21,7 +21,7 @@ from confluent_kafka import (
 
 from holdfast.console.outcomes import Exit, Failure, exit_unanswered
 from holdfast.console.show.waiting import waiting_for
-from holdfast.console.sources.brokers_or_nodes import find_denied_login, node_instead
+from holdfast.console.sources.brokers_or_nodes import find_denied_login, has_share_groups, node_instead
 from holdfast.kafka.connection_options import connection_options
 from holdfast.kafka.errors import ConnectionFailed, PropertyRefused
 from holdfast.kafka.group_offsets import BlockingGroupOffsets, GroupRefused
@@ -150,6 +150,10 @@ class KafkaReader:
             if refusal.exit_code != Exit.NOT_FOUND:
                 raise
             return False
+
+    def has_share_groups(self) -> bool:
+        """Tell whether brokers are new enough for share groups; they are believed to be where that cannot be asked."""
+        return self._interruptible(lambda _: has_share_groups(self._properties), 0.0)
 
     def topic_names(self) -> dict[bytes, str]:
         """Return the names of all topics that Kafka lists, by their ids.

@@ -22,9 +22,15 @@ def find_state_topic(kafka: KafkaReader) -> str:
     if not kafka.has_topic(KAFKA_STATE_TOPIC):
         if kafka.has_topic(STATE_TOPIC_DEFAULT):
             return STATE_TOPIC_DEFAULT
+        if not kafka.has_share_groups():
+            raise Failure(
+                "This Kafka is too old for share groups: brokers of Apache Kafka 4.1 and newer have them. It has no state topic of a "
+                f"Holdfast either, {STATE_TOPIC_DEFAULT}; name one that is called otherwise.",
+                Exit.NOT_FOUND,
+            )
         raise Failure(
-            f"This Kafka has neither {KAFKA_STATE_TOPIC}, which brokers of Apache Kafka 4.1 and newer make when a share group is "
-            f"first used, nor {STATE_TOPIC_DEFAULT}; name a state topic that is called otherwise.",
+            f"This cluster has no share groups yet: it has neither {KAFKA_STATE_TOPIC}, which brokers make when a share group is first "
+            f"used, nor {STATE_TOPIC_DEFAULT} of a Holdfast; name a state topic that is called otherwise.",
             Exit.NOT_FOUND,
         )
     with suppress(Failure):  # the other one need not be described

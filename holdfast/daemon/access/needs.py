@@ -62,6 +62,7 @@ CALLS: Final[Mapping[int, GroupCall]] = {
 COMMANDS: Final[Mapping[str, Command]] = {
     "config": Command(LOOKS),
     "debug": Command(LOOKS),
+    "hand-overs": Command(LOOKS),
     "members": Command(LOOKS),
     "metrics": Command(LOOKS, ("of", "accept")),
     "partitions": Command(LOOKS),

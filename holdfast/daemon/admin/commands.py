@@ -152,6 +152,7 @@ class LogCommands:
         return {
             "members": lambda _: self._allotment.describe_members(),
             "partitions": lambda _: self._describe_partitions(),
+            "hand-overs": lambda _: self._partitions.hand_overs.describe(),
             "readers": lambda _: self._maintenance.readers.describe(),
             **{name: partial(self._carry_out, decide) for name, decide in self._decisions.items()},
             "decision-preview": self._preview_decision,
@@ -173,6 +174,7 @@ class LogCommands:
             raise AdminError(f"This node has log partition {partition.index} already: it is {partition.state.value}.")
 
         def carry_out() -> str:
+            self._partitions.hand_overs.asked(partition.index)
             self._partitions.runtime.take(partition.index)
             return f"log partition {partition.index} is being taken"
 
@@ -283,6 +285,7 @@ class StartingCommands:
         """Return the commands by name."""
         return {
             "members": lambda _: [],
+            "hand-overs": lambda _: [],
             "partitions": lambda _: [],
             "readers": lambda _: [],
             "partitions-take": self._refuse,

@@ -38,6 +38,7 @@ from holdfast.daemon.http.queries import (
 )
 from holdfast.daemon.http.readers import Reader, reader_of
 from holdfast.daemon.server.admin import Admin
+from holdfast.http_refusals import refusal
 from holdfast.kafka.addresses import find_host
 from holdfast.kafka.protocol.error_codes import ErrorCode
 from holdfast.metrics.exposition import Exposition
@@ -51,6 +52,11 @@ _STATUSES: Final[Mapping[int, int]] = {
     ErrorCode.COORDINATOR_NOT_AVAILABLE: 503,
     ErrorCode.CLUSTER_AUTHORIZATION_FAILED: 403,
 }
+_LOOK_AGAIN: Final = {"Retry-After": "5"}
+_STARTING: Final = (
+    "The node is starting, and has no page yet; look again in some seconds. /ready says what it waits for."
+)
+_WANTS_LOGIN: Final = "Send the token of http.token.file as `Authorization: Bearer`."
 _CHALLENGE: Final = {"WWW-Authenticate": "Bearer"}
 
 _Answer = Callable[[Request], Awaitable[Response]]
@@ -139,7 +145,7 @@ class _Pages:
 
         async def answer_if_admitted(request: Request) -> Response:
             if not admits(request.headers):
-                return _no_token()
+                return _refusal(401, _WANTS_LOGIN, _CHALLENGE)
             return await answer(request)
 
         return answer_if_admitted
@@ -148,7 +154,9 @@ class _Pages:
         """Answer for all other paths by the site of a tenant."""
         site = self._find_site()
         if not self._guard.admits(Headers(scope=scope)):
-            await _no_token()(scope, receive, send)
+            await refusal(scope, 401, _WANTS_LOGIN, _CHALLENGE)(scope, receive, send)
+        elif site is None and self._node.why_not_ready():
+            await refusal(scope, 503, _STARTING, _LOOK_AGAIN)(scope, receive, send)
         elif site is None:
             raise HTTPException(404)
         else:
@@ -195,8 +203,7 @@ class _Pages:
     async def openapi(self, request: Request) -> Response:
         """Describe all paths."""
         site = self._find_site()
-        paths = self._description["paths"] | ({} if site is None else site.describe())
-        return JSONResponse(self._description | {"paths": paths})
+        return JSONResponse(openapi.join(self._description, {} if site is None else site.describe()))
 
     def query(self, query: Query) -> _Answer:
         """Return what answers a query by its command."""
@@ -267,10 +274,6 @@ class _Pages:
         """Answer what a bug of ours kept from its answer."""
         self._node.context.internal_errors.note_bug("http_request_failed", error, path=request.url.path)
         return _refusal(500, "The request failed in the node; its log says why.")
-
-
-def _no_token() -> Response:
-    return _refusal(401, "Send the token of http.token.file as `Authorization: Bearer`.", _CHALLENGE)
 
 
 def _refusal(status: int, text: str, headers: Mapping[str, str] | None = None) -> Response:

@@ -9,12 +9,12 @@ from collections.abc import Collection, Iterable, Mapping
 from ipaddress import ip_address
 from typing import Final, Protocol
 
-from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from holdfast.daemon.login.tls import NamedFile, TlsFiles
 from holdfast.daemon.settings.components.http import HttpSettings
 from holdfast.hidden_texts import HIDDEN_TEXTS
+from holdfast.http_refusals import refusal
 from holdfast.kafka.addresses import parse_address
 
 #: Characters of the file that are read.
@@ -150,7 +150,7 @@ class HostCheck:
             await self._app(scope, receive, send)
             return
         text = "The node is not called by this name; http.allowed.hosts has those by which it is."
-        await JSONResponse({"error": text}, 421)(scope, receive, send)
+        await refusal(scope, 421, text)(scope, receive, send)
 
     def _is_own(self, host: str) -> bool:
         try:

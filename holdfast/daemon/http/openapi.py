@@ -8,13 +8,9 @@ from typing import Any, Final, NamedTuple
 
 from holdfast.daemon.http.queries import PREFIX, Page, Query
 from holdfast.distribution import VERSION
+from holdfast.http_refusals import REFUSAL_SCHEMA
 
 _JSON: Final = "application/json"
-_REFUSAL: Final = {
-    "type": "object",
-    "required": ["error"],
-    "properties": {"error": {"type": "string", "description": "One sentence, with the next step."}},
-}
 
 
 class FixedPath(NamedTuple):
@@ -63,10 +59,19 @@ def describe(queries: Mapping[str, Query], pages: Sequence[Page] = ()) -> dict[s
         | {f"{PREFIX}{page.query.command}": _of_page(page.query) for page in pages},
         "components": {
             "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
-            "schemas": {"Refusal": _REFUSAL},
+            "schemas": {"Refusal": REFUSAL_SCHEMA},
         },
         "security": [{}, {"token": []}],
     }
+
+
+def join(own: Mapping[str, Any], site: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the description of all paths and of those of a site, `Site.describe`."""
+    if not site:
+        return dict(own)
+    components = own["components"]
+    schemas = components["schemas"] | site["components"]["schemas"]
+    return {**own, "paths": own["paths"] | site["paths"], "components": components | {"schemas": schemas}}
 
 
 def _of_path(page: FixedPath) -> dict[str, Any]:

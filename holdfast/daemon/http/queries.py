@@ -63,7 +63,7 @@ class Site(Protocol):
         """Answer a request of a reader whom the guard of the port admits."""
 
     def describe(self) -> Mapping[str, Any]:
-        """Return its paths after `PREFIX`, as OpenAPI has them."""
+        """Return its paths after `PREFIX` and their schemas, as OpenAPI has them; empty: it has none."""
 
 
 #: Returns the site of a node that serves; it is given what runs commands of the node.
@@ -77,6 +77,11 @@ QUERIES: Final[Mapping[str, Query]] = {
         Query("status", "Whether the node is ready, why if it is not, and what it serves.", "object"),
         Query(
             "partitions", "Every log partition: owner, state, offsets, and what keeps it from being pruned.", "array"
+        ),
+        Query(
+            "hand-overs",
+            "The last log partitions that the node took, or another node took from it; the newest first.",
+            "array",
         ),
         Query("members", "The nodes that divide the log, and what each has.", "array"),
         Query("readers", "The readers of the log, and how far each of them lags.", "array"),

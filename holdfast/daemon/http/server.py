@@ -13,7 +13,6 @@ from functools import partial
 from typing import Final, NamedTuple, cast
 
 from starlette.types import ASGIApp
-from uvicorn import Config
 from uvicorn.server import ServerState
 
 from holdfast.daemon.http.bounded_heads import BoundedHeads
@@ -24,6 +23,7 @@ from holdfast.daemon.server.wire.admission import Admission
 from holdfast.daemon.server.wire.requests import ANONYMOUS
 from holdfast.daemon.server.wire.security import accept_encrypted, accept_plain, encrypt, keep_accepting
 from holdfast.daemon.settings.components.http import HttpSettings
+from holdfast.http_connections import connections_of
 from holdfast.kafka.addresses import format_address
 
 #: Of the file descriptors that clients of the listener leave, those of this port leave so many.
@@ -74,21 +74,11 @@ class HttpServer:
         self._internal_errors = internal_errors
         self._tls = tls
         self._admission = Admission(settings, part_kept=_PART_KEPT)
-        self._config = Config(
+        self._config = connections_of(
             app,
-            http="h11",
-            ws="none",
-            lifespan="off",
-            loop="none",
-            log_config=None,
-            # What clients do is no line of ours, and what the application fails at is logged by it.
-            log_level="critical",
-            access_log=False,
-            proxy_headers=False,
-            server_header=False,
+            bounds.head_bytes_max,
             date_header=False,
             timeout_keep_alive=max(1, bounds.request_timeout_ms // 1_000),
-            h11_max_incomplete_event_size=bounds.head_bytes_max,
         )
         self._state = ServerState()
         self._connections: set[_Connection] = set()

@@ -14,6 +14,7 @@ from holdfast.daemon.partitions.description import (
     superseded_by,
     why_not_loaded,
 )
+from holdfast.daemon.partitions.hand_overs import HandOvers
 from holdfast.daemon.partitions.load_queue import LoadQueue
 from holdfast.daemon.partitions.loop_clock import LoopClock
 from holdfast.daemon.partitions.owners import Owners
@@ -134,6 +135,7 @@ class Partitions:
             lambda: self.runtime.now_ms(),
             limiter,
         )
+        self.hand_overs = HandOvers(lambda: self.runtime.now_ms())
         #: Identity of the log; None until its first records were read.
         self.placement: Placement | None = None
         #: Are told of each log partition whose state has changed.
@@ -333,6 +335,7 @@ class Partitions:
         metrics.partitions_loading.value = states.count(State.LOADING)
         metrics.partitions_active.value = states.count(State.ACTIVE)
         metrics.partitions_failed.value = states.count(State.FAILED)
+        self.hand_overs.changed(partition)
         if state is State.ACTIVE:
             self._lines.loaded(partition)
             metrics.partition_load_time.record(partition.reading.load_ended_ms - partition.reading.load_began_ms)
@@ -365,6 +368,7 @@ class Partitions:
 
     def superseded(self, partition: Partition, winner: Checkpoint, offset: int) -> None:
         """Report who took over; a static node may stop because of it."""
+        self.hand_overs.lost(partition, winner)
         if self._host.taken_over(partition.index, winner):
             self._lines.handed_over(partition, winner)
             return

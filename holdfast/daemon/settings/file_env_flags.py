@@ -350,14 +350,17 @@ def _suggest(path: str, catalogue: Catalogue) -> str:
     """Return which setting may be meant; empty where none is like it."""
     bare = {known.attribute: known.name for known in catalogue.known.values()}
     bare |= {name: name for name in (*catalogue.known, *MEANINGLESS)}
-    # With its table and without: that which is nearer to a setting.
-    near = [
+    # A whole name but for a letter or two; else, with its table and without, that which is nearer to a setting.
+    near = [(1.0, found) for found in get_close_matches(path, bare, n=1, cutoff=0.9)] or [
         (SequenceMatcher(None, found, spelling).ratio(), found)
         for spelling in (path, path.rpartition(".")[2])
         for found in get_close_matches(spelling, bare, n=1, cutoff=0.7)
     ]
     if near:
         return f"did you mean {bare[max(near)[1]]}?"
+    for beginning in (each.beginning for each in catalogue.open_components):
+        if get_close_matches(path[: len(beginning)], [beginning], cutoff=0.8):
+            return f"did you mean a name that begins with {beginning!r}?"
     return ""
 
 

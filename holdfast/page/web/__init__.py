@@ -4,5 +4,5 @@
 - `render` makes HTML of views by the templates in `templates/`; `formats` has their numbers, times and links.
 - `strip` is the picture of a share partition, `content` a key or value as text; both are pure.
 - `shared` keeps answers for all readers of one address; `server` has the connections of `holdfast page`.
-- `events` tells browsers that something has changed; `openapi` describes the queries.
+- `events` tells browsers that something has changed; `openapi` describes the queries, and `schemas` their answers by the types of views.
 """

@@ -14,10 +14,20 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from holdfast.page.likeness import likeness
-from holdfast.page.source import PageRefused, PageSource, WindowView, to_json
+from holdfast.page.source import (
+    ClusterView,
+    GroupsPage,
+    GroupView,
+    PageRefused,
+    PageSource,
+    RecordView,
+    TimelineView,
+    WindowView,
+    to_json,
+)
 from holdfast.page.web import openapi
 from holdfast.page.web.content import present
-from holdfast.page.web.events import Changes, EventStream
+from holdfast.page.web.events import EventStream
 from holdfast.page.web.formats import link
 from holdfast.page.web.guard import PageGuard
 from holdfast.page.web.render import STATIC_TYPES, Renderer
@@ -46,15 +56,17 @@ class Query(NamedTuple):
     description: str
     parameters: tuple[str, ...]  #: all that it needs
     ask: Callable[[PageSource, Request], Awaitable[Any]]
+    view: type  #: of what `ask` returns
     optional: tuple[str, ...] = ()
     shape: Callable[[Any, Request], Any] = lambda view, _: to_json(view)  #: returns the view as JSON has it
+    added: Mapping[str, Any] = {}  #: fields that `shape` adds, and their types
 
 
-async def _groups(source: PageSource, request: Request) -> Any:  # noqa: ANN401
-    return await source.groups(_optional_text(request, "after"))
+async def _groups(source: PageSource, request: Request) -> GroupsPage:
+    return await source.groups(_optional_text(request, "after"), _optional_text(request, "name"))
 
 
-async def _group(source: PageSource, request: Request) -> Any:  # noqa: ANN401
+async def _group(source: PageSource, request: Request) -> GroupView:
     return await source.group(_text(request, "group"), _optional_text(request, "after"))
 
 
@@ -71,33 +83,51 @@ def _cut_window(view: WindowView, request: Request) -> Any:  # noqa: ANN401
     return answer | {"ranges_in_all": len(view.ranges), "next_from": more}
 
 
-async def _timeline(source: PageSource, request: Request) -> Any:  # noqa: ANN401
+async def _timeline(source: PageSource, request: Request) -> TimelineView:
     group, topic = _text(request, "group"), _text(request, "topic")
     return await source.timeline(group, topic, _number(request, "partition"), _number(request, "offset"))
 
 
-async def _record(source: PageSource, request: Request) -> Any:  # noqa: ANN401
+async def _record(source: PageSource, request: Request) -> RecordView:
     return await source.record(_text(request, "topic"), _number(request, "partition"), _number(request, "offset"))
 
 
-async def _cluster(source: PageSource, request: Request) -> Any:  # noqa: ANN401
-    return await source.cluster()
+async def _cluster(source: PageSource, request: Request) -> ClusterView:
+    return await source.cluster(_optional_text(request, "after"))
 
 
 _OF_A_SHARE_PARTITION: Final = ("group", "topic", "partition")
+#: None has a name of those that a node answers for the command line, so that a path is the same everywhere.
 QUERIES: Final = {
-    "groups": Query("Groups and their topics, those first that need attention.", (), _groups, ("after",)),
-    "group": Query("A group, and its share partitions.", ("group",), _group, ("after",)),
+    "group-topics": Query(
+        "Groups and their topics, those first that need attention.", (), _groups, GroupsPage, ("after", "name")
+    ),
+    "group": Query(
+        "A group, its topics, those first that need attention, and its share partitions.",
+        ("group",),
+        _group,
+        GroupView,
+        ("after",),
+    ),
     "window": Query(
         f"A share partition, and at most {_RANGES_MAX} ranges of its offsets.",
         _OF_A_SHARE_PARTITION,
         _window,
+        WindowView,
         ("from",),
         _cut_window,
+        {"ranges_in_all": int, "next_from": int | None},
     ),
-    "timeline": Query("Changes of an offset, oldest first.", (*_OF_A_SHARE_PARTITION, "offset"), _timeline),
-    "record": Query("A record: key, value and headers.", ("topic", "partition", "offset"), _record),
-    "cluster": Query("Brokers, and how far the state topic is read.", (), _cluster),
+    "timeline": Query(
+        "Changes of an offset, oldest first: from the log, and from the history of what it does not have any more.",
+        (*_OF_A_SHARE_PARTITION, "offset"),
+        _timeline,
+        TimelineView,
+    ),
+    "record": Query("A record: key, value and headers.", ("topic", "partition", "offset"), _record, RecordView),
+    "cluster": Query(
+        "Nodes, hand-overs, brokers, and how far the state topic is read.", (), _cluster, ClusterView, ("after",)
+    ),
 }
 
 
@@ -105,7 +135,6 @@ def make_app(
     source: PageSource,
     names: Collection[str] | None = ("localhost",),
     on_bug: Callable[[Exception, str], None] | None = None,
-    queries: Mapping[str, Query] = QUERIES,
 ) -> ASGIApp:
     """Return the application that shows a source.
 
@@ -113,7 +142,6 @@ def make_app(
         source: answers all questions.
         names: by which requests may call the page, besides every address; None: any, because TLS says how it is called.
         on_bug: learns of an error that is a mistake of ours, and of the path at which it came about.
-        queries: answered as JSON, by their paths after `PREFIX`.
     """
     pages = _Pages(source, on_bug)
     shown = {
@@ -129,9 +157,9 @@ def make_app(
     }
     paths = Starlette(
         routes=[
-            Route("/events", EventStream(Changes(source)), methods=["GET"]),
+            Route("/events", EventStream(source), methods=["GET"]),
             *(Route(path, answer, methods=["GET"]) for path, answer in shown.items()),
-            *(Route(f"{PREFIX}{name}", pages.query(query), methods=["GET"]) for name, query in queries.items()),
+            *(Route(f"{PREFIX}{name}", pages.query(query), methods=["GET"]) for name, query in QUERIES.items()),
         ],
         exception_handlers={PageRefused: pages.refuse, HTTPException: pages.refuse_path, Exception: pages.report_bug},
     )
@@ -147,10 +175,16 @@ class _Pages:
         self._renderer = Renderer()
         self._shared = SharedAnswers()
         self._description = openapi.describe(QUERIES)
+        #: Those that an address without parameters asks.
+        self._simple_queries = [name for name, query in QUERIES.items() if not query.parameters]
 
     async def groups(self, request: Request) -> Response:
         """Show all groups and topics."""
-        return await self._show(request, "groups.html", await _groups(self._source, request))
+
+        async def cut(view: GroupsPage) -> dict[str, object]:
+            return {"name": _optional_text(request, "name")}
+
+        return await self._show(request, "groups.html", await _groups(self._source, request), cut)
 
     async def group(self, request: Request) -> Response:
         """Show a group."""
@@ -184,11 +218,11 @@ class _Pages:
 
     async def cluster(self, request: Request) -> Response:
         """Show the cluster."""
-        return await self._show(request, "cluster.html", await self._source.cluster())
+        return await self._show(request, "cluster.html", await _cluster(self._source, request))
 
     async def help(self, request: Request) -> Response:
         """Tell what each number means."""
-        return await self._html("help.html")
+        return await self._html("help.html", queries=self._simple_queries)
 
     async def openapi(self, request: Request) -> Response:
         """Describe the queries."""

@@ -1,6 +1,7 @@
 """Server-sent events: one line to each open page whenever something may have changed, and nothing that is kept for any of them.
 
-One task asks the source for all streams, while there is any. A stream that its reader does not take, or one too many, is ended.
+One task asks the source for all streams of readers who are shown the same, while there is any.
+A stream that its reader does not take, or one too many, is ended.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _HEADERS: Final = ((b"content-type", b"text/event-stream; charset=utf-8"), (b"x-
 
 
 class Changes:
-    """How often the source has changed, for any number of waiting streams."""
+    """How often the source has changed for some readers, who are shown the same, with any number of waiting streams."""
 
     def __init__(self, source: PageSource) -> None:
         self._source = source
@@ -78,12 +79,14 @@ class Changes:
 class EventStream:
     """The answer that goes on: an event for each change."""
 
-    def __init__(self, changes: Changes) -> None:
-        self._changes = changes
+    def __init__(self, source: PageSource) -> None:
+        self._source = source
+        #: By audience, those that have streams.
+        self._changes: dict[str, Changes] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send events until the reader is gone, takes none, or the source is over."""
-        if self._changes.streams >= STREAMS_MAX:
+        if sum(each.streams for each in self._changes.values()) >= STREAMS_MAX:
             text = f"{STREAMS_MAX} pages have live numbers already; reload to see newer ones."
             # A connection that is kept would take the place of another reader's.
             refusal = JSONResponse({"error": text}, 503, {"Retry-After": "30", "Connection": "close"})
@@ -94,30 +97,35 @@ class EventStream:
             await send(start)
             await send({"type": "http.response.body"})
             return
-        self._changes.enter()
-        sending = asyncio.create_task(self._send(start, send), name="holdfast-page-events")
+        audience = self._source.audience()
+        changes = self._changes.setdefault(audience, Changes(self._source))
+        changes.enter()
+        sending = asyncio.create_task(_send(changes, start, send), name="holdfast-page-events")
         leaving = asyncio.create_task(_gone(receive), name="holdfast-page-reader")
         try:
             await asyncio.wait((sending, leaving), return_when=asyncio.FIRST_COMPLETED)
         finally:
-            self._changes.leave()
+            changes.leave()
+            if not changes.streams:
+                del self._changes[audience]
             for task in (sending, leaving):
                 task.cancel()
             await asyncio.gather(sending, leaving, return_exceptions=True)
 
-    async def _send(self, start: Message, send: Send) -> None:
-        seen = self._changes.count
-        await send(start)
-        await _send_line(send, f"retry: {_RETRY_MS}\n\n")
-        while self._changes.is_followed:
-            line = ": nothing has changed\n\n"
-            with suppress(TimeoutError):
-                async with asyncio.timeout(BEAT_S):
-                    await self._changes.wait(seen)
-            if self._changes.count != seen:
-                seen, line = self._changes.count, "event: changed\ndata: {}\n\n"
-            await _send_line(send, line)
-        await send({"type": "http.response.body"})
+
+async def _send(changes: Changes, start: Message, send: Send) -> None:
+    seen = changes.count
+    await send(start)
+    await _send_line(send, f"retry: {_RETRY_MS}\n\n")
+    while changes.is_followed:
+        line = ": nothing has changed\n\n"
+        with suppress(TimeoutError):
+            async with asyncio.timeout(BEAT_S):
+                await changes.wait(seen)
+        if changes.count != seen:
+            seen, line = changes.count, "event: changed\ndata: {}\n\n"
+        await _send_line(send, line)
+    await send({"type": "http.response.body"})
 
 
 async def _send_line(send: Send, line: str) -> None:

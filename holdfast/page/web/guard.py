@@ -12,21 +12,12 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from starlette.datastructures import MutableHeaders
-from starlette.responses import JSONResponse
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from holdfast.http_refusals import PAGE_HEADERS, refusal
 from holdfast.kafka.addresses import parse_address
 
-#: Headers of every answer; a name of a group stands in addresses, which go to no other site.
-HEADERS: Final = {
-    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
-    "form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
-    "X-Content-Type-Options": "nosniff",
-    "X-Frame-Options": "DENY",
-    "Referrer-Policy": "no-referrer",
-    "Cross-Origin-Opener-Policy": "same-origin",
-    "Cross-Origin-Resource-Policy": "same-origin",
-}
 #: Browsers tell in these of which site a request is, how it is made, and for which purpose; no script of a site can set them.
 _FETCH_HEADERS: Final = (b"sec-fetch-site", b"sec-fetch-mode", b"sec-fetch-dest")
 #: Another port of this host is of the same site.
@@ -49,27 +40,31 @@ class PageGuard:
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
-                for name, value in HEADERS.items():
+                for name, value in PAGE_HEADERS.items():
                     headers[name] = value
                 headers.setdefault("Cache-Control", "no-store")
             await send(message)
 
-        refusal = self._refusal(scope)
-        await (refusal or self._app)(scope, receive, send_with_headers)
+        refused = self._refusal(scope)
+        await (refused or self._app)(scope, receive, send_with_headers)
 
-    def _refusal(self, scope: Scope) -> JSONResponse | None:
+    def _refusal(self, scope: Scope) -> Response | None:
         if scope["method"] not in _METHODS:
-            return _refuse(405, "This page changes nothing: only GET and HEAD are answered.", Allow=", ".join(_METHODS))
+            text = "This page changes nothing: only GET and HEAD are answered."
+            return refusal(scope, 405, text, {"Allow": ", ".join(_METHODS)})
         headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
         host = headers.get(b"host")
         if host is not None and not self._is_own(host):
-            return _refuse(421, "The page is not called by this name; open it by the address that the command printed.")
+            text = "The page is not called by this name; open it by the address that the command printed, or see --allowed-host."
+            return refusal(scope, 421, text)
         site, mode, destination = (headers.get(name, "") for name in _FETCH_HEADERS)
         if site in _FOREIGN_SITES and (mode, destination) != ("navigate", "document"):
-            return _refuse(403, "Another site may lead here by a link, and may fetch or embed nothing of the page.")
+            return refusal(
+                scope, 403, "Another site may lead here by a link, and may fetch or embed nothing of the page."
+            )
         origin = headers.get(b"origin")
         if origin is not None and (host is None or _host_of(origin) != host.lower()):
-            return _refuse(403, "The page answers no request that comes from another site.")
+            return refusal(scope, 403, "The page answers no request that comes from another site.")
         return None
 
     def _is_own(self, host: str) -> bool:
@@ -91,7 +86,3 @@ def _host_of(origin: str) -> str:
         return urlsplit(origin).netloc.lower()
     except ValueError:
         return ""
-
-
-def _refuse(status: int, text: str, **headers: str) -> JSONResponse:
-    return JSONResponse({"error": text}, status, headers)

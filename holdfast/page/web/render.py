@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from hashlib import sha256
 from itertools import groupby
 from pathlib import Path
@@ -21,6 +22,8 @@ STATIC_TYPES: Final = {"style.css": "text/css", "live.js": "text/javascript", "i
 
 #: Pieces of a page between two turns, each of some texts and values: a millisecond or two.
 _PIECES_PER_TURN: Final = 300
+#: Reasons for which lags are unknown that a page tells in sentences; others are with their numbers.
+_REASONS_MAX: Final = 3
 #: Lines of a sparkline from bottom to top.
 SPARK_HEIGHT: Final = 16
 
@@ -53,6 +56,7 @@ class Renderer:
             "spark": spark_bars,
             "spark_gaps": spark_gaps,
             "spark_words": spark_words,
+            "why_unknown": why_unknown,
             "describe_range": strip.describe_range,
             "RETRIED": strip.RETRIED,
             "STRIP_WIDTH": strip.WIDTH,
@@ -79,6 +83,17 @@ class Renderer:
 
     def _static_link(self, name: str) -> str:
         return formats.link(f"static/{name}", v=self.version_of(name))
+
+
+def why_unknown(counts: Iterable[Mapping[str, int]]) -> list[str]:
+    """Return why lags are unknown, in a sentence for each of the reasons that most share partitions have."""
+    total = Counter[str]()
+    for each in counts:
+        total.update(each)
+    return [
+        f"The lag of {formats.counted(count, 'share partition')} is unknown: {why.rstrip('.')}."
+        for why, count in total.most_common(_REASONS_MAX)
+    ]
 
 
 def spark_bars(row: GroupRow) -> list[tuple[int, float, float]]:

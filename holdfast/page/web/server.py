@@ -1,7 +1,6 @@
 """The server of the page at one socket: uvicorn's connections on the loop of the caller, within bounds.
 
-uvicorn's own server would take the signals of the process, writes lines about what clients do, and lets a connection that asks for
-nothing take the place of another for ever.
+A connection that asks for nothing does not take the place of another for ever.
 """
 
 from __future__ import annotations
@@ -14,6 +13,8 @@ from starlette.types import ASGIApp
 from uvicorn import Config
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
+
+from holdfast.http_connections import connections_of
 
 #: Connections at once: people and their event streams, and not more than a process has descriptors for.
 CONNECTIONS_MAX: Final = 200
@@ -40,20 +41,7 @@ class PageServer:
             listener: is listened at, and stays open.
         """
         self._listener = listener
-        self._config = Config(
-            app,
-            http="h11",
-            ws="none",
-            lifespan="off",
-            loop="none",
-            log_config=None,
-            # Nothing that clients do is a line of ours, and the application itself tells of its bugs.
-            log_level="critical",
-            access_log=False,
-            proxy_headers=False,
-            server_header=False,
-            h11_max_incomplete_event_size=_HEAD_BYTES_MAX,
-        )
+        self._config = connections_of(app, _HEAD_BYTES_MAX)
         self._state = ServerState()
         #: Those that wait for a request, by the loop's time since when they do; the one that has waited longest first.
         self._idle: dict[_Connection, float] = {}

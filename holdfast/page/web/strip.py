@@ -210,7 +210,9 @@ def _text(column: _Column) -> str:
 
 def _summary(view: WindowView, start: int, end: int, highest: int) -> str:
     if end == start:
-        return f"Nothing is known of any record from offset {start} on; the log goes on to {number(view.log_end)}."
+        return (
+            f"The state says nothing of any record from offset {start} on; the log goes on to {number(view.log_end)}."
+        )
     said = f"Offsets {start} to {end - 1} in {counted(len(view.ranges), 'range')}"
     if highest >= RETRIED:
         return f"{said}; a record that is not finished was delivered {highest} times."

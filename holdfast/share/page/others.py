@@ -13,7 +13,7 @@ from holdfast.records.share.keys import SharePartitionKey
 from holdfast.records.share.replay import ShareState
 
 #: Another node of the cluster answers a page in some milliseconds.
-_TIMEOUT_MS: Final = 2_000
+TIMEOUT_MS: Final = 2_000
 
 
 class Query(Protocol):
@@ -31,6 +31,8 @@ class Elsewhere(NamedTuple):
     addresses: dict[SharePartitionKey, str]
     #: By log partition, why it is not shown, as a clause.
     missing: dict[int, str]
+    #: Time of their loops that the answers took, in seconds.
+    spent_s: list[float]
 
 
 class OtherStates:
@@ -47,7 +49,7 @@ class OtherStates:
 
     async def collect(self) -> Elsewhere:
         """Ask all nodes that serve a log partition."""
-        found = Elsewhere({}, {}, {})
+        found = Elsewhere({}, {}, {}, [])
         by_address: dict[str, list[int]] = {}
         for row in self._describe_elsewhere():
             if row["owner_address"] is None:
@@ -72,7 +74,7 @@ class OtherStates:
             NodeSilent: it does not answer, or may not be asked.
         """
         place = {"group": key.group_id, "topic_id": topic_id, "partition": key.partition}
-        answer = await self._query(address, "page-state", _TIMEOUT_MS, **place)
+        answer = await self._query(address, "page-state", TIMEOUT_MS, **place)
         if not isinstance(answer, dict) or answer.get("row") is None:
             return None
         return _state_of(answer["row"], tuple(StateBatch(*each) for each in answer["state_batches"]))
@@ -81,9 +83,10 @@ class OtherStates:
         """Take the pages of a node; return the log partitions that are not on them."""
         after: object = None
         while True:
-            page = await self._query(address, "page-states", _TIMEOUT_MS, after=after)
+            page = await self._query(address, "page-states", TIMEOUT_MS, after=after)
             if not isinstance(page, dict):
                 raise NodeSilent("it knows no page")
+            found.spent_s.append(page.get("spent_s", 0.0))  # none of a version that does not tell
             for row in page["share_partitions"]:
                 given_up = row.pop("given_up")
                 key = SharePartitionKey(row["group"], parse_topic_id(row["topic_id"]), row["partition"])

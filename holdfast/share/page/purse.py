@@ -1,6 +1,8 @@
 """The part of the loop's time that readers of the page may take: it is saved up to a bound, and a reader waits while nothing is left.
 
 So any number of readers costs the node no more than this part in the long run, and one that looks now and then need not wait.
+Each principal has an account, and the time that comes is divided among those that are not full: none takes what another needs.
+Moments are made for all of them, and are paid first.
 """
 
 from __future__ import annotations
@@ -8,15 +10,21 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Coroutine, Generator
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
-#: Half of what the page may cost writes; the rest is for what is not counted, such as the connections.
-PART: Final = 0.01
+#: Less than half of what the page may cost writes; the rest is for what is not counted, such as the connections.
+PART: Final = 0.0075
 #: Seconds of the loop that can be saved: one reader who goes through some pages of 10,000 groups, each of which takes nearly one.
 SAVED_MAX_S: Final = 3.0
+#: Principals with an account of their own at a time; all others share one.
+ACCOUNTS_MAX: Final = 16
 
 #: Pause between two slices of a look that is in debt already.
 _REST_S: Final = 0.05
+#: How long one waits before it looks again: others that come and go change its share.
+_WAIT_MAX_S: Final = 1.0
+#: The name of the account that many share; no principal has it.
+_OTHERS: Final = ""
 
 _Result = TypeVar("_Result")
 
@@ -35,22 +43,77 @@ class Purse:
         """
         self._now_s = now_s
         self._used_s = used_s
-        self._left_s = SAVED_MAX_S
         self._seen_s = now_s()
+        #: Spent for all readers together, and not paid yet.
+        self._owed_s = 0.0
+        #: By account; one that is full is not there.
+        self._left_s: dict[str, float] = {}
+
+    @property
+    def is_empty(self) -> bool:
+        """Tell whether something that was made for all readers is not paid yet."""
+        self._share_out()
+        return self._owed_s > 0
+
+    def account(self, principal: str) -> Account:
+        """Return the account of a principal."""
+        self._share_out()
+        has_place = principal in self._left_s or len(self._left_s) < ACCOUNTS_MAX
+        return Account(self, principal if has_place else _OTHERS)
+
+    def pay(self, spent_s: float, account: str | None = None) -> None:
+        """Count time that was spent by an account; None: for all readers together."""
+        if account is None:
+            self._share_out()
+            self._owed_s += spent_s
+        else:
+            self._left_s[account] = self.left_s(account) - spent_s
+
+    def left_s(self, account: str) -> float:
+        """Return what an account has; less than 0: it has spent more than was there."""
+        self._share_out()
+        if account in self._left_s:
+            return self._left_s[account]
+        return SAVED_MAX_S / (len(self._left_s) + 1)
+
+    def wait_s(self, account: str) -> float:
+        """Return after which time an account has something again, if nobody comes or goes."""
+        return max(0.0, -self.left_s(account)) * len(self._left_s) / PART
+
+    def timed(self, work: Coroutine[Any, Any, _Result], account: str | None = None) -> Timed[_Result]:
+        """Return what does the same work and pays for its turns of the loop."""
+        return Timed(self, account, work, self._used_s)
+
+    def _share_out(self) -> None:
+        """Divide the time that has come since this was done last; what is full needs no more."""
+        now_s = self._now_s()
+        came_s, self._seen_s = PART * (now_s - self._seen_s), now_s
+        paid_s = min(came_s, self._owed_s)
+        self._owed_s -= paid_s
+        if self._left_s:
+            each_s, full_s = (whole_s / len(self._left_s) for whole_s in (came_s - paid_s, SAVED_MAX_S))
+            self._left_s = {name: more for name, left in self._left_s.items() if (more := left + each_s) < full_s}
+
+
+class Account(NamedTuple):
+    """The time that a principal may spend."""
+
+    purse: Purse
+    name: str
 
     @property
     def is_empty(self) -> bool:
         """Tell whether more was spent than was there."""
-        return self._count() < 0
+        return self.purse.left_s(self.name) < 0
 
     def pay(self, spent_s: float) -> None:
         """Count time that was spent."""
-        self._left_s = self._count() - spent_s
+        self.purse.pay(spent_s, self.name)
 
     async def wait(self) -> None:
         """Wait until there is some left."""
-        while (left_s := self._count()) < 0:  # noqa: ASYNC110 - no event tells of time that goes by
-            await asyncio.sleep(-left_s / PART)
+        while (wait_s := self.purse.wait_s(self.name)) > 0:  # noqa: ASYNC110 - no event tells of time that goes by
+            await asyncio.sleep(min(wait_s, _WAIT_MAX_S))
 
     async def rest(self) -> None:
         """Let others have their turn, and for longer where nothing is left."""
@@ -58,20 +121,17 @@ class Purse:
 
     def timed(self, work: Coroutine[Any, Any, _Result]) -> Timed[_Result]:
         """Return what does the same work and pays for its turns of the loop."""
-        return Timed(self, work, self._used_s)
-
-    def _count(self) -> float:
-        now_s = self._now_s()
-        self._left_s = min(SAVED_MAX_S, self._left_s + PART * (now_s - self._seen_s))
-        self._seen_s = now_s
-        return self._left_s
+        return self.purse.timed(work, self.name)
 
 
 class Timed(Generic[_Result]):
     """An awaitable that pays for each turn of the loop that its work takes."""
 
-    def __init__(self, purse: Purse, work: Coroutine[Any, Any, _Result], used_s: Callable[[], float]) -> None:
+    def __init__(
+        self, purse: Purse, account: str | None, work: Coroutine[Any, Any, _Result], used_s: Callable[[], float]
+    ) -> None:
         self._purse = purse
+        self._account = account
         self._work = work
         self._used_s = used_s
         #: Paid until now, in seconds.
@@ -90,7 +150,7 @@ class Timed(Generic[_Result]):
             finally:
                 spent_s = self._used_s() - began_s
                 self.paid_s += spent_s
-                self._purse.pay(spent_s)
+                self._purse.pay(spent_s, self._account)
             error = None
             try:
                 yield awaited

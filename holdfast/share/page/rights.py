@@ -11,6 +11,7 @@ from holdfast.daemon.access.acl import CLUSTER_NAME, Operation, ResourceType
 from holdfast.daemon.access.authorizer import Authorizer
 from holdfast.daemon.access.rules import Rules
 from holdfast.daemon.http.readers import Reader
+from holdfast.kafka.addresses import find_host
 from holdfast.page.moment import Moment
 from holdfast.page.source import PageRefused
 
@@ -29,8 +30,8 @@ class Rights:
 
     def __init__(self, authorizer: Authorizer) -> None:
         self._authorizer = authorizer
-        #: Moments by the principals and addresses that see them, and the moment and the rules that they are of.
-        self._seen: dict[tuple[str, str], Moment] = {}
+        #: Moments by the audiences that see them, and the moment and the rules that they are of.
+        self._seen: dict[str, Moment] = {}
         self._seen_of: tuple[Moment, Rules] | None = None
 
     def forget(self) -> None:
@@ -38,12 +39,17 @@ class Rights:
         self._seen_of = None
         self._seen.clear()
 
+    def audience(self) -> str:
+        """Return a text that is the same for readers who see the same."""
+        reader = READER.get()
+        return "" if self._authorizer.is_open else f"{find_host(reader.client_address)} {reader.principal}"
+
     async def see(self, moment: Moment) -> Moment:
         """Return as much of a moment as the reader may see; it is looked through in slices of the loop's time."""
         authorizer, reader = self._authorizer, READER.get()
         if authorizer.is_open:
             return moment
-        place = reader.principal, reader.client_address.rpartition(":")[0]
+        place = self.audience()
         while True:
             rules = authorizer.rules
             if self._seen_of is None or self._seen_of[0] is not moment or self._seen_of[1] is not rules:
@@ -77,6 +83,10 @@ class Rights:
     def check_records(self, topic: str) -> None:
         """Refuse records of a topic that the reader may not READ."""
         self._check(Operation.READ, ResourceType.TOPIC, topic)
+
+    def sees_cluster(self) -> bool:
+        """Tell whether the reader may DESCRIBE the cluster."""
+        return self._may(READER.get(), Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
 
     def check_cluster(self) -> None:
         """Refuse a reader who may not DESCRIBE the cluster."""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Coroutine, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
+from weakref import WeakValueDictionary
 
-from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from holdfast.daemon.access.authorizer import Authorizer
@@ -17,15 +17,15 @@ from holdfast.daemon.http.readers import reader_of
 from holdfast.daemon.internal_errors import InternalErrors
 from holdfast.daemon.tenant import LogParts
 from holdfast.distribution import how_to_install
+from holdfast.http_refusals import refusal
 from holdfast.kafka.addresses import find_host
+from holdfast.page.past import History
 from holdfast.share.page.kept_answers import Asked, KeptAnswers, Recorder
-from holdfast.share.page.node_page import NodePage
+from holdfast.share.page.node_page import HISTORY_OPTION, NodePage
 from holdfast.share.page.others import Query
-from holdfast.share.page.purse import Purse
+from holdfast.share.page.purse import Account, Purse
 from holdfast.share.page.rights import READER
-
-if TYPE_CHECKING:
-    from holdfast.page.web import app as web
+from holdfast.share.page.samples import Samples
 
 #: Paths whose answers are cut from a moment.
 _OF_MOMENTS: Final = frozenset({"/", "/group", "/window", "/api/v1/group-topics", "/api/v1/group", "/api/v1/window"})
@@ -42,6 +42,11 @@ _OWN_SITES: Final = (b"same-origin", b"none")
 _KEPT_S: Final = 60.0
 
 
+def wall_now_ms() -> int:
+    """Return the time of the calendar, in ms since 1970."""
+    return time.time_ns() // 1_000_000
+
+
 class PageSite:
     """The application of one node, from when its log was found on."""
 
@@ -54,6 +59,8 @@ class PageSite:
         names: Collection[str] | None,
         connections_max: int,
         internal_errors: InternalErrors,
+        history_dir: str = "",
+        samples: Samples | None = None,
     ) -> None:
         """Import and look at nothing yet.
 
@@ -65,15 +72,19 @@ class PageSite:
             names: by which requests may call the port, besides every address; None: any.
             connections_max: of the port, of which events get a part.
             internal_errors: counts what is a mistake of ours.
+            history_dir: place of the history; empty: none is named.
+            samples: know what the node finished before somebody looked; None: nobody knows.
         """
         self._purse = Purse()
-        self._source = NodePage(log, authorizer, query, ask, self._purse, lambda: time.time_ns() // 1_000_000)
+        history = History(history_dir, HISTORY_OPTION) if history_dir else None
+        self._source = NodePage(log, authorizer, query, ask, self._purse, wall_now_ms, history, samples)
         self._names = names
         self._internal_errors = internal_errors
         self._app: ASGIApp | None = None
         self._making: asyncio.Future[ASGIApp] | None = None
         self._kept = KeptAnswers()
-        self._turn = asyncio.Lock()
+        #: A lock for each account of which a request waits.
+        self._turns = WeakValueDictionary[str, asyncio.Lock]()
         #: Probes and Prometheus need connections, too.
         self._streams_max = max(1, connections_max // 2)
         self._streams = 0
@@ -102,7 +113,7 @@ class PageSite:
         """Answer with events, which go on; the task that makes them is none of this request."""
         if self._streams >= self._streams_max:
             text = f"{self._streams_max} pages have live numbers already; reload to see newer ones."
-            await JSONResponse({"error": text}, 503, _TOO_MANY)(scope, receive, send)
+            await refusal(scope, 503, text, _TOO_MANY)(scope, receive, send)
             return
         self._streams += 1
         try:
@@ -111,44 +122,29 @@ class PageSite:
             self._streams -= 1
 
     async def _look(self, app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
-        is_busy = self._turn.locked() or self._purse.is_empty
+        reader = READER.get()
+        account = self._purse.account(reader.principal)
+        turn = self._turns.setdefault(account.name, asyncio.Lock())
         # A page without its style could not be read, and files cost next to nothing.
-        if is_busy and not scope["path"].startswith("/static/") and not await self._wait(scope, receive, send):
+        must_wait = not scope["path"].startswith("/static/") and (turn.locked() or account.is_empty)
+        if must_wait and not await _wait(_take_turn(turn, account), scope, receive, send):
             return
-        self._purse.pay(_REQUEST_S)
+        account.pay(_REQUEST_S)
         # The guard of the page looks at requests that another site may have made.
         is_shared = scope["method"] == "GET" and scope["path"] in _OF_MOMENTS and _is_of_no_site(scope)
         version = await self._source.version() if is_shared else None
         if version is None:
-            await self._purse.timed(_run(app, scope, receive, send))
+            await account.timed(_run(app, scope, receive, send))
             return
-        reader = READER.get()
         asked = Asked(scope["path"], scope["query_string"], reader.principal, find_host(reader.client_address))
         if (kept := self._kept.find(version, asked)) is not None:
             for message in kept:
                 await send(message)
             return
         recorder = Recorder(send)
-        await self._purse.timed(_run(app, scope, receive, recorder))
+        await account.timed(_run(app, scope, receive, recorder))
         if version.is_same(await self._source.version()):
             self._kept.keep(version, asked, tuple(recorder.sent))
-
-    async def _wait(self, scope: Scope, receive: Receive, send: Send) -> bool:
-        """Wait for the turn of a request, tell whether it came, and refuse it where it did not; one whose client has gone is forgotten."""
-        turn, gone = asyncio.ensure_future(self._take_turn()), asyncio.ensure_future(_gone(receive))
-        try:
-            done, _ = await asyncio.wait((turn, gone), timeout=_PATIENCE_S, return_when=asyncio.FIRST_COMPLETED)
-            if not done:
-                await JSONResponse({"error": _NO_TIME}, 503, {"Retry-After": "60"})(scope, receive, send)
-            return turn in done and gone not in done
-        finally:
-            turn.cancel()
-            gone.cancel()
-            await asyncio.gather(turn, gone, return_exceptions=True)
-
-    async def _take_turn(self) -> None:
-        async with self._turn:  # one after the other, so that all that is paid is seen by the next one
-            await self._purse.wait()
 
     def _forget_later(self) -> None:
         """Keep nothing from some time after the last look on."""
@@ -164,13 +160,13 @@ class PageSite:
 
     def describe(self) -> Mapping[str, Any]:
         """See `Site.describe`."""
-        from holdfast.page.web import openapi
-
         try:
-            found: Mapping[str, Any] = openapi.describe(_queries())["paths"]
+            from holdfast.page.web.app import QUERIES
         except ImportError:  # no page is there without it
             return {}
-        return found
+        from holdfast.page.web import openapi
+
+        return openapi.describe(QUERIES)
 
     async def close(self) -> None:
         """End what is being made."""
@@ -183,20 +179,44 @@ class PageSite:
             from holdfast.page.web.app import make_app
         except ImportError as missing:
             text = f"The page needs {missing.name}, which is not installed; {how_to_install('page')}."
-            return JSONResponse({"error": text}, 501)
+            return _Refused(501, text)
         note = partial(self._internal_errors.note_bug, "page_failed")
-        return make_app(self._source, self._names, lambda error, path: note(error, path=path), _queries())
+        return make_app(self._source.veiled(), self._names, lambda error, path: note(error, path=path))
 
 
-def _queries() -> Mapping[str, web.Query]:
-    """Return the queries of the page; the node has groups of its own, as the command line lists them."""
-    from holdfast.page.web.app import QUERIES
+class _Refused:
+    """An application that refuses every request."""
 
-    return {"group-topics" if name == "groups" else name: query for name, query in QUERIES.items()}
+    def __init__(self, status: int, text: str) -> None:
+        self._status = status
+        self._text = text
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await refusal(scope, self._status, self._text)(scope, receive, send)
 
 
 async def _run(app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
     await app(scope, receive, send)
+
+
+async def _wait(turn: Coroutine[Any, Any, None], scope: Scope, receive: Receive, send: Send) -> bool:
+    """Wait for the turn of a request, tell whether it came, and refuse it where it did not; one whose client has gone is forgotten."""
+    taking, gone = asyncio.ensure_future(turn), asyncio.ensure_future(_gone(receive))
+    try:
+        done, _ = await asyncio.wait((taking, gone), timeout=_PATIENCE_S, return_when=asyncio.FIRST_COMPLETED)
+        if not done:
+            refused = refusal(scope, 503, _NO_TIME, {"Retry-After": "60"}, has_style=True)
+            await refused(scope, receive, send)
+        return taking in done and gone not in done
+    finally:
+        taking.cancel()
+        gone.cancel()
+        await asyncio.gather(taking, gone, return_exceptions=True)
+
+
+async def _take_turn(turn: asyncio.Lock, account: Account) -> None:
+    async with turn:  # one after the other, so that all that is paid is seen by the next one
+        await account.wait()
 
 
 def _is_of_no_site(scope: Scope) -> bool:

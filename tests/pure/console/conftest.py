@@ -57,6 +57,7 @@ class Node:
                 "holdfast_write_latency_seconds_p99": 6.00000000008,
             },
             "partitions": lambda _: partitions,
+            "hand-overs": lambda _: [],
             "partitions-take": lambda _: "it is being taken",
             "partitions-accept": lambda _: "it goes on",
             "topics-accept-deleted": lambda _: "they may go",

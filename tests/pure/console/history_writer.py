@@ -12,9 +12,11 @@ from typing import Any, Final, NamedTuple
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
-from holdfast.compaction.history import coverage, schema
 from holdfast.console.sources.history_states import LogChange
+from holdfast.history import covered as covered_files
+from holdfast.history import schema
 from holdfast.kafka.topic_ids import format_topic_id, parse_topic_id
+from holdfast.page.source import HISTORY
 from holdfast.records.errors import ForeignHeader
 from holdfast.records.log.checkpoint import CHECKPOINT_KEY, decode_checkpoint
 from holdfast.records.log.fencing import START, step
@@ -88,9 +90,9 @@ def day_of(row: dict[str, Any]) -> str:
 
 def write_covered(directory: Path, state_topic_id: bytes, name: str, covered: dict[int, int]) -> None:
     """Say, as a job does, up to where the history tells of each log partition."""
-    target = directory / f"state_topic_id={format_topic_id(state_topic_id)}" / coverage.DIRECTORY
+    target = directory / f"state_topic_id={format_topic_id(state_topic_id)}" / covered_files.DIRECTORY
     target.mkdir(parents=True, exist_ok=True)
-    (target / f"{name}.json").write_text(coverage.encode_covered(covered))
+    (target / f"{name}.json").write_text(covered_files.encode_covered(covered))
 
 
 def stamp(
@@ -113,6 +115,8 @@ def changes_of(rows: Iterable[dict[str, Any]]) -> list[LogChange]:
             row["timestamp_ms"],
             SharePartitionKey(row["group_id"], parse_topic_id(row["topic_id"]), row["partition"]),
             None if row["value"] is None else decode_value(row["key"], row["value"])[0],
+            row["owner_epoch"],
+            HISTORY,
         )
         for row in rows
     ]

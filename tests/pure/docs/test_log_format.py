@@ -15,8 +15,8 @@ from confluent_kafka import KafkaError, KafkaException, Message
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.compaction.history.schema import COLUMNS
 from holdfast.daemon.topics.state_topic import FIXED_CONFIG
+from holdfast.history.schema import COLUMNS
 from holdfast.records.log.checkpoint import CHECKPOINT_KEY, Checkpoint, Placement, encode_checkpoint
 from holdfast.records.log.fencing import START, step
 from holdfast.records.log.header import encode_header

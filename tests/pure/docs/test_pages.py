@@ -12,9 +12,9 @@ import click
 import pytest
 
 from holdfast.cli import main
-from holdfast.compaction.history import schema
 from holdfast.daemon.settings.catalogue import catalogue_of
 from holdfast.daemon.settings.file_env_flags import MEANINGLESS, RESERVED_VARIABLES
+from holdfast.history import schema
 from holdfast.tenants import TABLES
 from tests.pure.docs.metrics import full_registry
 from tests.pure.docs.pages import (

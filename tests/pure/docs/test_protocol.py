@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from holdfast.api.share_errors import ACKNOWLEDGE_CODES, FETCH_CODES, HEARTBEAT_CODES, REQUEST_CODES
 from holdfast.kafka.protocol.error_codes import NOT_COORDINATED, ErrorCode
 from holdfast.tenants import TABLES
 from tests.pure.docs.pages import ROOT, table
@@ -55,6 +56,21 @@ def test_the_error_codes_are_those_of_the_code() -> None:
     assert {code for code in of_metadata if code.name in metadata} == of_metadata
     look_ups = PAGE.partition("\n## FindCoordinator\n")[2].partition("\n## ")[0]
     assert {code for code in of_look_ups if code.name in look_ups} == of_look_ups
+
+
+def test_the_codes_of_share_consumers_are_those_that_may_leave() -> None:
+    described = {
+        (int(code), name, of)
+        for code, name, each, *_ in table(PAGE, "codes of share consumers")
+        for of in each.split(", ")
+    }
+    codes = {
+        "heartbeat": HEARTBEAT_CODES,
+        "request": REQUEST_CODES,
+        "records": FETCH_CODES,
+        "acknowledgements": ACKNOWLEDGE_CODES,
+    }
+    assert described == {(code, ErrorCode(code).name, of) for of, those in codes.items() for code in those}
 
 
 def test_the_admin_commands_are_those_of_the_node() -> None:

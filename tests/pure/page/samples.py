@@ -41,12 +41,13 @@ def available(offset: int, count: int) -> StateBatch:
     return StateBatch(offset, offset, AVAILABLE, count)
 
 
-def batch_of(record: TopicRecord, base_offset: int | None = None, leader_epoch: int = 0) -> bytes:
-    """Return a record as a batch of its own."""
+def batch_of(*records: TopicRecord, base_offset: int | None = None, leader_epoch: int = 0) -> bytes:
+    """Return records as one batch."""
     builder = DefaultRecordBatchBuilder(2, 0, 0, -1, -1, 0, 1_000_000)
-    builder.append(0, record.timestamp_ms, record.key, record.value, list(record.headers))
+    for place, record in enumerate(records):
+        builder.append(place, record.timestamp_ms, record.key, record.value, list(record.headers))
     data = bytearray(builder.build())
-    data[0:8] = (record.offset if base_offset is None else base_offset).to_bytes(8, "big")
+    data[0:8] = (records[0].offset if base_offset is None else base_offset).to_bytes(8, "big")
     data[12:16] = leader_epoch.to_bytes(4, "big")
     return bytes(data)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 
 import pytest
@@ -12,7 +12,8 @@ from holdfast.kafka.protocol.error_codes import ErrorCode
 from holdfast.kafka.records.batches import Batch
 from holdfast.page import follower, reading
 from holdfast.page.kafka_page import KafkaPage
-from holdfast.page.source import GroupsPage, PageRefused
+from holdfast.page.moment import Truth, tell_of_old, true_at_ms
+from holdfast.page.source import SENTENCES_MAX, GroupsPage, PageRefused, utc
 from holdfast.records.share.keys import SharePartitionKey
 from holdfast.records.share.values import Value
 from tests.pure.kafka.records.fake_kafka import FakeKafka, Partition, fake_kafka
@@ -39,7 +40,7 @@ class Cluster:
     def put(self, value: Value, group: str = "workers") -> None:
         """Write a record of the state topic."""
         record = self._samples.put(self.key._replace(group_id=group), value)
-        self.states.append(data=batch_of(record, self.states.end, self.states.epoch))
+        self.states.append(data=batch_of(record, base_offset=self.states.end, leader_epoch=self.states.epoch))
 
     def prune(self, count: int) -> None:
         """Delete the first batches of the state topic, as brokers do below what is redundant."""
@@ -48,10 +49,10 @@ class Cluster:
 
 
 @asynccontextmanager
-async def page_of(kafka: FakeKafka) -> AsyncIterator[KafkaPage]:
-    page = KafkaPage(
-        kafka.options, (STATE_TOPIC, "__holdfast_share_state"), bootstrap="here", now_ms=lambda: NOW_MS, run_id="run"
-    )
+async def page_of(
+    kafka: FakeKafka, topics: Sequence[str] = (STATE_TOPIC, "__holdfast_share_state")
+) -> AsyncIterator[KafkaPage]:
+    page = KafkaPage(kafka.options, topics, bootstrap="here", now_ms=lambda: NOW_MS, run_id="run")
     task = asyncio.create_task(page.run())
     try:
         async with asyncio.timeout(PATIENCE_S):
@@ -113,6 +114,9 @@ async def test_the_states_that_are_there_and_those_that_come_are_shown() -> None
         assert (view.state_topic, view.cluster_id, [each.broker_id for each in view.brokers]) == (STATE_TOPIC, "c", [1])
         [log] = view.log_partitions
         assert (log.leader, log.start_offset, log.end_offset, log.read_to, log.states) == (1, 0, 3, 3, 1)
+        assert (view.log_partitions_in_all, view.nodes_in_all, view.next) == (1, 0, None)
+        with pytest.raises(PageRefused, match="begin with the first page"):
+            await page.cluster("none of ours")
 
 
 async def test_a_log_whose_start_was_pruned_is_read_from_its_new_start() -> None:
@@ -205,6 +209,16 @@ async def test_a_cluster_without_share_groups_says_so_until_there_is_one() -> No
         cluster.states = kafka.make_topic(STATE_TOPIC).partitions[0]
         cluster.put(snapshot(0))
         assert [row.group for row in (await groups_of(page, 404)).rows] == ["workers"]
+
+
+async def test_a_topic_that_was_named_and_is_not_there_is_named_again() -> None:
+    async with fake_kafka() as kafka, page_of(kafka, ("stats",)) as page:
+        Cluster(kafka)
+        kafka.brokers[1].versions[SHARE_GROUP_HEARTBEAT] = (1, 1)
+        refusal = await refusal_of(page, 404)
+        assert (
+            refusal.text == "There is no topic stats; name a state topic of this cluster by --topic, or leave that out."
+        )
 
 
 async def test_ends_that_are_not_known_are_no_zeros() -> None:
@@ -320,17 +334,49 @@ async def test_a_time_that_was_found_is_a_change() -> None:
         assert (row.oldest.written_ms, row.oldest.unknown) == (1_000, 0)
 
 
-async def test_a_topic_keeps_its_name_while_brokers_are_silent(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_names_and_ages_stay_known_while_brokers_are_silent(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(follower, "TIMEOUT_MS", 200)
     async with fake_kafka() as kafka, page_of(kafka) as page:
         cluster = Cluster(kafka)
-        cluster.put(snapshot(0))
+        cluster.put(snapshot(0, available(7, 3)))
         await groups_of(page)
+        changes = page.changed()
+        async for _ in changes:  # the look for ages is bounded by that time as well
+            if not (await page.groups()).rows[0].oldest.unknown:  # type: ignore[union-attr]
+                break
         kafka.brokers[1].goes_on.clear()
-        async for _ in page.changed():
+        async for _ in changes:
             if (window := await page.window("workers", "orders", 0)).log_unknown:
                 break
         assert (window.topic, window.log_end) == ("orders", None)
+        [row] = (await page.groups()).rows
+        assert row.oldest is not None
+        assert (row.oldest.written_ms, row.oldest.unknown) == (1_000, 0)
+
+
+@pytest.mark.parametrize(("second", "as_of_ms"), [(Truth(900, "silent"), 700), (Truth(900), 900)])
+def test_a_moment_is_of_what_is_not_old_or_of_the_oldest_where_all_is(second: Truth, as_of_ms: int) -> None:
+    truths = [Truth(700, "silent"), second, Truth(None, "never read")]
+    assert true_at_ms(truths, NOW_MS) == as_of_ms
+
+
+def test_one_sentence_says_that_everything_is_old_and_since_when() -> None:
+    old = {number: Truth(NOW_MS - number, "not read on: nobody answers") for number in range(50)}
+    [told] = tell_of_old("states", old)
+    assert told == (
+        "All 50 log partitions of states are not read on: nobody answers. "
+        f"Everything is shown as it was at {utc(NOW_MS - 49)}."
+    )
+    [told] = tell_of_old("states", old | {7: Truth(NOW_MS)})
+    assert told.startswith("Log partitions 0, 1, 2 and 46 more of states are not read on: nobody answers. ")
+
+
+def test_sentences_about_old_log_partitions_are_bounded() -> None:
+    told = tell_of_old(
+        "states", {number: Truth(None, f"not read on: batch {number} is damaged") for number in range(99)}
+    )
+    assert told[0] == "Log partition 0 of states is not read on: batch 0 is damaged. Share groups in it may be missing."
+    assert (len(told), told[-1]) == (SENTENCES_MAX + 1, f"{99 - SENTENCES_MAX} more of these are not named here.")
 
 
 # ---- timelines that are shared ---------------------------------------------------------------------------------------
@@ -364,12 +410,12 @@ async def test_a_look_that_was_cut_short_goes_on_where_it_ended(monkeypatch: pyt
         offsets = list[int]()
         take = reading._take_batch
 
-        async def take_slowly(batch: Batch, end: int, found: reading.TimelineRead) -> None:
+        async def take_slowly(batch: Batch, end: int, found: reading.TimelineRead, rest: reading.Rest) -> None:
             if batch.base_offset in (10, 20) and batch.base_offset not in offsets:
                 offsets.append(batch.base_offset)
                 raise TimeoutError
             offsets.append(batch.base_offset)
-            await take(batch, end, found)
+            await take(batch, end, found, rest)
 
         monkeypatch.setattr(reading, "_take_batch", take_slowly)
         first, second, third = [await page.timeline("workers", "orders", 0, 7) for _ in range(3)]

@@ -7,9 +7,9 @@ from base64 import urlsafe_b64encode
 import pytest
 
 from holdfast.kafka.topic_ids import format_topic_id
-from holdfast.kafka.topics.topic_ends import Ends
-from holdfast.page.moment import Moment, Truth
-from holdfast.page.source import ROWS_PER_PAGE, PageRefused, StateRange, to_json
+from holdfast.kafka.topics.topic_ends import NO_SUCH_ID, Ends
+from holdfast.page.moment import Moment, Truth, _attention
+from holdfast.page.source import ROWS_PER_PAGE, SPARK_MINUTES, GroupRow, PageRefused, StateRange, to_json
 from holdfast.records.share.batches import StateBatch
 from tests.pure.page.samples import (
     KEY,
@@ -40,6 +40,23 @@ def many(groups: int, run_id: str = "run") -> Moment:
         key = KEY._replace(group_id=f"group-{number:05}")
         log.put(key, snapshot(0, available(number % 7, 1 + number % 5)))
     return moment_of(book_of(log), {}, run_id=run_id)
+
+
+def test_a_large_moment_is_made_in_steps_and_sorted_in_them() -> None:
+    whole = many(1_000)
+    places = [place for number in reversed(range(1_000)) for place in whole._of_group(f"group-{number:05}")]
+    steps = Moment.in_steps(NOW_MS, places, {}, lambda *_: (0,) * SPARK_MINUTES, (), "run", {})
+    count = 0
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            moment = end.value
+            break
+        count += 1
+    assert count == 10
+    assert [row.group for row in moment._rows] == [row.group for row in whole._rows]
+    assert moment._rows == sorted(moment._rows, key=_attention)
 
 
 def test_a_group_and_its_topic_are_summed_up() -> None:
@@ -97,15 +114,71 @@ def test_groups_come_in_pages_and_those_in_need_first() -> None:
     assert counts == sorted(counts, reverse=True)
 
 
-def test_share_partitions_come_in_pages() -> None:
-    log = Log()
-    for partition in range(ROWS_PER_PAGE + 2):
-        log.put(KEY._replace(partition=partition), snapshot(0))
+def test_the_place_of_a_cursor_is_found_without_a_look_at_each_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole, looks = many(2 * ROWS_PER_PAGE), list[GroupRow]()
+    cursor = whole.groups(None).next
+
+    def attention(row: GroupRow) -> tuple[object, ...]:
+        looks.append(row)
+        return _attention(row)
+
+    monkeypatch.setattr("holdfast.page.moment._attention", attention)
+    assert whole.groups(cursor).rows == tuple(whole._rows[ROWS_PER_PAGE:])
+    assert len(looks) < 20
+
+
+def test_groups_are_found_by_a_part_of_their_names_in_pages() -> None:
+    moment = many(3 * ROWS_PER_PAGE)
+    page, names = moment.groups(None, "GROUP-00"), list[str]()
+    while True:
+        names += [row.group for row in page.rows]
+        assert page.rows_in_all == 3 * ROWS_PER_PAGE
+        if page.next is None:
+            break
+        page = moment.groups(page.next, "GROUP-00")
+    assert len(set(names)) == len(names) == 3 * ROWS_PER_PAGE
+    assert {row.group for row in moment.groups(None, "p-0012").rows} == {f"group-0012{digit}" for digit in range(10)}
+    assert moment.groups(None, "none").rows == ()
+    assert [row.group for row in one_stuck().groups(None, "ORD").rows] == ["workers"], "it has the topic orders"
+
+
+def test_all_of_a_group_comes_in_pages_of_one_cursor() -> None:
+    log, topics = Log(), [number.to_bytes(16, "big") for number in range(ROWS_PER_PAGE + 1)]
+    for number, topic_id in enumerate(topics):
+        log.put(KEY._replace(topic_id=topic_id), snapshot(0, available(0, 1 + number % 5)))
+    for partition in range(1, ROWS_PER_PAGE + 1):
+        log.put(KEY._replace(topic_id=topics[-1], partition=partition), snapshot(0))
     moment = moment_of(book_of(log), {})
+    view = moment.group("workers", None)
+    views = [view]
+    while view.next is not None:
+        view = moment.group("workers", view.next)
+        views.append(view)
+    assert [(len(each.topics), len(each.states)) for each in views] == [(200, 200), (1, 200), (0, 1)]
+    shown = [row for each in views for row in each.topics]
+    assert shown == moment._rows
+    assert {row.topic_id for row in shown} == set(map(format_topic_id, topics))
+    states = [(row["topic_id"], row["partition"]) for each in views for row in each.states]
+    assert len(set(states)) == len(states) == 2 * ROWS_PER_PAGE + 1
+
+
+def test_a_part_of_a_group_names_the_old_log_partitions_of_its_own_rows() -> None:
+    log = Log()
+    for partition in range(ROWS_PER_PAGE + 1):
+        log.put(KEY._replace(partition=partition), snapshot(0))
+    whole = moment_of(book_of(log), {})
+    places = list(whole.places())
+    # The last share partition lies in another log partition, of which nothing is heard.
+    last = places[-1]
+    places[-1] = last._replace(row=last.row | {"log_partition": 1})
+    truths = {
+        1: Truth(NOW_MS, "led by no broker that answers now"),
+        2: Truth(NOW_MS, "led by no broker that answers now"),
+    }
+    moment = Moment(NOW_MS, places, {}, lambda *_: (0,) * SPARK_MINUTES, ("Some are old.",), "run", truths)
     first = moment.group("workers", None)
     second = moment.group("workers", first.next)
-    assert [row["partition"] for row in (*first.states, *second.states)] == list(range(ROWS_PER_PAGE + 2))
-    assert second.next is None
+    assert [(each.old, each.is_old) for each in (first, second)] == [((), True), ((1,), True)]
 
 
 @pytest.mark.parametrize(
@@ -118,6 +191,8 @@ def test_share_partitions_come_in_pages() -> None:
         urlsafe_b64encode(b'["run"]').decode(),
         urlsafe_b64encode(b'["run", "a", 2]').decode(),
         urlsafe_b64encode(b'["run", 1, 2, 3, 4, 5]').decode(),
+        urlsafe_b64encode(b'["run", [1, 2, 3, 4, 5]]').decode(),
+        urlsafe_b64encode(b'["run", [1, 2, 3, "a", "b"], null]').decode(),
         urlsafe_b64encode(b"[" * 60_000).decode(),
         many(ROWS_PER_PAGE + 1, "another").groups(None).next,
     ],
@@ -193,3 +268,26 @@ def test_nothing_is_said_not_to_be_there_while_a_log_partition_is_old(group: str
     assert refusal.value.status == 503
     assert "It is not known whether this is so now" in refusal.value.text
     assert "its leader is silent" in refusal.value.text
+
+
+@pytest.mark.parametrize("why_old", ["", "not read on: its leader is silent"])
+def test_rows_whose_log_partition_is_old_say_so(why_old: str) -> None:
+    log = Log()
+    log.put(KEY, STUCK)
+    moment = moment_of(book_of(log), {}, truth=Truth(NOW_MS, why_old))
+    [row] = moment.groups(None).rows
+    group = moment.group("workers", None)
+    assert (row.is_old, group.is_old, group.old) == (bool(why_old), bool(why_old), (0,) * bool(why_old))
+
+
+@pytest.mark.parametrize(("problem", "status"), [("no broker answered", 503), (NO_SUCH_ID, 404)])
+def test_no_topic_is_said_to_be_missing_while_its_name_is_not_known(problem: str, status: int) -> None:
+    log = Log()
+    log.put(KEY, STUCK)
+    moment = moment_of(book_of(log), {KEY: Ends(-1, -1, problem)})
+    nameless = [place._replace(end=place.end._replace(topic=None)) for place in moment.places()]
+    moment = Moment(NOW_MS, nameless, {}, lambda *_: (0,) * SPARK_MINUTES, (), "run", {})
+    with pytest.raises(PageRefused) as refusal:
+        moment.window("workers", "orders", 0)
+    assert refusal.value.status == status
+    assert moment.window("workers", format_topic_id(TOPIC_ID), 0).topic is None

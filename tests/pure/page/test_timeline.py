@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from holdfast.page.log_fold import LogFold
 from holdfast.page.source import CHANGES_MAX
-from holdfast.page.timeline import OffsetTimeline
+from holdfast.page.timeline import OffsetTimeline, tell
 from holdfast.records.share.batches import ARCHIVED, StateBatch
 from tests.pure.page.samples import KEY, Log, acknowledged, available, snapshot, update
 
@@ -17,8 +17,8 @@ def timeline_of(log: Log, offset: int) -> OffsetTimeline:
     return timeline
 
 
-def told(log: Log, offset: int) -> list[tuple[str, int | None]]:
-    return [(change.state, change.delivery_count) for change in timeline_of(log, offset).changes]
+def states_of(log: Log, offset: int) -> list[tuple[str, int | None]]:
+    return [(change.state, change.delivery_count) for change in tell(timeline_of(log, offset)).changes]
 
 
 def test_each_delivery_that_ends_is_a_change() -> None:
@@ -29,14 +29,14 @@ def test_each_delivery_that_ends_is_a_change() -> None:
     log.put(KEY._replace(partition=1), snapshot(0, available(7, 9)))
     log.put(KEY, update(0, acknowledged(8, 8)))
     log.put(KEY, update(0, StateBatch(7, 7, ARCHIVED, 4)))
-    timeline = timeline_of(log, 7)
-    assert [(each.log_offset, each.state, each.delivery_count) for each in timeline.changes] == [
+    changes = tell(timeline_of(log, 7)).changes
+    assert [(each.log_offset, each.state, each.delivery_count) for each in changes] == [
         (1, "available", 1),
         (2, "available", 2),
         (3, "available", 3),
         (6, "archived", 4),
     ]
-    first, last = timeline.changes[0], timeline.changes[-1]
+    first, last = changes[0], changes[-1]
     assert (first.at_ms, first.owner_epoch, first.state_epoch, first.log_partition) == (log.at_ms, None, 1, 4)
     assert first.text == "not finished by 1 delivery; to be given out again"
     assert last.text == "given up after 4 deliveries"
@@ -47,14 +47,16 @@ def test_a_start_offset_above_it_finishes_it() -> None:
     log.put(KEY, snapshot(0))
     log.put(KEY, update(0, available(7, 2)))
     log.put(KEY, update(8))
-    assert told(log, 7) == [("available", 2), ("finished", None)]
-    assert timeline_of(log, 7).changes[-1].text == "finished: the start offset went on to 8; it was available before"
+    assert states_of(log, 7) == [("available", 2), ("finished", None)]
+    assert (
+        tell(timeline_of(log, 7)).changes[-1].text == "finished: the start offset went on to 8; it was available before"
+    )
 
 
 def test_an_offset_below_where_the_group_begins_is_not_for_it() -> None:
     log = Log()
     log.put(KEY, snapshot(100))
-    [change] = timeline_of(log, 7).changes
+    [change] = tell(timeline_of(log, 7)).changes
     assert change.text == "not for this group, which begins at offset 100"
 
 
@@ -63,21 +65,21 @@ def test_a_log_that_was_pruned_says_that_it_was_finished_before() -> None:
     log.put(KEY, snapshot(100, epoch=9))
     timeline = timeline_of(log, 7)
     assert timeline.began_before
-    assert timeline.changes[0].text == "finished before the log begins, where the start offset is 100 already"
+    assert tell(timeline).changes[0].text == "finished before the log begins, where the start offset is 100 already"
 
 
 def test_a_deleted_share_partition_ends_it() -> None:
     log = Log()
     log.put(KEY, snapshot(0, available(7, 1)))
     log.put(KEY, None)
-    assert told(log, 7) == [("available", 1), ("deleted", None)]
+    assert states_of(log, 7) == [("available", 1), ("deleted", None)]
 
 
 def test_nothing_is_told_of_an_offset_that_was_never_written_about() -> None:
     log = Log()
     log.put(KEY, snapshot(0))
     log.put(KEY, update(0, available(7, 1)))
-    assert told(log, 9) == []
+    assert states_of(log, 9) == []
 
 
 def test_the_newest_changes_are_kept() -> None:
@@ -86,6 +88,6 @@ def test_the_newest_changes_are_kept() -> None:
     for number in range(CHANGES_MAX):
         log.put(KEY, snapshot(0, available(7, 1 + number), epoch=1))
         log.put(KEY, snapshot(0, epoch=2))
-    timeline = timeline_of(log, 7)
-    assert (len(timeline.changes), timeline.count) == (CHANGES_MAX, 2 * CHANGES_MAX)
-    assert timeline.changes[-1].state == "untold"
+    told = tell(timeline_of(log, 7))
+    assert (len(told.changes), told.total) == (CHANGES_MAX, 2 * CHANGES_MAX)
+    assert told.changes[-1].state == "untold"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import Any
 
 import pytest
@@ -14,7 +14,7 @@ from holdfast.kafka.protocol.error_codes import ErrorCode
 from holdfast.kafka.topic_ids import format_topic_id
 from holdfast.metrics.instruments import Counter
 from holdfast.records.share.keys import SharePartitionKey
-from holdfast.share.state_listing import ROWS_PER_PAGE_MAX, StateListing
+from holdfast.share.state_listing import ROWS_PER_PAGE_MAX, StateListing, with_time
 from tests.simulated.memory_log import MemoryTopic
 from tests.world.node import PartitionsWorld
 from tests.world.process import Call
@@ -211,3 +211,21 @@ def test_the_steps_of_a_command_end_with_its_answer_or_its_refusal() -> None:
     steps = admin.handle(AdminRequest("refuse", {}), answers.append)
     assert steps is not None
     assert (list(steps), decode_admin_response(answers[1])) == ([True], (42, "No more.", None))
+
+
+def test_a_page_for_another_node_tells_the_time_that_it_took() -> None:
+    used_s = 0.0
+
+    def work() -> Generator[None, None, dict[str, Any]]:
+        nonlocal used_s
+        used_s += 0.25
+        yield
+        used_s += 0.5
+        return {"share_partitions": [], "next": None}
+
+    page = with_time(work(), lambda: used_s)
+    next(page)
+    used_s += 60  # of others
+    with pytest.raises(StopIteration) as end:
+        next(page)
+    assert end.value.value == {"share_partitions": [], "next": None, "spent_s": 0.75}

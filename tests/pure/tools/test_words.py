@@ -21,7 +21,7 @@ from tools.words import (
 )
 
 #: Length of `tools/words_left.txt`; lower it with the list, never raise it.
-LEFT_MAX = 665
+LEFT_MAX = 664
 #: The list may be shorter by so many files before the bound must follow.
 SLACK = 25
 

@@ -26,7 +26,7 @@ from holdfast.workers.host_port import HostView, host_port
 from holdfast.workers.plan import Worker
 from tests.waiting import PATIENCE_MS
 from tests.world.context import make_context
-from tests.world.http import Answer, get
+from tests.world.http import BROWSER, Answer, get
 from tests.world.serving import serve
 
 WORKERS = (Worker(10, "127.0.0.1:1", {}), Worker(11, "127.0.0.1:2", {}))
@@ -45,6 +45,7 @@ class Host:
     def __init__(self) -> None:
         self.silent: set[str] = set()
         self.why: dict[str, str] = {}
+        self.hand_overs: dict[str, list[dict[str, Any]]] = {}
         self.pages: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {}
         self.asked: list[tuple[str, str, dict[str, object]]] = []
         self.view = HostView(settings(), TABLES, WORKERS, self.query)
@@ -55,21 +56,23 @@ class Host:
             raise NodeSilent("no answer in time")
         if command == "status":
             why = self.why.get(address)
-            return {"is_ready": not why, "why_not_ready": why}
+            return {"is_ready": not why, "why_not_ready": why, "http_port": 7_000 + int(address[-1])}
         if command == "metrics" and "accept" in arguments:
             registry = Registry()
             registry.counter("writes", "Writes.").value = int(address[-1])
             return {"text": b"".join(expose(registry, str(arguments["accept"])).pieces).decode()}
+        if command == "hand-overs":
+            return self.hand_overs[address]
         if command == "share-partitions" and address in self.pages:
             return self.pages[address](arguments)
         return {"of": address}
 
-    async def ask(self, *paths: str) -> list[Answer]:
+    async def ask(self, *paths: str, accept: str = "*/*") -> list[Answer]:
         files = FileWatch(self.view.context)
         server = await open_http_port(self.view, settings(), files, TABLES.queries)
         assert server is not None
         try:
-            return [await get(server.port, path) for path in paths]
+            return [await get(server.port, path, Accept=accept) for path in paths]
         finally:
             await server.stop(PATIENCE_MS)
             await self.view.admin.close()
@@ -129,6 +132,42 @@ async def test_a_query_is_answered_by_a_worker_that_is_ready_or_answers(host: Ho
     host.silent = {"127.0.0.1:1", "127.0.0.1:2"}
     [answer] = await host.ask("/api/v1/members")
     assert answer.status == 503
+
+
+async def test_hand_overs_are_those_that_the_workers_remember(host: Host) -> None:
+    row = {"at_ms": 5, "log_partition": 0, "owner_epoch": 2, "load_ms": 7}
+    host.hand_overs = {"127.0.0.1:1": [row | {"load_ms": None}], "127.0.0.1:2": [row]}
+    [answer] = await host.ask("/api/v1/hand-overs")
+    assert answer.json() == [row]
+    host.silent = {"127.0.0.1:2"}
+    [answer] = await host.ask("/api/v1/hand-overs")
+    assert answer.json() == [row | {"load_ms": None}]
+    host.silent = {"127.0.0.1:1", "127.0.0.1:2"}
+    [answer] = await host.ask("/api/v1/hand-overs")
+    assert answer.status == 503
+
+
+async def test_the_page_is_at_the_port_of_a_worker_that_is_ready(host: Host) -> None:
+    [none] = await host.ask("/")
+    assert (none.status, none.json()["error"]) == (503, "No worker is ready to show the page; /ready says why.")
+    [page] = await host.ask("/", accept=BROWSER)
+    assert (page.status, page.body[:15]) == (503, b"<!doctype html>")
+    await host.view.look()
+    first, window, query, style = await host.ask(
+        "/", "/window?group=a%2Fb&topic=t", "/api/v1/group-topics", "/static/a"
+    )
+    assert [each.status for each in (first, window, query, style)] == [307] * 4
+    assert first.headers["location"] == "http://localhost:7001/"
+    assert window.headers["location"] == "http://localhost:7001/window?group=a%2Fb&topic=t"
+    assert query.headers["location"] == "http://localhost:7001/api/v1/group-topics"
+    host.silent = {"127.0.0.1:1"}
+    await host.view.look()
+    [other] = await host.ask("/")
+    assert other.headers["location"] == "http://localhost:7002/"
+    host.silent, host.why = set(), {"127.0.0.1:1": "it stops", "127.0.0.1:2": "it starts"}
+    await host.view.look()
+    [none] = await host.ask("/")
+    assert none.status == 503
 
 
 KEYS = [[f"g{number % 3}", format_topic_id(bytes([number]) * 16), number] for number in range(20)]

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
@@ -19,20 +19,25 @@ from holdfast.cli import main
 from holdfast.console.outcomes import Exit
 from holdfast.kafka.connection_options import connection_options
 from holdfast.page.kafka_page import KafkaPage
+from holdfast.page.past import History
 from holdfast.page.source import GroupsPage, PageRefused
 from tests.real.quick_java import QUICK_KAFKA
-from tests.waiting import PATIENCE_S, Lines
+from tests.waiting import PATIENCE_S, Lines, in_patience, look_until
+from tests.world.http import Answer, get
 
 
 @asynccontextmanager
-async def page_of(kafka: str) -> AsyncIterator[KafkaPage]:
+async def page_of(
+    kafka: str, topics: Sequence[str] = ("__share_group_state", "__holdfast_share_state"), history_dir: str = ""
+) -> AsyncIterator[KafkaPage]:
     """Give the page of a cluster."""
     page = KafkaPage(
         connection_options({"bootstrap.servers": kafka}),
-        ("__share_group_state", "__holdfast_share_state"),
+        topics,
         bootstrap=kafka,
         now_ms=lambda: time.time_ns() // 1_000_000,
         run_id="run",
+        history=History(history_dir, "--history-dir") if history_dir else None,
     )
     task = asyncio.create_task(page.run())
     try:
@@ -76,6 +81,26 @@ async def groups_when(page: KafkaPage, condition: Callable[[GroupsPage], object]
     except TimeoutError:
         pass
     raise AssertionError(f"the page shows {last}")
+
+
+async def until_shown(page: KafkaPage, group: str) -> None:
+    """Wait until a page knows all, with the lag of a group and the age of its oldest record: beside a silent broker it begins with less."""
+    await groups_when(
+        page,
+        lambda found: (
+            not found.unknown
+            and any(
+                row.lag is not None and row.oldest is not None and row.oldest.written_ms is not None
+                for row in found.rows
+                if row.group == group
+            )
+        ),
+    )
+
+
+async def answer_when(port: int, path: str, holds: Callable[[Answer], object]) -> Answer:
+    """Return what `holdfast page` answers as soon as a condition holds of it; until it has read the state topic it says so."""
+    return await look_until(lambda: in_patience(get(port, path)), holds)
 
 
 async def refusal_when(page: KafkaPage, text: str) -> PageRefused:

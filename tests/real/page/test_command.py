@@ -6,25 +6,24 @@ import asyncio
 
 import pytest
 
-from tests.real.page.opened import by_cli, page_command
+from tests.real.page.opened import answer_when, by_cli, page_command
 from tests.real.page.stuck import Stuck
 from tests.waiting import in_patience
-from tests.world.http import Answer, get
+from tests.world.http import get
 
 pytestmark = pytest.mark.real
 
 
 async def test_its_json_has_the_numbers_of_the_command_line(kafka: str, stuck: Stuck) -> None:
     with page_command(kafka) as (port, _):
-        answers = list[Answer]()
-        while not answers or answers[-1].status == 503:
-            answers.append(await get(port, f"/api/v1/group?group={stuck.group}"))
+        path = f"/api/v1/group?group={stuck.group}"
+        answer = await answer_when(port, path, lambda answer: answer.status == 200 and answer.json()["lag"] is not None)
         described = await by_cli(kafka, "groups", "describe", stuck.group)
-        view = answers[-1].json()
+        view = answer.json()
         assert {name: view[name] for name in described} == described
         unknown = await get(port, f"/api/v1/group?group={stuck.group[:-1]}")
         assert (unknown.status, unknown.json()["nearest"]) == (404, [stuck.group])
-        assert (await get(port, "/api/v1/groups", method="POST")).status == 405
+        assert (await get(port, "/api/v1/group-topics", method="POST")).status == 405
         assert (await get(port, "/", host="elsewhere.example")).status == 421
 
 

@@ -8,19 +8,21 @@ from typing import Literal
 import pytest
 from playwright.async_api import async_playwright, expect
 
-from tests.browser.conftest import CHROMIUM, Desk, nameless, overhang, picture
+from tests.browser.conftest import CHROMIUM, Desk, launch, nameless, overhang, picture
 from tests.interop.gateway.clients import PYTHON, stock_consumer
 from tests.real.page.test_node_page import take_some
 from tests.real.running_node import make_settings, running
 from tests.real.shared_kafka import NewTopicFactory
-from tests.waiting import PATIENCE_MS
 
 pytestmark = [
     pytest.mark.real,
     pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium here; `apt-get install chromium` brings it"),
 ]
-expect.set_options(timeout=PATIENCE_MS)
 SIZES: tuple[tuple[int, Literal["light", "dark"]], ...] = ((1280, "light"), (320, "dark"))
+
+
+#: They last while the pages are looked at.
+LONG_LOCKS = {"gateway.groups.default.share.record.lock.duration.ms": 60_000}
 
 
 async def test_two_clicks_lead_to_the_member_that_holds_a_record(
@@ -28,10 +30,10 @@ async def test_two_clicks_lead_to_the_member_that_holds_a_record(
 ) -> None:
     users, group = new_topic(2), f"workers-{topic}"
     async with (
-        running(make_settings(kafka, topic, **{"gateway.topics": users})) as node,
+        running(make_settings(kafka, topic, **{"gateway.topics": users} | LONG_LOCKS)) as node,
         async_playwright() as browsers,
     ):
-        browser = await browsers.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
+        browser = await launch(browsers)
         desk = Desk(browser)
         desk.address = f"http://127.0.0.1:{node.node.http_port}"
         with stock_consumer(PYTHON, node.address, group, users) as consumer:
@@ -48,6 +50,7 @@ async def test_two_clicks_lead_to_the_member_that_holds_a_record(
                 if name == "cluster":
                     await page.get_by_role("link", name="Cluster").click()
                     await expect(page.get_by_role("region", name="Nodes")).to_contain_text("static")
+                    await expect(page.get_by_role("region", name="Hand-overs")).to_contain_text("the node started")
                 for width, scheme in SIZES:
                     await page.set_viewport_size({"width": width, "height": 800})
                     await page.emulate_media(color_scheme=scheme)

@@ -15,7 +15,7 @@ from holdfast.kafka.topic_ids import parse_topic_id
 from holdfast.page.source import to_json
 from holdfast.records.share.batches import STATE_NAMES, StateBatch
 from tests.real.group_numbers import assert_http_has_the_numbers_of_the_cli
-from tests.real.page.opened import by_cli, by_kafkas_tool, groups_when, page_of
+from tests.real.page.opened import by_cli, by_kafkas_tool, page_of, until_shown
 from tests.real.page.stuck import DELIVERIES, Stuck
 from tests.real.running_node import make_settings, running
 from tests.waiting import PATIENCE_S
@@ -61,7 +61,7 @@ async def by_prometheus(port: int, group: str) -> dict[str, float]:
 
 async def test_all_that_tell_of_a_group_tell_the_same(kafka: str, topic: str, stuck: Stuck) -> None:
     async with page_of(kafka) as page:
-        await groups_when(page)
+        await until_shown(page, stuck.group)
         stock = to_json(await page.group(stuck.group))
         windows = [await page.window(stuck.group, stuck.topic, row["partition"]) for row in stock["states"]]
     wanted = numbers_of(await by_cli(kafka, "groups", "describe", stuck.group))

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import os
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -22,11 +22,10 @@ from holdfast.broker import EmbeddedKafka, find_java
 from holdfast.jars.cache import KAFKA_VERSION, KAFKA_VERSION_WITHOUT_SHARE_GROUPS, kafka_home
 from tests.interop.gateway.clients import OTHER_JAVA_RELEASES, PYTHON, Client
 from tests.interop.newest_kafka import NEWEST_VERSION, newest_kafka
-from tests.real.page.opened import by_cli, page_command
+from tests.real.page.opened import answer_when, by_cli, page_command
 from tests.real.page.stuck import DELIVERIES, PARTITIONS, make_stuck
 from tests.real.quick_java import QUICK_KAFKA
 from tests.waiting import PATIENCE_S
-from tests.world.http import Answer, get
 
 pytestmark = pytest.mark.real
 
@@ -64,13 +63,10 @@ def turn_on(kafka: str) -> None:
     assert told.returncode == 0, told.stdout + told.stderr
 
 
-async def ask(port: int, query: str, **parameters: object) -> Any:
-    """Return an answer of the page, when it has read the state topic."""
-    answers = list[Answer]()
-    while not answers or answers[-1].status == 503:
-        answers.append(await get(port, f"/api/v1/{query}?{urlencode(parameters)}"))
-    assert answers[-1].status == 200, answers[-1].body
-    return answers[-1].json()
+async def ask(port: int, query: str, holds: Callable[[Any], object] = lambda _: True, /, **parameters: object) -> Any:
+    """Return an answer of the page, when it has read the state topic and a condition holds of what it shows."""
+    path = f"/api/v1/{query}?{urlencode(parameters)}"
+    return (await answer_when(port, path, lambda answer: answer.status == 200 and holds(answer.json()))).json()
 
 
 @pytest.mark.parametrize("version", RELEASES)
@@ -82,14 +78,14 @@ async def test_a_stuck_record_and_its_timeline_are_found(version: str, tmp_path:
         client = Client("java", OTHER_JAVA_RELEASES[0]) if version == _PREVIEW else PYTHON
         groups = [await asyncio.to_thread(make_stuck, kafka, "orders", client) for _ in range(2)]
         with page_command(kafka) as (port, _):
-            found = await ask(port, "groups")
+            found = await ask(port, "group-topics")
             assert {row["group"]: row["delivery_count_max"] for row in found["rows"]} == {
                 each.group: DELIVERIES for each in groups
             }
             for each in groups:
                 where = {"group": each.group, "topic": "orders", "partition": each.record.partition}
                 described = await by_cli(kafka, "groups", "describe", each.group)
-                view = await ask(port, "group", group=each.group)
+                view = await ask(port, "group", lambda view: view["lag"] is not None, group=each.group)
                 assert {name: view[name] for name in described} == described
                 window = await ask(port, "window", **where)
                 [tried] = [span for span in window["ranges"] if span["delivery_count"] == DELIVERIES]
@@ -100,9 +96,8 @@ async def test_a_stuck_record_and_its_timeline_are_found(version: str, tmp_path:
                     port, "record", topic="orders", partition=where["partition"], offset=each.record.offset
                 )
                 assert record["value"]["is_whole"]
-            cluster = await ask(port, "cluster")
+            cluster = await ask(port, "cluster", lambda view: not view["problems"])
             assert (cluster["state_topic"], len(cluster["log_partitions"])) == ("__share_group_state", 50)
-            assert cluster["problems"] == []
 
 
 async def test_a_kafka_without_share_groups_is_said_to_be_too_old(tmp_path: Path) -> None:
@@ -111,11 +106,6 @@ async def test_a_kafka_without_share_groups_is_said_to_be_too_old(tmp_path: Path
         EmbeddedKafka(version=version, data_dir=tmp_path / "kafka", jvm_options=QUICK_KAFKA) as kafka,
         page_command(kafka.bootstrap_servers) as (port, _),
     ):
-        status = 503
-        while status == 503:
-            answer = await get(port, "/api/v1/groups")
-            status = answer.status
-        assert (status, answer.json()["error"]) == (
-            404,
-            "This Kafka is too old for share groups: brokers of Apache Kafka 4.1 and newer have them.",
-        )
+        answer = await answer_when(port, "/api/v1/group-topics", lambda answer: answer.status == 404)
+        told = "This Kafka is too old for share groups: brokers of Apache Kafka 4.1 and newer have them."
+        assert answer.json()["error"] == told

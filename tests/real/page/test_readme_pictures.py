@@ -16,8 +16,8 @@ from playwright.async_api import Page, async_playwright, expect
 
 from holdfast.broker import EmbeddedKafka
 from holdfast.page.web.app import make_app
-from tests.browser.conftest import CHROMIUM
-from tests.real.page.opened import groups_when, page_of
+from tests.browser.conftest import CHROMIUM, launch
+from tests.real.page.opened import page_of, until_shown
 from tests.real.quick_java import QUICK_KAFKA
 from tests.waiting import PATIENCE_MS
 from tests.world.page_server import PageServer
@@ -67,10 +67,11 @@ async def test_the_pictures_of_the_readme_show_what_a_fresh_run_does(tmp_path: P
     with EmbeddedKafka(data_dir=tmp_path / "kafka", jvm_options=QUICK_KAFKA) as kafka:
         play(kafka.bootstrap_servers)
         async with page_of(kafka.bootstrap_servers) as source, async_playwright() as playwright:
-            await groups_when(source, lambda found: len(found.rows) == 2 and not found.unknown)
+            for group in ("packers", "billing"):
+                await until_shown(source, group)
             server = PageServer(make_app(source))
             await server.start("127.0.0.1", 0)
-            browser = await playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
+            browser = await launch(playwright)
             page = await browser.new_page(viewport={"width": _WIDTH, "height": 800}, locale="en-GB")
             page.set_default_timeout(PATIENCE_MS)
             place = f"http://127.0.0.1:{server.port}/{{}}?group=packers&topic=orders&partition=0"

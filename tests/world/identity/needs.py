@@ -22,6 +22,7 @@ LOOKS: Final[dict[str, tuple[str, ...]]] = {
     "config": (),
     "debug": (),
     "decision-preview": ("decision", "partition", "group", "reason"),
+    "hand-overs": (),
     "members": (),
     "metrics": ("of", "accept"),
     "page-state": ("group", "topic_id", "partition"),

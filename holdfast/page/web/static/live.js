@@ -22,6 +22,12 @@
     if (state.textContent !== text) state.textContent = text;
   }
 
+  // The page answers, and what it says may be old.
+  function showState() {
+    if (document.querySelector("[data-old]")) show("lost", "Old numbers");
+    else show("on", "Live");
+  }
+
   // A place in a region that is found again when the region has been replaced.
   function keyOf(element) {
     const region = element && element.closest && element.closest("[data-live]");
@@ -60,8 +66,10 @@
       const answer = await fetch(location.href, { signal: AbortSignal.timeout(PATIENCE_MS), headers: { Accept: "text/html" } });
       if (answer.ok) {
         const next = new DOMParser().parseFromString(await answer.text(), "text/html");
-        if (!isPaused) replace(next);
-        show("on", "Live");
+        if (!isPaused) {
+          replace(next);
+          showState();
+        }
       } else {
         show("lost", `No newer numbers (${answer.status})`);
       }
@@ -87,7 +95,7 @@
   function listen() {
     events = new EventSource("events");
     events.onopen = () => {
-      show("on", "Live");
+      showState();
       // What changed while nobody listened.
       if (isDue) look();
     };

@@ -17,11 +17,10 @@ from holdfast.compaction.history.coverage import (
     CoverageGap,
     Interval,
     Stretch,
-    encode_covered,
     find_stretches,
-    merge_covered,
 )
 from holdfast.compaction.history.covered_files import CoveredFiles
+from holdfast.history.covered import DamagedCovered, encode_covered, merge_covered
 
 
 def test_offsets_fall_into_stretches_where_some_are_missing() -> None:
@@ -342,7 +341,9 @@ def test_there_are_no_more_files_about_what_is_covered_than_jobs_that_run(moves:
 def test_a_file_that_is_cut_short_is_named_with_what_to_do() -> None:
     whole = encode_covered({0: 5, 12: 3})
     for text in ("", whole[:-1], "[]", "3", '{"0": null}', '{"x": 3}', "\ufffd"):
-        with pytest.raises(DamagedFile, match=r"^h/_covered/a\.json is damaged \(.*\); remove it, and the job .*\.$"):
+        with pytest.raises(
+            DamagedCovered, match=r"^h/_covered/a\.json is damaged \(.*\); remove it, and the job .*\.$"
+        ):
             merge_covered({"h/_covered/b.json": whole, "h/_covered/a.json": text})
         files = Files()
         files.texts = {"_covered/a.json": text}

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.compaction.history import joining, schema
+from holdfast.compaction.history import joining
 from holdfast.compaction.history.joining import (
     BYTES_FULL,
     BYTES_MAX,
@@ -22,6 +22,7 @@ from holdfast.compaction.history.joining import (
     plan,
     unfinished_batches,
 )
+from holdfast.history import schema
 
 TODAY = "2026-02-01"
 YESTERDAY = "day=2026-01-31"

@@ -20,9 +20,10 @@ import pandas as pd
 import pyarrow as pa  # type: ignore[import-untyped]
 from pyarrow import parquet
 
-from holdfast.compaction.history import rows, schema
+from holdfast.compaction.history import rows
 from holdfast.compaction.history.coverage import Interval
 from holdfast.compaction.spark.fold_processor import INPUT_COLUMNS, history_rows
+from holdfast.history import schema
 from holdfast.kafka.topic_ids import format_topic_id
 from holdfast.records.log.header import decode_header
 from holdfast.records.share.codecs.codec import decode_key, peek_kind

@@ -205,6 +205,9 @@ def test_a_group_is_described_partition_by_partition(run: Run, held: Held) -> No
     nobody = run("groups", "describe", "nobody")
     assert (nobody.exit_code, nobody.stdout) == (Exit.NOT_FOUND, "")
     assert nobody.stderr == "Error: There is no state of the group 'nobody'; `holdfast groups list` shows all.\n"
+    misspelled = run("groups", "describe", "workres")
+    assert (misspelled.exit_code, misspelled.stdout) == (Exit.NOT_FOUND, "")
+    assert misspelled.stderr == "Error: There is no state of the group 'workres'; did you mean 'workers'?\n"
 
 
 def test_a_watch_needs_a_terminal_and_people_at_it(run: Run, held: Held) -> None:

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from holdfast.cli import main
 from holdfast.console.outcomes import Exit
-from holdfast.console.sources.history_files import HistoryDirectory, HistoryFiles
+from holdfast.console.sources.history_files import HistoryFiles
 from holdfast.console.sources.history_log import HistoryLog
 from holdfast.console.sources.history_states import (
     DAY_MS,
@@ -31,7 +31,9 @@ from holdfast.console.sources.history_states import (
     StatesAt,
     Status,
 )
+from holdfast.history.place import HistoryPlace
 from holdfast.kafka.topic_ids import format_topic_id, parse_topic_id
+from holdfast.page.source import HISTORY, LOG
 from holdfast.records.share.batches import ACKNOWLEDGED, AVAILABLE, StateBatch
 from holdfast.records.share.keys import SharePartitionKey, format_key
 from holdfast.records.share.replay import ShareState, replay
@@ -115,7 +117,7 @@ def test_the_answer_about_a_share_partition_is_the_same_whatever_else_is_request
         def answer(wanted: KeyFilter) -> tuple[dict[SharePartitionKey, KnownState], set[SharePartitionKey]]:
             states = StatesAt(time_ms)
             if keys:
-                log = HistoryLog(HistoryFiles(HistoryDirectory(directory), STATE_TOPIC_ID), None, "job", wanted)
+                log = HistoryLog(HistoryFiles(HistoryPlace(directory), STATE_TOPIC_ID), None, "job", wanted)
                 with redirect_stderr(StringIO()):
                     for each in log.changes(time_ms):
                         states.take(each)
@@ -204,17 +206,17 @@ def test_the_story_of_an_offset_does_not_go_on_with_what_was_before_a_gap() -> N
         change(0, SNAPSHOT),
         HistoryGap(LOG_PARTITION, 8, BEGIN_MS),
         change(8, UPDATE),
-        change(9, SNAPSHOT._replace(snapshot_epoch=1)),
+        change(9, SNAPSHOT._replace(snapshot_epoch=1, state_batches=UPDATE.state_batches)),
     )
-    steps = [(step.change.offset, step.text) for each in read for step in history.take(each)]
-    assert steps == [(0, "available"), (8, "unknown"), (9, "available")]
+    steps = [(step.log_offset, step.state) for each in read for step in history.take(each)]
+    assert steps == [(0, "available"), (9, "acknowledged")]
 
 
 def story(offset: int, *values: Value) -> Iterator[tuple[int, str, int | None]]:
     history = OffsetHistory(offset)
     for index, value in enumerate(values):
         for step in history.take(change(index, value)):
-            yield step.change.offset, step.text, step.delivery_count
+            yield step.log_offset, step.state, step.delivery_count
 
 
 def test_the_story_of_an_offset() -> None:
@@ -224,12 +226,27 @@ def test_the_story_of_an_offset() -> None:
         (0, "available", 1),
         (1, "acknowledged", 2),
         (3, "available", 3),
-        (4, "below the start offset, available before", 3),
-        (6, "share partition deleted", None),
+        (4, "finished", None),
+        (6, "deleted", None),
     ]
-    assert list(story(110, SNAPSHOT)) == [(0, "not delivered", None)]
-    assert list(story(99, SNAPSHOT)) == [(0, "below the start offset", None)]
-    assert list(story(105, UPDATE, SNAPSHOT)) == [(0, "unknown", None), (1, "available", 1)]
+    assert list(story(110, SNAPSHOT)) == []
+    assert list(story(99, SNAPSHOT)) == [(0, "finished", None)]
+    assert list(story(105, UPDATE, SNAPSHOT)) == [(1, "available", 1)]
+
+
+def test_the_story_goes_on_in_the_log_where_the_history_ends() -> None:
+    history, told = OffsetHistory(105), list[tuple[str, str]]()
+    values: tuple[tuple[Value, str], ...] = (
+        (SNAPSHOT, HISTORY),
+        (SNAPSHOT._replace(snapshot_epoch=1), LOG),
+        (UPDATE._replace(start_offset=107), LOG),
+    )
+    for index, (value, source) in enumerate(values):
+        told += [(each.source, each.text) for each in history.take(change(index, value)._replace(source=source))]
+    assert told == [
+        (HISTORY, "not finished by 1 delivery; to be given out again"),
+        (LOG, "finished: the start offset went on to 107; it was available before"),
+    ]
 
 
 # ---- commands --------------------------------------------------------------------------------------------------------
@@ -317,22 +334,34 @@ def test_what_happened_to_an_offset(directory: Path) -> None:
     output = json.loads(run(directory, *named, "--json").stdout)
     assert output == [
         {
-            "timestamp_ms": BEGIN_MS + 60_000,
+            "at_ms": BEGIN_MS + 60_000,
+            "state": "available",
+            "delivery_count": 1,
+            "text": "not finished by 1 delivery; to be given out again",
+            "owner_epoch": 1,
+            "state_epoch": 1,
             "log_partition": 0,
             "log_offset": 1,
-            "became": "available",
-            "delivery_count": 1,
+            "source": "history",
         },
         {
-            "timestamp_ms": BEGIN_MS + 180_000,
+            "at_ms": BEGIN_MS + 180_000,
+            "state": "acknowledged",
+            "delivery_count": 2,
+            "text": "acknowledged at delivery 2",
+            "owner_epoch": 1,
+            "state_epoch": 1,
             "log_partition": 0,
             "log_offset": 3,
-            "became": "acknowledged",
-            "delivery_count": 2,
+            "source": "history",
         },
     ]
+    untold = run(directory, *named[:-1], "109999")
+    assert untold.stdout == ""
+    assert "Nothing is said of offset 109999: it was never given out" in untold.stderr
     assert run(directory, *named, "--at", at(2)).stdout.splitlines()[1].split() == [
-        *("2026-02-01T00:00:00.000Z", "0", "1", "available", "1")
+        *("2026-02-01T00:00:00.000Z", "0", "1", "available", "1", "history"),
+        *("not", "finished", "by", "1", "delivery;", "to", "be", "given", "out", "again"),
     ]
 
 

@@ -56,6 +56,45 @@ def test_log_partitions_are_shown_as_their_owners_have_them(node: Node, other: N
     assert len(run("partitions", "--why-not-pruned").stdout.splitlines()) == 3
 
 
+def hand_over(load_ms: int | None, why: str | None, owner_epoch: int = 2) -> dict[str, Any]:
+    return {
+        "at_ms": 1_790_000_000_000 + owner_epoch,
+        "log_partition": 1,
+        "from_node": "1",
+        "to_node": "2",
+        "owner_epoch": owner_epoch,
+        "generation": 3,
+        "load_ms": load_ms,
+        "why": why,
+    }
+
+
+def test_hand_overs_are_those_of_all_members_each_as_the_new_owner_has_it(node: Node, other: Node, run: Run) -> None:
+    node.answers["hand-overs"] = lambda _: [hand_over(None, None)]
+    other.answers["hand-overs"] = lambda _: [hand_over(70, "node 2 came"), hand_over(9, "node 1 came", 1)]
+    rows = json.loads(run("partitions", "hand-overs", "--json").stdout)
+    assert [(row["owner_epoch"], row["load_ms"], row["why"]) for row in rows] == [
+        (2, 70, "node 2 came"),
+        (1, 9, "node 1 came"),
+    ]
+    printed = run("partitions", "hand-overs")
+    assert (printed.exit_code, printed.stderr) == (Exit.DONE, "")
+    assert printed.stdout.splitlines()[1].split() == [
+        "2026-09-21T14:13:20.002Z",
+        "1",
+        "1",
+        "2",
+        "2",
+        "3",
+        "70",
+        "node",
+        "2",
+        "came",
+    ]
+    node.answers["hand-overs"] = other.answers["hand-overs"] = lambda _: []
+    assert run("partitions", "hand-overs").stderr == "No node remembers a hand-over.\n"
+
+
 def test_of_a_member_that_does_not_answer_the_map_is_shown_and_it_is_named(node: Node, run: Run) -> None:
     name_each_other(node, NOWHERE)
     node.answers["partitions"] = lambda _: [partition(0, "active", node), partition(1, "elsewhere", NOWHERE)]

@@ -98,8 +98,6 @@ def test_a_setting_without_effect_is_reported_in_the_log_and_a_kafka_that_is_not
         "kafka.bootstrap.servers": "127.0.0.1:1",
         "listen": "127.0.0.1:0",
         "http.listen": "",
-        "request_timeout_ms": 100,
-        "config.read.timeout.ms": 100,
         "share.coordinator.threads": 3,
     }
     lines: list[dict[str, object]] = []

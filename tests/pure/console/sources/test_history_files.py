@@ -15,12 +15,13 @@ from hypothesis import strategies as st
 from pyarrow import fs  # type: ignore[import-untyped]
 
 from holdfast.cli import main
-from holdfast.compaction.history.coverage import encode_covered
 from holdfast.console.outcomes import Failure
-from holdfast.console.sources import history_files
-from holdfast.console.sources.history_days import HistoryDays
-from holdfast.console.sources.history_files import SCHEMES, HistoryDirectory, HistoryFiles
+from holdfast.console.sources.history_files import HistoryFiles
 from holdfast.console.sources.history_states import DAY_MS, HistoryGap, KeyFilter
+from holdfast.history import place as history_place
+from holdfast.history.covered import encode_covered
+from holdfast.history.days import HistoryDays
+from holdfast.history.place import SCHEMES, HistoryPlace, Missing, Unusable
 from holdfast.kafka.topic_ids import format_topic_id
 from holdfast.records.share.keys import SharePartitionKey
 from tests.pure.console.history_writer import (
@@ -59,7 +60,7 @@ def test_each_change_is_reported_once_and_in_order_however_the_files_were_writte
         write_history(Path(directory), rows, random)
         if rows:
             wanted = KeyFilter() if key is None else KeyFilter(*key)
-            found = list(HistoryFiles(HistoryDirectory(directory), STATE_TOPIC_ID).changes(wanted))
+            found = list(HistoryFiles(HistoryPlace(directory), STATE_TOPIC_ID).changes(wanted))
             assert found == [change for change in changes_of(rows) if wanted.includes(change.key)]
 
 
@@ -71,7 +72,7 @@ def test_a_repeated_batch_replaces_itself_and_what_is_being_written_is_not_seen(
     root = tmp_path / f"state_topic_id={format_topic_id(STATE_TOPIC_ID)}"
     (root / "_a-1" / "day=2026-02-01").mkdir(parents=True)
     (root / "_a-1" / "day=2026-02-01" / "part-0.parquet").write_bytes(b"half a file")
-    files = HistoryFiles(HistoryDirectory(str(tmp_path)), None)
+    files = HistoryFiles(HistoryPlace(str(tmp_path)), None)
     assert list(files.changes(KeyFilter())) == changes_of(rows)
     assert files.begin_ms() == min(row["timestamp_ms"] for row in rows)
 
@@ -85,7 +86,7 @@ def test_days_that_are_much_later_are_not_read(tmp_path: Path) -> None:
     later = tmp_path / f"state_topic_id={format_topic_id(STATE_TOPIC_ID)}" / "day=2026-02-03"
     later.mkdir(parents=True)
     (later / "a-2-0.parquet").write_bytes(b"no file that can be read")
-    files = HistoryFiles(HistoryDirectory(str(tmp_path)), STATE_TOPIC_ID)
+    files = HistoryFiles(HistoryPlace(str(tmp_path)), STATE_TOPIC_ID)
     assert list(files.changes(KeyFilter(), rows[-1]["timestamp_ms"])) == changes_of(rows)
     with pytest.raises(Failure, match="cannot be read"):
         list(files.changes(KeyFilter()))
@@ -105,7 +106,7 @@ def day_rows(day: int, *offsets: int, key: SharePartitionKey = KEYS[0]) -> list[
 
 def told_of(directory: Path, wanted: KeyFilter, until_ms: int | None = None) -> list[int | HistoryGap]:
     """Return the offsets of changes, and gaps."""
-    changes = HistoryFiles(HistoryDirectory(str(directory)), STATE_TOPIC_ID).changes(wanted, until_ms)
+    changes = HistoryFiles(HistoryPlace(str(directory)), STATE_TOPIC_ID).changes(wanted, until_ms)
     return [each if isinstance(each, HistoryGap) else each.offset for each in changes]
 
 
@@ -143,16 +144,16 @@ def test_a_history_that_is_not_there_is_named(tmp_path: Path) -> None:
         (tmp_path / "file", "it is a file"),
         (tmp_path, "it holds no directory state_topic_id=…"),
     ):
-        with pytest.raises(Failure) as refused:
-            HistoryDirectory(str(place))
-        assert refused.value.message == f"There is no history at --history-dir {place}, for {why}{must_be}"
+        with pytest.raises(Missing) as refused:
+            HistoryPlace(str(place))
+        assert str(refused.value) == f"There is no history at --history-dir {place}, for {why}{must_be}"
     (tmp_path / f"state_topic_id={format_topic_id(bytes(16))}").mkdir()
     with pytest.raises(Failure, match=r"has nothing about this state topic, whose id is \S+, but about AAAA\S+; name"):
-        HistoryFiles(HistoryDirectory(str(tmp_path)), STATE_TOPIC_ID)
+        HistoryFiles(HistoryPlace(str(tmp_path)), STATE_TOPIC_ID)
     (tmp_path / f"state_topic_id={format_topic_id(STATE_TOPIC_ID)}").mkdir()
-    assert HistoryFiles(HistoryDirectory(tmp_path.as_uri()), STATE_TOPIC_ID).begin_ms() is None
+    assert HistoryFiles(HistoryPlace(tmp_path.as_uri()), STATE_TOPIC_ID).begin_ms() is None
     with pytest.raises(Failure, match="is of 2 state topics"):
-        HistoryFiles(HistoryDirectory(str(tmp_path)), None)
+        HistoryFiles(HistoryPlace(str(tmp_path)), None)
 
 
 @pytest.mark.parametrize(
@@ -179,11 +180,11 @@ def test_the_history_is_read_from_where_the_job_is_told_to_write_it(
         return fs.LocalFileSystem(), str(tmp_path)
 
     monkeypatch.setattr(
-        history_files,
+        history_place,
         "fs",
         SimpleNamespace(FileSystem=SimpleNamespace(from_uri=from_uri), FileSelector=fs.FileSelector),
     )
-    files = HistoryFiles(HistoryDirectory(uri), STATE_TOPIC_ID)
+    files = HistoryFiles(HistoryPlace(uri), STATE_TOPIC_ID)
     assert len(list(files.changes(KeyFilter()))) == 2
     assert files.covered() == {}
 
@@ -196,13 +197,13 @@ def test_a_local_history_is_named_by_a_path_or_a_uri(
     write_batch(directory, STATE_TOPIC_ID, "a-0", day_rows(0, 1, 2))
     monkeypatch.chdir(tmp_path)
     for place in (str(directory), f"file://{directory}", f"file:{directory}", f"./{name}"):
-        assert len(list(HistoryFiles(HistoryDirectory(place), STATE_TOPIC_ID).changes(KeyFilter()))) == 2
+        assert len(list(HistoryFiles(HistoryPlace(place), STATE_TOPIC_ID).changes(KeyFilter()))) == 2
 
 
 def test_what_says_how_far_the_history_goes_and_cannot_be_read_is_named(tmp_path: Path) -> None:
     write_batch(tmp_path, STATE_TOPIC_ID, "a-0", day_rows(0, 1, 2))
     write_covered(tmp_path, STATE_TOPIC_ID, "a-0", {0: 3})
-    files = HistoryFiles(HistoryDirectory(str(tmp_path)), STATE_TOPIC_ID)
+    files = HistoryFiles(HistoryPlace(str(tmp_path)), STATE_TOPIC_ID)
     assert files.covered() == {0: 3}
     place = next(tmp_path.glob("state_topic_id=*/_covered"))
     for damaged in (b"", b"half a fi", encode_covered({0: 4}).encode()[:-1], b"\xff"):
@@ -211,7 +212,7 @@ def test_what_says_how_far_the_history_goes_and_cannot_be_read_is_named(tmp_path
             files.covered()
     (place / "b-0.json").rename(place / "_b-0.json.partial")
     assert files.covered() == {0: 3}, "a file that is being written is no file yet"
-    whole = files._read_text
+    whole = files._days._read_text
     gone = iter([True, False])
 
     def read_text(path: str) -> str:
@@ -219,7 +220,7 @@ def test_what_says_how_far_the_history_goes_and_cannot_be_read_is_named(tmp_path
             raise FileNotFoundError(path)
         return whole(path)
 
-    files._read_text = read_text  # type: ignore[method-assign] # the job puts a newer file in the place of the one listed
+    files._days._read_text = read_text  # type: ignore[method-assign] # the job puts a newer file in the place of the one listed
     assert files.covered() == {0: 3}
     gone = iter([True] * 100)
     with pytest.raises(Failure, match="what is listed in _covered is not there"):
@@ -227,8 +228,8 @@ def test_what_says_how_far_the_history_goes_and_cannot_be_read_is_named(tmp_path
 
 
 def test_a_scheme_that_cannot_be_read_is_named_with_those_that_can() -> None:
-    with pytest.raises(Failure, match="schemes file, s3a, s3n, s3, abfs, abfss, gs, hdfs"):
-        HistoryDirectory("viewfs-x://cluster/history")
+    with pytest.raises(Unusable, match="schemes file, s3a, s3n, s3, abfs, abfss, gs, hdfs"):
+        HistoryPlace("viewfs-x://cluster/history")
     help_text = CliRunner().invoke(main, ["history", "--help"]).stdout
     for scheme in SCHEMES:
         assert scheme in help_text
@@ -258,7 +259,7 @@ def test_files_that_are_joined_after_they_were_listed_are_found_again(tmp_path: 
     rows = [*day_rows(0, 1, 2), *day_rows(1, 3, 4)]
     for number, row in enumerate(rows):
         write_batch(tmp_path, STATE_TOPIC_ID, f"a-{number}", [row])
-    files = HistoryFiles(HistoryDirectory(str(tmp_path)), STATE_TOPIC_ID)
+    files = HistoryFiles(HistoryPlace(str(tmp_path)), STATE_TOPIC_ID)
     assert files.begin_ms() == rows[0]["timestamp_ms"]
     changes = files.changes(KeyFilter())
     first = next(changes)
@@ -274,7 +275,7 @@ def test_a_file_that_is_gone_and_in_no_other_is_an_error(tmp_path: Path) -> None
     damaged = next(tmp_path.glob("*/day=*/a-1-0.parquet"))
     damaged.write_bytes(damaged.read_bytes()[:-1])
     with pytest.raises(Failure, match="cannot be read"):
-        list(HistoryFiles(HistoryDirectory(str(tmp_path)), STATE_TOPIC_ID).changes(KeyFilter()))
+        list(HistoryFiles(HistoryPlace(str(tmp_path)), STATE_TOPIC_ID).changes(KeyFilter()))
 
 
 def test_a_list_that_was_made_while_files_were_joined_is_made_again(

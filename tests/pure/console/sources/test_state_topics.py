@@ -17,9 +17,13 @@ KAFKAS, OURS = "__share_group_state", "__holdfast_share_state"
 class Cluster:
     """Has some topics; others may not be described, or do not exist."""
 
-    def __init__(self, *topics: str, denied: Sequence[str] = ()) -> None:
+    def __init__(self, *topics: str, denied: Sequence[str] = (), is_old: bool = False) -> None:
         self._topics = topics
         self._denied = denied
+        self._is_old = is_old
+
+    def has_share_groups(self) -> bool:
+        return not self._is_old
 
     has_topic = KafkaReader.has_topic
 
@@ -54,9 +58,15 @@ def test_of_two_that_of_kafka_is_read_and_the_other_is_named(capsys: pytest.Capt
 
 
 def test_where_there_is_none_the_reason_is_said() -> None:
-    with pytest.raises(Failure, match=r"neither __share_group_state, .*first used, nor __holdfast") as refused:
+    with pytest.raises(
+        Failure, match=r"no share groups yet: .*neither __share_group_state, .* nor __holdfast"
+    ) as refused:
         find(Cluster("orders"))
     assert refused.value.exit_code == Exit.NOT_FOUND
+    with pytest.raises(Failure, match=r"too old for share groups: brokers of Apache Kafka 4\.1") as refused:
+        find(Cluster("orders", is_old=True))
+    assert refused.value.exit_code == Exit.NOT_FOUND
+    assert find(Cluster(OURS, is_old=True)) == OURS
 
 
 @pytest.mark.parametrize("topics", [(), (OURS,)], ids=["none", "ours"])

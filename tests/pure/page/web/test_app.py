@@ -6,18 +6,21 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from contextvars import ContextVar
+from html import escape
 from html.parser import HTMLParser
 from urllib.parse import quote
 
 import pytest
+from starlette.types import Message
 
+from holdfast.http_refusals import PAGE_HEADERS as HEADERS
 from holdfast.page.source import PageRefused, StateRange, to_json
 from holdfast.page.web import events
 from holdfast.page.web.app import QUERIES, RANGES_PER_PAGE, make_app
 from holdfast.page.web.events import STREAMS_MAX
-from holdfast.page.web.guard import HEADERS
 from tests.waiting import PATIENCE_S, in_patience, wait_until
-from tests.world.http import Answer, get
+from tests.world.http import BROWSER, Answer, get
 from tests.world.page_server import PageServer
 from tests.world.page_source import LONG, RIGHT_TO_LEFT, SCRIPT, Held, MemorySource, quiet, stuck
 
@@ -117,7 +120,7 @@ async def test_the_description_names_every_query_and_parameter() -> None:
         (f"timeline?{ONE}&offset=%D9%A3", "offset must be a number"),
         ("group?group=" + "x" * 5_000, "group has 5000 characters"),
         ("group", "lacks group="),
-        ("groups?after=sometime", "cursor is of another run"),
+        ("group-topics?after=sometime", "cursor is of another run"),
     ],
 )
 async def test_a_wrong_question_is_refused_with_what_to_do(path: str, text: str) -> None:
@@ -148,7 +151,7 @@ async def test_a_refusal_of_the_source_keeps_its_status_and_text(status: int) ->
     source = quiet()
     source.refused = PageRefused(status, "Broker 1 <b>is silent</b>.")
     async with serving(source) as port:
-        page, answer = await get(port, "/"), await get(port, "/api/v1/groups")
+        page, answer = await get(port, "/"), await get(port, "/api/v1/group-topics")
     assert (page.status, "Broker 1 <b>is silent</b>." in Markup(page.body).text) == (status, True)
     assert (answer.status, answer.json()["error"]) == (status, "Broker 1 <b>is silent</b>.")
 
@@ -172,7 +175,7 @@ async def test_no_method_that_could_change_anything_is_answered(method: str) -> 
     assert (answer.status, answer.headers["allow"]) == (405, "GET, HEAD")
 
 
-@pytest.mark.parametrize("path", [*PAGES, "/events", "/api/v1/groups"])
+@pytest.mark.parametrize("path", [*PAGES, "/events", "/api/v1/group-topics"])
 async def test_head_has_the_headers_alone(path: str) -> None:
     async with serving(stuck()) as port:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -197,7 +200,7 @@ async def test_head_has_the_headers_alone(path: str) -> None:
         ("localhost:8080", "http://[", 403),
     ],
 )
-@pytest.mark.parametrize("path", ["/", "/api/v1/groups", "/static/live.js"])
+@pytest.mark.parametrize("path", ["/", "/api/v1/group-topics", "/static/live.js"])
 async def test_requests_come_by_an_own_name_and_from_the_page(
     path: str, host: str, origin: str | None, status: int
 ) -> None:
@@ -222,7 +225,7 @@ async def test_requests_come_by_an_own_name_and_from_the_page(
         ("cross-site", "", "", 403),
     ],
 )
-@pytest.mark.parametrize("path", ["/", "/api/v1/groups", "/events", "/static/live.js"])
+@pytest.mark.parametrize("path", ["/", "/api/v1/group-topics", "/events", "/static/live.js"])
 async def test_another_site_may_lead_to_the_page_and_do_no_more(
     path: str, site: str, mode: str, destination: str, status: int
 ) -> None:
@@ -233,6 +236,29 @@ async def test_another_site_may_lead_to_the_page_and_do_no_more(
         line = await in_patience(reader.readline())
         writer.close()
     assert int(line.split()[1]) == status
+
+
+@pytest.mark.parametrize(
+    ("status", "method", "host", "origin"),
+    [
+        (421, "GET", "evil.example", "http://evil.example"),
+        (403, "GET", "localhost", "http://evil.example"),
+        (405, "POST", "localhost", "http://localhost"),
+    ],
+)
+async def test_a_browser_whose_request_is_refused_is_shown_a_page(
+    status: int, method: str, host: str, origin: str
+) -> None:
+    async with serving(quiet()) as port:
+        page, api = [
+            await get(port, path, method=method, host=host, Origin=origin, Accept=BROWSER)
+            for path in ("/", "/api/v1/group-topics")
+        ]
+    assert (page.status, page.headers["content-type"]) == (status, "text/html; charset=utf-8")
+    assert {name: page.headers[name.lower()] for name in HEADERS} == HEADERS
+    assert page.headers["cache-control"] == "no-store"
+    assert api.status == status
+    assert escape(api.json()["error"]).encode() in page.body
 
 
 async def test_an_unknown_path_is_refused_in_the_form_that_was_asked_for() -> None:
@@ -278,14 +304,53 @@ async def test_ten_thousand_groups_are_shown_in_pages() -> None:
     assert b"after=400" in answer.body
 
 
+async def test_a_cluster_of_many_log_partitions_is_shown_in_pages() -> None:
+    source, shown, path = quiet(), list[str](), "/cluster"
+    source.log_partitions = 401
+    async with serving(source) as port:
+        while path:
+            page = Markup((await get(port, path)).body)
+            shown += [f"{found['data-label']}" for _, found in page.elements if found.get("data-label") == "Partition"]
+            assert ("127.0.0.1:9093" in page.text, "these are 200 of 401" in page.text) == (
+                path == "/cluster",
+                len(shown) < 401,
+            )
+            links = [f"/{found['href']}" for tag, found in page.elements if tag == "a" and found.get("rel") == "next"]
+            path = links[0] if links else ""
+        answer = (await get(port, "/api/v1/cluster")).json()
+        refused = await get(port, "/api/v1/cluster?after=none")
+    assert len(shown) == 401
+    assert (len(answer["log_partitions"]), answer["log_partitions_in_all"], answer["brokers_in_all"]) == (200, 401, 2)
+    assert (refused.status, "begin with the first page" in refused.json()["error"]) == (400, True)
+
+
+async def test_groups_are_found_by_a_part_of_a_name_which_is_text() -> None:
+    source = MemorySource([Held(f"{SCRIPT}{number:03}", "orders", 0, 0, log_end=0) for number in range(300)])
+    asked = f"name={quote(SCRIPT[:20])}"
+    async with serving(source) as port:
+        first = Markup((await get(port, f"/?{asked}")).body)
+        none = Markup((await get(port, f"/?name={quote(SCRIPT + SCRIPT)}")).body)
+        rows = (await get(port, f"/api/v1/group-topics?{asked}")).json()
+        refused = await get(port, f"/?name={'x' * 5_000}")
+    for page in (first, none):
+        assert [tag for tag, _ in page.elements].count("script") == 1
+    assert [each["value"] for tag, each in first.elements if tag == "input"] == [SCRIPT[:20]]
+    assert any(f"{asked}" in str(attributes.get("href")) for _, attributes in first.elements), (
+        "the next page is of the same"
+    )
+    assert "in its name" in none.text
+    assert (len(rows["rows"]), rows["rows_in_all"]) == (200, 300)
+    assert refused.status == 400
+
+
 async def test_minutes_that_were_not_read_are_gaps_and_no_zeros() -> None:
     source = MemorySource([])
-    [row] = (await MemorySource([Held("orders", "orders.created", 0, 0)]).groups()).rows
+    [row] = (await MemorySource([Held("orders", "orders.created", 0, 0, log_end=0)]).groups()).rows
     minutes = (*(None,) * 50, 3, 0, None, *(0,) * 5, None, 7)
     source._rows = lambda: [row._replace(rate_per_s=None, finished_by_minute=minutes)]  # type: ignore[method-assign]
     async with serving(source) as port:
         markup = Markup((await get(port, "/")).body)
-        [found] = (await get(port, "/api/v1/groups")).json()["rows"]
+        [found] = (await get(port, "/api/v1/group-topics")).json()["rows"]
     drawn = [attributes for tag, attributes in markup.elements if tag == "rect" and attributes.get("class") == "gap"]
     assert [(each["x"], each["width"]) for each in drawn] == [("0", "50"), ("52", "1"), ("58", "1")]
     assert "10 records finished in 8 of the last 60 minutes; the others are not known" in [
@@ -367,8 +432,7 @@ async def test_one_stream_too_many_is_refused_until_another_is_gone() -> None:
 async def test_a_reader_that_takes_nothing_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(events, "UNREAD_S", 0.05)
     source, sent = quiet(), list[str]()
-    changes = events.Changes(source)
-    stream = events.EventStream(changes)
+    stream = events.EventStream(source)
 
     async def send(message: dict[str, object]) -> None:
         sent.append(str(message["type"]))
@@ -381,7 +445,48 @@ async def test_a_reader_that_takes_nothing_is_cut_off(monkeypatch: pytest.Monkey
 
     await in_patience(stream({"type": "http", "method": "GET"}, receive, send))  # type: ignore[arg-type]
     assert sent == ["http.response.start", "http.response.body"]
-    assert changes.streams == 0
+    assert not stream._changes
+
+
+async def test_a_change_is_an_event_for_those_alone_who_are_shown_it() -> None:
+    source, audience = quiet(), ContextVar[str]("audience")
+    turned = {name: asyncio.Event() for name in ("one", "other")}
+    told = dict[str, list[bytes]]()
+
+    async def changed() -> AsyncIterator[None]:
+        mine = turned[audience.get()]
+        while True:
+            await mine.wait()
+            mine.clear()
+            yield
+
+    source.audience, source.changed = audience.get, changed  # type: ignore[method-assign]
+    stream = events.EventStream(source)
+
+    async def listen_as(name: str) -> None:
+        audience.set(name)
+        bodies = told[name] = []
+
+        async def send(message: Message) -> None:
+            bodies.append(message.get("body", b""))
+
+        async def receive() -> Message:
+            await asyncio.Event().wait()
+            raise AssertionError
+
+        await stream({"type": "http", "method": "GET"}, receive, send)
+
+    streams = [asyncio.ensure_future(listen_as(name)) for name in turned]
+    await wait_until(lambda: len(told) == 2 and all(len(each) == 2 for each in told.values()))
+    turned["one"].set()
+    await wait_until(lambda: len(told["one"]) == 3)
+    turned["one"].set()
+    await wait_until(lambda: len(told["one"]) == 4)
+    assert (len(told["other"]), told["one"][2]) == (2, b"event: changed\ndata: {}\n\n")
+    for each in streams:
+        each.cancel()
+    await asyncio.gather(*streams, return_exceptions=True)
+    assert not stream._changes
 
 
 async def test_the_source_is_followed_only_while_a_stream_is_open() -> None:

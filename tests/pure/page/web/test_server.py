@@ -92,10 +92,18 @@ async def test_a_client_that_takes_nothing_of_a_large_answer_is_cut_off(monkeypa
             await loop.sock_connect(client, ("127.0.0.1", port))
             path = "/api/v1/window?group=orders&topic=orders.created&partition=1"
             size_bytes = len((await get(port, path)).body)
+            connection, cut_off = server._Connection, asyncio.Event()
+            abort = connection.abort
+
+            def cut(cut_connection: server._Connection) -> None:
+                abort(cut_connection)
+                cut_off.set()
+
+            monkeypatch.setattr(connection, "abort", cut)
             await loop.sock_sendall(client, f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode() * 100)
             taken = 0
+            await in_patience(cut_off.wait())
             with suppress(ConnectionError):
-                await asyncio.sleep(1)
                 while chunk := await loop.sock_recv(client, 1 << 16):
                     taken += len(chunk)
             assert taken < 50 * size_bytes

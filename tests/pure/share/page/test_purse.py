@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from holdfast.share.page.purse import PART, SAVED_MAX_S, Purse
+from holdfast.share.page.purse import ACCOUNTS_MAX, PART, SAVED_MAX_S, Purse
 
 
 class Clock:
@@ -23,27 +23,68 @@ class Clock:
 
 def test_a_debt_is_paid_by_a_small_part_of_the_time() -> None:
     clock = Clock()
-    purse = clock.purse()
-    assert not purse.is_empty
-    purse.pay(SAVED_MAX_S + 1)
-    assert purse.is_empty
+    account = clock.purse().account("User:a")
+    assert not account.is_empty
+    account.pay(SAVED_MAX_S + 1)
+    assert account.is_empty
     clock.now_s = 0.9 / PART
-    assert purse.is_empty
+    assert account.is_empty
     clock.now_s = 1.1 / PART
-    assert not purse.is_empty
+    assert not account.is_empty
 
 
 def test_no_more_is_saved_than_a_bound_however_long_nobody_looks() -> None:
     clock = Clock()
-    purse = clock.purse()
+    account = clock.purse().account("User:a")
     clock.now_s = 1e6
-    purse.pay(SAVED_MAX_S + 0.1)
+    account.pay(SAVED_MAX_S + 0.1)
+    assert account.is_empty
+
+
+def test_a_greedy_principal_takes_nothing_from_another_one() -> None:
+    clock = Clock()
+    purse = clock.purse()
+    greedy, modest = purse.account("User:greedy"), purse.account("User:modest")
+    greedy.pay(3_600)
+    assert not modest.is_empty
+    modest.pay(SAVED_MAX_S / 2 + 1)
+    assert modest.is_empty
+    # Each has half of what comes.
+    clock.now_s = 1.9 / PART
+    assert modest.is_empty
+    clock.now_s = 2.1 / PART
+    assert (modest.is_empty, greedy.is_empty) == (False, True)
+
+
+def test_principals_of_any_number_spend_no_more_than_the_part() -> None:
+    clock = Clock()
+    purse, spent_s = clock.purse(), 0.0
+    for number in range(10_000):
+        clock.now_s += 1
+        account = purse.account(f"User:{number % 100}")
+        if not account.is_empty:
+            account.pay(0.1)
+            spent_s += 0.1
+    assert len(purse._left_s) <= ACCOUNTS_MAX + 1
+    assert spent_s < PART * clock.now_s + 5 * SAVED_MAX_S
+
+
+def test_work_for_all_readers_is_paid_before_they_get_anything() -> None:
+    clock = Clock()
+    purse = clock.purse()
+    account = purse.account("User:a")
+    account.pay(SAVED_MAX_S + 1)
+    purse.pay(2)
     assert purse.is_empty
+    clock.now_s = 2.5 / PART
+    assert (purse.is_empty, account.is_empty) == (False, True)
+    clock.now_s = 3.1 / PART
+    assert not account.is_empty
 
 
 async def test_each_turn_of_a_work_is_paid_and_waits_cost_nothing() -> None:
     clock = Clock()
-    purse = clock.purse()
+    account = clock.purse().account("User:a")
 
     async def work() -> str:
         clock.work(0.1)
@@ -54,18 +95,18 @@ async def test_each_turn_of_a_work_is_paid_and_waits_cost_nothing() -> None:
     async def other() -> None:
         clock.work(10)
 
-    timed = purse.timed(work())
+    timed = account.timed(work())
     found, _ = await asyncio.gather(_await(timed), other())
     assert found == "done"
     assert timed.paid_s == pytest.approx(0.3)
-    assert not purse.is_empty
-    purse.pay(SAVED_MAX_S - 0.2)
-    assert purse.is_empty
+    assert not account.is_empty
+    account.pay(SAVED_MAX_S - 0.2)
+    assert account.is_empty
 
 
 async def test_a_work_that_fails_or_is_cancelled_is_paid_and_ends_so() -> None:
     clock = Clock()
-    purse = clock.purse()
+    account = clock.purse().account("User:a")
     ended = False
 
     async def fail() -> None:
@@ -80,11 +121,11 @@ async def test_a_work_that_fails_or_is_cancelled_is_paid_and_ends_so() -> None:
         finally:
             ended = True
 
-    failing = purse.timed(fail())
+    failing = account.timed(fail())
     with pytest.raises(ValueError, match="it failed"):
         await failing
     assert failing.paid_s == pytest.approx(0.1)
-    task = asyncio.ensure_future(_await(purse.timed(go_on())))
+    task = asyncio.ensure_future(_await(account.timed(go_on())))
     await asyncio.sleep(0)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):

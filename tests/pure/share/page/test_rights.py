@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -13,7 +14,7 @@ from holdfast.daemon.access.rules import Rules
 from holdfast.daemon.http.readers import Reader
 from holdfast.kafka.connection_options import connection_options
 from holdfast.kafka.topic_ids import format_topic_id
-from holdfast.kafka.topics.topic_ends import Ends
+from holdfast.kafka.topics.topic_ends import NO_SUCH_ID, Ends
 from holdfast.page.book import Described
 from holdfast.page.moment import End, Moment, Place, make_place
 from holdfast.page.source import SPARK_MINUTES, PageRefused
@@ -24,18 +25,21 @@ from holdfast.share.page.node_page import NodePage
 from holdfast.share.page.purse import Purse
 from holdfast.share.page.rights import READER, Rights
 from tests.pure.page.samples import NOW_MS, snapshot
-from tests.world.identity.access import closed, group_acl, topic_acl
+from tests.world.identity.access import closed, cluster_acl, group_acl, topic_acl
 
 SECRET_ID = bytes([9] * 16)
 SECRET = format_topic_id(SECRET_ID)
 
 
-def place_of(topic_id: bytes, partition: int, topic: str | None) -> Place:
-    key = SharePartitionKey("workers", topic_id, partition)
+def place_of(topic_id: bytes, partition: int, topic: str | None, problem: str = "", group: str = "workers") -> Place:
+    key = SharePartitionKey(group, topic_id, partition)
     state = replay(None, snapshot(), 0)
     assert state is not None
     described = Described(state, "1", describe_state(key, state, 0, "1"), 0)
-    return make_place(key, described, End(topic, Ends(0, 10, "")))
+    return make_place(key, described, End(topic, Ends(0, 10, problem)))
+
+
+GROUPS = [place_of(bytes(16), 0, "orders", group=f"group-{number}") for number in range(1_000)]
 
 
 class Page(NodePage):
@@ -45,7 +49,12 @@ class Page(NodePage):
         topic = SimpleNamespace(name="states", topic_id=bytes(16))
         place = SimpleNamespace(connection=connection_options({"bootstrap.servers": "127.0.0.1:1"}), topic=topic)
         cluster = SimpleNamespace(record_times=None)
-        log = cast("Any", SimpleNamespace(place=place, partitions=(), cluster=cluster, describe_elsewhere=list))
+        log = cast(
+            "Any",
+            SimpleNamespace(
+                place=place, partitions=(), cluster=cluster, describe_elsewhere=list, leader_unheard_since_s=None
+            ),
+        )
         none = cast("Any", None)
         authorizer = closed(*(topic_acl(Operation.READ, each) for each in may_read))
         super().__init__(log, authorizer, none, none, Purse(), lambda: NOW_MS)
@@ -78,6 +87,13 @@ async def test_a_topic_whose_name_is_not_known_is_read_by_nobody_with_rules() ->
     assert refused.value.status == 503
 
 
+async def test_a_reader_with_rights_learns_that_a_topic_was_deleted() -> None:
+    page = Page([place_of(SECRET_ID, 0, None, NO_SUCH_ID)], "orders")
+    with pytest.raises(PageRefused, match="was deleted, and its records with it") as refused:
+        await page.record(SECRET, 0, 5)
+    assert refused.value.status == 410
+
+
 async def test_the_right_to_a_topic_is_enough_by_its_name_and_by_its_id() -> None:
     page = Page([place_of(SECRET_ID, 0, "secret")], "secret")
     read: list[object] = [await page.record(text, 0, 5) for text in ("secret", SECRET)]
@@ -91,16 +107,12 @@ async def test_a_topic_of_no_group_is_refused_as_one_that_may_not_be_read() -> N
     assert refused.value.status == 403
 
 
-def moment_of(groups: int) -> Moment:
-    places = [place_of(bytes(16), 0, "orders")]
-    places = [
-        each._replace(key=each.key._replace(group_id=f"group-{number}")) for number in range(groups) for each in places
-    ]
+def moment_of(*places: Place) -> Moment:
     return Moment(NOW_MS, places, {}, lambda *_: (0,) * SPARK_MINUTES, (), "run", {})
 
 
 async def test_a_reader_sees_its_groups_alone_and_the_loop_turns_meanwhile() -> None:
-    rights, moment = Rights(closed(group_acl(Operation.DESCRIBE, "group-7"))), moment_of(1_000)
+    rights, moment = Rights(closed(group_acl(Operation.DESCRIBE, "group-7"))), moment_of(*GROUPS)
     turns = 0
 
     async def count() -> None:
@@ -120,10 +132,50 @@ async def test_a_reader_sees_its_groups_alone_and_the_loop_turns_meanwhile() -> 
     assert list((await rights.see(moment)).group_names()) == []
 
 
+async def test_a_reader_learns_of_changes_of_groups_alone_that_it_sees() -> None:
+    page, shown = Page([]), list[int]()
+    page._authorizer.reconfigure(Rules([group_acl(Operation.DESCRIBE, "group-1")]))
+    groups = [place_of(bytes(16), 0, "orders", group=f"group-{number}") for number in range(2)]
+    now = moment_of(*groups)
+
+    async def changed() -> AsyncIterator[bool]:
+        nonlocal now
+        yield False
+        for number in (0, 1, 0):
+            groups[number] = place_of(bytes(16), 0, f"orders-{len(shown)}", group=f"group-{number}")
+            now = moment_of(*groups)
+            yield False
+        yield True
+
+    async def moment() -> Moment:
+        return now
+
+    page._moments = cast("Any", SimpleNamespace(moment=moment, changed=changed))
+    async for _ in page.changed():
+        shown.append(len(shown))
+    assert len(shown) == 3, "at first, of its own group, and when all look again"
+    assert page.audience() == "127.0.0.1 User:ANONYMOUS"
+
+
 async def test_rules_that_change_while_a_moment_is_looked_through_hold() -> None:
     authorizer = closed(group_acl(Operation.DESCRIBE, "group", pattern=PatternType.PREFIXED))
-    rights, moment = Rights(authorizer), moment_of(1_000)
+    rights, moment = Rights(authorizer), moment_of(*GROUPS)
     looking = asyncio.ensure_future(rights.see(moment))
     await asyncio.sleep(0)
     authorizer.reconfigure(Rules([group_acl(Operation.DESCRIBE, "group-7")]))
     assert list((await looking).group_names()) == ["group-7"]
+
+
+@pytest.mark.parametrize("sees_cluster", [True, False])
+async def test_addresses_are_for_readers_who_may_describe_the_cluster(sees_cluster: bool) -> None:
+    page = Page([place_of(bytes(16), 0, "orders", "kafka-1.example:9092 or node-2.example is silent")])
+    log = cast("Any", page._log)
+    log.cluster.client = SimpleNamespace(addresses={1: ("kafka-1.example", 9092)})
+    log.describe_elsewhere = lambda: [{"owner_address": "node-2.example:9492"}, {"owner_address": None}]
+    cluster = [cluster_acl(Operation.DESCRIBE)] if sees_cluster else []
+    page._rights = Rights(closed(group_acl(Operation.DESCRIBE, "workers"), *cluster))
+    [row] = (await page.veiled().groups()).rows
+    [why] = row.lag_unknown
+    assert why == (
+        "kafka-1.example:9092 or node-2.example is silent" if sees_cluster else "(hidden) or (hidden) is silent"
+    )

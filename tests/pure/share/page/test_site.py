@@ -12,14 +12,19 @@ import pytest
 from starlette.types import Message, Receive, Scope, Send
 
 from holdfast.daemon.access.rules import Rules
+from holdfast.daemon.http.queries import PREFIX
 from holdfast.daemon.internal_errors import InternalErrors
+from holdfast.daemon.server.wire.requests import ANONYMOUS
 from holdfast.kafka.connection_options import connection_options
 from holdfast.metrics.instruments import Counter
 from holdfast.page.source import PageRefused
 from holdfast.page.web.guard import PageGuard
 from holdfast.share.page.kept_answers import Version
+from holdfast.share.page.rights import READER
 from holdfast.share.page.site import PageSite
+from holdfast.tenants import TABLES
 from tests.waiting import PATIENCE_S
+from tests.world.http import BROWSER
 from tests.world.identity.access import OPEN
 
 SCOPE: dict[str, Any] = {
@@ -38,7 +43,11 @@ def make_site(partitions: tuple[object, ...] = ()) -> PageSite:
     log = cast(
         "Any",
         SimpleNamespace(
-            place=place, partitions=partitions, cluster=SimpleNamespace(record_times=None), describe_elsewhere=list
+            place=place,
+            partitions=partitions,
+            cluster=SimpleNamespace(record_times=None),
+            describe_elsewhere=list,
+            leader_unheard_since_s=None,
         ),
     )
     none = cast("Any", None)
@@ -67,6 +76,8 @@ async def test_without_the_extra_one_sentence_says_which_is_lacking(monkeypatch:
     status, body = await get(site)
     assert status == 501
     assert "jinja2" in json.loads(body)["error"]
+    status, page = await get(site, headers=[(b"accept", BROWSER.encode())])
+    assert (status, page[:15], b"jinja2" in page) == (501, b"<!doctype html>", True)
     assert "[page]" in json.loads(body)["error"]
     assert site.describe() == {}
 
@@ -88,9 +99,11 @@ async def test_a_refusal_keeps_nothing_of_those_before() -> None:
 
 
 async def test_its_queries_are_described_and_take_no_path_of_the_node() -> None:
-    paths = make_site().describe()
+    paths = make_site().describe()["paths"].keys()
     assert "/api/v1/group-topics" in paths
-    assert "/api/v1/groups" not in paths
+    of_node = {f"{PREFIX}{name}" for name in (*TABLES.queries, *(page.query.command for page in TABLES.pages))}
+    assert "/api/v1/groups" in of_node
+    assert not paths & of_node
 
 
 async def test_events_leave_connections_to_probes() -> None:
@@ -124,7 +137,7 @@ async def test_a_request_whose_client_has_gone_does_not_wait_for_time() -> None:
         raise AssertionError(message)
 
     site._app = app
-    site._purse.pay(3_600)
+    site._purse.account(ANONYMOUS).pay(3_600)
     async with asyncio.timeout(PATIENCE_S):
         await asyncio.gather(*(site(SCOPE, leave, send) for _ in range(100)))
     assert (answered, site._looks) == ([], 0)
@@ -138,7 +151,7 @@ async def test_a_request_whose_client_has_gone_does_not_wait_for_time() -> None:
     assert not waiting.done()
     waiting.cancel()
     await asyncio.gather(waiting, return_exceptions=True)
-    site._purse.pay(-3_600)
+    site._purse.account(ANONYMOUS).pay(-3_600)
     await site(SCOPE, stay, send)
     assert answered == ["/"]
     await site.close()
@@ -172,6 +185,34 @@ async def test_an_answer_that_is_kept_is_given_to_no_other_site(
     assert (await get(site, headers=[*SCOPE["headers"], (name, value)]))[0] == status
 
 
+async def test_a_reader_who_has_spent_its_time_lets_another_one_look() -> None:
+    site, answered = make_site(), list[str]()
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        answered.append(READER.get().principal)
+
+    async def stay() -> Message:
+        await asyncio.sleep(3_600)
+        raise AssertionError
+
+    async def send(message: Message) -> None:
+        raise AssertionError(message)
+
+    site._app = app
+    site._purse.account("User:greedy").pay(3_600)
+    greedy = [
+        asyncio.ensure_future(site(SCOPE | {"state": {"principal": "User:greedy"}}, stay, send)) for _ in range(100)
+    ]
+    await asyncio.sleep(0)
+    async with asyncio.timeout(PATIENCE_S):
+        await site(SCOPE | {"state": {"principal": "User:modest"}}, stay, send)
+    assert answered == ["User:modest"]
+    for waiting in greedy:
+        waiting.cancel()
+    await asyncio.gather(*greedy, return_exceptions=True)
+    await site.close()
+
+
 async def test_without_time_a_request_is_refused_and_files_are_given(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -189,10 +230,14 @@ async def test_without_time_a_request_is_refused_and_files_are_given(
         sent.append(message)
 
     site._app = app
-    site._purse.pay(3_600)
+    site._purse.account(ANONYMOUS).pay(3_600)
     await site(SCOPE, stay, send)
     assert sent[0]["status"] == 503
     assert b"look again in a minute" in sent[1]["body"]
     await site(SCOPE | {"path": "/static/style.css"}, stay, send)
     assert sent[2]["status"] == 200
+    await site(SCOPE | {"headers": [(b"accept", BROWSER.encode())]}, stay, send)
+    assert sent[3]["status"] == 503
+    assert (b"refresh", b"60") in sent[3]["headers"]
+    assert sent[4]["body"].startswith(b"<!doctype html>")
     await site.close()

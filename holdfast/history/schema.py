@@ -5,7 +5,7 @@
 
 A day is that of the record's timestamp in the log. A batch of a job is written next to the days, in a directory that readers ignore
 (its name begins with an underscore). Then its files are renamed into their days, one by one, the earlier days first.
-`joining` puts one file in the place of several of a day, and `coverage` describes the rest.
+`compaction.history.joining` puts one file in the place of several of a day, and `covered` describes the rest.
 A record is there once per job that folded it. A job leaves out what is there already, so twice only if two jobs ran at once,
 or while files are joined: a reader takes one row of each (state_topic_id, log_partition, offset, kind), and any will do.
 A row of the kind `gap` means that the records below its offset and after the row before it are lost.
@@ -39,7 +39,7 @@ UPDATE: Final = "update"
 TOMBSTONE: Final = "tombstone"
 KINDS: Final = (SNAPSHOT, UPDATE, TOMBSTONE)
 
-#: The kind of a row that is no record: it has neither key nor value, and the time of the record behind the gap.
+#: The kind of a row that is no record: it has neither key nor value, and the time of the record that follows the gap.
 GAP: Final = "gap"
 
 #: Ending of the names of the files.
