@@ -14,16 +14,22 @@ from benchmarks.cluster import TOPIC, broker_pids, create_topic, running_kafka, 
 from benchmarks.contenders import HoldfastNode
 from benchmarks.gateway.broker import create
 from benchmarks.gateway.crew import Crew, Seen
+from benchmarks.gateway.idle import idle_members
 from benchmarks.gateway.loads import Backlog
 from benchmarks.gateway.suite import GatewayRuns, Say, Side, line_of, offer, records_of
 from benchmarks.generator import Workload, measure
 from benchmarks.machine import cpu_seconds, memory_mib
 from benchmarks.share_state import find_keys
 from holdfast.broker import EmbeddedKafka
+from holdfast.client.connection import Address
 
 #: 250 partitions of 4 groups are 1,000 share partitions.
 _GROUPS: Final = 4
 _IDLE: Final = Backlog(100, 4, 1_000, 250)
+#: 1,000 partitions of 20 groups are as many share partitions as a gateway leads by default.
+_CROWD_GROUPS: Final = 20
+_CROWD: Final = Backlog(64, 1, 0, 1_000)
+_CROWD_SETTLES_S: Final = 40.0
 #: More than twice the bytes that a gateway holds.
 _WAITING: Final = Backlog(1_024, 250, 600_000, 250)
 _PASSING: Final = Backlog(1_024, 900, 1_200_000)
@@ -36,6 +42,8 @@ _FIRST_S: Final = 60.0
 _SETTLES_S: Final = 12.0
 _SAMPLE_S: Final = 0.05
 _WRITES: Final = Workload(api="write", keys=1, connections=1)
+#: A broker that has just started answers its first Writes two to four times as slowly.
+_WARM_UP_S: Final = 5.0
 #: Records a second of each consumer that catches up, so that the node may read ahead as far as it will.
 _SLOWLY: Final = 2_000.0
 
@@ -53,6 +61,7 @@ LIMITS: Final = (
     Limit("p99 of one-key Writes beside 50 MB/s ÷ alone", "writes", "p99_ratio", 2.0),
     Limit("the same beside 50 MB/s that another server gives, for comparison", "writes", "elsewhere_ratio", 2.0),
     Limit("1,000 idle share partitions, percent of a core", "idle", "percent", 5.0),
+    Limit("20,000 idle share partitions of 20 sessions, percent of a core", "crowd", "percent", 5.0),
     Limit("memory of 1,000 share partitions that catch up ÷ gateway.fetch.buffer.bytes", "memory", "buffers", 1.2),
 )
 
@@ -60,14 +69,14 @@ LIMITS: Final = (
 def run_limits(repeats: int, seconds: float, say: Say, *, is_short: bool = False) -> list[dict[str, Any]]:
     """Measure each; returns one entry a run."""
     runs = list[dict[str, Any]]()
-    backlogs = (_IDLE, _WAITING, _PASSING)
+    backlogs = (_IDLE, _CROWD, _WAITING, _PASSING)
     with running_kafka(1) as kafka:
         create_topic(kafka)
         for backlog in backlogs:
             is_cut = is_short and backlog is _PASSING
             create(kafka, backlog, records_of(backlog, is_short=is_cut))
         for repeat in range(repeats):
-            for name, load in (("writes", _writes), ("idle", _idle), ("memory", _memory)):
+            for name, load in (("writes", _writes), ("idle", _idle), ("crowd", _crowd), ("memory", _memory)):
                 node = HoldfastNode()
                 offer(node, backlogs)
                 node.start(kafka)
@@ -87,7 +96,7 @@ def _writes(
 ) -> dict[str, Any]:
     """Write alone, while records pass through the node, and while another server gives as many, on the same machine."""
     keys = find_keys(node.address, topic_id_of(kafka, TOPIC), 1, f"beside-{time.monotonic_ns()}")
-    figures = {"alone_p99_ms": measure(keys, _WRITES, seconds, 1.0).p99_ms}
+    figures = {"alone_p99_ms": measure(keys, _WRITES, seconds, _WARM_UP_S).p99_ms}
     for name, address in (("p99", side.address), ("elsewhere", kafka.bootstrap_servers)):
         rate = _PASSING_BYTES_PER_S / _PASSING.value_bytes / _PASSING_CONSUMERS
         settings = {"bootstrap.servers": address, "max.poll.records": "500"}
@@ -111,12 +120,25 @@ def _idle(kafka: EmbeddedKafka, node: HoldfastNode, runner: GatewayRuns, side: S
     """Have a consumer of each group take the few records that there are, and wait for more."""
     with _crews(runner, side, _IDLE.topic) as crews:
         time.sleep(_SETTLES_S)
-        process_ids = side.own_ids or broker_pids(kafka)
-        cpu_s, began_s = cpu_seconds(process_ids), time.monotonic()
-        time.sleep(seconds)
-        percent = (cpu_seconds(process_ids) - cpu_s) / (time.monotonic() - began_s) * 100
+        percent = _measure_percent(side.own_ids or broker_pids(kafka), seconds)
         taken = _taken([each for crew in crews for each in crew.end()])
     return {"percent": percent, "taken": taken, "is_whole": taken == _GROUPS * _IDLE.records}
+
+
+def _crowd(kafka: EmbeddedKafka, node: HoldfastNode, runner: GatewayRuns, side: Side, seconds: float) -> dict[str, Any]:
+    """Have a member of each group wait for records of a topic that has none."""
+    topic_id = topic_id_of(kafka, _CROWD.topic)
+    address = Address(node.address.host, node.address.port)
+    with idle_members(address, topic_id, _CROWD_GROUPS, 1, _CROWD.partitions):
+        time.sleep(_CROWD_SETTLES_S)
+        return {"percent": _measure_percent(side.own_ids, seconds)}
+
+
+def _measure_percent(process_ids: Sequence[int], seconds: float) -> float:
+    """Return what some processes take of a core."""
+    cpu_s, began_s = cpu_seconds(process_ids), time.monotonic()
+    time.sleep(seconds)
+    return (cpu_seconds(process_ids) - cpu_s) / (time.monotonic() - began_s) * 100
 
 
 def _memory(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import uuid
 from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from statistics import median, quantiles
@@ -55,7 +56,6 @@ class GatewayRuns:
     def __init__(self, kafka: EmbeddedKafka, nodes: Mapping[str, HoldfastNode], seconds: float) -> None:
         self._kafka = kafka
         self._seconds = seconds
-        self._groups = 0
         brokers = broker_pids(kafka)
         self.sides: Final = (
             Side("kafka", kafka.bootstrap_servers, brokers, []),
@@ -126,9 +126,8 @@ class GatewayRuns:
         return Crew(load.consumers, load.backlog.topic, group, settings, is_stamped=is_stamped, is_java=load.is_java)
 
     def new_group(self) -> str:
-        """Return the name of a group that begins at the earliest offset at either server."""
-        self._groups += 1
-        group = f"benchmark-{self._groups}"
+        """Return the name of a group that begins at the earliest offset at either server; no run of a cluster has it twice."""
+        group = f"benchmark-{uuid.uuid4().hex[:8]}"
         begin_at_earliest(self._kafka, group)
         return group
 

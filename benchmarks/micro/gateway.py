@@ -97,6 +97,9 @@ class _Topics:
     def refuse_read(self, caller: Client, topic_id: bytes, partition: int) -> Ended | None:
         return None
 
+    def rights(self, caller: Client) -> str:
+        return caller.principal
+
     def leader(self, topic_id: bytes, partition: int) -> LeaderPlace:
         return LeaderPlace(1, 1, None)
 
@@ -145,8 +148,9 @@ class _Member:
         topics = self._topics = _Topics(batch_records)
         now_ms = make_wall_clock_ms()
         metrics = GatewayMetrics(Registry(), LineLimiter(now_ms))
-        leader = Leader(topics, topics, lambda _: topics, cast("Starts", None), lambda _: DEFAULT, 100, metrics)
-        self._calls = ConsumerCalls(leader, ShareSessions(10), topics, lambda _: DEFAULT)
+        sessions, starts = ShareSessions(10), cast("Starts", None)
+        leader = Leader(topics, topics, lambda _: topics, starts, lambda _: DEFAULT, 100, metrics, sessions)
+        self._calls = ConsumerCalls(leader, sessions, topics, lambda _: DEFAULT)
         self._epoch = 0
         self._held: list[tuple[int, AcknowledgedRange]] = []
         self._caller = cast("Caller", _Caller())
