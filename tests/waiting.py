@@ -62,6 +62,21 @@ def block_until(
         time.sleep(poll_pause_s(began_s))
 
 
+async def look_until(
+    look: Callable[[], Awaitable[Result]], holds: Callable[[Result], object], what: str = "what the test waits for"
+) -> Result:
+    """Look again and again, and return what is found once a condition holds of it.
+
+    Raises:
+        AssertionError: it did not in time; says what was found last.
+    """
+    began_s = time.monotonic()
+    while not holds(found := await look()):
+        assert time.monotonic() < began_s + PATIENCE_S, f"{what} did not come about in {PATIENCE_S:.0f} s, but {found}"
+        await asyncio.sleep(poll_pause_s(began_s))
+    return found
+
+
 async def in_patience(work: Awaitable[Result]) -> Result:
     """Wait for work that must end.
 
@@ -91,6 +106,10 @@ class Lines:
             raise AssertionError(f"no line in {PATIENCE_S:.0f} s") from None
 
     def _read(self, output: IO[str]) -> None:
-        for line in output:
-            self._lines.put(line)
+        try:
+            for line in output:
+                self._lines.put(line)
+        except ValueError:  # who started the process has closed its output, and wants no more lines
+            if not output.closed:
+                raise
         self._lines.put("")

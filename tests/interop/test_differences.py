@@ -15,6 +15,7 @@ from holdfast.kafka.protocol.primitives import encode_string
 from holdfast.kafka.topic_ids import parse_topic_id
 from holdfast.records.share.batches import StateBatch
 from tests.interop.conftest import Coordinator, new_share_topic
+from tests.real.nodes import FIRST_CLIENT
 from tests.world.tenants import APIS
 
 pytestmark = [pytest.mark.real, pytest.mark.interop]
@@ -31,7 +32,7 @@ def write(*batches: StateBatch, state_epoch: int = 1, start_offset: int = -1) ->
 async def ask(coordinator: Coordinator, group_id: str, topic_id: str, *asked: WritePartition) -> tuple[int, object]:
     """Begin a share partition anew, write in one request, and return the error code and the state afterwards."""
     share_topic = parse_topic_id(topic_id)
-    async with connect(coordinator.address) as client:
+    async with connect(coordinator.address, FIRST_CLIENT) as client:
         await client.initialize(group_id, share_topic, 0, state_epoch=1, start_offset=0)
         results = await client.write_many(group_id, [(share_topic, each) for each in asked])
         state = await client.read(group_id, share_topic, 0, leader_epoch=0)

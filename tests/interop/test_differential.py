@@ -27,7 +27,7 @@ from holdfast.api.results import (
     WritePartition,
 )
 from holdfast.broker import FAST_START, EmbeddedKafka
-from holdfast.client import ClientSettings, connect
+from holdfast.client import connect
 from holdfast.console.sources.log_reader import LogReader
 from holdfast.records.log.checkpoint import Checkpoint, is_checkpoint_key
 from holdfast.records.share.codecs import kafka as kafka_codec
@@ -36,7 +36,8 @@ from holdfast.records.share.replay import ShareState, replay
 from holdfast.records.share.values import Snapshot
 from tests.interop.calls import BEGINNING, GROUPS, PARTITIONS, TOPICS, Answer, Call, Peer, calls
 from tests.interop.newest_kafka import newest_kafka
-from tests.real.nodes import NodeProcess, node_processes, topic_id_of
+from tests.real.nodes import FIRST_CLIENT, NodeProcess, node_processes, topic_id_of
+from tests.real.shared_kafka import PATIENT_BROKER
 from tests.waiting import PATIENCE_S
 
 pytestmark = [pytest.mark.real, pytest.mark.interop]
@@ -105,7 +106,9 @@ class Pair:
 def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
     # The loop is made by name, because a property is no coroutine, and the plugin's loop is for those.
     with (
-        EmbeddedKafka(unpacked_kafka=newest_kafka(), jvm_options=FAST_START, properties=COMMON) as broker,
+        EmbeddedKafka(
+            unpacked_kafka=newest_kafka(), jvm_options=FAST_START, properties=PATIENT_BROKER | COMMON
+        ) as broker,
         asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner,
         node_processes(broker.bootstrap_servers, STATE_TOPIC, tmp_path_factory.mktemp("node")) as make_node,
     ):
@@ -123,7 +126,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
 
 async def wait_served(address: str, topic_id: bytes) -> None:
     """Wait until every log partition is served; summaries write nothing."""
-    async with connect(address, ClientSettings(attempts_max=20)) as client:
+    async with connect(address, FIRST_CLIENT) as client:
         asked = [(topic_id, SummaryPartition(partition, -1)) for partition in range(PARTITIONS)]
         for number in range(5 * LOG_PARTITIONS):
             results = await client.read_summary_many(f"nobody {number}", asked)

@@ -1,6 +1,7 @@
 """Apache Kafka's persister gets from every share coordinator the answers that the protocol asks for."""
 
 import asyncio
+import time
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,8 @@ from tests.real.nodes import node_processes
 pytestmark = [pytest.mark.real, pytest.mark.interop]
 
 KILLED_UNDER = "a write may move the start offset"
+#: Kafka's persister was seen to try for more than this, and to have given up after 70 s.
+PERSISTER_TRIES_S = 25.0
 
 
 def told(persister: PersisterDriver, exchange: Exchange) -> tuple[str, Any]:
@@ -64,8 +67,13 @@ async def test_persister_does_not_notice_that_the_daemon_is_killed(
                 asking = asyncio.create_task(asyncio.to_thread(told, persister, exchange))
                 if exchange.claim == KILLED_UNDER:
                     await asyncio.sleep(0)  # The thread starts.
+                    killed_s = time.monotonic()
                     node.kill()
                     await node.start()
+                    if time.monotonic() - killed_s > PERSISTER_TRIES_S:
+                        # It may have given up, on a machine that is so busy, and then its user asks again.
+                        await asking
+                        asking = asyncio.create_task(asyncio.to_thread(told, persister, exchange))
                 answers.append(await asking)
     assert answers == [(exchange.claim, exchange.expected) for exchange in exchanges]
     assert KILLED_UNDER in [exchange.claim for exchange in exchanges]

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from typing import Any
+from unittest import mock
 
 from click.testing import CliRunner
 
 from holdfast.cli import main
+from holdfast.console import node_session
 from holdfast.console.outcomes import Exit
+from tests.real.nodes import PATIENT_CLIENT
+from tests.waiting import PATIENCE_S
 from tests.world.http import get
 
 
@@ -32,13 +37,18 @@ async def assert_http_has_the_numbers_of_the_cli(address: str, http_port: int, g
 
 
 async def _http(port: int, path: str) -> Any:
-    answer = await get(port, f"/api/v1/{path}")
+    """Return what the port answers, once every worker behind it has answered in its time."""
+    deadline_s = time.monotonic() + PATIENCE_S
+    while (answer := await get(port, f"/api/v1/{path}")).status == 503 or answer.json().get("not_listed"):
+        assert time.monotonic() < deadline_s, answer.body
+        await asyncio.sleep(0.05)
     assert answer.status == 200, answer.body
     return answer.json()
 
 
 async def _cli(address: str, *command: str) -> Any:
     arguments = ("groups", *command, "--json", "--address", address)
-    result = await asyncio.to_thread(CliRunner().invoke, main, arguments)
+    with mock.patch.object(node_session, "_SETTINGS", PATIENT_CLIENT):
+        result = await asyncio.to_thread(CliRunner().invoke, main, arguments)
     assert result.exit_code == Exit.DONE, result.stderr
     return json.loads(result.stdout)

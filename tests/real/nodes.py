@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 
 from holdfast.broker.properties import HOST, choose_ports
 from holdfast.client import ClientError, ClientSettings, connect
@@ -23,6 +24,8 @@ from tests.waiting import PATIENCE_MS, PATIENCE_S, poll_pause_s
 
 #: A client that no busy machine keeps from its answer.
 PATIENT_CLIENT: Final = ClientSettings(connect_timeout_ms=PATIENCE_MS, request_timeout_ms=PATIENCE_MS)
+#: One that waits until brokers have made their state topic and loaded it.
+FIRST_CLIENT: Final = replace(PATIENT_CLIENT, attempts_max=100)
 #: No second try hides what a node answers, and a frozen node may take its time.
 ONE_TRY: Final = replace(PATIENT_CLIENT, attempts_max=1)
 
@@ -132,8 +135,8 @@ class NodeProcess:
         return await asyncio.to_thread(self._process.wait, PATIENCE_S)
 
     def events(self) -> list[dict[str, Any]]:
-        """Return the lines of its log."""
-        return [json.loads(line) for line in self._log_file.read_text().splitlines() if line.startswith("{")]
+        """Return the lines of its log that are whole by now."""
+        return [json.loads(line) for line in self.lines() if line.startswith("{")]
 
     def lines(self) -> list[str]:
         """Return the lines of its log as they are, the last one only if it is whole."""
@@ -174,7 +177,9 @@ def node_processes(
 
 #: What a broker that has just started answers, or leaves unanswered.
 _MAY_PASS: Final = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._TIMED_OUT)
-_DESCRIBE_TIMEOUT_S: Final = 10.0
+#: What brokers answer, or leave unanswered, of which too few are up.
+_NOT_MADE_YET: Final = (KafkaError.INVALID_REPLICATION_FACTOR, KafkaError._TIMED_OUT)
+_REQUEST_TIMEOUT_S: Final = 10.0
 
 
 def topic_id_of(bootstrap_servers: str, topic: str) -> bytes:
@@ -183,8 +188,28 @@ def topic_id_of(bootstrap_servers: str, topic: str) -> bytes:
     while True:
         admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})
         try:
-            found = admin.describe_topics(TopicCollection([topic]), request_timeout=_DESCRIBE_TIMEOUT_S)[topic]
+            found = admin.describe_topics(TopicCollection([topic]), request_timeout=_REQUEST_TIMEOUT_S)[topic]
             return topic_id_bytes(found.result(PATIENCE_S).topic_id)
         except KafkaException as error:
             if error.args[0].code() not in _MAY_PASS or time.monotonic() > deadline:
                 raise
+
+
+def make_topic(
+    bootstrap_servers: str, topic: str, partitions: int, copies: int, config: Mapping[str, str] | None = None
+) -> None:
+    """Make a topic once so many brokers are up: those that the machine stalled for longer than a session are not, for a moment."""
+    deadline = time.monotonic() + PATIENCE_S
+    while True:
+        # Another client each time: one that was told of no controller is slow to ask again.
+        admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})
+        new = NewTopic(topic, partitions, copies, config=dict(config or {}))
+        try:
+            admin.create_topics([new], request_timeout=_REQUEST_TIMEOUT_S)[topic].result(PATIENCE_S)
+            return
+        except KafkaException as error:
+            if error.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS:  # made by a try whose answer came too late
+                return
+            if error.args[0].code() not in _NOT_MADE_YET or time.monotonic() > deadline:
+                raise
+            time.sleep(0.1)

@@ -6,6 +6,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Final
 
 import pytest
 from confluent_kafka.admin import AdminClient
@@ -15,10 +16,22 @@ from holdfast.broker import development_kafka
 from holdfast.jars.locks import file_lock
 from tests.real.container_kafka import ContainerKafka, engine_problem, is_wanted
 from tests.real.quick_java import QUICK_KAFKA
-from tests.waiting import PATIENCE_S
+from tests.waiting import PATIENCE_MS, PATIENCE_S
 
 #: The longest that one test process may wait for the others: to start the broker, or to be done with it.
 WAIT_FOR_OTHERS_S = 1800.0
+
+#: Of brokers that no test kills. One that its machine stalls for longer than a session has left its cluster when it goes on, for a
+#: moment in which there is nobody to lead a new topic. One that is killed for it does not end comes back after a session, in time.
+LONG_SESSION: Final = {"broker.session.timeout.ms": "60000"}
+#: What keeps a busy machine from deciding what a broker answers, and the minutes of a run what its own state topic holds.
+PATIENT_BROKER: Final = {
+    **LONG_SESSION,
+    "offsets.commit.timeout.ms": str(PATIENCE_MS),
+    "share.coordinator.write.timeout.ms": str(PATIENCE_MS),
+    "share.coordinator.state.topic.prune.interval.ms": "86400000",
+    "share.coordinator.cold.partition.snapshot.interval.ms": "86400000",
+}
 
 NewTopicFactory = Callable[..., str]
 
@@ -64,12 +77,12 @@ def _owned_kafka(told: Path, starting: Path, users: Path) -> Iterator[None]:
 def _kafka_of_this_run() -> Iterator[str]:
     """Give a Kafka in a container where `HOLDFAST_BROKER=docker`, else an embedded one."""
     if not is_wanted():
-        with development_kafka(jvm_options=QUICK_KAFKA) as bootstrap_servers:
+        with development_kafka(properties=PATIENT_BROKER, jvm_options=QUICK_KAFKA) as bootstrap_servers:
             yield bootstrap_servers
         return
     if (problem := engine_problem()) is not None:
         pytest.skip(problem)
-    with ContainerKafka() as kafka:
+    with ContainerKafka(properties=PATIENT_BROKER) as kafka:
         yield kafka.bootstrap_servers
 
 

@@ -23,7 +23,7 @@ from holdfast.console.outcomes import Exit
 from holdfast.daemon.topics.state_topic import FIXED_CONFIG
 from holdfast.kafka.topic_ids import format_topic_id
 from holdfast.records.share.batches import ACKNOWLEDGED, StateBatch
-from tests.real.nodes import node_processes, topic_id_of
+from tests.real.nodes import FIRST_CLIENT, node_processes, topic_id_of
 from tests.real.shared_kafka import NewTopicFactory
 from tests.waiting import PATIENCE_S, Lines
 
@@ -128,7 +128,7 @@ def test_kafkas_own_state_topic_is_shown_as_well(kafka: str, new_topic: NewTopic
     topic_id = topic_id_of(kafka, orders)
 
     async def write() -> None:
-        async with connect(kafka) as client:
+        async with connect(kafka, FIRST_CLIENT) as client:
             await client.initialize(group, topic_id, 0, state_epoch=1, start_offset=0)
             await client.write(group, topic_id, 0, 1, 0, -1, [StateBatch(0, 4, ACKNOWLEDGED, 1)])
 

@@ -19,6 +19,7 @@ from click.testing import CliRunner, Result
 from holdfast.broker.properties import HOST, choose_ports
 from holdfast.cli import main
 from holdfast.console.outcomes import Exit
+from tests.processes import is_alive
 from tests.real.container_kafka import needs_processes
 from tests.waiting import PATIENCE_S, block_until
 
@@ -99,15 +100,6 @@ def dev(data_dir: Path, *topics: str) -> Iterator[Dev]:
         running.process.wait()
 
 
-def is_gone(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return True
-    # One that nobody has waited for yet is no process any more.
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-
-
 def test_one_command_runs_all_and_whichever_ends_by_itself_ends_the_other(tmp_path: Path) -> None:
     with dev(tmp_path / "data", "orders", "bills") as first:
         assert first.ready() == {
@@ -149,7 +141,7 @@ def test_one_command_runs_all_and_whichever_ends_by_itself_ends_the_other(tmp_pa
         os.kill(node_pid, signal.SIGKILL)
         assert first.process.wait(PATIENCE_S) == Exit.FAILED
         assert "Error: The node ended by signal 9. So Kafka is ended, too.\nThe end of " in first.said()
-        assert is_gone(kafka_pid)
+        assert not is_alive(kafka_pid)
 
     with dev(tmp_path / "data", "orders") as second_run:
         second_run.ready()
@@ -162,7 +154,7 @@ def test_one_command_runs_all_and_whichever_ends_by_itself_ends_the_other(tmp_pa
         os.kill(kafka_pid, signal.SIGKILL)
         assert second_run.process.wait(PATIENCE_S) == Exit.FAILED
         assert "Error: Kafka ended by itself (" in second_run.said()
-        assert is_gone(node_pid)
+        assert not is_alive(node_pid)
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 0), (signal.SIGTERM, 0), (signal.SIGKILL, -9)])
@@ -175,4 +167,4 @@ def test_what_is_half_started_is_ended_as_well(tmp_path: Path, number: signal.Si
         assert kafka_pid is not None
         starting.process.send_signal(number)
         assert starting.process.wait(PATIENCE_S) == code, starting.said()
-        block_until(lambda: is_gone(kafka_pid), "Kafka is gone")
+        block_until(lambda: not is_alive(kafka_pid), "Kafka is gone")

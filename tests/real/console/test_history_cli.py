@@ -1,5 +1,6 @@
 """`holdfast history` and `holdfast diff` on a real broker: the past from the history, the rest from the log."""
 
+import asyncio
 import json
 import signal
 import subprocess
@@ -17,11 +18,13 @@ from holdfast.cli import main
 from holdfast.console.outcomes import Exit
 from holdfast.console.sources.kafka_reader import KafkaReader
 from holdfast.kafka.topic_ids import format_topic_id
+from holdfast.page.source import HISTORY, LOG, to_json
 from holdfast.records.share.keys import SharePartitionKey, format_key
 from tests.pure.console.history_writer import Stamped, rows_of, write_batch
 from tests.pure.records.logs import LogWriter, write_log
 from tests.real.job.folded_log import write_records
 from tests.real.nodes import topic_id_of
+from tests.real.page.opened import groups_when, page_of
 from tests.real.running_node import cut
 from tests.real.shared_kafka import NewTopicFactory
 from tests.waiting import PATIENCE_S, Lines, block_until
@@ -99,6 +102,23 @@ def test_history_and_log_together_have_every_change_once(past: Past) -> None:
         assert now["log_offset"] == changed[-1]["offset"]
         (compared,) = json.loads(past.run("diff", *named, "--from", "0").stdout)
         assert compared["changes"] == len(changed)
+
+
+async def test_the_page_tells_the_same_changes_of_an_offset(past: Past, monkeypatch: pytest.MonkeyPatch) -> None:
+    # What takes longer than a reader is to wait is told in part only.
+    for bound in ("past.READ_S", "reading._LOOK_S", "reading._TURN_S"):
+        monkeypatch.setattr(f"holdfast.page.{bound}", PATIENCE_S)
+    sources = set[str]()
+    async with page_of(past.kafka, (past.state_topic,), str(past.directory)) as page:
+        await groups_when(page)
+        for key in past.log.states:
+            named = (key.group_id, format_topic_id(key.topic_id), key.partition)
+            for offset in (7, 40):
+                told = await asyncio.to_thread(past.run, "history", *map(str, named), "--offset", str(offset))
+                shown = to_json(await page.timeline(*named, offset))
+                assert json.loads(told.stdout or "[]") == shown["changes"]
+                sources |= {change["source"] for change in shown["changes"]}
+    assert sources == {HISTORY, LOG}
 
 
 def is_about(row: dict[str, Any], key: SharePartitionKey) -> bool:

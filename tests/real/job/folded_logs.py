@@ -21,6 +21,7 @@ from holdfast.compaction.config import CompactionConfig
 from holdfast.compaction.group import topics_of
 from holdfast.compaction.job import run
 from holdfast.compaction.report import BatchReport
+from holdfast.kafka.librdkafka import IN_ORDER
 from holdfast.records.log.header import HEADER_NAME, find_header
 from holdfast.records.share.codecs.codec import Codec
 from holdfast.records.share.keys import SharePartitionKey
@@ -64,7 +65,8 @@ class FoldedLogs:
         #: What the clock says, in ms, when a record of an offset is written; 0: the broker's own.
         self.clock_ms: Callable[[int], int] = lambda _: 0
         self._written = [0] * count
-        self._producer = Producer({"bootstrap.servers": bootstrap_servers, "linger.ms": 5})
+        # A partition that a broker does not lead yet refuses a batch, and one that came behind it would be before it.
+        self._producer = Producer({**IN_ORDER, "bootstrap.servers": bootstrap_servers, "linger.ms": 5})
         self._admin = AdminClient({"bootstrap.servers": bootstrap_servers})
 
     def grow(self, moves: int) -> None:

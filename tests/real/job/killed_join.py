@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 
 from holdfast.compaction.config import CompactionConfig
 from holdfast.compaction.group import topics_of
-from holdfast.compaction.history import schema
 from holdfast.compaction.job import run
 from holdfast.compaction.spark.files import Directory
+from holdfast.history import schema
 
 
 class Step(NamedTuple):

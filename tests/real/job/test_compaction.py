@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -20,17 +21,25 @@ from holdfast.compaction import sink
 from holdfast.compaction.errors import CompactionError
 from holdfast.compaction.group import topics_of
 from holdfast.compaction.history.rows import unpack
-from holdfast.compaction.history.schema import GAP
 from holdfast.compaction.history.writer import HistoryWriter
 from holdfast.compaction.job import run
 from holdfast.compaction.report import BatchReport
 from holdfast.compaction.sink import Sink
 from holdfast.compaction.spark.files import Directory
 from holdfast.compaction.topics import Topics
+from holdfast.history.schema import GAP
+from holdfast.kafka.topic_ids import format_topic_id, parse_topic_id
+from holdfast.page.source import HISTORY, LOG, TimelineView
+from holdfast.page.timeline import tell
 from holdfast.records.log.header import encode_header
 from holdfast.records.share.codecs.codec import peek_kind
+from holdfast.records.share.keys import SharePartitionKey
+from tests.pure.console.history_writer import Stamped
+from tests.pure.page.test_past import folded_log
+from tests.pure.records.logs import KEYS
 from tests.pure.records.share.snapshot_store.test_folding import load
 from tests.real.job.folded_logs import FoldedLogs
+from tests.real.page.opened import groups_when, page_of
 from tests.real.shared_kafka import NewTopicFactory
 
 pytestmark = [
@@ -74,6 +83,41 @@ def assert_history_holds_each_change_once(logs: FoldedLogs) -> None:
             assert row["kind"] == peek_kind(key, value).name.lower()
 
 
+async def timelines(logs: FoldedLogs, offsets: Sequence[int]) -> list[TimelineView]:
+    """Return what the page tells of some offsets of each share partition."""
+    config = logs.config
+    async with page_of(config.bootstrap_servers, (config.state_topic,), config.history_dir) as page:
+        await groups_when(page)
+        moment = await page.moment()
+        keys = [(key.group_id, format_topic_id(key.topic_id), key.partition) for key in KEYS]
+        known = [key for key in keys if key[0] in moment.group_names()]
+        return [await page.timeline(*key, offset) for key in known for offset in offsets]
+
+
+def assert_timelines_are_those_of_the_whole_log(logs: FoldedLogs) -> None:
+    """The log and the history tell together what the log told before it was cut."""
+    views = asyncio.run(timelines(logs, (0, 5, 20)))
+    assert views
+    for view in views:
+        log, key = (
+            logs.logs[view.log_partition],
+            SharePartitionKey(view.group, parse_topic_id(view.topic_id), view.partition),
+        )
+        assert view.reaches_to_offset == log.log_start > 0
+        whole, _ = folded_log([Stamped(record, 0) for record in log.records], 0, key, view.offset)
+        expected = tell(whole).changes
+        assert [change[1:6] + change[7:8] for change in view.changes] == [
+            change[1:6] + change[7:8] for change in expected
+        ]
+        assert [each.source for each in view.changes] == [
+            HISTORY if each.log_offset < log.log_start else LOG for each in view.changes
+        ]
+        assert view.history is not None
+        assert view.history.problem == ""
+        assert not any("not known" in sentence for sentence in view.unknown)
+    assert {each.source for view in views for each in view.changes} == {HISTORY, LOG}
+
+
 def test_snapshots_and_history_hold_what_a_load_finds_across_batches_restarts_and_lost_state(
     new_logs: LogsFactory,
 ) -> None:
@@ -99,6 +143,10 @@ def test_snapshots_and_history_hold_what_a_load_finds_across_batches_restarts_an
     assert sum(report.history_rows for report in again) == rows_added, "what a refold leaves out is not counted"
     assert_as_loaded(logs)
     assert_history_holds_each_change_once(logs)
+
+    logs.cut()
+    logs.grow(20)
+    assert_timelines_are_those_of_the_whole_log(logs)
 
 
 @pytest.mark.parametrize("kinds", [("offsets",), ("commits",), ("offsets", "commits")], ids="+".join)

@@ -20,8 +20,8 @@ import pytest
 
 from holdfast.api.results import ReadResult
 from holdfast.client import connect
-from holdfast.compaction.history.schema import GAP
 from holdfast.console.sources.kafka_reader import KafkaReader
+from holdfast.history.schema import GAP
 from holdfast.records.log.checkpoint import CHECKPOINT_KEY
 from holdfast.records.share.batches import StateBatch
 from holdfast.records.share.codecs.codec import decode_record
@@ -29,6 +29,7 @@ from holdfast.records.share.snapshot_store.snapshot_set import SnapshotSet
 from holdfast.records.share.values import Update
 from tests.real.job.job_process import JobProcess, job_process
 from tests.real.job.quick_spark import QUICK
+from tests.real.job.test_supervised_job import processes_of
 from tests.real.node.journal_writer import GROUP, Journal, batch_of
 from tests.real.node.test_kill import CONNECTIONS, find_lost, writer_process
 from tests.real.nodes import ONE_TRY, NodeProcess, node_processes, topic_id_of
@@ -176,6 +177,8 @@ async def test_every_account_of_the_state_agrees_whatever_was_killed(
                     else:
                         job.kill()
                         if number == loses_its_state_at:
+                            # Its Java is on its own for a moment, in which it may write there.
+                            await job_is_gone(job)
                             shutil.rmtree(checkpoint_dir)
                         job.launch()
                     print(f"{number + 1} of {len(kills)}: {kill} killed, {journal.answered.total()} writes answered")
@@ -208,6 +211,13 @@ async def test_every_account_of_the_state_agrees_whatever_was_killed(
         f"seen to start at {[len(starts) for starts in log_starts]} offsets; {restores} restores under load, "
         f"{last_restores} at the end; snapshots, restored load, whole load and journal agree"
     )
+
+
+async def job_is_gone(job: JobProcess) -> None:
+    """Wait until all is gone that a job which was killed had started."""
+    killed = job.pid
+    assert killed is not None
+    await wait_until(lambda: not processes_of(killed), "the end of the job's Java", SPARK_PATIENCE_S)
 
 
 async def until_registered(node: NodeProcess) -> None:

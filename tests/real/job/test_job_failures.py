@@ -128,7 +128,8 @@ async def test_a_killed_process_of_spark_is_one_line_and_the_next_run_makes_up_f
 ) -> None:
     """As after the kernel, short of memory, has killed one."""
     with job_process(tmp_path, settings_of(logs)) as job:
-        job.launch("--once")
+        # It goes on until it is killed, however late that comes.
+        job.launch()
         await begun(job, 0)
         # On a busy machine a Python that PySpark gave up has told so: the job tried again, and that is not what this is about.
         said_before = len(job.said().splitlines())

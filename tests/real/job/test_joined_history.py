@@ -18,11 +18,12 @@ pytest.importorskip("pyspark")
 
 from pyspark.sql import SparkSession
 
-from holdfast.compaction.history import schema
-from holdfast.compaction.history.joining import Joiner
+from holdfast.compaction.history.joining import Joiner, unfinished_batches
 from holdfast.compaction.spark.files import Directory
-from holdfast.console.sources.history_files import HistoryDirectory, HistoryFiles
+from holdfast.console.sources.history_files import HistoryFiles
 from holdfast.console.sources.history_states import KeyFilter, LogChange
+from holdfast.history import schema
+from holdfast.history.place import HistoryPlace
 from tests.real.job.folded_logs import FoldedLogs
 from tests.real.job.killed_join import STEPS, Step, command
 from tests.real.job.test_compaction import assert_as_loaded, assert_history_holds_each_change_once
@@ -62,12 +63,16 @@ def files_by_day(logs: FoldedLogs) -> dict[str, list[str]]:
     return {day.name: sorted(path.name for path in day.glob("*.parquet")) for day in sorted(place.glob("day=*"))}
 
 
+def directories_beside(logs: FoldedLogs) -> list[str]:
+    (place,) = Path(logs.config.history_dir).glob("state_topic_id=*")
+    return [path.name for path in place.glob("_*") if path.is_dir()]
+
+
 def assert_days_that_are_over_are_joined(logs: FoldedLogs) -> None:
     *closed, today = files_by_day(logs).values()
     assert [len(names) for names in closed] == [1, 1]
     assert not any(name.startswith("joined") for name in today)
-    (place,) = Path(logs.config.history_dir).glob("state_topic_id=*")
-    assert [path.name for path in place.glob("_*") if path.is_dir()] == ["_covered"]
+    assert directories_beside(logs) == ["_covered"]
 
 
 def test_each_change_is_there_once_whatever_comes_after_a_day_was_joined(logs: FoldedLogs) -> None:
@@ -108,10 +113,21 @@ def killed_after(calls: int, step: str, monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(Directory, step, dying)
 
 
-def active_stages() -> list[int]:
-    """Return the stages of Spark that run in this process."""
+def runs_on() -> bool:
+    """Tell whether Spark still works on a query: in a task, which may outlive its stage, or in the thread of the query.
+
+    That one writes a batch to the history.
+    """
     session = SparkSession.getActiveSession()
-    return [] if session is None else list(session.sparkContext.statusTracker().getActiveStageIds())
+    if session is None:
+        return False
+    context = session.sparkContext
+    assert context._jvm is not None
+    threads = context._jvm.java.lang.Thread.getAllStackTraces().keySet()
+    executors = context._jsc.sc().statusTracker().getExecutorInfos()
+    return any(executor.numRunningTasks() for executor in executors) or any(
+        thread.getName().startswith("stream execution thread") for thread in threads
+    )
 
 
 def test_a_job_that_dies_in_any_step_of_a_join_loses_nothing_and_the_next_one_finishes_it(
@@ -123,12 +139,16 @@ def test_a_job_that_dies_in_any_step_of_a_join_loses_nothing_and_the_next_one_fi
             killed_after(calls, step, patch)
             with pytest.raises(KilledHere):
                 logs.fold()
-        read = HistoryFiles(HistoryDirectory(logs.config.history_dir), logs.state_topic_id()).changes(KeyFilter())
+        read = HistoryFiles(HistoryPlace(logs.config.history_dir), logs.state_topic_id()).changes(KeyFilter())
         seen = {(change.log_partition, change.offset) for change in read if isinstance(change, LogChange)}
         assert seen == {(number, row["offset"]) for number, rows in logs.history().items() for row in rows}
+        # The query that died may still write: a batch, whose files the next job would leave alone, or its state, which would
+        # leave a directory that a new checkpoint may not have.
+        block_until(lambda: not runs_on(), "the end of the query that died", SPARK_PATIENCE_S)
         if calls == 2:
-            # A task of the query that died may still write its state, and would leave a directory that a new checkpoint may not have.
-            block_until(lambda: not active_stages(), "the end of the tasks of the query that died", SPARK_PATIENCE_S)
+            # A batch that was cut off is finished by its own job alone, which is gone with its checkpoint.
+            if unfinished_batches(directories_beside(logs)):
+                logs.fold()
             shutil.rmtree(logs.config.checkpoint_dir)
         logs.fold()
         assert_as_loaded(logs)

@@ -11,6 +11,7 @@ from confluent_kafka.admin import AdminClient
 from holdfast.api.results import ReadPartition, ReadResult, SummaryResult, WritePartition, WriteResult
 from holdfast.client import ShareStateError, Unsupported, connect
 from holdfast.records.share.batches import ACKNOWLEDGED, ARCHIVED, StateBatch
+from tests.real.nodes import FIRST_CLIENT
 from tests.real.shared_kafka import NewTopicFactory
 from tests.waiting import PATIENCE_S
 
@@ -30,7 +31,7 @@ def topic_id(kafka: str, new_topic: NewTopicFactory) -> bytes:
 
 async def test_the_life_of_a_share_partition(kafka: str, topic_id: bytes) -> None:
     batches = (StateBatch(100, 109, ACKNOWLEDGED, 1), StateBatch(110, 119, ARCHIVED, 5))
-    async with connect(kafka) as client:
+    async with connect(kafka, FIRST_CLIENT) as client:
         await client.initialize("group", topic_id, 3, state_epoch=1, start_offset=100)
         assert await client.read("group", topic_id, 3, leader_epoch=2) == ReadResult(0, None, 1, 100, ())
         await client.write("group", topic_id, 3, 1, 2, 100, batches, delivery_complete_count=20)
@@ -47,7 +48,7 @@ async def test_the_life_of_a_share_partition(kafka: str, topic_id: bytes) -> Non
 
 
 async def test_many_share_partitions_and_many_calls_at_once(kafka: str, topic_id: bytes) -> None:
-    async with connect(kafka) as client:
+    async with connect(kafka, FIRST_CLIENT) as client:
         await asyncio.gather(*(client.initialize("many", topic_id, n, 1, n) for n in range(PARTITIONS)))
         written = [WritePartition(n, 1, 0, -1, -1, (StateBatch(n, n, 2, 1),)) for n in range(PARTITIONS)]
         results = await client.write_many("many", [(topic_id, each) for each in written])

@@ -17,7 +17,7 @@ from holdfast.kafka.topics.metadata_client import MetadataClient
 from holdfast.share.deleted_topics import CleanUp, DeletedTopics
 from holdfast.share.settings import DeletedTopicSettings
 from tests.real.shared_kafka import NewTopicFactory
-from tests.waiting import PATIENCE_S
+from tests.waiting import PATIENCE_MS, PATIENCE_S
 from tests.world.context import make_context
 
 pytestmark = pytest.mark.real
@@ -26,7 +26,9 @@ pytestmark = pytest.mark.real
 def client_of(bootstrap_servers: str, topics_per_request_max: int = 100) -> MetadataClient:
     """Return a client that turns to the first of two brokers first, which is what its seed is for."""
     options = connection_options({"bootstrap.servers": bootstrap_servers})
-    return MetadataClient(options, timeout_ms=10_000, topics_per_request_max=topics_per_request_max, random=Random(1))
+    return MetadataClient(
+        options, timeout_ms=PATIENCE_MS, topics_per_request_max=topics_per_request_max, random=Random(1)
+    )
 
 
 async def make_topic(admin: AdminClient, name: str, partitions: int) -> None:
@@ -110,7 +112,7 @@ async def test_a_deleted_topic_is_noticed_while_the_cache_runs(
     metadata.add_user(User())
     running = asyncio.create_task(metadata.run())
     try:
-        image = await metadata.wait_for_first_image(10_000)
+        image = await metadata.wait_for_first_image(PATIENCE_MS)
         assert (image.cluster_id, image.partition_count(ids[doomed])) == (cluster_id, 2)
         await asyncio.to_thread(admin.delete_topics([doomed])[doomed].result, PATIENCE_S)
         async with asyncio.timeout(PATIENCE_S):

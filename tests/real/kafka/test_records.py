@@ -22,7 +22,7 @@ from holdfast.kafka.records.transactions import mark_aborted
 from tests.real.container_kafka import needs_processes
 from tests.real.quick_java import QUICK_KAFKA
 from tests.real.shared_kafka import NewTopicFactory
-from tests.waiting import PATIENCE_S, wait_until
+from tests.waiting import PATIENCE_MS, PATIENCE_S, wait_until
 
 pytestmark = pytest.mark.real
 
@@ -132,7 +132,14 @@ async def test_aborted_records_are_told_and_open_transactions_are_not_read(
 
     def run() -> Producer:
         producers = [
-            Producer({"bootstrap.servers": kafka, "transactional.id": f"{name}-{number}", "log_level": 0})
+            Producer(
+                {
+                    "bootstrap.servers": kafka,
+                    "transactional.id": f"{name}-{number}",
+                    "transaction.timeout.ms": PATIENCE_MS,
+                    "log_level": 0,
+                }
+            )
             for number in range(2)
         ]
         for producer in producers:

@@ -16,22 +16,21 @@ import sys
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
 
 from holdfast.broker import EmbeddedKafka
 from holdfast.broker.properties import HOST
 from holdfast.client import connect
+from holdfast.daemon.topics.state_topic import FIXED_CONFIG
 from tests.real.node.journal_writer import GROUP, Journal
 from tests.real.node.test_kill import find_lost, writer_process
-from tests.real.nodes import DEFAULT_TIMES, NodeProcess, node_processes, topic_id_of
+from tests.real.nodes import DEFAULT_TIMES, PATIENT_CLIENT, NodeProcess, make_topic, node_processes, topic_id_of
 from tests.real.quick_java import QUICK_KAFKA
-from tests.waiting import PATIENCE_S, poll_pause_s, wait_until
+from tests.waiting import PATIENCE_MS, PATIENCE_S, poll_pause_s, wait_until
 from tests.world.http import get
 
 pytestmark = pytest.mark.real
@@ -44,6 +43,8 @@ IDLE_S: Final = float(os.environ.get("IDLE_S", "3"))
 
 QUEUE: Final = "queue"
 WRITERS: Final = 8
+#: As nodes of tests have them.
+LOG_PARTITIONS: Final = 4
 #: Answers between two restarts; a broker's end comes in the midst of writes.
 ANSWERS: Final = 50
 #: Of each writer, after an answer; brokers have to start on the same processors.
@@ -69,7 +70,10 @@ def holdfast(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 def threads_of_librdkafka(process: int) -> list[str]:
     """Return the names of the threads that librdkafka has in a process; none where the system does not tell."""
-    names = [task.read_text().strip() for task in Path(f"/proc/{process}/task").glob("*/comm")]
+    names = []
+    for task in Path(f"/proc/{process}/task").glob("*/comm"):
+        with suppress(FileNotFoundError, ProcessLookupError):  # it has ended
+            names.append(task.read_text().strip())
     return [name for name in names if name.startswith("rdk:")]
 
 
@@ -151,8 +155,7 @@ class Scene:
 def cluster(brokers: int) -> Iterator[EmbeddedKafka]:
     """Give brokers that the tests may stop, kill and freeze, with a topic to write about."""
     with EmbeddedKafka(brokers=brokers, jvm_options=QUICK_KAFKA, heap_mib=256) as kafka:
-        admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers, "log_level": 0})
-        admin.create_topics([NewTopic(QUEUE, WRITERS, min(3, brokers))])[QUEUE].result(PATIENCE_S)
+        make_topic(kafka.bootstrap_servers, QUEUE, WRITERS, min(3, brokers))
         yield kafka
 
 
@@ -173,11 +176,19 @@ def one_broker(broker_of_the_module: EmbeddedKafka) -> Iterator[EmbeddedKafka]:
         broker_of_the_module.thaw()
 
 
+def make_log(kafka: EmbeddedKafka, state_topic: str) -> None:
+    """Make a state topic: a node takes it for a decision that too few brokers are up."""
+    copies = min(3, len(kafka.nodes))
+    config = {**FIXED_CONFIG, "min.insync.replicas": str(min(2, copies))}
+    make_topic(kafka.bootstrap_servers, state_topic, LOG_PARTITIONS, copies, config)
+
+
 @asynccontextmanager
 async def scene(kafka: EmbeddedKafka, state_topic: str, directory: Path, **settings: object) -> AsyncIterator[Scene]:
     """Give a node over these brokers, under load; in the end it stops in good order."""
     servers, copies = kafka.bootstrap_servers, min(3, len(kafka.nodes))
     topic_id = topic_id_of(servers, QUEUE)
+    await asyncio.to_thread(make_log, kafka, state_topic)
     durable = {
         "share.coordinator.state.topic.replication.factor": copies,
         "share.coordinator.state.topic.min.isr": min(2, copies),
@@ -185,7 +196,7 @@ async def scene(kafka: EmbeddedKafka, state_topic: str, directory: Path, **setti
     with node_processes(servers, state_topic, directory) as make_node:
         node = make_node(**SETTINGS | durable | settings)
         await node.start()
-        async with connect(node.address) as client:
+        async with connect(node.address, PATIENT_CLIENT) as client:
             for partition in range(WRITERS):
                 await client.initialize(GROUP, topic_id, partition, state_epoch=1, start_offset=0)
         journal_file = directory / "journal"
@@ -284,7 +295,8 @@ async def test_a_node_that_nothing_happens_to_serves_afterwards(
         playing.writer.send_signal(signal.SIGSTOP)
         await asyncio.sleep(IDLE_S)  # what is tried here is time itself
         assert (await playing.node.status())["is_ready"]
-        assert threads_of_librdkafka(playing.node.pid()) == [], "a client that nobody uses talks in outages"
+        # A client that nobody uses talks in outages; those of the start are on their way out.
+        await wait_until(lambda: not threads_of_librdkafka(playing.node.pid()), "no thread of librdkafka")
         playing.writer.send_signal(signal.SIGCONT)
         await playing.serves_again()
         assert {line["event"] for line in playing.new_lines()}.isdisjoint(SILENCES)
@@ -295,6 +307,7 @@ async def test_a_node_that_nothing_happens_to_serves_afterwards(
 async def test_a_node_told_to_stop_in_an_outage_stops_within_its_bounds(
     sort: str, log_client: str, one_broker: EmbeddedKafka, topic: str, tmp_path: Path
 ) -> None:
+    await asyncio.to_thread(make_log, one_broker, topic)
     with node_processes(one_broker.bootstrap_servers, topic, tmp_path) as make_node:
         node = make_node(**SETTINGS | {"log.client": log_client})
         await node.start()
@@ -316,7 +329,8 @@ async def test_a_node_that_starts_without_kafka_says_so_once_and_waits(sort: str
             silent.listen()
         nowhere = f"{HOST}:{silent.getsockname()[1]}"
         with node_processes(nowhere, "state", tmp_path) as make_node:
-            node = make_node(request_timeout_ms=1_000)
+            # An address that refuses does so at once.
+            node = make_node(request_timeout_ms=1_000 if sort == "frozen" else PATIENCE_MS)
             node.launch()
             await wait_until(
                 lambda: any(event["event"] == "brokers_awaited" for event in node.events()), "it waits for brokers"

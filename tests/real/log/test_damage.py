@@ -17,6 +17,7 @@ from holdfast.runtime.partition.states import State
 from tests.real.nodes import topic_id_of
 from tests.real.quick_java import QUICK_KAFKA
 from tests.real.running_node import RunningNode, make_settings, running
+from tests.real.shared_kafka import LONG_SESSION
 from tests.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.real
@@ -70,7 +71,7 @@ async def write_all(settings: Settings, topic_id: bytes) -> None:
 async def test_one_damaged_batch_on_a_disk_stops_its_own_log_partition_alone(
     topic: str, tmp_path: Path, damaged: int, batch: int
 ) -> None:
-    with EmbeddedKafka(data_dir=tmp_path / "kafka", jvm_options=QUICK_KAFKA) as kafka:
+    with EmbeddedKafka(data_dir=tmp_path / "kafka", jvm_options=QUICK_KAFKA, properties=LONG_SESSION) as kafka:
         servers = kafka.bootstrap_servers
         admin = AdminClient({"bootstrap.servers": servers})
         admin.create_topics([NewTopic("queue", SHARE_PARTITIONS, 1)])["queue"].result(PATIENCE_S)

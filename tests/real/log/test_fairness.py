@@ -23,7 +23,7 @@ from holdfast.runtime.kafka_log.log import SLICE_RECORDS_MAX
 from holdfast.runtime.partition.lifecycle import Partition
 from holdfast.runtime.partition.states import State
 from tests.real.log.long_log import LogPartitionWriter
-from tests.real.nodes import topic_id_of
+from tests.real.nodes import PATIENT_CLIENT, topic_id_of
 from tests.real.running_node import RunningNode, make_settings
 from tests.real.shared_kafka import NewTopicFactory
 from tests.waiting import PATIENCE_S
@@ -78,7 +78,7 @@ async def test_a_shard_answers_while_another_one_loads_a_long_log(kafka: str, ne
     try:
         await node.until(lambda: held() and held()[0].state is State.ACTIVE, "the short log is loaded")
         counting = asyncio.create_task(count_turns(held()[1], turns))
-        async with connect(node.address) as client:
+        async with connect(node.address, PATIENT_CLIENT) as client:
             await client.initialize(key.group_id, orders, 0, 1, 0)
             while held()[1].state is State.LOADING:
                 offset = len(times_ms)

@@ -20,7 +20,7 @@ from holdfast.runtime.partition.states import State
 from tests.real.container_kafka import needs_processes
 from tests.real.log.log_node import LogClient, LogNode, bits_of, is_failure, log_config, log_node
 from tests.real.quick_java import QUICK_KAFKA
-from tests.real.shared_kafka import NewTopicFactory
+from tests.real.shared_kafka import LONG_SESSION, NewTopicFactory
 from tests.waiting import PATIENCE_S, wait_until
 
 pytestmark = pytest.mark.real
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.real
 def broker() -> Iterator[EmbeddedKafka]:
     """Give a broker that tests may restart and freeze, if they leave it running."""
     needs_processes("The test restarts and freezes its broker")
-    with EmbeddedKafka(jvm_options=QUICK_KAFKA) as kafka:
+    with EmbeddedKafka(jvm_options=QUICK_KAFKA, properties=LONG_SESSION) as kafka:
         yield kafka
 
 
@@ -216,7 +216,8 @@ async def test_log_start_moved_under_the_tail_is_an_alarm_until_an_admin_accepts
     kafka: str, new_topic: NewTopicFactory
 ) -> None:
     topic = new_topic()
-    async with log_node("a", kafka, topic) as node:
+    # A fetch that waits at the broker returns the first of the records that come, and no more.
+    async with log_node("a", kafka, topic, fetch_bytes_max=1, fetch_partition_bytes_max=1) as node:
         await node.serve()
         await node.write(1)
         # While the node does nothing, records come and everything is cut; its next fetch is out of range. The threads of librdkafka would
@@ -237,9 +238,9 @@ async def test_log_start_moved_under_the_tail_is_an_alarm_until_an_admin_accepts
 
 async def test_log_recreated_under_its_name_is_an_alarm(broker: EmbeddedKafka, hurt_topic: str) -> None:
     admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
-    async with log_node("a", broker.bootstrap_servers, hurt_topic, write_timeout_ms=500) as node:
+    async with log_node("a", broker.bootstrap_servers, hurt_topic) as node:
         await node.serve()
-        await node.write(1)
+        assert await node.write(1) == 1
         await asyncio.to_thread(admin.delete_topics([hurt_topic])[hurt_topic].result, PATIENCE_S)
         await asyncio.to_thread(admin.create_topics([NewTopic(hurt_topic, 1, 1)])[hurt_topic].result, PATIENCE_S)
         await wait_until(lambda: "was committed to 2" in (node.partition.failure or ""), "an alarm")
@@ -266,9 +267,9 @@ async def test_load_of_many_records_while_others_write(kafka: str, new_topic: Ne
 
 
 async def keep_writing(node: LogNode, until: asyncio.Event) -> None:
-    """Write one bit after the other, as long as the partition serves or comes back."""
+    """Write one bit after the other, as long as the partition serves or comes back; few wait, so no number gets too long for text."""
     while not until.is_set():
-        if node.partition.state is State.ACTIVE:
+        if node.partition.state is State.ACTIVE and node.asked - len(node.outcomes) < 1_000:
             node.write_nowait(1 << node.asked)
         await asyncio.sleep(0.001)
 

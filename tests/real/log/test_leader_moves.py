@@ -21,11 +21,11 @@ from uuid import uuid4
 import pytest
 from confluent_kafka import KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
 from kio.schema.errors import ErrorCode
 
 from holdfast.broker import EmbeddedKafka
 from holdfast.client import Client, ShareStateError, connect
+from holdfast.daemon.topics.state_topic import FIXED_CONFIG
 from holdfast.kafka.addresses import format_address
 from holdfast.kafka.connection_options import connection_options
 from holdfast.kafka.discovery.coordinators import Coordinators
@@ -34,7 +34,15 @@ from holdfast.kafka.exchange import broker_links
 from holdfast.records.share.batches import ACKNOWLEDGED, StateBatch
 from tests.real.container_kafka import needs_processes
 from tests.real.membership.member_program import Program, running, settings
-from tests.real.nodes import DEFAULT_TIMES, ONE_TRY, NodeProcess, node_processes, topic_id_of
+from tests.real.nodes import (
+    DEFAULT_TIMES,
+    ONE_TRY,
+    PATIENT_CLIENT,
+    NodeProcess,
+    make_topic,
+    node_processes,
+    topic_id_of,
+)
 from tests.real.quick_java import QUICK_KAFKA
 from tests.waiting import PATIENCE_MS, PATIENCE_S, wait_until
 
@@ -89,25 +97,38 @@ class Writer:
         await self._client.write(GROUP, self._topic_id, self._partition, 1, 0, -1, [batch])
         self.answered += 1
 
+    async def is_written(self) -> bool:
+        """Acknowledge the next offset, or note the refusal; returns whether it was answered with success."""
+        try:
+            await self.write()
+        except ShareStateError as refusal:
+            self.refusals[refusal.code] += 1
+            return False
+        return True
+
+    async def write_on(self) -> None:
+        """Acknowledge the next offset, again and again where it is refused for a moment."""
+        deadline_s = time.monotonic() + PATIENCE_S
+        while not await self.is_written():
+            assert time.monotonic() < deadline_s, self.refusals
+            await asyncio.sleep(PAUSE_S)
+
     async def run(self) -> None:
         succeeded_s = time.monotonic()
         while True:
             asked_s = time.monotonic()
-            try:
-                async with self.turn:
-                    await self.write()
-            except ShareStateError as refusal:
-                self.refusals[refusal.code] += 1
-            else:
+            async with self.turn:
+                is_written = await self.is_written()
+            if is_written:
                 self.silence_s = max(self.silence_s, time.monotonic() - succeeded_s)
                 succeeded_s = time.monotonic()
             self.longest_s = max(self.longest_s, time.monotonic() - asked_s)
             await asyncio.sleep(PAUSE_S)
 
-    async def lost(self) -> set[int]:
-        """Return the offsets that were answered and are not in the state."""
+    async def lost(self, patient: Client) -> set[int]:
+        """Return the offsets that were answered and are not in the state, as a client finds that is refused for a moment only."""
         answered = self.answered
-        found = await self._client.read(GROUP, self._topic_id, self._partition, leader_epoch=0)
+        found = await patient.read(GROUP, self._topic_id, self._partition, leader_epoch=0)
         held = {
             offset
             for first, last, state, count in found.state_batches
@@ -121,8 +142,7 @@ class Writer:
 def brokers() -> Iterator[EmbeddedKafka]:
     needs_processes("The test kills and freezes three brokers")
     with EmbeddedKafka(brokers=BROKERS, jvm_options=QUICK_KAFKA, heap_mib=256) as cluster:
-        admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers, "log_level": 0})
-        admin.create_topics([NewTopic(SHARE_TOPIC, WRITERS, 3)])[SHARE_TOPIC].result(PATIENCE_S)
+        make_topic(cluster.bootstrap_servers, SHARE_TOPIC, WRITERS, BROKERS)
         yield cluster
 
 
@@ -141,8 +161,8 @@ class Scene:
 
     async def busiest(self) -> int:
         """Return the broker that leads the most log partitions."""
-        leaders = Counter(leader for leader, _ in (await asyncio.to_thread(self._log_partitions)))
-        return leaders.most_common(1)[0][0]
+        found = await self._wait(lambda _: True, "leaders")
+        return Counter(leader for leader, _ in found).most_common(1)[0][0]
 
     async def wait_moved_from(self, broker_id: int) -> None:
         """Wait until this broker leads no log partition."""
@@ -210,13 +230,15 @@ class Scene:
 
     async def lost(self) -> list[set[int]]:
         """Return what was answered and is not in the state, for each writer that lost something."""
-        return [lost for writer in self.writers if (lost := await writer.lost())]
+        async with connect(self.node.address, PATIENT_CLIENT) as patient:
+            return [lost for writer in self.writers if (lost := await writer.lost(patient))]
 
-    async def _wait(self, condition: Callable[[list[tuple[int, int]]], bool], what: str) -> None:
+    async def _wait(self, condition: Callable[[list[tuple[int, int]]], bool], what: str) -> list[tuple[int, int]]:
         deadline_s = time.monotonic() + PATIENCE_S
         while not (found := await asyncio.to_thread(self._log_partitions)) or not condition(found):
             assert time.monotonic() < deadline_s, f"{what}: not within {PATIENCE_S:.0f} s, but {found}"
             await asyncio.sleep(0.05)
+        return found
 
     def _log_partitions(self) -> list[tuple[int, int]]:
         """Return leader and number of brokers in sync of each log partition; nothing where no broker answers."""
@@ -231,14 +253,18 @@ class Scene:
 async def scene(brokers: EmbeddedKafka, state_topic: str, directory: Path, **settings: object) -> AsyncIterator[Scene]:
     """Give writers at work, and check in the end that nothing was lost, neither here nor by a load."""
     topic_id = topic_id_of(brokers.bootstrap_servers, SHARE_TOPIC)
+    config = {**FIXED_CONFIG, "min.insync.replicas": "2"}
+    await asyncio.to_thread(make_topic, brokers.bootstrap_servers, state_topic, LOG_PARTITIONS, BROKERS, config)
     async with AsyncExitStack() as stack:
         make_node = stack.enter_context(node_processes(brokers.bootstrap_servers, state_topic, directory))
         node = make_node(**LOG | dict(DEFAULT_TIMES) | settings)
         await node.start()
+        async with connect(node.address, PATIENT_CLIENT) as patient:
+            for partition in range(WRITERS):
+                await patient.initialize(GROUP, topic_id, partition, state_epoch=1, start_offset=0)
         writers = []
         for partition in range(WRITERS):
             client = await stack.enter_async_context(connect(node.address, ONE_TRY))
-            await client.initialize(GROUP, topic_id, partition, state_epoch=1, start_offset=0)
             writers.append(Writer(client, topic_id, partition))
         playing = Scene(brokers, state_topic, node, writers)
         running = [asyncio.create_task(writer.run()) for writer in writers]
@@ -358,7 +384,7 @@ async def test_an_owner_outlives_that_all_is_deleted_on_a_leader_just_elected(
                 await turns.enter_async_context(writer.turn)
             # Behind lone writes the last record of a log partition was acknowledged, as a rule, and no fetch has shown it.
             for writer in playing.writers * 3:
-                await writer.write()
+                await writer.write_on()
             victim = await playing.busiest()
             events_before = len(playing.node.events())
             playing.node.signal(signal.SIGSTOP)

@@ -16,8 +16,8 @@ from tests.waiting import PATIENCE_MS, wait_until
 
 #: Longer than any test takes: only a member that leaves or is thrown out is gone.
 FOREVER_MS = PATIENCE_MS
-#: As short as the broker lets it be, and long enough that a machine under load seldom misses it.
-SHORT_MS = 1_500
+#: Of a member that is frozen or killed: no machine that stalls for some seconds ends it, and a test waits for its end.
+SHORT_MS = 8_000
 
 
 def settings(group: str, session_timeout_ms: int = FOREVER_MS, instance_id: str | None = None) -> MembershipSettings:

@@ -8,7 +8,7 @@ from uuid import uuid4
 
 import pytest
 from confluent_kafka.admin import AdminClient
-from confluent_kafka.admin._acl import AclBinding, AclOperation, AclPermissionType
+from confluent_kafka.admin._acl import AclBinding, AclBindingFilter, AclOperation, AclPermissionType
 from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
 
 from holdfast.broker import EmbeddedKafka
@@ -19,7 +19,7 @@ from holdfast.membership.kafka_group.group_link import GroupLink
 from holdfast.membership.requests import JoinGroup, Refused
 from tests.real.membership.member_program import FOREVER_MS, Program, options, running, settings
 from tests.real.quick_java import QUICK_KAFKA
-from tests.waiting import PATIENCE_S
+from tests.waiting import PATIENCE_S, wait_until
 
 pytestmark = pytest.mark.real
 
@@ -61,17 +61,15 @@ async def test_members_stay_when_their_coordinator_is_restarted_and_a_group_that
 
 async def test_a_member_without_an_acl_is_refused_for_good_and_learns_which_it_needs(broker: EmbeddedKafka) -> None:
     group = f"group-{uuid4()}"
-    others = AclBinding(
-        ResourceType.GROUP,
-        group,
-        ResourcePatternType.LITERAL,
-        "User:somebody-else",
-        "*",
-        AclOperation.READ,
-        AclPermissionType.ALLOW,
+    fields = (
+        *(ResourceType.GROUP, group, ResourcePatternType.LITERAL),
+        *("User:somebody-else", "*", AclOperation.READ, AclPermissionType.ALLOW),
     )
     admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
-    admin.create_acls([others])[others].result(PATIENCE_S)
+    admin.create_acls([others := AclBinding(*fields)])[others].result(PATIENCE_S)
+    # The controller has it, and the broker learns of it a moment later.
+    rules = AclBindingFilter(*fields)
+    await wait_until(lambda: admin.describe_acls(rules).result(PATIENCE_S), "the rule at the broker")
     await refused(
         broker.bootstrap_servers, group, r"GROUP_AUTHORIZATION_FAILED.*; .*an ACL that allows READ on the group"
     )

@@ -35,7 +35,7 @@ PARTITIONS: Final = 64
 ROUNDS: Final = 3
 PAUSE_S: Final = 0.1
 #: No busy machine decides who gives up when.
-BOUNDS: Final = ("drain_timeout_ms", "handover_timeout_ms")
+BOUNDS: Final = ("drain_timeout_ms", "handover_timeout_ms", "session.timeout.ms", "rebalance.timeout.ms")
 _values = count(1)
 
 

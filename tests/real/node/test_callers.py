@@ -8,19 +8,18 @@ import os
 import pytest
 
 from holdfast.api.results import DeletePartition, InitializePartition, ReadPartition
-from holdfast.client import ClientSettings, connect
+from holdfast.client import connect
 from holdfast.client.client import parse_address
 from holdfast.kafka.protocol.error_codes import ErrorCode
 from holdfast.records.share.keys import SharePartitionKey
 from holdfast.runtime.partition.states import State
-from tests.real.nodes import topic_id_of
+from tests.real.nodes import ONE_TRY, topic_id_of
 from tests.real.running_node import make_settings, running
 from tests.real.shared_kafka import NewTopicFactory
 
 pytestmark = pytest.mark.real
 
 GROUP = "group"
-ONE_TRY = ClientSettings(attempts_max=1)
 
 
 async def test_whoever_knows_a_superseded_node_reaches_its_successor(
@@ -71,7 +70,7 @@ async def test_a_topic_made_during_a_flood_of_unknown_ids_is_found_or_tried_agai
 
         async def flood() -> set[int]:
             codes: set[int] = set()
-            async with connect(node.address, ClientSettings(attempts_max=1)) as client:
+            async with connect(node.address, ONE_TRY) as client:
                 while not is_over.is_set():
                     asked = [(os.urandom(16), DeletePartition(0)) for _ in range(3_000)]
                     codes |= {result.error_code for result in await client.delete_many("flood", asked)}

@@ -26,7 +26,7 @@ from holdfast.records.share.batches import ACKNOWLEDGED, AVAILABLE, StateBatch
 from tests.real.container_kafka import needs_processes
 from tests.real.nodes import ONE_TRY, PATIENT_CLIENT, NodeProcess, node_processes, topic_id_of
 from tests.real.quick_java import QUICK_KAFKA
-from tests.real.shared_kafka import NewTopicFactory
+from tests.real.shared_kafka import LONG_SESSION, NewTopicFactory
 from tests.waiting import PATIENCE_S, wait_until
 from tests.world.samples import EPOCH_MAX
 
@@ -43,10 +43,11 @@ NOT_DONE = {ErrorCode.not_coordinator, ErrorCode.coordinator_not_available, Erro
 
 
 class Writer:
-    """Writes offset after offset of one share partition over its own connection, until an answer is no success."""
+    """Writes offset after offset of one share partition over its own connection, until an answer is no success or it is told to end."""
 
     def __init__(self, client: Client, topic_id: bytes, partition: int) -> None:
         self.answered = 0  #: so many offsets from 0 on were answered with success
+        self.is_over = False  #: no write follows the one that is outstanding
         self.refusal: ShareStateError | None = None
         self._client = client
         self._topic_id = topic_id
@@ -54,7 +55,7 @@ class Writer:
 
     async def run(self) -> None:
         try:
-            while True:
+            while not self.is_over:
                 batch = StateBatch(self.answered, self.answered, ACKNOWLEDGED, 1)
                 await self._client.write(GROUP, self._topic_id, self._partition, EPOCH_MAX, EPOCH_MAX, -1, [batch])
                 self.answered += 1
@@ -63,7 +64,7 @@ class Writer:
 
 
 async def initialize(node: NodeProcess, topic_id: bytes) -> None:
-    async with connect(node.address) as client:
+    async with connect(node.address, PATIENT_CLIENT) as client:
         for partition in range(SHARE_PARTITIONS):
             await client.initialize(GROUP, topic_id, partition, state_epoch=1, start_offset=0)
 
@@ -101,8 +102,8 @@ async def write_there(connection: NodeConnection, topic_id: bytes, partition: in
     return result.error_code
 
 
-#: The shortest session that the broker of the tests takes: its end is what the successor of a member waits for.
-MEMBER: Final = {"membership": "group", "session.timeout.ms": 6_000, "heartbeat.interval.ms": 500}
+#: The end of its session is what the successor of a member waits for; one that its machine stalls for 5 s has not left by that.
+MEMBER: Final = {"membership": "group", "session.timeout.ms": 10_000, "heartbeat.interval.ms": 500}
 
 
 @pytest.mark.parametrize(
@@ -146,10 +147,16 @@ async def test_a_frozen_node_that_wakes_up_answers_no_write_that_its_successor_d
             for partition, connection in enumerate(connections)
         ]
         await asyncio.sleep(0)  # with it each has sent its request
+        # A member may soon serve again, and would be right to take what it is asked for then.
+        for writer in writers:
+            writer.is_over = True
 
         sleeper.signal(signal.SIGCONT)
         await asyncio.wait_for(asyncio.gather(*running), PATIENCE_S)
-        assert {writer.refusal and writer.refusal.code for writer in writers} <= NOT_DONE
+        late = sum(writer.answered for writer in writers) - sum(before)
+        refusals = [writer.refusal.code for writer in writers if writer.refusal is not None]
+        assert set(refusals) <= NOT_DONE
+        assert len(refusals) + late == SHARE_PARTITIONS
         assert set(await asyncio.wait_for(asyncio.gather(*too_late), PATIENCE_S)) <= NOT_DONE
         # A write that was in the log before the take-over may still be answered: its successor holds it. None else may.
         for partition, writer in enumerate(writers):
@@ -164,7 +171,7 @@ async def test_a_frozen_node_that_wakes_up_answers_no_write_that_its_successor_d
         else:
             # It is a member again, and serves its half of what its successor has held.
             await wait_until(lambda: happened("membership_lost"), "the sleeper learns that its session is over")
-            await wait_until(lambda: len(happened("assignment_adopted")) == 2, "the sleeper is given its half")
+            await wait_until(lambda: len(happened("assignment_adopted")) >= 2, "the sleeper is given its half")
             await sleeper.wait_ready()
             await successor.wait_ready()
 
@@ -176,7 +183,6 @@ async def test_a_frozen_node_that_wakes_up_answers_no_write_that_its_successor_d
                 assert held[partition] == await acknowledged(client, topic_id, partition)
         successor.signal(signal.SIGTERM)
         assert await successor.wait_exit() == 0
-        late = sum(writer.answered for writer in writers) - sum(before)
         print(
             f"\n{outstanding} writes were outstanding: {late} were in the log before the take-over and answered late, "
             f"none of the others; of {len(too_late)} sent after the take-over none was answered with success"
@@ -198,9 +204,9 @@ async def busy_node(kafka: str, topic: str, topic_id: bytes, directory: Path, by
         clients = [await stack.enter_async_context(connect(node.address, ONE_TRY)) for _ in range(SHARE_PARTITIONS)]
         writers = [Writer(client, topic_id, partition) for partition, client in enumerate(clients) if partition]
         running = [asyncio.create_task(writer.run()) for writer in writers]
+        await wait_until(lambda: all(writer.answered for writer in writers), "an answer for each writer")
         yield clients[0]
         so_far = [writer.answered for writer in writers]
-        assert min(so_far) > 0
         await wait_until(
             lambda: all(now.answered > before for now, before in zip(writers, so_far, strict=True)), "more answers"
         )
@@ -249,7 +255,7 @@ async def test_a_record_too_large_for_the_topic_is_refused_and_harms_nobody_else
 def own_kafka() -> Iterator[EmbeddedKafka]:
     """Give a Kafka that the test may freeze."""
     needs_processes("The test freezes its broker")
-    with EmbeddedKafka(jvm_options=QUICK_KAFKA) as kafka:
+    with EmbeddedKafka(jvm_options=QUICK_KAFKA, properties=LONG_SESSION) as kafka:
         yield kafka
 
 

@@ -18,7 +18,7 @@ from holdfast.client import connect
 from holdfast.kafka.topic_ids import format_topic_id
 from holdfast.records.share.batches import StateBatch
 from tests.real.node.journal_writer import GROUP, Journal, batch_of
-from tests.real.nodes import ONE_TRY, NodeProcess, node_processes, topic_id_of
+from tests.real.nodes import PATIENT_CLIENT, NodeProcess, node_processes, topic_id_of
 from tests.real.shared_kafka import NewTopicFactory
 from tests.waiting import PATIENCE_S, wait_until
 
@@ -46,7 +46,7 @@ def writer_process(
 async def find_lost(node: NodeProcess, topic_id: bytes, answered: Mapping[int, int]) -> list[StateBatch]:
     """Return what was answered and is not in the state, having looked at every partition."""
     lost = []
-    async with connect(node.address, ONE_TRY) as client:
+    async with connect(node.address, PATIENT_CLIENT) as client:
         for partition, count in answered.items():
             found = await client.read(GROUP, topic_id, partition, leader_epoch=0)
             held = {
@@ -70,7 +70,7 @@ async def test_no_answered_write_is_lost_however_often_the_daemon_is_killed(
     with node_processes(kafka, topic, tmp_path) as make_node:
         node = make_node(**{"log.client": client})
         await node.start()
-        async with connect(node.address) as caller:
+        async with connect(node.address, PATIENT_CLIENT) as caller:
             for partition in range(CONNECTIONS):
                 await caller.initialize(GROUP, topic_id, partition, state_epoch=1, start_offset=0)
         with writer_process(node.address, topic_id, journal_file) as writer:
@@ -82,6 +82,7 @@ async def test_no_answered_write_is_lost_however_often_the_daemon_is_killed(
                 journal.read_on().events.clear()
                 node.kill()
                 restart_s = await node.start()
+                await wait_until(lambda: journal.read_on().events[b"o"], "a writer notes that it got no answer")
                 # What was answered before the kill must be there, and what was answered since as well.
                 answered = journal.read_on().answered.copy()
                 outstanding = journal.events[b"o"]
@@ -94,6 +95,7 @@ async def test_no_answered_write_is_lost_however_often_the_daemon_is_killed(
                     f"{sum(each['records_loaded'] for each in loaded)} records loaded in "
                     f"{max(each['load_ms'] for each in loaded)} ms at most; all {answered.total()} answered writes found"
                 )
+            await wait_until(lambda: len(journal.read_on().answered) == CONNECTIONS, "an answer on each connection")
             writer.send_signal(signal.SIGTERM)
             assert writer.wait(PATIENCE_S) == 0
         answered = journal.read_on().answered

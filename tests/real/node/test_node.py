@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -21,6 +21,7 @@ from holdfast.daemon.maintenance.maintenance import Maintenance
 from holdfast.daemon.node_exit import NodeExit
 from holdfast.daemon.partitions.partitions import Partitions
 from holdfast.daemon.server.listener import Server
+from holdfast.daemon.steps import NodeSteps
 from holdfast.daemon.topics.metadata_cache import ClusterMetadata
 from holdfast.daemon.topics.state_topic import FIXED_CONFIG
 from holdfast.records.log.checkpoint import CHECKPOINT_KEY, decode_checkpoint
@@ -29,7 +30,7 @@ from holdfast.runtime.partition.states import State
 from tests.real.nodes import ONE_TRY, topic_id_of
 from tests.real.running_node import RunningNode, cut, make_settings, read_log, running
 from tests.real.shared_kafka import NewTopicFactory
-from tests.waiting import PATIENCE_S, in_patience, wait_until
+from tests.waiting import PATIENCE_MS, PATIENCE_S, in_patience, wait_until
 
 pytestmark = pytest.mark.real
 
@@ -126,7 +127,7 @@ async def test_a_node_answers_while_it_waits_for_kafka(topic: str) -> None:
 
 async def test_without_kafka_a_node_waits_with_one_clear_line(topic: str) -> None:
     with capture_logs() as lines:
-        node = RunningNode(make_settings(NO_KAFKA, topic, request_timeout_ms=300))
+        node = RunningNode(make_settings(NO_KAFKA, topic))
         await wait_until(lambda: any(line["event"] == "brokers_awaited" for line in lines))
         assert await in_patience(node.stop()) is NodeExit.STOPPED
     (awaited,) = [line for line in lines if line["log_level"] != "info"]
@@ -230,13 +231,22 @@ async def test_a_step_of_the_shutdown_that_does_not_end_keeps_no_later_one_from_
             await asyncio.Event().wait()
         raise RuntimeError("a bug in a step")
 
+    # Its own time alone is short: any other step may take longer than that on a busy machine.
+    do, times_ms = NodeSteps.do, {}
+
+    async def soon(steps: NodeSteps, name: str, step: Callable[[], Awaitable[object]], timeout_ms: int) -> None:
+        times_ms[name] = timeout_ms
+        await do(steps, name, step, 300 if name == "maintenance" else timeout_ms)
+
+    monkeypatch.setattr(NodeSteps, "do", soon)
     monkeypatch.setattr(Maintenance, "stop", never)
     with capture_logs() as lines:
-        node = await RunningNode(make_settings(kafka, topic, shutdown_step_timeout_ms=300)).ready()
+        node = await RunningNode(make_settings(kafka, topic)).ready()
         async with connect(node.address, ONE_TRY) as client:
             await client.initialize(GROUP, orders, 0, 1, 0)
         assert await node.stop() is NodeExit.FAILED_TO_STOP
     assert [line["step"] for line in lines if line["log_level"] == "error"] == ["maintenance"]
+    assert times_ms["maintenance"] == PATIENCE_MS, "as it is set"
     assert {held.state for held in node.partitions()} == {State.CLOSED}
     with pytest.raises(ConnectionRefusedError):
         await asyncio.open_connection("127.0.0.1", node.node.port)
@@ -258,13 +268,17 @@ async def test_the_first_reason_to_stop_is_the_one_that_counts(kafka: str, topic
 async def test_a_log_that_was_cut_by_hand_serves_again_when_an_admin_accepts_it(
     kafka: str, topic: str, orders: bytes
 ) -> None:
-    settings = make_settings(kafka, topic, **{"share.coordinator.state.topic.num.partitions": 1})
+    # After an alarm the log is looked at again soon, once; while that lasts, calls are told that it loads.
+    flags = {"share.coordinator.state.topic.num.partitions": 1, "alarm_backoff_ms": PATIENCE_MS}
+    settings = make_settings(kafka, topic, **flags)
     async with running(settings) as node:
         await fill(node, orders)
     cut(kafka, topic, 0, 5)
     with capture_logs() as lines:
         node = RunningNode(settings)
-        await node.until(lambda: node.partitions() and node.partitions()[0].is_alarmed, "an alarm")
+        await node.until(
+            lambda: sum(line["event"] == "log_partition_failed" for line in lines) == 2, "an alarm, after a second look"
+        )
         async with connect(node.address, ONE_TRY) as client:
             node.client = client
             with pytest.raises(ShareStateError, match="COORDINATOR_NOT_AVAILABLE"):
@@ -302,7 +316,10 @@ async def test_a_static_node_takes_back_what_a_second_one_took_over(kafka: str, 
         assert await start_offsets(first, orders) == [100, *range(1, 8)]
 
 
-async def test_a_node_queries_who_serves_before_it_takes_a_log(kafka: str, topic: str, orders: bytes) -> None:
+async def test_a_node_queries_who_serves_before_it_takes_a_log(
+    kafka: str, topic: str, orders: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(node_module, "ANSWER_TIMEOUT_MS", PATIENCE_MS)  # one that is slow to answer serves all the same
     asking = {"take_over": False, "when_superseded": "exit"}
     with capture_logs() as lines:
         async with running(make_settings(kafka, topic, **asking)) as first:
@@ -370,6 +387,9 @@ async def test_a_node_that_starts_after_partitions_were_added_serves_none_of_the
         await fill(node, orders)
     admin = AdminClient({"bootstrap.servers": kafka})
     admin.create_partitions([NewPartitions(topic, 3)])[topic].result(PATIENCE_S)
+    await wait_until(
+        lambda: len(admin.list_topics(topic, timeout=PATIENCE_S).topics[topic].partitions) == 3, "three of them"
+    )
     settings = make_settings(kafka, topic, **{"share.coordinator.state.topic.num.partitions": 3})
     node = RunningNode(settings)
     try:

@@ -28,7 +28,7 @@ from holdfast.kafka.topics.metadata_client import MetadataClient
 from holdfast.records.log.header import HEADER_NAME, encode_header
 from holdfast.runtime.settings import LogIdentity
 from tests.real.shared_kafka import NewTopicFactory
-from tests.waiting import PATIENCE_S
+from tests.waiting import PATIENCE_S, wait_until
 
 pytestmark = pytest.mark.real
 
@@ -133,14 +133,18 @@ async def test_a_topic_that_would_lose_state_is_refused_and_the_command_mends_it
     lines = str(refused.value).splitlines()
     assert len(lines) == 3
     resource = ConfigResource(ResourceType.TOPIC, name)
+    mended = {}
     for line in lines:
         command, _, change = line.partition(" --add-config ")
         assert command.endswith(
             f"kafka-configs.sh --bootstrap-server {kafka} --alter --entity-type topics --entity-name {name}"
         )
         key, value = change.split("=")
+        mended[key] = value
         resource.add_incremental_config(ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET))
     admin.incremental_alter_configs([resource])[resource].result(PATIENCE_S)
+    # A broker shows what it acknowledged a moment later.
+    await wait_until(lambda: mended.items() <= describe_topic(admin, name, 10_000)[1].items(), "the settings are shown")
     _, warnings = await ensure_state_topic(admin, metadata, settings, kafka, NoFormer())
     assert not any(warning.is_fatal for warning in warnings)
     assert any("message.timestamp.type=CreateTime" in warning.problem for warning in warnings)

@@ -29,13 +29,15 @@ from holdfast.kafka.topic_ids import format_topic_id, parse_topic_id
 from tests.real.nodes import NodeProcess, node_processes, topic_id_of
 from tests.real.quick_java import QUICK_KAFKA
 from tests.real.running_node import make_settings
-from tests.waiting import PATIENCE_MS, PATIENCE_S
+from tests.real.shared_kafka import LONG_SESSION
+from tests.waiting import PATIENCE_MS, PATIENCE_S, block_until
 
 pytestmark = pytest.mark.real
 
 #: A member that was killed is missed soon.
 SETTINGS: Final[dict[str, object]] = {"session.timeout.ms": 1_000, "heartbeat.interval.ms": 200}
 QUICK_GROUPS: Final = {
+    **LONG_SESSION,
     "group.min.session.timeout.ms": "500",
     "group.initial.rebalance.delay.ms": "0",
     "offsets.retention.check.interval.ms": "600000",
@@ -70,6 +72,8 @@ class Cluster:
 
     def delete(self, name: str) -> None:
         self.admin.delete_topics([name])[name].result(PATIENCE_S)
+        # The controller has answered; the broker learns of it a little later.
+        block_until(lambda: name not in self.admin.list_topics(timeout=PATIENCE_S).topics, f"{name} is gone")
 
     async def until_remembered(self, topic_id: str) -> None:
         wanted = {RememberedTopic(self.topic, parse_topic_id(topic_id))}

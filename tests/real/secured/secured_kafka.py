@@ -8,10 +8,12 @@ import socket
 import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import pytest
+from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._acl import AclBinding, AclBindingFilter, AclOperation, AclPermissionType
 from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
@@ -23,6 +25,7 @@ from tests.kafka_acls import Acl
 from tests.real.quick_java import QUICK_KAFKA
 from tests.real.secured.certificates import Authority, Signed
 from tests.real.secured.tokens import AUDIENCE, TokenEndpoint, write_key_set
+from tests.real.shared_kafka import PATIENT_BROKER
 from tests.waiting import PATIENCE_S, block_until
 
 #: Who the node is to the broker, by whichever way it comes in, and its password and secret.
@@ -33,6 +36,7 @@ UNCLOSED: Final = (
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
 )
+_ASK_TIMEOUT_S: Final = 1.0
 #: How long a session lasts on the listener that has clients authenticate again.
 SESSION_MS: Final = 1_000
 
@@ -113,11 +117,17 @@ class SecuredKafka(NamedTuple):
         }
 
     def set_password(self, password: str, user: str = USER) -> None:
-        """Give a user a password, for both mechanisms of SCRAM."""
+        """Give a user a password, for both mechanisms of SCRAM, and wait until the broker goes by it."""
         for mechanism in (ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512):
             changed = UserScramCredentialUpsertion(user, ScramCredentialInfo(mechanism, 4_096), password.encode())
             for done in self.admin.alter_user_scram_credentials([changed]).values():
                 done.result(PATIENCE_S)
+            login = {
+                "sasl.mechanism": mechanism.name.replace("_", "-"),
+                "sasl.username": user,
+                "sasl.password": password,
+            }
+            block_until(partial(_lets_in, self.by_bare_password() | login), "a password that was set")
 
     def allow(self, acls: Iterable[Acl], user: str = USER) -> None:
         """Allow a user what the ACLs say, and wait until the broker goes by it."""
@@ -134,6 +144,14 @@ class SecuredKafka(NamedTuple):
 
     def _has(self, fields: tuple[Any, ...]) -> bool:
         return bool(self.admin.describe_acls(AclBindingFilter(*fields)).result(PATIENCE_S))
+
+
+def _lets_in(properties: dict[str, str]) -> bool:
+    """Tell whether the broker answers a client with these properties."""
+    try:
+        return bool(AdminClient({**properties, "log_level": 0}).list_topics(timeout=_ASK_TIMEOUT_S).brokers)
+    except KafkaException:
+        return False
 
 
 def _fields(acl: Acl, user: str) -> tuple[Any, ...]:
@@ -187,6 +205,7 @@ def _properties(node: BrokerNode, ports: NodePorts, authority: Authority, server
     store = server.certificate.with_suffix(".store.pem")
     store.write_text(server.key.read_text() + server.certificate.read_text())
     secured = {
+        **PATIENT_BROKER,
         "listener.security.protocol.map": (
             "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,MTLS:SSL,SASL:SASL_SSL,SHORT:SASL_SSL,BARE:SASL_PLAINTEXT"
         ),

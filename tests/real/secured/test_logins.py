@@ -18,6 +18,7 @@ from structlog.testing import capture_logs
 from holdfast.cli import main
 from holdfast.client import connect
 from holdfast.console.outcomes import Exit
+from holdfast.console.sources import brokers_or_nodes
 from holdfast.daemon.node import Node
 from holdfast.daemon.node_exit import NodeExit
 from holdfast.kafka.brokers.broker_connection import BrokerConnection
@@ -179,7 +180,11 @@ BROKER_COMMANDS: Final = (
 
 
 @pytest.mark.parametrize("login", ["a password", "a user", "a mechanism", "a secret"])
-def test_command_with_a_refused_login_at_brokers_ends_with_8(secured: SecuredKafka, login: str) -> None:
+def test_command_with_a_refused_login_at_brokers_ends_with_8(
+    secured: SecuredKafka, login: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Whether a login is refused is looked at once, and a busy machine may take longer than users are to wait for that.
+    monkeypatch.setattr(brokers_or_nodes, "_LOOK_TIMEOUT_MS", PATIENCE_MS)
     refused = {
         "a password": secured.by_bare_password() | {"sasl.password": "not-the-password"},
         "a user": secured.by_bare_password() | {"sasl.username": "nobody"},

@@ -23,7 +23,7 @@ from holdfast.records.share.batches import ACKNOWLEDGED, StateBatch
 from tests.pure.docs.pages import ROOT
 from tests.real.nodes import ONE_TRY, NodeProcess, node_processes, topic_id_of
 from tests.real.shared_kafka import NewTopicFactory
-from tests.waiting import PATIENCE_S, wait_until
+from tests.waiting import PATIENCE_MS, PATIENCE_S, wait_until
 from tests.world.http import get
 from tests.world.identity.secured import SecuredFiles
 
@@ -32,6 +32,15 @@ pytestmark = pytest.mark.real
 GROUP, RECORDS = "workers", 100
 #: Only a node that runs the job has it.
 OF_THE_JOB: Final = {"holdfast_compaction_lag_records"}
+#: The command line tool, with a client that gives no busy machine up.
+PROGRAM: Final = """
+from holdfast.cli import main
+from holdfast.client import ClientSettings
+from holdfast.console import node_session
+
+node_session._SETTINGS = ClientSettings(connect_timeout_ms=%d, request_timeout_ms=%d)
+main(prog_name="holdfast")
+"""
 #: What a command of the page needs besides.
 GIVEN: Final[Mapping[str, tuple[str, ...]]] = {
     "groups describe": (GROUP,),
@@ -78,7 +87,8 @@ async def run(node: NodeProcess, client: Path, places: Mapping[str, tuple[str, .
     name = " ".join(words)
     of_the_node = () if name in places else ("--address", node.address)
     given = (*words, *GIVEN.get(name, ()), *places.get(name, ()), *of_the_node)
-    command = (sys.executable, "-m", "holdfast", "--command-config", str(client), *given)
+    program = PROGRAM % (PATIENCE_MS, PATIENCE_MS)
+    command = (sys.executable, "-c", program, "--command-config", str(client), *given)
     process = await asyncio.create_subprocess_exec(
         *command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
     )

@@ -59,7 +59,8 @@ async def test_a_node_that_is_well_and_a_set_up_that_is_not(kafka: str, topic: s
         address = node.address
         bundle = str(tmp_path / "b.tar.gz")
         flags = ("--set", f"kafka.bootstrap.servers={kafka}", "--address", address, "--output", bundle, "--json")
-        result = await asyncio.to_thread(CliRunner().invoke, main, ["debug", "bundle", *flags])
+        patient = ("--timeout-ms", str(PATIENCE_MS))
+        result = await asyncio.to_thread(CliRunner().invoke, main, ["debug", "bundle", *flags, *patient])
         assert json.loads(result.stdout)["missing"] == []
         with tarfile.open(bundle) as archive:
             stacks = archive.extractfile("b/stacks.txt")

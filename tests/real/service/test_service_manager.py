@@ -95,7 +95,13 @@ async def test_a_node_is_ready_reloads_and_drains_and_a_loop_that_hangs_falls_si
                 await client.initialize(GROUP, topic_id, partition, state_epoch=1, start_offset=0)
         with writer_process(node.address, topic_id, tmp_path / "journal", CONNECTIONS):
             journal = Journal(tmp_path / "journal")
-            await wait_until(lambda: journal.read_on().answered.total() >= ANSWERS, f"{ANSWERS} answers")
+
+            def is_reached() -> bool:
+                # The socket is full after ten messages that nobody reads, and a node that stops waits for no room in it.
+                manager.listen()
+                return journal.read_on().answered.total() >= ANSWERS
+
+            await wait_until(is_reached, f"{ANSWERS} answers")
             node.signal(signal.SIGTERM)
             await manager.hears("STOPPING=1")
             assert await node.wait_exit() == 0, node.last_words()
