@@ -20,7 +20,7 @@ from holdfast.kafka.topic_ids import format_topic_id
 from holdfast.metrics.line_limit import LineLimiter
 from holdfast.runtime.partition.states import State
 from tests.simulated.memory_log import MemoryTopic
-from tests.waiting import in_patience, wait_until
+from tests.waiting import in_patience, look_until, wait_until
 from tests.world.node import CLUSTER, PartitionsWorld
 from tests.world.serving import serve
 
@@ -240,17 +240,23 @@ async def test_a_node_returns_its_status_and_nothing_else_returns_any() -> None:
 
 
 async def test_who_takes_connections_and_answers_nothing_costs_no_more_than_the_time_for_an_answer() -> None:
-    hung_up = asyncio.Event()
+    taken, hung_up = asyncio.Event(), asyncio.Event()
 
     async def say_nothing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        taken.set()
         await reader.read()
         writer.close()
         await writer.wait_closed()
         hung_up.set()
 
     async with await asyncio.start_server(say_nothing, "127.0.0.1", 0) as silent:
-        port = silent.sockets[0].getsockname()[1]
-        assert await in_patience(query_status_at(OtherNodes(LineLimiter()), f"127.0.0.1:{port}", timeout_ms=50)) is None
+        address = f"127.0.0.1:{silent.sockets[0].getsockname()[1]}"
+
+        async def ask() -> None:
+            assert await in_patience(query_status_at(OtherNodes(LineLimiter()), address, timeout_ms=50)) is None
+
+        # On a machine that stalls, a query's time is over before it has a connection.
+        await look_until(ask, lambda _: taken.is_set(), "a query that has a connection")
         await in_patience(hung_up.wait())
 
 
