@@ -348,10 +348,13 @@ async def test_frozen_leader_is_believed_only_if_another_broker_names_it(
     cluster: FakeCluster, reports: Listener
 ) -> None:
     """While it was frozen another broker may have become leader, and it would answer with the former end of the log."""
-    log = make_log(cluster, leader_silence_max_ms=100, request_timeout_ms=1_000)
+    log = make_log(cluster)
     await log.start(reports)
     log.start_reading(0, 1)
     await wait_until(lambda: "0 instance 1: caught up at 0" in reports.lines)
+    # A machine that stalls would end the read by such times.
+    log._offsets._silence_max_s = 0.1
+    log._offsets._confirm_timeout_s = 1.0
     cluster.held |= {(1, FETCH), (2, METADATA)}
     loop = asyncio.get_running_loop()
     await wait_until(lambda: any(place[:2] == (1, FETCH) for place in cluster.waiting))
