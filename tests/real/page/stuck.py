@@ -28,13 +28,19 @@ def make_stuck(kafka: str, topic: str, client: Client = PYTHON) -> Stuck:
     """Make a share group with one record stuck."""
     group = f"workers-{uuid.uuid4()}"
     with stock_consumer(client, kafka, group, topic) as consumer:
-        given: list[Given] = []
-        # A share group begins at the end, as soon as its first member has joined.
+        # A share group begins at the end, as soon as its first member has joined; where a partition begins is decided with its first fetch.
+        seen: set[int] = set()
         deadline = time.monotonic() + PATIENCE_S
-        while not given:
-            assert time.monotonic() < deadline, "the consumer was given nothing"
+        while True:
+            assert time.monotonic() < deadline, f"the consumer was given records of partitions {seen} only"
             produce(kafka, topic)
             given = consumer.poll()
+            seen |= {record.partition for record in given}
+            if given and len(seen) == PARTITIONS:
+                break
+            if given:
+                consumer.acknowledge("ACCEPT", given)
+                assert consumer.commit() == {}
         record = give_back(consumer, given)
         consumer.close()
     return Stuck(group, topic, record)
