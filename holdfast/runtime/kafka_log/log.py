@@ -351,6 +351,7 @@ class KafkaLog:
                 codec=config.state_topic_compression_codec,
             ),
             config.topic,
+            self._on_appended,
             self._on_append_failed,
             clock_ms,
             self._metrics,
@@ -362,10 +363,11 @@ class KafkaLog:
             fetch_partition_bytes_max=config.fetch_partition_bytes_max,
             request_timeout_ms=config.request_timeout_ms,
         )
+        patience_s = (config.request_timeout_ms + config.fetch_wait_ms) / 1_000
         self._tail, self._load = (
             LibrdkafkaFetcher(
                 purpose,
-                RecordSource(clients, read, config.topic, config.slice_records_max),
+                RecordSource(clients, read, config.topic, config.slice_records_max, patience_s),
                 self._listening,
                 self._end_load,
                 self._bugs,
@@ -383,6 +385,9 @@ class KafkaLog:
     def _on_read_back(self, batch: SentBatch) -> None:
         if batch.first_record_s is not None:
             self._metrics.event_purgatory_time.record((self._loop.time() - batch.first_record_s) * 1_000)
+
+    def _on_appended(self, partition: int, offset: int) -> None:
+        self._tail.reach(partition, offset + 1)
 
     def _on_append_failed(self, partition: int, header: bytes, text: str) -> None:
         self._listening().append_failed(partition, header, text)

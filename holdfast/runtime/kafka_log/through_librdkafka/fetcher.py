@@ -3,6 +3,9 @@
 The consumer is given its partitions by hand; it joins no group, and librdkafka only looks up who would coordinate the name that it insists
 on. The thread owns the consumer. It takes what should be followed from a queue, and hands over what it reads in slices of bounded
 size; it goes on when the loop has taken the slice before the last, so a slow loop makes it wait and librdkafka's own buffer is bounded.
+
+librdkafka may read no more from a broker that was gone, for as long as the consumer lives, and says nothing. So a consumer that does not
+go on although the log is known to hold more is replaced.
 """
 
 import asyncio
@@ -43,6 +46,8 @@ class RecordSource(NamedTuple):
     topic: str
     #: Records that are reported before others have their turn.
     slice_records_max: int
+    #: A consumer is replaced that for so long reads nothing of a log partition that is known to hold more.
+    patience_s: float
 
 
 class _Wanted(NamedTuple):
@@ -72,7 +77,7 @@ class _Read(NamedTuple):
 class _Followed:
     """A log partition as the loop sees it."""
 
-    __slots__ = ("end_offset", "instance", "log_start_offset", "number", "offset")
+    __slots__ = ("end_offset", "instance", "known_offset", "log_start_offset", "number", "offset")
 
     def __init__(self, number: int, instance: int, offset: int, end_offset: int | None) -> None:
         self.number = number
@@ -80,6 +85,8 @@ class _Followed:
         self.offset = offset
         #: None: it goes on for ever.
         self.end_offset = end_offset
+        #: The log is known to hold what lies below.
+        self.known_offset = offset if end_offset is None else end_offset
         #: As the listener knows it; -1: nothing was said of it.
         self.log_start_offset = -1
 
@@ -115,6 +122,11 @@ class LibrdkafkaFetcher:
         self._followed: dict[int, _Followed] = {}
         self._numbers = 0
         self._reader = _Reader(source, self._loop, self._deliver, say)
+        self._patience_s = source.patience_s
+        #: Offsets of those that lagged at the last look, by partition and number.
+        self._lagging: dict[tuple[int, int], int] = {}
+        #: The next look; None: none lagged at the last one.
+        self._next_look: asyncio.TimerHandle | None = None
         self._thread: threading.Thread | None = None
 
     def follow(
@@ -124,6 +136,8 @@ class LibrdkafkaFetcher:
         self._numbers += 1
         self._followed[partition] = _Followed(self._numbers, instance, offset, end_offset)
         self._reader.want(_Wanted(partition, self._numbers, offset, last_epoch))
+        if end_offset is not None:
+            self._watch()
         if self._thread is None:
             self._thread = threading.Thread(target=self._reader.run, name=f"holdfast-{self._purpose}", daemon=True)
             self._thread.start()
@@ -134,16 +148,40 @@ class LibrdkafkaFetcher:
             self._reader.want(_Wanted(partition, None))
 
     def reach(self, partition: int, offset: int) -> None:
-        """Do nothing: a consumer always waits for what comes next."""
+        """Learn that the log holds what lies below an offset; a consumer always waits for what comes next."""
+        followed = self._followed.get(partition)
+        if followed is not None and offset > followed.known_offset:
+            followed.known_offset = offset
+            self._watch()
 
     async def close(self) -> None:
         """End the consumer and its thread, which is waited for only so long."""
         self._followed.clear()
+        if self._next_look is not None:
+            self._next_look.cancel()
         self._reader.close()
         if self._thread is not None:
             await asyncio.to_thread(self._thread.join, _CLOSE_S)
 
     # ---- on the loop -----------------------------------------------------------------------------------------------
+
+    def _watch(self) -> None:
+        """Look after a while whether those that lag now have gone on."""
+        if self._next_look is None:
+            self._lagging = {
+                (partition, followed.number): followed.offset
+                for partition, followed in self._followed.items()
+                if followed.offset < followed.known_offset
+            }
+            if self._lagging:
+                self._next_look = self._loop.call_later(self._patience_s, self._look)
+
+    def _look(self) -> None:
+        self._next_look = None
+        before = self._lagging.items()
+        self._watch()
+        if before & self._lagging.items():
+            self._reader.replace()
 
     def _deliver(self, reads: list[_Read]) -> None:
         """Report what was read, partition by partition; a bug over one of them fails it alone."""
@@ -194,13 +232,15 @@ class _Reader:
         deliver: Callable[[list[_Read]], None],
         say: Say,
     ) -> None:
-        self._clients, self._properties, self._topic, self._slice_max = source
+        self._clients, self._properties, self._topic, self._slice_max, _ = source
         self._loop = loop
         self._deliver = deliver
         self._say = say
         self._wanted: deque[_Wanted] = deque()
         self._is_closed = False
-        #: Guards both, and tells of them.
+        #: Replacements of its consumer that were wanted; written on the loop alone.
+        self._replacements = 0
+        #: Guards what is wanted and the close, and tells of them.
         self._changed = threading.Condition()
         self._room = threading.Semaphore(_SLICES_MAX)
         #: Partitions that the consumer is given, with where to go on; used by this thread alone.
@@ -217,6 +257,10 @@ class _Reader:
             self._wanted.append(wanted)
             self._changed.notify()
 
+    def replace(self) -> None:
+        """Read on with another consumer soon."""
+        self._replacements += 1
+
     def taken(self) -> None:
         """Learn that a slice was taken."""
         self._room.release()
@@ -231,9 +275,9 @@ class _Reader:
     # ---- the thread ------------------------------------------------------------------------------------------------
 
     def run(self) -> None:
-        """Read until it is closed; where credentials are renewed, with another consumer."""
+        """Read until it is closed; where credentials are renewed or a consumer is stuck, with another one."""
         while not self._is_closed:
-            renewals = self._clients.renewals
+            made_as = self._clients.renewals, self._replacements
             try:
                 consumer = self._clients.consumer(f"holdfast-{self._topic}", self._properties)
             except KafkaException as refusal:
@@ -241,7 +285,7 @@ class _Reader:
                 continue
             try:
                 self._assign(consumer, list(self._places.values()))
-                while self._clients.renewals == renewals and self._await_work():
+                while (self._clients.renewals, self._replacements) == made_as and self._await_work():
                     self._read(consumer)
             except Exception as bug:  # its log partitions load again, with another consumer
                 self._fail_all(f"reading through librdkafka failed: {bug!r}")

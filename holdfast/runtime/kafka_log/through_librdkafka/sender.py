@@ -49,6 +49,8 @@ class _Report(NamedTuple):
     partition: int
     header: bytes
     size: int
+    #: Its own in the log; -1: the broker did not say it, or it failed.
+    offset: int
     #: None: it was acknowledged.
     problem: str | None
     #: It was given up because its time was over.
@@ -104,6 +106,7 @@ class LibrdkafkaSender:
         clients: KafkaClients,
         properties: dict[str, Any],
         topic: str,
+        on_appended: Callable[[int, int], None],
         on_failed: Callable[[int, bytes, str], None],
         clock_ms: Callable[[], int],
         metrics: RuntimeMetrics,
@@ -115,6 +118,7 @@ class LibrdkafkaSender:
             clients: makes producers.
             properties: of a producer.
             topic: its name.
+            on_appended: gets (partition, offset) of the last of some records that were acknowledged.
             on_failed: gets (partition, header, why) when a record is given up; it may still be appended.
             clock_ms: gives records their time.
             metrics: what is counted and timed.
@@ -123,6 +127,7 @@ class LibrdkafkaSender:
         self._clients = clients
         self._properties = properties
         self._topic = topic
+        self._on_appended = on_appended
         self._on_failed = on_failed
         self._clock_ms = clock_ms
         self._metrics = metrics
@@ -283,17 +288,22 @@ class LibrdkafkaSender:
         now_s = self._loop.time()
         for slot in {report.partition % self._bounds.producers_max for report in reports if report.is_timed_out}:
             self._given_up[slot] += 1
-        for partition, header, size, problem, _ in reports:
+        appended: dict[int, int] = {}
+        for partition, header, size, offset, problem, _ in reports:
             queue = self._queues[partition]
             queue.outstanding -= 1
             self._settle(queue, 1, size)
             if problem is not None:
                 self._fail(partition, header, problem)
+            elif offset >= 0:
+                appended[partition] = offset
             if not queue.outstanding:
                 self._metrics.batch_flush_time.record((now_s - queue.sent_s) * 1_000)
                 if queue.records:
                     self._ready.add(partition)
         self._flush()
+        for partition, offset in appended.items():
+            self._on_appended(partition, offset)
         if len(self._producers) > len({slot for slot, _ in self._producers}):  # some were replaced
             self._end_former()
         if self._progress is not None:
@@ -328,14 +338,17 @@ def _size_of(key: bytes, value: bytes | None) -> int:
 
 
 def _note(
-    polled: _PolledProducer, partition: int, header: bytes, size: int, error: KafkaError | None, _: Message
+    polled: _PolledProducer, partition: int, header: bytes, size: int, error: KafkaError | None, message: Message
 ) -> None:
     """Keep what became of a record, on the thread that polls; it touches nothing else."""
     if error is None:
-        polled.reports.append(_Report(partition, header, size, None, is_timed_out=False))
+        offset = message.offset()
+        polled.reports.append(
+            _Report(partition, header, size, -1 if offset is None else offset, None, is_timed_out=False)
+        )
     else:
         is_timed_out = error.code() == KafkaError._MSG_TIMED_OUT
-        polled.reports.append(_Report(partition, header, size, error.str(), is_timed_out))
+        polled.reports.append(_Report(partition, header, size, -1, error.str(), is_timed_out))
 
 
 def _join(thread: threading.Thread, timeout_s: float) -> bool:

@@ -150,17 +150,20 @@ def listener() -> Listener:
 
 @pytest.fixture
 async def fetcher(clients: FakeClients, listener: Listener) -> AsyncIterator[LibrdkafkaFetcher]:
-    bugs = BugReports(make_metrics().internal_errors)
-    fetcher = LibrdkafkaFetcher(
-        "tail",
-        RecordSource(clients, {}, "topic", 2),  # type: ignore[arg-type]
-        lambda: listener,  # type: ignore[arg-type,return-value]
-        listener.ended,
-        bugs,
-        listener.say,
-    )
+    fetcher = make_fetcher(clients, listener, PATIENCE_S)
     yield fetcher
     await fetcher.close()
+
+
+def make_fetcher(clients: FakeClients, listener: Listener, patience_s: float) -> LibrdkafkaFetcher:
+    return LibrdkafkaFetcher(
+        "tail",
+        RecordSource(clients, {}, "topic", 2, patience_s),  # type: ignore[arg-type]
+        lambda: listener,  # type: ignore[arg-type,return-value]
+        listener.ended,
+        BugReports(make_metrics().internal_errors),
+        listener.say,
+    )
 
 
 async def consumer_of(clients: FakeClients, number: int = 0) -> FakeConsumer:
@@ -263,6 +266,49 @@ async def test_renewed_credentials_make_another_consumer_that_goes_on(
     clients.renewals += 1
     assert (await consumer_of(clients, 1)).assigned == {0: (1, 3)}
     assert consumer.closed.is_set()
+
+
+@pytest.mark.parametrize("is_load", [False, True], ids=["tail", "load"])
+async def test_a_consumer_that_reads_nothing_of_what_the_log_holds_is_replaced(
+    fetcher: LibrdkafkaFetcher, clients: FakeClients, listener: Listener, is_load: bool
+) -> None:
+    fetcher.follow(0, 1, 0, end_offset=2 if is_load else None)
+    consumer = await consumer_of(clients)
+    if not is_load:
+        fetcher.reach(0, 2)
+    consumer.messages.put(Message(0))
+    await wait_until(lambda: listener.offsets == [0])
+    fetcher._look()  # it has gone on since
+    fetcher._look()
+    another = await consumer_of(clients, 1)
+    assert another.assigned == {0: (1, 3)}
+    assert consumer.closed.is_set()
+    another.messages.put(Message(1))
+    await wait_until(lambda: listener.offsets == [0, 1])
+    fetcher._look()
+    assert (len(clients.made), fetcher._next_look) == (2, None), "nobody looks at what has reached the end"
+
+
+async def test_a_consumer_is_not_replaced_for_what_is_followed_no_more(
+    fetcher: LibrdkafkaFetcher, clients: FakeClients, listener: Listener
+) -> None:
+    fetcher.follow(0, 1, 0)
+    consumer = await consumer_of(clients)
+    fetcher.reach(0, 2)
+    fetcher.follow(0, 2, 7)
+    fetcher._look()
+    await wait_until(lambda: consumer.assigned.get(0, (0, None))[0] == 7)
+    consumer.messages.put(Message(7))
+    await wait_until(lambda: listener.offsets == [7])
+    assert (clients.made, fetcher._next_look) == ([consumer], None)
+
+
+async def test_who_reads_nothing_has_so_long(clients: FakeClients, listener: Listener) -> None:
+    fetcher = make_fetcher(clients, listener, patience_s=0.01)
+    fetcher.follow(0, 1, 0)
+    fetcher.reach(0, 1)
+    await consumer_of(clients, 2)
+    await fetcher.close()
 
 
 async def test_exception_of_librdkafka_fails_partitions_and_replaces_the_client(

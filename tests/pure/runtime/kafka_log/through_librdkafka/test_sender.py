@@ -14,7 +14,18 @@ from holdfast.runtime.kafka_log.through_librdkafka.sender import LibrdkafkaSende
 from tests.pure.runtime.kafka_log.fetcher_world import make_metrics
 from tests.waiting import PATIENCE_S, wait_until
 
-Delivered = Callable[[KafkaError | None, None], None]
+
+class Message:
+    """A record as its report names it."""
+
+    def __init__(self, offset: int | None) -> None:
+        self._offset = offset
+
+    def offset(self) -> int | None:
+        return self._offset
+
+
+Delivered = Callable[[KafkaError | None, Message], None]
 
 
 class FakeProducer:
@@ -26,7 +37,7 @@ class FakeProducer:
         self.waiting: list[Delivered] = []
         self.is_full = False
         self.is_purged = False
-        self._settled: queue.Queue[tuple[Delivered, KafkaError | None]] = queue.Queue()
+        self._settled: queue.Queue[tuple[Delivered, KafkaError | None, int | None]] = queue.Queue()
 
     def __len__(self) -> int:
         return len(self.waiting)
@@ -38,16 +49,16 @@ class FakeProducer:
         self.taken.append((partition, header))
         self.waiting.append(given["on_delivery"])
 
-    def settle(self, error: int | None = None) -> None:
-        """Acknowledge the oldest record, or let it fail."""
-        self._settled.put((self.waiting.pop(0), None if error is None else KafkaError(error)))
+    def settle(self, error: int | None = None, offset: int | None = None) -> None:
+        """Acknowledge the oldest record, at an offset or without one, or let it fail."""
+        self._settled.put((self.waiting.pop(0), None if error is None else KafkaError(error), offset))
 
     def poll(self, timeout: float) -> int:
         try:
-            delivered, error = self._settled.get(timeout=min(timeout, 0.01))
+            delivered, error, offset = self._settled.get(timeout=min(timeout, 0.01))
         except queue.Empty:
             return 0
-        delivered(error, None)
+        delivered(error, Message(offset))
         return 1
 
     def purge(self, blocking: bool = True) -> None:
@@ -80,13 +91,23 @@ def failures() -> Failures:
 
 
 @pytest.fixture
-async def sender(clients: FakeClients, failures: Failures) -> AsyncIterator[LibrdkafkaSender]:
+def appended() -> list[tuple[int, int]]:
+    return []
+
+
+@pytest.fixture
+async def sender(
+    clients: FakeClients, failures: Failures, appended: list[tuple[int, int]]
+) -> AsyncIterator[LibrdkafkaSender]:
     bounds = SenderBounds(message_bytes_max=1_000, producers_max=2, queue_records_max=4, queue_bytes_max=100_000)
 
     def failed(partition: int, header: bytes, why: str) -> None:
         failures.append((partition, header, why))
 
-    sender = LibrdkafkaSender(bounds, clients, {}, "topic", failed, lambda: 1_000, make_metrics())  # type: ignore[arg-type]
+    def took(partition: int, offset: int) -> None:
+        appended.append((partition, offset))
+
+    sender = LibrdkafkaSender(bounds, clients, {}, "topic", took, failed, lambda: 1_000, make_metrics())  # type: ignore[arg-type]
     yield sender
     await sender.close(0)
 
@@ -124,6 +145,19 @@ async def test_a_record_that_failed_is_reported_with_its_header(
     await wait_until(lambda: failures)
     assert [(partition, header) for partition, header, _ in failures] == [(0, b"h0")]
     assert sender._metrics.appends_failed.value == 1
+
+
+async def test_the_offset_of_an_acknowledged_record_is_told(
+    sender: LibrdkafkaSender, clients: FakeClients, appended: list[tuple[int, int]]
+) -> None:
+    for header in (b"h0", b"h1", b"h2"):
+        sender.append(1, b"k", b"v", header)
+    await wait_until(lambda: clients.made and len(clients.made[0].waiting) == 3)
+    clients.made[0].settle(KafkaError._MSG_TIMED_OUT)
+    clients.made[0].settle()
+    clients.made[0].settle(offset=7)
+    await wait_until(lambda: not sender._records, "all reports are taken")
+    assert appended == [(1, 7)]
 
 
 async def test_records_that_librdkafka_refuses_after_they_were_taken_have_failed(
