@@ -32,6 +32,8 @@ _LOG_START_LOOK_S: Final = 0.1
 _SLICES_MAX: Final = 2
 #: A consumer without a group closes in milliseconds; a thread that takes longer ends with the process.
 _CLOSE_S: Final = 5.0
+#: Times the patience with a consumer, which doubles with each one that is replaced: a slow one must have time to begin.
+_PATIENCE_GROWTH_MAX: Final = 16
 #: In place of the log partition of a message that concerns none.
 _NO_PARTITION: Final = -1
 
@@ -122,7 +124,7 @@ class LibrdkafkaFetcher:
         self._followed: dict[int, _Followed] = {}
         self._numbers = 0
         self._reader = _Reader(source, self._loop, self._deliver, say)
-        self._patience_s = source.patience_s
+        self._patience_s = self._wait_s = source.patience_s
         #: Offsets of those that lagged at the last look, by partition and number.
         self._lagging: dict[tuple[int, int], int] = {}
         #: The next look; None: none lagged at the last one.
@@ -152,7 +154,8 @@ class LibrdkafkaFetcher:
         followed = self._followed.get(partition)
         if followed is not None and offset > followed.known_offset:
             followed.known_offset = offset
-            self._watch()
+            if offset > followed.offset:
+                self._watch()
 
     async def close(self) -> None:
         """End the consumer and its thread, which is waited for only so long."""
@@ -174,14 +177,22 @@ class LibrdkafkaFetcher:
                 if followed.offset < followed.known_offset
             }
             if self._lagging:
-                self._next_look = self._loop.call_later(self._patience_s, self._look)
+                self._next_look = self._loop.call_later(self._wait_s, self._look)
 
     def _look(self) -> None:
-        self._next_look = None
-        before = self._lagging.items()
-        self._watch()
-        if before & self._lagging.items():
+        lagged = self._lagging.items()
+        is_stuck = any(
+            followed.offset == offset
+            for (partition, number), offset in lagged
+            if (followed := self._followed.get(partition)) is not None and followed.number == number
+        )
+        if is_stuck:
             self._reader.replace()
+            self._wait_s = min(2 * self._wait_s, _PATIENCE_GROWTH_MAX * self._patience_s)
+        else:
+            self._wait_s = self._patience_s
+        self._next_look = None
+        self._watch()
 
     def _deliver(self, reads: list[_Read]) -> None:
         """Report what was read, partition by partition; a bug over one of them fails it alone."""

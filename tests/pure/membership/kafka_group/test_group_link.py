@@ -235,7 +235,7 @@ async def test_a_coordinator_with_a_silent_address_is_reached_by_the_next(cluste
     link = make_link(MembershipSettings(group_id="g", request_timeout_ms=200))
     # On a machine that stalls, the half that is left may be over.
     await look_until(
-        lambda: link.exchange(request_),
+        lambda: in_patience(link.exchange(request_)),
         lambda answer: not isinstance(answer, Refused) or answer.error_code == ErrorCode.MEMBER_ID_REQUIRED,
         "a request behind the silent address",
     )

@@ -280,6 +280,7 @@ async def test_a_consumer_that_reads_nothing_of_what_the_log_holds_is_replaced(
     await wait_until(lambda: listener.offsets == [0])
     fetcher._look()  # it has gone on since
     fetcher._look()
+    assert fetcher._wait_s == 2 * PATIENCE_S
     another = await consumer_of(clients, 1)
     assert another.assigned == {0: (1, 3)}
     assert consumer.closed.is_set()
@@ -287,27 +288,32 @@ async def test_a_consumer_that_reads_nothing_of_what_the_log_holds_is_replaced(
     await wait_until(lambda: listener.offsets == [0, 1])
     fetcher._look()
     assert (len(clients.made), fetcher._next_look) == (2, None), "nobody looks at what has reached the end"
+    assert fetcher._wait_s == PATIENCE_S
 
 
-async def test_a_consumer_is_not_replaced_for_what_is_followed_no_more(
+async def test_who_is_followed_anew_is_not_taken_for_stuck(
     fetcher: LibrdkafkaFetcher, clients: FakeClients, listener: Listener
 ) -> None:
-    fetcher.follow(0, 1, 0)
+    fetcher.follow(0, 1, 7)
     consumer = await consumer_of(clients)
-    fetcher.reach(0, 2)
+    fetcher.reach(0, 8)
     fetcher.follow(0, 2, 7)
+    fetcher.reach(0, 8)
     fetcher._look()
-    await wait_until(lambda: consumer.assigned.get(0, (0, None))[0] == 7)
-    consumer.messages.put(Message(7))
+    assert fetcher._reader._replacements == 0
+    fetcher._look()
+    assert fetcher._reader._replacements == 1
+    (await consumer_of(clients, 1)).messages.put(Message(7))
     await wait_until(lambda: listener.offsets == [7])
-    assert (clients.made, fetcher._next_look) == ([consumer], None)
+    assert consumer.closed.is_set()
 
 
-async def test_who_reads_nothing_has_so_long(clients: FakeClients, listener: Listener) -> None:
+async def test_who_reads_nothing_is_replaced_after_ever_longer_waits(clients: FakeClients, listener: Listener) -> None:
     fetcher = make_fetcher(clients, listener, patience_s=0.01)
     fetcher.follow(0, 1, 0)
     fetcher.reach(0, 1)
-    await consumer_of(clients, 2)
+    await wait_until(lambda: fetcher._wait_s == 0.16, "the longest wait")
+    await consumer_of(clients, 1)
     await fetcher.close()
 
 
