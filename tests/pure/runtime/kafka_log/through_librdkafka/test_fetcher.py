@@ -1,111 +1,19 @@
-"""Records on their way in through a consumer of librdkafka, which a fake stands for: it returns what the test gives it."""
+"""Records on their way in through a consumer of librdkafka, which a fake stands for."""
 
 from __future__ import annotations
 
-import queue
 import threading
 from collections.abc import AsyncIterator
-from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError, TopicPartition
+from confluent_kafka import KafkaError
 
 from holdfast.runtime.kafka_log.bug_reports import BugReports
 from holdfast.runtime.kafka_log.through_librdkafka.fetcher import LibrdkafkaFetcher, RecordSource
 from holdfast.runtime.log_protocol import LogRecord, ReadError
 from tests.pure.runtime.kafka_log.fetcher_world import make_metrics
+from tests.pure.runtime.kafka_log.through_librdkafka.fake_clients import FakeClients, FakeConsumer, Message
 from tests.waiting import PATIENCE_S, block_until, wait_until
-
-
-class Message:
-    """A record of a log partition, or an error."""
-
-    def __init__(self, offset: int, error: int | None = None, text: str = "", partition: int | None = 0) -> None:
-        self._offset = offset
-        self._error = None if error is None else KafkaError(error, text)
-        self._partition = partition
-
-    def partition(self) -> int | None:
-        return self._partition
-
-    def offset(self) -> int:
-        return self._offset
-
-    def error(self) -> KafkaError | None:
-        return self._error
-
-    def key(self) -> bytes:
-        return b"k"
-
-    def value(self) -> bytes:
-        return b"v"
-
-    def headers(self) -> list[tuple[str, bytes]]:
-        return [("hf", b"%d" % self._offset)]
-
-    def leader_epoch(self) -> int:
-        return 3
-
-
-class FakeConsumer:
-    """Returns messages that the test gives."""
-
-    def __init__(self) -> None:
-        self.messages: queue.Queue[Message | Exception] = queue.Queue()
-        self.assigned: dict[int, tuple[int, int | None]] = {}
-        self.log_start = 0
-        self.polls = 0
-        self.closed = threading.Event()
-
-    def incremental_assign(self, places: list[TopicPartition]) -> None:
-        self.assigned |= {place.partition: (place.offset, place.leader_epoch) for place in places}
-
-    def incremental_unassign(self, places: list[TopicPartition]) -> None:
-        for place in places:
-            del self.assigned[place.partition]
-
-    def poll(self, timeout: float) -> Message | None:
-        self.polls += 1
-        try:
-            given = self.messages.get(timeout=min(timeout, 0.005))
-        except queue.Empty:
-            return None
-        if isinstance(given, Exception):
-            raise given
-        return given
-
-    def consume(self, count: int, timeout: float) -> list[Message]:
-        found: list[Message] = []
-        while len(found) < count and not self.messages.empty():
-            given = self.messages.get()
-            assert isinstance(given, Message)
-            found.append(given)
-        return found
-
-    def get_watermark_offsets(self, place: TopicPartition, cached: bool) -> tuple[int, int]:
-        return self.log_start, -1
-
-    def close(self) -> None:
-        self.closed.set()
-
-
-class FakeClients:
-    """Makes fakes in the place of consumers."""
-
-    principal = "User:node"
-
-    def __init__(self) -> None:
-        self.renewals = 0
-        self.made: list[FakeConsumer] = []
-        #: Messages that the first consumer returns at once.
-        self.first: list[Message] = []
-
-    def consumer(self, name: str, settings: dict[str, Any]) -> FakeConsumer:
-        consumer = FakeConsumer()
-        for message in self.first if not self.made else ():
-            consumer.messages.put(message)
-        self.made.append(consumer)
-        return consumer
 
 
 class Listener:
@@ -167,8 +75,10 @@ def make_fetcher(clients: FakeClients, listener: Listener, patience_s: float) ->
 
 
 async def consumer_of(clients: FakeClients, number: int = 0) -> FakeConsumer:
-    await wait_until(lambda: len(clients.made) > number and clients.made[number].assigned, "it is given a partition")
-    return clients.made[number]
+    await wait_until(
+        lambda: len(clients.consumers) > number and clients.consumers[number].assigned, "it is given a partition"
+    )
+    return clients.consumers[number]
 
 
 async def test_records_are_reported_in_order_and_the_end_moves_the_position(
@@ -210,7 +120,7 @@ async def test_an_error_ends_the_reading_and_nothing_after_it_is_reported(
     fetcher.follow(0, 1, 6)
     await wait_until(lambda: listener.errors)
     assert listener.errors == [ReadError(text, is_alarm)]
-    await wait_until(lambda: not clients.made[0].assigned, "it is followed no more")
+    await wait_until(lambda: not clients.consumers[0].assigned, "it is followed no more")
     assert listener.offsets == []
 
 
@@ -287,7 +197,7 @@ async def test_a_consumer_that_reads_nothing_of_what_the_log_holds_is_replaced(
     another.messages.put(Message(1))
     await wait_until(lambda: listener.offsets == [0, 1])
     fetcher._look()
-    assert (len(clients.made), fetcher._next_look) == (2, None), "nobody looks at what has reached the end"
+    assert (len(clients.consumers), fetcher._next_look) == (2, None), "nobody looks at what has reached the end"
     assert fetcher._wait_s == PATIENCE_S
 
 

@@ -2,31 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from holdfast.runtime.kafka_log.through_librdkafka import properties
 from tests.pure.runtime.kafka_log.fake_cluster import FakeCluster
 from tests.pure.runtime.kafka_log.log_world import Listener, make_log
-from tests.pure.runtime.kafka_log.through_librdkafka import test_fetcher, test_sender
+from tests.pure.runtime.kafka_log.through_librdkafka.fake_clients import FakeClients
 from tests.waiting import wait_until
-
-
-class FakeClients:
-    """Makes fakes in the place of producers and consumers."""
-
-    principal = "User:node"
-    renewals = 0
-
-    def __init__(self) -> None:
-        self.producers, self.consumers = test_sender.FakeClients(), test_fetcher.FakeClients()
-
-    def producer(self, settings: dict[str, Any]) -> test_sender.FakeProducer:
-        return self.producers.producer(settings)
-
-    def consumer(self, name: str, settings: dict[str, Any]) -> test_fetcher.FakeConsumer:
-        return self.consumers.consumer(name, settings)
 
 
 async def test_a_consumer_that_does_not_read_what_was_acknowledged_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -36,7 +18,7 @@ async def test_a_consumer_that_does_not_read_what_was_acknowledged_is_replaced(m
     log._listener = reports
     log._tail.follow(0, 1, 0)
     log.append(0, b"k", b"v", b"h")
-    await wait_until(lambda: clients.producers.made and clients.producers.made[0].waiting)
-    clients.producers.made[0].settle(offset=0)
-    await wait_until(lambda: len(clients.consumers.made) > 1, "another consumer")
+    await wait_until(lambda: clients.producers and clients.producers[0].waiting)
+    clients.producers[0].settle(offset=0)
+    await wait_until(lambda: len(clients.consumers) > 1, "another consumer")
     await log.close(1)

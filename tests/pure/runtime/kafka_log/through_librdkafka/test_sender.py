@@ -1,10 +1,8 @@
-"""Records on their way through producers of librdkafka, which a fake stands for: it acknowledges what the test says."""
+"""Records on their way through producers of librdkafka, which a fake stands for."""
 
 from __future__ import annotations
 
-import queue
-from collections.abc import AsyncIterator, Callable
-from typing import Any
+from collections.abc import AsyncIterator
 
 import pytest
 from confluent_kafka import KafkaError
@@ -12,70 +10,8 @@ from confluent_kafka import KafkaError
 from holdfast.runtime.errors import AppendRefused
 from holdfast.runtime.kafka_log.through_librdkafka.sender import LibrdkafkaSender, SenderBounds
 from tests.pure.runtime.kafka_log.fetcher_world import make_metrics
+from tests.pure.runtime.kafka_log.through_librdkafka.fake_clients import FakeClients
 from tests.waiting import PATIENCE_S, wait_until
-
-
-class Message:
-    """A record as its report names it."""
-
-    def __init__(self, offset: int | None) -> None:
-        self._offset = offset
-
-    def offset(self) -> int | None:
-        return self._offset
-
-
-Delivered = Callable[[KafkaError | None, Message], None]
-
-
-class FakeProducer:
-    """Takes records, and reports on them when it is polled and the test has settled them."""
-
-    def __init__(self) -> None:
-        #: (partition, header) of each record, in order.
-        self.taken: list[tuple[int, bytes]] = []
-        self.waiting: list[Delivered] = []
-        self.is_full = False
-        self.is_purged = False
-        self._settled: queue.Queue[tuple[Delivered, KafkaError | None, int | None]] = queue.Queue()
-
-    def __len__(self) -> int:
-        return len(self.waiting)
-
-    def produce(self, topic: str, value: bytes | None, key: bytes, partition: int, **given: Any) -> None:
-        if self.is_full:
-            raise BufferError("Local: Queue full")
-        ((_, header),) = given["headers"]
-        self.taken.append((partition, header))
-        self.waiting.append(given["on_delivery"])
-
-    def settle(self, error: int | None = None, offset: int | None = None) -> None:
-        """Acknowledge the oldest record, at an offset or without one, or let it fail."""
-        self._settled.put((self.waiting.pop(0), None if error is None else KafkaError(error), offset))
-
-    def poll(self, timeout: float) -> int:
-        try:
-            delivered, error, offset = self._settled.get(timeout=min(timeout, 0.01))
-        except queue.Empty:
-            return 0
-        delivered(error, Message(offset))
-        return 1
-
-    def purge(self, blocking: bool = True) -> None:
-        self.is_purged = True
-
-
-class FakeClients:
-    """Makes fakes in the place of producers."""
-
-    def __init__(self) -> None:
-        self.renewals = 0
-        self.made: list[FakeProducer] = []
-
-    def producer(self, settings: dict[str, Any]) -> FakeProducer:
-        self.made.append(FakeProducer())
-        return self.made[-1]
-
 
 Failures = list[tuple[int, bytes, str]]
 
@@ -117,8 +53,8 @@ async def test_a_group_waits_until_each_record_before_has_its_report(
 ) -> None:
     sender.append(0, b"k", b"v", b"h0")
     sender.append(0, b"k", b"v", b"h1")
-    await wait_until(lambda: clients.made and len(clients.made[0].taken) == 2)
-    producer = clients.made[0]
+    await wait_until(lambda: clients.producers and len(clients.producers[0].taken) == 2)
+    producer = clients.producers[0]
     sender.append(0, b"k", None, b"h2")
     producer.settle()
     await wait_until(lambda: sender._records == 2, "the first report is taken")
@@ -132,16 +68,16 @@ async def test_partitions_share_no_group_and_keep_to_their_producers(
 ) -> None:
     for partition in range(4):
         sender.append(partition, b"k", b"v", b"h")
-    await wait_until(lambda: sum(len(each.taken) for each in clients.made) == 4)
-    assert sorted(sorted(index for index, _ in each.taken) for each in clients.made) == [[0, 2], [1, 3]]
+    await wait_until(lambda: sum(len(each.taken) for each in clients.producers) == 4)
+    assert sorted(sorted(index for index, _ in each.taken) for each in clients.producers) == [[0, 2], [1, 3]]
 
 
 async def test_a_record_that_failed_is_reported_with_its_header(
     sender: LibrdkafkaSender, clients: FakeClients, failures: Failures
 ) -> None:
     sender.append(0, b"k", b"v", b"h0")
-    await wait_until(lambda: clients.made and clients.made[0].waiting)
-    clients.made[0].settle(KafkaError._MSG_TIMED_OUT)
+    await wait_until(lambda: clients.producers and clients.producers[0].waiting)
+    clients.producers[0].settle(KafkaError._MSG_TIMED_OUT)
     await wait_until(lambda: failures)
     assert [(partition, header) for partition, header, _ in failures] == [(0, b"h0")]
     assert sender._metrics.appends_failed.value == 1
@@ -152,10 +88,10 @@ async def test_the_offset_of_an_acknowledged_record_is_told(
 ) -> None:
     for header in (b"h0", b"h1", b"h2"):
         sender.append(1, b"k", b"v", header)
-    await wait_until(lambda: clients.made and len(clients.made[0].waiting) == 3)
-    clients.made[0].settle(KafkaError._MSG_TIMED_OUT)
-    clients.made[0].settle()
-    clients.made[0].settle(offset=7)
+    await wait_until(lambda: clients.producers and len(clients.producers[0].waiting) == 3)
+    clients.producers[0].settle(KafkaError._MSG_TIMED_OUT)
+    clients.producers[0].settle()
+    clients.producers[0].settle(offset=7)
     await wait_until(lambda: not sender._records, "all reports are taken")
     assert appended == [(1, 7)]
 
@@ -164,10 +100,10 @@ async def test_records_that_librdkafka_refuses_after_they_were_taken_have_failed
     sender: LibrdkafkaSender, clients: FakeClients, failures: Failures
 ) -> None:
     sender.append(0, b"k", b"v", b"h0")
-    await wait_until(lambda: clients.made and clients.made[0].waiting)
-    clients.made[0].is_full = True
+    await wait_until(lambda: clients.producers and clients.producers[0].waiting)
+    clients.producers[0].is_full = True
     sender.append(0, b"k", b"v", b"h1")
-    clients.made[0].settle()
+    clients.producers[0].settle()
     await wait_until(lambda: failures)
     assert failures == [(0, b"h1", "librdkafka refused it: Local: Queue full")]
     assert sender._records == sender._bytes == 0
@@ -189,25 +125,25 @@ async def test_waiting_records_of_a_forgotten_partition_are_dropped(
     sender: LibrdkafkaSender, clients: FakeClients
 ) -> None:
     sender.append(0, b"k", b"v", b"h0")
-    await wait_until(lambda: clients.made and clients.made[0].waiting)
+    await wait_until(lambda: clients.producers and clients.producers[0].waiting)
     sender.append(0, b"k", b"v", b"h1")
     sender.forget(0)
     sender.append(0, b"k", b"v", b"checkpoint")
-    clients.made[0].settle()
-    await wait_until(lambda: [header for _, header in clients.made[0].taken] == [b"h0", b"checkpoint"])
+    clients.producers[0].settle()
+    await wait_until(lambda: [header for _, header in clients.producers[0].taken] == [b"h0", b"checkpoint"])
 
 
 async def test_renewed_credentials_make_a_producer_when_nothing_is_outstanding(
     sender: LibrdkafkaSender, clients: FakeClients
 ) -> None:
     sender.append(0, b"k", b"v", b"h0")
-    await wait_until(lambda: clients.made and clients.made[0].waiting)
+    await wait_until(lambda: clients.producers and clients.producers[0].waiting)
     clients.renewals += 1
     sender.append(0, b"k", b"v", b"h1")
-    assert len(clients.made) == 1
-    clients.made[0].settle()
-    await wait_until(lambda: len(clients.made) == 2 and clients.made[1].taken == [(0, b"h1")])
-    assert clients.made[0].is_purged
+    assert len(clients.producers) == 1
+    clients.producers[0].settle()
+    await wait_until(lambda: len(clients.producers) == 2 and clients.producers[1].taken == [(0, b"h1")])
+    assert clients.producers[0].is_purged
 
 
 async def test_producer_is_replaced_when_the_time_of_a_record_is_over(
@@ -215,33 +151,33 @@ async def test_producer_is_replaced_when_the_time_of_a_record_is_over(
 ) -> None:
     sender.append(0, b"k", b"v", b"h0")
     sender.append(2, b"k", b"v", b"h0")
-    await wait_until(lambda: clients.made and len(clients.made[0].waiting) == 2)
-    clients.made[0].settle(KafkaError._MSG_TIMED_OUT)
+    await wait_until(lambda: clients.producers and len(clients.producers[0].waiting) == 2)
+    clients.producers[0].settle(KafkaError._MSG_TIMED_OUT)
     await wait_until(lambda: failures)
     sender.append(0, b"k", b"v", b"h1")
-    await wait_until(lambda: len(clients.made) == 2 and clients.made[1].taken == [(0, b"h1")])
-    assert not clients.made[0].is_purged, "it has a record without a report"
+    await wait_until(lambda: len(clients.producers) == 2 and clients.producers[1].taken == [(0, b"h1")])
+    assert not clients.producers[0].is_purged, "it has a record without a report"
     sender.append(2, b"k", b"v", b"h1")
-    clients.made[0].settle()
-    await wait_until(lambda: clients.made[1].taken == [(0, b"h1"), (2, b"h1")])
-    assert clients.made[0].is_purged
-    clients.made[1].settle(KafkaError._MSG_TIMED_OUT)
-    clients.made[1].settle(KafkaError.TOPIC_AUTHORIZATION_FAILED)
+    clients.producers[0].settle()
+    await wait_until(lambda: clients.producers[1].taken == [(0, b"h1"), (2, b"h1")])
+    assert clients.producers[0].is_purged
+    clients.producers[1].settle(KafkaError._MSG_TIMED_OUT)
+    clients.producers[1].settle(KafkaError.TOPIC_AUTHORIZATION_FAILED)
     await wait_until(lambda: len(failures) == 3)
     sender.append(1, b"k", b"v", b"h")
     sender.append(0, b"k", b"v", b"h2")
-    await wait_until(lambda: len(clients.made) == 4, "another log partition's producer, and the third of this one")
+    await wait_until(lambda: len(clients.producers) == 4, "another log partition's producer, and the third of this one")
 
 
 async def test_a_close_waits_for_reports_and_gives_up_in_time(sender: LibrdkafkaSender, clients: FakeClients) -> None:
     sender.append(0, b"k", b"v", b"h0")
-    await wait_until(lambda: clients.made and clients.made[0].waiting)
+    await wait_until(lambda: clients.producers and clients.producers[0].waiting)
     assert not await sender.close(0.01)
-    assert clients.made[0].is_purged
+    assert clients.producers[0].is_purged
 
 
 async def test_a_close_sends_what_waits(sender: LibrdkafkaSender, clients: FakeClients) -> None:
     sender.append(0, b"k", b"v", b"h0")
     sender._flush()
-    clients.made[0].settle()
+    clients.producers[0].settle()
     assert await sender.close(PATIENCE_S)
